@@ -1,0 +1,68 @@
+# Everything happens in .venv; `make demo` and `make test` set up what they need.
+PYTHON ?= python3
+# The CPU build is enough for everything here; a CUDA build of the same version works too.
+TORCH  ?= torch==2.13.0
+# The two ends of the supported range of transformers.
+TRANSFORMERS_LOW  := 5.14.0
+TRANSFORMERS_HIGH := 5.23.0
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+READY := $(VENV)/.ready
+DEV   := $(VENV)/.ready-dev
+
+.PHONY: help setup dev demo test test-slow test-range lint format bench clean
+
+help:
+	@echo "make demo        set up, then run the main job on the bundled model"
+	@echo "make test        set up, then run the tests"
+	@echo "make test-slow   the studies that are too long for every day"
+	@echo "make test-range  the integration tests on both ends of the transformers range"
+	@echo "make lint        ruff and mypy"
+	@echo "make bench       the benchmarks behind the tables in docs/results"
+
+$(READY): pyproject.toml $(wildcard native/*)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet "$(TORCH)"
+	$(BIN)/python -m pip install --quiet --editable ".[all]"
+	touch $@
+
+$(DEV): $(READY)
+	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	@# The peer library whose selections are compared; its own dependencies would change ours.
+	$(BIN)/python -m pip install --quiet --no-deps kvpress==0.5.5 || echo "kvpress not available: its parity tests will be skipped"
+	touch $@
+
+setup: $(READY)
+dev: $(DEV)
+
+demo: $(READY)
+	$(BIN)/winnow demo --out demo-output
+
+test: $(DEV)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu"
+
+test-slow: $(DEV)
+	$(BIN)/python -m pytest -m slow
+
+test-range: $(DEV)
+	for version in $(TRANSFORMERS_LOW) $(TRANSFORMERS_HIGH); do \
+		$(BIN)/python -m pip install --quiet "transformers==$$version" && \
+		$(BIN)/python -m pytest -n 2 -m "not slow and not gpu" tests/test_families.py tests/test_generation.py tests/test_guards.py || exit 1; \
+	done
+
+lint: $(DEV)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(DEV)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(DEV)
+	$(BIN)/python benchmarks/decode_attention.py
+	$(BIN)/python benchmarks/end_to_end.py
+
+clean:
+	rm -rf $(VENV) build dist demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
