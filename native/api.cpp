@@ -1,0 +1,60 @@
+#include <algorithm>
+#include <atomic>
+#include <new>
+
+#include "attend.hpp"
+#include "dispatch.hpp"
+#include "pool.hpp"
+#include "winnow_native.h"
+
+namespace {
+
+bool lengths_fit(const winnow_decode_args& args) {
+  return std::all_of(args.tail_lengths, args.tail_lengths + args.rows,
+                     [&](int64_t length) { return length >= 0 && length <= args.tail_capacity; });
+}
+
+// Reads one block of memory after another until all are taken.
+struct ReadJob {
+  static constexpr int64_t kBlock = 256 * 1024;
+  const char* data;
+  int64_t bytes;
+  winnow::ReadFunction read;
+  std::atomic<int64_t> next{0}, sum{0};
+
+  void work() {
+    int64_t own = 0;
+    for (int64_t at; (at = next.fetch_add(kBlock)) < bytes;) own += read(data + at, std::min(kBlock, bytes - at));
+    sum += own;
+  }
+};
+
+}  // namespace
+
+extern "C" {
+
+int32_t winnow_abi(void) { return WINNOW_ABI; }
+
+int32_t winnow_decode(const winnow_decode_args* args) {
+  if (!lengths_fit(*args)) return WINNOW_BAD_LENGTH;
+  try {
+    winnow::attend(*args);
+  } catch (const std::bad_alloc&) {
+    return WINNOW_NO_MEMORY;
+  }
+  return WINNOW_OK;
+}
+
+const char* winnow_isa(void) { return winnow::active_kernels().name; }
+
+int32_t winnow_select_isa(const char* name) {
+  return winnow::select_kernels(name) ? WINNOW_OK : WINNOW_UNKNOWN_ISA;
+}
+
+int64_t winnow_read_sum(const void* data, int64_t bytes, int32_t threads) {
+  ReadJob job{static_cast<const char*>(data), bytes, winnow::active_kernels().read};
+  winnow::run_parallel(threads, [](void* context, int) { static_cast<ReadJob*>(context)->work(); }, &job);
+  return job.sum;
+}
+
+}  // extern "C"

@@ -1,0 +1,11 @@
+// Decode attention over all rows and heads of a layer.
+#pragma once
+
+#include "winnow_native.h"
+
+namespace winnow {
+
+// Throws std::bad_alloc; nothing else. `args` has been checked.
+void attend(const winnow_decode_args& args);
+
+}  // namespace winnow

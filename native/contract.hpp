@@ -1,0 +1,111 @@
+// What a chunk function promises, whatever the storage format it reads.
+//
+// A segment is the tokens of one (row, KV head) in one format: a dense prefix, the dense tail, and whatever
+// format comes next. It is cut into chunks; a chunk function turns one chunk into a partial result, and
+// partial results of any formats are merged by log-sum-exp. Adding a format means adding a chunk function.
+#pragma once
+
+#include <cstdint>
+
+namespace winnow {
+
+// Tokens in a chunk never exceed this; it sizes the scratch.
+constexpr int64_t kMaxChunkTokens = 1024;
+
+// Per-query statistics are padded to whole vectors of the widest instruction set.
+constexpr int64_t kQueryPad = 16;
+
+// Query blocks may run one query past the last (3 are handled as 4), so rows of queries have one to spare.
+constexpr int64_t kSpareQueries = 1;
+
+// The largest of "no logits at all": finite, so that differences of it never make NaN.
+constexpr float kNoMax = -1e30f;
+
+constexpr int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+// What all chunks of a call have in common.
+struct Shape {
+  int64_t queries;      // G·Q, the queries that share a KV head
+  int64_t group;        // G; query j is head j % G of new token j / G
+  int64_t key_dim;      // D
+  int64_t value_dim;    // Dv
+  int64_t query_width;  // D padded, the stride of a query in scratch
+  int64_t value_width;  // Dv padded, the stride of a query in a partial result
+  float scaling;
+  float softcap;  // 0: none
+
+  int64_t query_rows() const { return queries + kSpareQueries; }
+  int64_t stats_width() const { return round_up(queries + kSpareQueries, kQueryPad); }
+  int64_t acc_size() const { return query_rows() * value_width; }
+};
+
+// Consecutive tokens of one segment.
+struct Chunk {
+  const void* keys;
+  const void* values;
+  int64_t tokens;
+  int64_t visible;  // new token i sees the first clamp(visible + i, 0, tokens) tokens
+  int64_t group;    // index of the (row, KV head) pair
+};
+
+// Queries of one KV head where they lie: element (i, g) starts at data + i·token_stride + g·head_stride.
+struct Queries {
+  const void* data;
+  int64_t head_stride;
+  int64_t token_stride;
+};
+
+// A thread's own memory for one chunk.
+struct Scratch {
+  float* query;   // [kQueryPad, query_width]
+  float* logits;  // [kQueryPad, kLogitStride]
+  void* edge;     // rows of an incomplete tile
+};
+
+// Softmax numerators relative to `max`, their sum, and the values weighted by them.
+struct Partial {
+  float* max;  // [stats_width], kNoMax where nothing is visible
+  float* sum;  // [stats_width]
+  float* acc;  // [query_rows, value_width]
+};
+
+// Not a power of two: rows of logits would otherwise fall into the same cache sets.
+constexpr int64_t kLogitStride = kMaxChunkTokens + 32;
+
+using ChunkFunction = void (*)(const Shape&, const Chunk&, const Queries&, const Scratch&, const Partial&);
+
+// The partial results of one (row, KV head), chunk after chunk.
+struct Group {
+  int64_t chunks;
+  float* max;        // [chunks, stats_width]; overwritten
+  const float* sum;  // [chunks, stats_width]
+  const float* acc;  // [chunks, query_rows, value_width]
+  const float* sinks;  // [G] or null
+};
+
+// Where the results of one KV head go: element (i, g) starts at data + i·token_stride + g·value_dim.
+struct Output {
+  void* data;
+  int64_t token_stride;
+};
+
+using MergeFunction = void (*)(const Shape&, const Group&, const Output&);
+using ReadFunction = int64_t (*)(const void* data, int64_t bytes);
+
+constexpr int kDtypes = 3;  // in the order of winnow_dtype
+
+// All kernels of one instruction set.
+struct Kernels {
+  const char* name;
+  ChunkFunction dense[kDtypes];
+  MergeFunction merge[kDtypes];
+  ReadFunction read;
+};
+
+const Kernels& portable_kernels();
+#ifdef WINNOW_X86
+const Kernels& avx2_kernels();
+const Kernels& avx512_kernels();
+#endif
+
+}  // namespace winnow

@@ -1,0 +1,81 @@
+// The chunk function of dense storage: keys and values as they are, in fp32, bf16 or fp16.
+// Include after a vec_*.hpp.
+#pragma once
+
+#include <cstring>
+
+#include "contract.hpp"
+#include "query_blocks.hpp"
+#include "scores.hpp"
+#include "softmax.hpp"
+#include "weighted_sum.hpp"
+
+namespace winnow {
+namespace {
+
+// Tokens whose values pass through the registers together: few enough to stay in the first-level cache.
+constexpr int64_t kValueBlock = 32;
+
+inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+inline const void* query_at(const Shape& shape, const Queries& queries, int64_t query, int64_t element_bytes) {
+  const int64_t element =
+      query / shape.group * queries.token_stride + query % shape.group * queries.head_stride;
+  return static_cast<const char*>(queries.data) + element * element_bytes;
+}
+
+// A block of queries in fp32, in the order that score_tile reads, scaled here instead of once per logit.
+// Queries of the padding are zero.
+template <int kQueries, class T>
+inline void gather_queries(const Shape& shape, const Queries& queries, int64_t first, float* block) {
+  const int64_t dim = shape.key_dim;
+  const Vec scaling = broadcast(shape.scaling);
+  std::memset(block, 0, static_cast<size_t>(kQueries * shape.query_width) * sizeof(float));
+  for (int64_t i = 0; i < kQueries && first + i < shape.queries; ++i) {
+    const T* from = static_cast<const T*>(query_at(shape, queries, first + i, sizeof(T)));
+    float* to = block + i * Vec::width;
+    int64_t d = 0;
+    for (; d + Vec::width <= dim; d += Vec::width) store(to + d * kQueries, load(from + d) * scaling);
+    if (d < dim) store(to + d * kQueries, load_first(from + d, dim - d) * scaling);
+  }
+}
+
+inline int64_t visible_tokens(const Shape& shape, const Chunk& chunk, int64_t query) {
+  const int64_t visible = chunk.visible + query / shape.group;
+  return visible < 0 ? 0 : least(visible, chunk.tokens);
+}
+
+template <int kQueries, class T>
+inline void dense_block(const Shape& shape, const Chunk& chunk, const Queries& queries, const Scratch& scratch,
+                        int64_t first, const Partial& out) {
+  float* logits = scratch.logits;
+  gather_queries<kQueries, T>(shape, queries, first, scratch.query);
+  score<kQueries, T>(shape, chunk, scratch.query, scratch.edge, logits);
+  for (int64_t i = 0; i < kQueries; ++i) {
+    const int64_t query = first + i;
+    const int64_t visible = query < shape.queries ? visible_tokens(shape, chunk, query) : 0;
+    const RowSoftmax row = softmax_row(logits + i * kLogitStride, visible, chunk.tokens, shape.softcap);
+    out.max[query] = row.max;
+    out.sum[query] = row.sum;
+  }
+  const T* values = static_cast<const T*>(chunk.values);
+  const T* last = values + chunk.tokens * shape.value_dim - 1;
+  float* acc = out.acc + first * shape.value_width;
+  for (int64_t t = 0; t < chunk.tokens; t += kValueBlock) {
+    const T* block = values + t * shape.value_dim;
+    weigh<kQueries>(shape, logits + t, block, least(kValueBlock, chunk.tokens - t),
+                    ahead_of(block, last, last), acc);
+  }
+}
+
+template <class T>
+void dense_chunk(const Shape& shape, const Chunk& chunk, const Queries& queries, const Scratch& scratch,
+                 const Partial& out) {
+  std::memset(out.acc, 0, static_cast<size_t>(shape.acc_size()) * sizeof(float));
+  for_query_blocks(shape.queries, [&](int64_t first, auto size) {
+    dense_block<decltype(size)::value, T>(shape, chunk, queries, scratch, first, out);
+  });
+}
+
+}  // namespace
+}  // namespace winnow

@@ -1,0 +1,20 @@
+// All kernels of one instruction set, as a table. Include after a vec_*.hpp.
+#pragma once
+
+#include "contract.hpp"
+#include "dense_chunk.hpp"
+#include "merge.hpp"
+#include "read_sum.hpp"
+
+namespace winnow {
+namespace {
+
+constexpr Kernels kernel_table(const char* name) {
+  return {name,
+          {dense_chunk<float>, dense_chunk<Bf16>, dense_chunk<Fp16>},
+          {merge<float>, merge<Bf16>, merge<Fp16>},
+          read_sum};
+}
+
+}  // namespace
+}  // namespace winnow

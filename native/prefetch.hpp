@@ -1,0 +1,26 @@
+// Software prefetch. Include after a vec_*.hpp.
+//
+// The hardware prefetcher stops at every 4 KB page; asking for the lines a page or two ahead keeps the
+// memory busy across the border.
+#pragma once
+
+#include <cstdint>
+
+namespace winnow {
+namespace {
+
+constexpr int64_t kLine = 64;
+constexpr int64_t kPrefetchBytes = 6144;
+
+inline void prefetch(const char* p) { __builtin_prefetch(p, 0, 3); }
+
+// Where to prefetch while reading `at` of one array that ends at `end`: the same distance ahead, running on
+// into the array that will be read next.
+inline const char* ahead_of(const void* at, const void* end, const void* next) {
+  const char* ahead = static_cast<const char*>(at) + kPrefetchBytes;
+  const char* limit = static_cast<const char*>(end);
+  return ahead < limit ? ahead : static_cast<const char*>(next) + (ahead - limit);
+}
+
+}  // namespace
+}  // namespace winnow

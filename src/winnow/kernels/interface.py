@@ -1,0 +1,46 @@
+"""Decode attention for a layer, whichever kernels serve it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from winnow.kernels import native
+from winnow.kernels.reference import ReferencePlan
+from winnow.kernels.segments import AttentionSpec, PrefixBlock, TailSegments
+
+__all__ = ["AttentionSpec", "DecodePlan", "PrefixBlock", "TailSegments", "attend", "backend"]
+
+
+class DecodePlan:
+    """Decode attention of one layer: everything that stays the same between steps, worked out once.
+
+    Build a new plan when rows are permuted, a prefix changes or a tail buffer is reallocated. Between steps only
+    the contents of the tail and `tail.lengths` (in place) change. The plan keeps its tensors alive and must not
+    run in two threads at once.
+    """
+
+    def __init__(self, prefixes: Sequence[PrefixBlock | None], tail: TailSegments, spec: AttentionSpec) -> None:
+        """Raises ValueError when prefixes and tail do not fit together."""
+        chosen = native.NativePlan if native.supports(tail) else ReferencePlan
+        self.spec = spec
+        self.run = chosen(prefixes, tail, spec).run
+        """query [R, Hq, Q, D] -> output [R, Q, Hq, Dv] in the query's dtype, as documented at the two plans."""
+
+
+def attend(query: Tensor, prefixes: Sequence[PrefixBlock | None], tail: TailSegments, spec: AttentionSpec) -> Tensor:
+    """One step of decode attention without keeping a plan.
+
+    query [R, Hq, Q, D] (any strides) -> output [R, Q, Hq, Dv]. Query i of row r sees the row's whole prefix and
+    the first max(0, tail.lengths[r] - (Q - 1 - i)) tail tokens; a query that sees nothing gives zeros.
+    """
+    return DecodePlan(prefixes, tail, spec).run(query)
+
+
+def backend() -> str:
+    """What serves the CPU, for reports: "native (avx512, 2 threads)" or "torch reference"."""
+    if native.library() is None:
+        return "torch reference"
+    return f"native ({native.isa()}, {torch.get_num_threads()} threads)"

@@ -1,0 +1,207 @@
+"""The compiled kernels through ctypes: no torch ABI and no Python ABI, one library per platform.
+
+Environment: WINNOW_NATIVE_LIBRARY names the library file, WINNOW_KERNELS=reference leaves it aside, WINNOW_ISA
+(avx512, avx2, portable) chooses its instruction set.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from winnow.kernels.segments import AttentionSpec, PrefixBlock, TailSegments, check_layout, check_query
+
+ABI = 1
+DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+LIBRARY_NAME = "libwinnow_native.dylib" if sys.platform == "darwin" else "libwinnow_native.so"
+
+_REMEDY = (
+    "Decoding falls back to the torch reference, which is several times slower. Install a C++ compiler and "
+    "reinstall winnow-kv, or point WINNOW_NATIVE_LIBRARY at the library; WINNOW_KERNELS=reference silences this."
+)
+
+
+class DecodeArgs(ctypes.Structure):
+    """Mirror of winnow_decode_args in native/winnow_native.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("rows", "heads", "group", "queries")),
+        *((name, ctypes.c_int64) for name in ("key_dim", "value_dim", "tail_capacity")),
+        *((name, ctypes.c_int32) for name in ("dtype", "threads")),
+        *((name, ctypes.c_float) for name in ("scaling", "softcap")),
+        *((name, ctypes.c_void_p) for name in ("sinks", "prefix_keys", "prefix_values", "prefix_offsets")),
+        *((name, ctypes.c_void_p) for name in ("tail_keys", "tail_values", "tail_lengths", "query")),
+        *((name, ctypes.c_int64) for name in ("query_row_stride", "query_head_stride", "query_token_stride")),
+        ("output", ctypes.c_void_p),
+    )
+
+
+def library_candidates() -> Iterator[Path]:
+    """Where the library may be, best guess first."""
+    named = os.environ.get("WINNOW_NATIVE_LIBRARY")
+    if named:
+        yield Path(named)
+        return
+    yield Path(__file__).with_name(LIBRARY_NAME)
+    # An editable install keeps the package in the source tree and the library in site-packages.
+    try:
+        files = importlib.metadata.distribution("winnow-kv").files or []
+    except importlib.metadata.PackageNotFoundError:
+        files = []
+    for file in files:
+        if file.name == LIBRARY_NAME:
+            yield Path(str(file.locate()))
+
+
+def open_library(path: Path) -> ctypes.CDLL:
+    """Load the library and declare its functions. Raises OSError when it is absent, broken or of another ABI."""
+    library = ctypes.CDLL(str(path))
+    try:
+        found = library.winnow_abi()
+    except AttributeError as error:
+        raise OSError(f"{path} is not a Winnow kernel library") from error
+    if found != ABI:
+        raise OSError(f"{path} has ABI {found}, this version of Winnow needs {ABI}; reinstall winnow-kv")
+    library.winnow_decode.argtypes = [ctypes.POINTER(DecodeArgs)]
+    library.winnow_isa.restype = ctypes.c_char_p
+    library.winnow_select_isa.argtypes = [ctypes.c_char_p]
+    library.winnow_read_sum.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]
+    library.winnow_read_sum.restype = ctypes.c_int64
+    return library
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The native library; None, with one warning unless the reference was asked for, when there is none."""
+    if os.environ.get("WINNOW_KERNELS") == "reference":
+        return None
+    reason = f"no {LIBRARY_NAME} was built"
+    for path in library_candidates():
+        if not path.exists():
+            reason = f"{path} does not exist"
+            continue
+        try:
+            return open_library(path)
+        except OSError as error:
+            reason = str(error)
+    warnings.warn(f"Winnow's native kernels are not available: {reason}. {_REMEDY}", RuntimeWarning, stacklevel=2)
+    return None
+
+
+def supports(tail: TailSegments) -> bool:
+    """Whether the native kernels can serve this layer: on the CPU, in a dtype they know, with a library."""
+    return tail.keys.device.type == "cpu" and tail.keys.dtype in DTYPES and library() is not None
+
+
+class NativePlan:
+    """Decode attention of one layer through the native library.
+
+    The argument struct is filled once; a step sets the query, the output and the thread count. Keeps every
+    tensor it points to alive. Several plans may run at once, but one plan only in one thread at a time.
+    """
+
+    def __init__(self, prefixes: Sequence[PrefixBlock | None], tail: TailSegments, spec: AttentionSpec) -> None:
+        """Raises ValueError when prefixes and tail do not fit together."""
+        self.layout = check_layout(prefixes, tail)
+        loaded = library()
+        if loaded is None:
+            raise RuntimeError("the native kernels are not available; use ReferencePlan")
+        self._decode = loaded.winnow_decode
+        self._dtype = tail.keys.dtype
+        rows, heads, key_dim, value_dim = self.layout
+        sinks = None if spec.sinks is None else spec.sinks.detach().to(torch.float32, copy=True).contiguous()
+        self._sink_heads = None if sinks is None else len(sinks)
+        present = [prefix if prefix is not None and len(prefix.keys) else None for prefix in prefixes]
+        pointers = [
+            _pointers([None if prefix is None else prefix.keys for prefix in present]),
+            _pointers([None if prefix is None else prefix.values for prefix in present]),
+            _pointers([None if prefix is None else prefix.offsets for prefix in present]),
+        ]
+        self._alive = (present, tail, sinks, pointers)
+        self._args = DecodeArgs(
+            rows=rows,
+            heads=heads,
+            key_dim=key_dim,
+            value_dim=value_dim,
+            tail_capacity=tail.keys.shape[2],
+            dtype=DTYPES[self._dtype],
+            scaling=spec.scaling,
+            softcap=spec.softcap or 0.0,
+            sinks=None if sinks is None else sinks.data_ptr(),
+            prefix_keys=ctypes.addressof(pointers[0]),
+            prefix_values=ctypes.addressof(pointers[1]),
+            prefix_offsets=ctypes.addressof(pointers[2]),
+            tail_keys=tail.keys.data_ptr(),
+            tail_values=tail.values.data_ptr(),
+            tail_lengths=tail.lengths.data_ptr(),
+        )
+        self._reference = ctypes.byref(self._args)
+
+    def run(self, query: Tensor) -> Tensor:
+        """query [R, Hq, Q, D] -> output [R, Q, Hq, Dv]; the tail already holds the Q new tokens.
+
+        Raises ValueError for a query that does not fit or a tail length beyond the capacity.
+        """
+        args = self._args
+        args.group = check_query(query, self.layout, self._dtype)
+        rows, query_heads, tokens, _ = query.shape
+        if self._sink_heads not in (None, query_heads):
+            raise ValueError(f"{self._sink_heads} sinks for {query_heads} query heads")
+        if query.stride(3) != 1:
+            query = query.contiguous()
+        out = torch.empty((rows, tokens, query_heads, self.layout.value_dim), dtype=self._dtype)
+        args.queries = tokens
+        args.threads = torch.get_num_threads()
+        args.query_row_stride, args.query_head_stride, args.query_token_stride, _ = query.stride()
+        args.query = query.data_ptr()
+        args.output = out.data_ptr()
+        status = self._decode(self._reference)
+        if status:
+            raise _error(status)
+        return out
+
+
+def _pointers(tensors: Sequence[Tensor | None]) -> ctypes.Array[ctypes.c_void_p]:
+    addresses = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
+    return (ctypes.c_void_p * len(addresses))(*addresses)
+
+
+def _error(status: int) -> Exception:
+    if status == 1:
+        return MemoryError("no memory for the partial results of decode attention")
+    return ValueError("a tail length is negative or beyond the tail's capacity")
+
+
+def select_isa(name: str) -> None:
+    """Use another instruction set of the library, for tests; ValueError when this machine cannot run it."""
+    loaded = library()
+    if loaded is None or loaded.winnow_select_isa(name.encode()):
+        raise ValueError(f"instruction set {name!r} is not available")
+
+
+def isa() -> str:
+    """The instruction set in use; RuntimeError without a library."""
+    loaded = library()
+    if loaded is None:
+        raise RuntimeError("the native kernels are not available")
+    return str(loaded.winnow_isa().decode())
+
+
+def read_sum(tensor: Tensor) -> int:
+    """Read a contiguous CPU tensor once, as fast as the kernels could; the benchmark's speed of light."""
+    loaded = library()
+    if loaded is None:
+        raise RuntimeError("the native kernels are not available")
+    total: int = loaded.winnow_read_sum(
+        tensor.data_ptr(), tensor.numel() * tensor.element_size(), torch.get_num_threads()
+    )
+    return total

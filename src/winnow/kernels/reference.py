@@ -1,0 +1,151 @@
+"""Decode attention in plain torch: any device, no compiler; the definition the native kernels are held to.
+
+Slots are gathered into blocks of equal size that never cross a head, so that heads of any length become one
+batched product; what blocks compute is reduced to heads by index, and prefix and tail merge by log-sum-exp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from winnow.kernels.segments import AttentionSpec, PrefixBlock, TailSegments, check_layout, check_query
+
+BLOCK = 64
+
+
+class Partial(NamedTuple):
+    """Softmax numerators relative to `maximum`, not yet normalised; P queries share a KV head."""
+
+    maximum: Tensor
+    """[..., H, P]; -inf where nothing is visible."""
+    total: Tensor
+    """[..., H, P]"""
+    weighted: Tensor
+    """[..., H, P, Dv]"""
+
+
+class Blocks(NamedTuple):
+    """A prefix cut into blocks of BLOCK slots of one head each."""
+
+    slots: Tensor
+    """[B, BLOCK] slot indices; the last block of a head repeats its last slot."""
+    absent: Tensor
+    """[B, 1, BLOCK] bool, true for the repetitions."""
+    head: Tensor
+    """[B] KV head of a block."""
+
+
+def cut_blocks(prefix: PrefixBlock) -> Blocks:
+    """The blocks of a prefix, on its device."""
+    offsets = prefix.offsets
+    counts = (offsets.diff() + BLOCK - 1) // BLOCK
+    head = torch.repeat_interleave(torch.arange(len(counts)), counts)
+    index_in_head = torch.arange(len(head)) - (counts.cumsum(0) - counts)[head]
+    slots = (offsets[head] + index_in_head * BLOCK)[:, None] + torch.arange(BLOCK)
+    last = offsets[head + 1][:, None] - 1
+    device = prefix.keys.device
+    return Blocks(slots.clamp(max=last).to(device), (slots > last)[:, None].to(device), head.to(device))
+
+
+class ReferencePlan:
+    """Decode attention of one layer; what does not change between steps is worked out once."""
+
+    def __init__(self, prefixes: Sequence[PrefixBlock | None], tail: TailSegments, spec: AttentionSpec) -> None:
+        """Raises ValueError when prefixes and tail do not fit together."""
+        self.layout = check_layout(prefixes, tail)
+        self.tail = tail
+        self.spec = spec
+        self.prefixes = [prefix if prefix is not None and len(prefix.keys) else None for prefix in prefixes]
+        shared = {id(prefix): cut_blocks(prefix) for prefix in self.prefixes if prefix is not None}
+        self.blocks = [shared.get(id(prefix)) for prefix in self.prefixes]
+
+    def run(self, query: Tensor) -> Tensor:
+        """query [R, Hq, Q, D] -> output [R, Q, Hq, Dv]; the tail already holds the Q new tokens."""
+        rows, heads, dim, value_dim = self.layout
+        group = check_query(query, self.layout, self.tail.keys.dtype)
+        tokens = query.shape[2]
+        queries = query.float().reshape(rows, heads, group * tokens, dim) * self.spec.scaling
+        partials = [self._tail(queries, tokens)]
+        if any(prefix is not None for prefix in self.prefixes):
+            per_row = [self._prefix(row, queries[row]) for row in range(rows)]
+            partials.append(Partial(*map(torch.stack, zip(*per_row, strict=True))))
+        merged = self._merge(partials, group, tokens)
+        out = merged.reshape(rows, heads * group, tokens, value_dim).transpose(1, 2)
+        return out.to(query.dtype).contiguous()
+
+    def _logits(self, queries: Tensor, keys: Tensor) -> Tensor:
+        logits = queries @ keys.float().transpose(-1, -2)
+        cap = self.spec.softcap
+        return logits if cap is None else cap * torch.tanh(logits / cap)
+
+    def _tail(self, queries: Tensor, tokens: int) -> Partial:
+        """queries [R, H, G·Q, D]; query i of a row sees the tail up to its own token."""
+        lengths = self.tail.lengths
+        capacity = self.tail.keys.shape[2]
+        if bool((lengths < 0).any()) or bool((lengths > capacity).any()):
+            raise ValueError(f"tail lengths {lengths.tolist()} exceed the capacity {capacity}")
+        longest = int(lengths.max()) if len(lengths) else 0
+        device = queries.device
+        position = torch.arange(longest, device=device)
+        limit = lengths[:, None] - torch.arange(tokens - 1, -1, -1)
+        group = queries.shape[2] // max(tokens, 1)
+        hidden = position >= limit.repeat(1, group).to(device)[:, None, :, None]
+        unused = position[:, None] >= lengths.to(device)[:, None, None, None]
+        keys, values = self.tail.keys[:, :, :longest], self.tail.values[:, :, :longest]
+        logits = self._logits(queries, keys).masked_fill(hidden, -torch.inf)
+        if not longest:
+            return self._nothing(queries)
+        maximum = logits.amax(-1)
+        weights = torch.exp(logits - _finite(maximum)[..., None])
+        return Partial(maximum, weights.sum(-1), weights @ values.float().masked_fill(unused, 0.0))
+
+    def _prefix(self, row: int, queries: Tensor) -> Partial:
+        """queries [H, G·Q, D] of one row, which see the whole prefix."""
+        prefix, blocks = self.prefixes[row], self.blocks[row]
+        empty = self._nothing(queries)
+        if prefix is None or blocks is None:
+            return empty
+        head = blocks.head
+        logits = self._logits(queries[head], prefix.keys[blocks.slots]).masked_fill(blocks.absent, -torch.inf)
+        block_maximum = logits.amax(-1)
+        maximum = empty.maximum.scatter_reduce(0, head[:, None].expand_as(block_maximum), block_maximum, "amax")
+        weights = torch.exp(logits - maximum[head][..., None])
+        return Partial(
+            maximum,
+            empty.total.index_add(0, head, weights.sum(-1)),
+            empty.weighted.index_add(0, head, weights @ prefix.values[blocks.slots].float()),
+        )
+
+    def _nothing(self, queries: Tensor) -> Partial:
+        shape = queries.shape[:-1]
+        return Partial(
+            queries.new_full(shape, -torch.inf),
+            queries.new_zeros(shape),
+            queries.new_zeros(*shape, self.layout.value_dim),
+        )
+
+    def _merge(self, partials: list[Partial], group: int, tokens: int) -> Tensor:
+        """Partial results of all storage formats -> [R, H, G·Q, Dv]."""
+        maximum = torch.stack([part.maximum for part in partials]).amax(0)
+        sinks = self.spec.sinks
+        if sinks is not None:
+            sinks = sinks.to(maximum).reshape(-1, group, 1).expand(-1, -1, tokens).flatten(1)
+            maximum = torch.maximum(maximum, sinks)
+        maximum = _finite(maximum)
+        scales = [torch.exp(part.maximum - maximum) for part in partials]
+        total = sum(scale * part.total for scale, part in zip(scales, partials, strict=True))
+        weighted = sum(scale[..., None] * part.weighted for scale, part in zip(scales, partials, strict=True))
+        if sinks is not None:
+            total = total + torch.exp(sinks - maximum)
+        assert isinstance(total, Tensor)
+        assert isinstance(weighted, Tensor)
+        return weighted / total.masked_fill(total == 0, 1.0)[..., None]
+
+
+def _finite(maximum: Tensor) -> Tensor:
+    """Where nothing is visible the maximum is -inf, and -inf - -inf would be NaN."""
+    return maximum.masked_fill(maximum == -torch.inf, 0.0)
