@@ -1,0 +1,70 @@
+"""Whole slots from real shares: exact totals, limits per head, what a limit frees given to the others."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from winnow.errors import BudgetError
+
+Rounding = Literal["exact", "paper"]
+"""exact: totals are conserved. paper: the rule of the published code, drift included."""
+
+_TINY = 1e-9
+"""Differences below this are rounding noise of float64, not remainders."""
+
+
+def round_exactly(
+    shares: Tensor, total: int, low: Tensor, high: Tensor, weights: Tensor | None = None
+) -> Tensor:
+    """Largest-remainder rounding within limits.
+
+    shares [n] real; low, high [n] int64; weights [n] > 0, how much of what is left over each takes (default
+    equal). Returns [n] int64 that sums to `total` with low ≤ result ≤ high, all on the CPU. Equal remainders
+    go to the lower index. Raises BudgetError where the limits do not allow the total.
+    """
+    least, most = int(low.sum()), int(high.sum())
+    if not least <= total <= most:
+        raise BudgetError(
+            f"{total} slots cannot be given out: between {least} and {most} fit; change the budget."
+        )
+    real = water_fill(shares, total, low, high, weights)
+    whole = (real + _TINY).floor()
+    missing = total - int(whole.sum())
+    remainder = ((real - whole) / _TINY).round()
+    winners = torch.argsort(remainder, descending=True, stable=True)[:missing]
+    whole[winners] += 1
+    return whole.long()
+
+
+def water_fill(
+    shares: Tensor, total: int, low: Tensor, high: Tensor, weights: Tensor | None = None
+) -> Tensor:
+    """[n] float64: clamp(shares + level·weights, low, high) at the one level where it sums to `total`.
+
+    With equal weights this is the closest point to the shares, in the Euclidean sense, that keeps the limits.
+    """
+    shares, low, high = shares.double().cpu(), low.double(), high.double()
+    weights = torch.ones_like(shares) if weights is None else weights.double()
+
+    def filled(level: float) -> Tensor:
+        return (shares + level * weights).clamp(low, high)
+
+    if abs(float(filled(0.0).sum()) - total) < _TINY:
+        return filled(0.0)
+    # The sum is piecewise linear and rises with the level; its corners are where a share meets a limit.
+    corners = torch.cat([(low - shares) / weights, (high - shares) / weights]).sort().values.tolist()
+    above = bisect_left(corners, total - _TINY, key=lambda level: float(filled(level).sum()))
+    if above == 0:
+        return low
+    left, right = corners[above - 1], corners[min(above, len(corners) - 1)]
+    start, end = float(filled(left).sum()), float(filled(right).sum())
+    return filled(left + (right - left) * (total - start) / (end - start) if end > start else right)
+
+
+def full_tensor(count: int, value: int) -> Tensor:
+    """[count] int64 on the CPU, every entry `value`."""
+    return torch.full((count,), value, dtype=torch.int64)

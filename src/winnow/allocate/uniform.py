@@ -1,0 +1,53 @@
+"""The same number of slots for every head of every layer: what most methods assume."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from winnow.allocate.base import Allocator, Plan
+from winnow.allocate.rounding import Rounding, full_tensor, round_exactly
+from winnow.parameters import check_choice, meaning
+
+
+def even_layers(plan: Plan) -> list[int]:
+    """Layer totals with the same mean per head, summing to plan.slots."""
+    heads = torch.tensor(plan.heads)
+    shares = heads.double() * plan.slots / sum(plan.heads)
+    return round_exactly(shares, plan.slots, heads * plan.guaranteed, heads * plan.length, heads).tolist()
+
+
+def even_heads(heads: int, length: int, total: int, guaranteed: int) -> Tensor:
+    """Slots per head [H] that differ by at most one and sum to `total`."""
+    shares = torch.full((heads,), total / heads, dtype=torch.float64)
+    return round_exactly(shares, total, full_tensor(heads, guaranteed), full_tensor(heads, length))
+
+
+@dataclass(frozen=True)
+class Uniform(Allocator):
+    """Every head gets the mean; leftovers of one slot go to the lower layers and heads.
+
+    rounding="paper": every head gets the mean rounded down and the leftover is lost, as in published code,
+    which knows one capacity for all heads.
+    """
+
+    rounding: Rounding = field(
+        default="exact", metadata=meaning("exact totals, or the published rounding: exact or paper")
+    )
+
+    def __post_init__(self) -> None:
+        check_choice(self, "rounding", ("exact", "paper"))
+
+    def layer_totals(self, plan: Plan) -> list[int]:
+        if self.rounding == "exact":
+            return even_layers(plan)
+        mean = plan.slots // sum(plan.heads)
+        return [heads * mean for heads in plan.heads]
+
+    def head_slots(self, scores: Tensor, total: int, guaranteed: int, layer: int) -> Tensor:
+        heads, length = scores.shape
+        if self.rounding == "exact":
+            return even_heads(heads, length, total, guaranteed)
+        return full_tensor(heads, total // heads).clamp(guaranteed, length)

@@ -1,0 +1,149 @@
+"""How much of a sequence's cache is kept: tokens per head, a share of the prompt, or bytes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from winnow.errors import BudgetError
+
+Unit = Literal["tokens", "percent", "bytes", "everything"]
+
+_BYTES = {
+    "GiB": 1 << 30,
+    "MiB": 1 << 20,
+    "KiB": 1 << 10,
+    "GB": 10**9,
+    "MB": 10**6,
+    "kB": 10**3,
+    "B": 1,
+}
+_EXAMPLES = '128 (tokens per KV head), "2%" (of the prompt) or "64MiB" (bytes of one sequence)'
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Slots to keep of one sequence. Made by `Budget.parse`; a slot is one token in one KV head of one layer.
+
+    - tokens: mean slots per KV head, the always-kept ones (window, sinks) included. Must not be fewer than
+      those; more than the prompt has means all of it.
+    - percent: of the prompt's slots, rounded down. On prompts so short that this is fewer than the slots
+      that are always kept (or than one per head), those are kept instead.
+    - bytes: of one sequence's prefix, everything that is stored counted. Never exceeded (but by the few slots
+      that rounding="paper" may add): where not even the always-kept slots (or one per head) fit, an error
+      says how many bytes are needed.
+    - everything: nothing is evicted.
+    """
+
+    unit: Unit
+    amount: float = 0
+
+    @classmethod
+    def parse(cls, value: int | str | None) -> Budget:
+        """From what a user writes: 128, "128", "2%", "64MiB", "1.5GB", or None for everything.
+
+        Raises BudgetError for anything else, and for amounts that are not positive or above 100%.
+        """
+        if value is None:
+            return cls("everything")
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise BudgetError(f"A budget is {_EXAMPLES}, not {value!r}{_meant(value)}.")
+        unit, amount = _read(str(value))
+        if unit == "bytes":
+            amount = math.floor(amount)
+        if amount <= 0:
+            raise BudgetError(f"A budget must be positive, not {value!r}; give {_EXAMPLES}.")
+        if unit == "percent" and amount > 100:
+            raise BudgetError(f"A budget of {value!r} is more than the prompt has; give at most '100%'.")
+        return cls(unit, amount if unit == "percent" else int(amount))
+
+    def __str__(self) -> str:
+        if self.unit == "everything":
+            return "everything"
+        if self.unit == "bytes":
+            return _written_bytes(int(self.amount))
+        return f"{self.amount:.12g}%" if self.unit == "percent" else str(self.amount)
+
+    def check(self, guaranteed: int, method: str) -> None:
+        """Raise BudgetError where a number of tokens is below what `method` always keeps of every head."""
+        if self.unit == "tokens" and self.amount < guaranteed:
+            raise BudgetError(
+                f"A budget of {self} is below the {guaranteed} tokens that {method} always keeps in every "
+                f"head (observation window and sinks): use at least {guaranteed}, or a smaller window."
+            )
+
+    def slots(
+        self, length: int, heads: Sequence[int], bytes_per_slot: Sequence[float], guaranteed: int
+    ) -> int:
+        """Slots over all layers and heads for a prompt of `length` tokens.
+
+        heads: KV heads of every compressed layer; bytes_per_slot: of a slot in every layer, index included;
+        guaranteed: slots per head that are always kept. Where bytes_per_slot differs between layers, a byte
+        budget is exact for uniform layers; see `fits`.
+        Raises BudgetError for a byte budget that is too small.
+        """
+        all_heads = sum(heads)
+        everything = all_heads * length
+        least = all_heads * min(max(guaranteed, 1), length)
+        if self.unit == "everything":
+            return everything
+        if self.unit == "tokens":
+            return min(everything, max(least, int(self.amount) * all_heads))
+        if self.unit == "percent":
+            # Decimal fractions of a percent are not exact in binary: 0.3% of 1000 is 3, not 2.
+            return max(least, math.floor(everything * self.amount / 100 + 1e-9))
+        per_token = sum(count * size for count, size in zip(heads, bytes_per_slot, strict=True))
+        needed = math.ceil(per_token * least / all_heads)
+        if self.amount < needed:
+            raise BudgetError(
+                f"A budget of {self} cannot hold the {least // all_heads} tokens per head that this method "
+                f"keeps of a prompt of {length}: use at least {needed} bytes ({_rounded_up(needed)})."
+            )
+        return min(everything, math.floor(self.amount * all_heads / per_token + 1e-9))
+
+    def fits(self, layer_totals: Sequence[int], bytes_per_slot: Sequence[float]) -> bool:
+        """Whether slots given to the layers stay within a byte budget; other budgets do not count bytes."""
+        used = sum(total * size for total, size in zip(layer_totals, bytes_per_slot, strict=True))
+        return self.unit != "bytes" or used <= self.amount
+
+
+def _read(text: str) -> tuple[Unit, float]:
+    match = re.fullmatch(r"\s*([+-]?\d+(?:[._]\d+)*)\s*(%|[A-Za-z]*)\s*", text)
+    if match is None:
+        raise BudgetError(f"A budget is {_EXAMPLES}, not {text!r}.")
+    try:
+        amount, unit = float(match[1]), match[2]
+    except ValueError:
+        raise BudgetError(f"A budget is {_EXAMPLES}, not {text!r}.") from None
+    if unit == "%":
+        return "percent", amount
+    if unit == "" and amount == int(amount):
+        return "tokens", amount
+    sizes = {name.lower(): size for name, size in _BYTES.items()}
+    if unit.lower() not in sizes:
+        raise BudgetError(f"A budget is {_EXAMPLES}, not {text!r}{_meant(amount if not unit else None)}.")
+    return "bytes", amount * sizes[unit.lower()]
+
+
+def _meant(value: object) -> str:
+    """A hint for fractions, which could be a share of the prompt."""
+    if isinstance(value, float) and 0 < value <= 1:
+        return f"; for a share of the prompt write '{value * 100:g}%'"
+    return ""
+
+
+def _written_bytes(amount: int) -> str:
+    """Whole numbers of the largest unit: 1610612736 -> 1536MiB."""
+    for name, size in _BYTES.items():
+        if amount % size == 0:
+            return f"{amount // size}{name}"
+    raise AssertionError("every amount is a whole number of bytes")
+
+
+def _rounded_up(amount: int) -> str:
+    """Three digits or so in a handy unit, never less than the amount."""
+    name, size = next(((n, s) for n, s in _BYTES.items() if n.endswith("iB") and amount >= s), ("B", 1))
+    return f"{math.ceil(amount / size * 100) / 100:g}{name}"

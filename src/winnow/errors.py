@@ -1,0 +1,42 @@
+"""What can go wrong, as exceptions whose message names the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class WinnowError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class BudgetError(WinnowError, ValueError):
+    """A budget that cannot be read, or that cannot be kept."""
+
+
+class MethodError(WinnowError, ValueError):
+    """A method that does not exist or is put together wrongly."""
+
+
+class UnknownMethod(MethodError):
+    """No method or part has this name."""
+
+
+class UnknownParameter(MethodError):
+    """The method has no parameter of this name."""
+
+
+class CacheError(WinnowError, RuntimeError):
+    """The cache was used in a way that would give wrong results."""
+
+
+class ModelError(WinnowError, ValueError):
+    """The model, or what it computes, cannot be compressed."""
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """The end of an error text: what exists, and what was probably meant."""
+    names = sorted(known)
+    match = get_close_matches(name, names, n=1)
+    hint = f"did you mean {match[0]!r}? " if match else ""
+    return f"{hint}There are: {', '.join(names) if names else 'none'}."

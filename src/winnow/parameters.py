@@ -1,0 +1,58 @@
+"""Parameters of scorers and allocators: their meaning beside their default, and checks for their values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+from winnow.errors import MethodError
+
+
+class Parameter(NamedTuple):
+    """A number or word that a user may set on a method."""
+
+    name: str
+    default: object
+    meaning: str
+
+
+def meaning(text: str) -> dict[str, str]:
+    """Metadata of a dataclass field that a user may set by name: one line on what it does."""
+    return {"meaning": text}
+
+
+def parameters_of(part: Any) -> tuple[Parameter, ...]:
+    """The parameters of a part (a dataclass instance), each with the value it has there as its default."""
+    return tuple(
+        Parameter(f.name, getattr(part, f.name), f.metadata["meaning"])
+        for f in fields(part)
+        if "meaning" in f.metadata
+    )
+
+
+def check_count(owner: object, name: str, least: int) -> None:
+    """Raise MethodError unless the attribute is an int of at least `least`."""
+    value = getattr(owner, name)
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise MethodError(
+            f"{type(owner).__name__}: {name} must be a whole number of at least {least}, not {value!r}."
+        )
+
+
+def check_number(owner: object, name: str, low: float, high: float = math.inf) -> None:
+    """Raise MethodError unless the attribute is a finite number in [low, high]."""
+    value = getattr(owner, name)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or not low <= value <= high:
+        allowed = f"of at least {low:g}" if math.isinf(high) else f"between {low:g} and {high:g}"
+        raise MethodError(f"{type(owner).__name__}: {name} must be a number {allowed}, not {value!r}.")
+
+
+def check_choice(owner: object, name: str, choices: Collection[object]) -> None:
+    """Raise MethodError unless the attribute is one of `choices`."""
+    value = getattr(owner, name)
+    if not any(value == choice and type(value) is type(choice) for choice in choices):
+        listed = ", ".join(repr(choice) for choice in choices)
+        raise MethodError(f"{type(owner).__name__}: {name} must be one of {listed}, not {value!r}.")

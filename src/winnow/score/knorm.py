@@ -1,0 +1,26 @@
+"""A Simple and Effective L2 Norm-Based Strategy for KV Cache Compression.
+
+Devoto et al. 2024, arXiv 2406.11430.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from winnow.score.base import LayerView, Scorer
+
+_CHUNK = 1024
+"""Tokens converted to fp32 at once."""
+
+
+@dataclass(frozen=True)
+class Knorm(Scorer):
+    """Keys of small norm tend to receive much attention: keep those. Needs no queries."""
+
+    def __call__(self, view: LayerView) -> Tensor:
+        # s[t] = -‖k_t‖₂
+        chunks = view.keys.split(_CHUNK, dim=1)
+        return -torch.cat([torch.linalg.vector_norm(keys.float(), dim=-1) for keys in chunks], dim=1)

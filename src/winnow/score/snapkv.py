@@ -1,0 +1,64 @@
+"""SnapKV: LLM Knows What You Are Looking for Before Generation (Li et al. 2024, arXiv 2404.14469)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from winnow.errors import MethodError
+from winnow.parameters import check_choice, check_count, meaning
+from winnow.score.base import LayerView, Scorer
+from winnow.score.window import Pool, Reduce, attention_mass, keep_window, pool_tokens, reduce_group
+
+
+@dataclass(frozen=True)
+class SnapKV(Scorer):
+    """Tokens are worth the attention that the last `window` queries pay them, pooled over neighbours.
+
+    The window itself is always kept. Defaults are those of HeadKV, CoKV and ApertureKV for every method they
+    compare; AdaKV's release has window=32, kvpress window=64, kernel=5, pool="avg", pool_first=True.
+    """
+
+    window: int = field(
+        default=8, metadata=meaning("last tokens of the prompt that vote and are always kept")
+    )
+    kernel: int = field(
+        default=7, metadata=meaning("width of the pooling over neighbouring tokens; odd, 1 for none")
+    )
+    pool: Pool = field(default="max", metadata=meaning("how neighbours are pooled: max or avg"))
+    reduce: Reduce = field(
+        default="mean", metadata=meaning("how the query heads of a KV head are reduced: mean, max or sum")
+    )
+    pool_first: bool = field(
+        default=False, metadata=meaning("pool every query head before the reduction instead of after it")
+    )
+
+    def __post_init__(self) -> None:
+        check_count(self, "window", 1)
+        check_count(self, "kernel", 1)
+        check_choice(self, "pool", ("max", "avg"))
+        check_choice(self, "reduce", ("mean", "max", "sum"))
+        check_choice(self, "pool_first", (False, True))
+        if self.kernel % 2 == 0:
+            raise MethodError(f"SnapKV: kernel must be odd, not {self.kernel}; use {self.kernel + 1}.")
+
+    @property
+    def guaranteed(self) -> int:
+        return self.window
+
+    def queries_needed(self, length: int) -> int:
+        return min(self.window, length)
+
+    def __call__(self, view: LayerView) -> Tensor:
+        heads, length, _ = view.keys.shape
+        if length <= self.window:
+            return view.keys.new_full((heads, length), torch.inf, dtype=torch.float32)
+        # m[t] = 1/w Σ_i A[i, t] for t < N - w, per query head
+        votes = attention_mass(view, self.window)[..., : length - self.window] / self.window
+        if self.pool_first:
+            scores = reduce_group(pool_tokens(votes, self.kernel, self.pool), self.reduce)
+        else:
+            scores = pool_tokens(reduce_group(votes, self.reduce), self.kernel, self.pool)
+        return keep_window(scores, self.window)

@@ -1,0 +1,107 @@
+"""Attention that the last queries of a prompt pay to its keys: the base of most scorers.
+
+Everything is computed in fp32 whatever the storage type, the query group of a KV head is folded into the
+rows (keys are never repeated), and rows are taken in blocks so that memory stays linear in the prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from winnow.score.base import LayerView
+
+Reduce = Literal["mean", "max", "sum"]
+Pool = Literal["max", "avg"]
+
+_BLOCK = 1 << 23
+"""Probabilities held at once (32 MiB in fp32)."""
+_CHUNK = 2048
+"""Keys converted to fp32 at once."""
+
+
+class Block(NamedTuple):
+    """Attention of some consecutive queries."""
+
+    first: int
+    """Position of the first query in the prompt."""
+    attention: Tensor
+    """[H, G, r, M] probabilities of r queries over the M = first + r keys that the last of them sees."""
+
+
+def attention_blocks(view: LayerView, rows: int) -> Iterator[Block]:
+    """Exact attention of the last `rows` queries, a block of rows at a time.
+
+    A = softmax over the visible keys of q·k·scaling: causal, with the model's soft-capping and sinks. Blocks
+    come in ascending order; `rows` larger than the prompt means all of it. An attention tensor may be reused
+    by the caller until the next block is asked for.
+    """
+    length, heads = view.keys.shape[1], view.queries.shape[0]
+    rows = min(rows, length)
+    queries = view.queries[:, view.queries.shape[1] - rows :]
+    step = max(1, _BLOCK // (heads * length))
+    for start in range(0, rows, step):
+        block = queries[:, start : start + step]
+        yield Block(length - rows + start, _attention(view, block, length - rows + start))
+
+
+def attention_mass(view: LayerView, rows: int) -> Tensor:
+    """[H, G, N]: the attention every key receives from the last `rows` queries together, per query head."""
+    heads, length, _ = view.keys.shape
+    mass = view.keys.new_zeros((heads, view.queries.shape[0] // heads, length), dtype=torch.float32)
+    for block in attention_blocks(view, rows):
+        mass[..., : block.attention.shape[-1]] += block.attention.sum(dim=2)
+    return mass
+
+
+def reduce_group(scores: Tensor, reduce: Reduce) -> Tensor:
+    """[H, G, T] per query head -> [H, T] per KV head."""
+    if reduce == "mean":
+        return scores.mean(dim=1)
+    return scores.amax(dim=1) if reduce == "max" else scores.sum(dim=1)
+
+
+def pool_tokens(scores: Tensor, kernel: int, pool: Pool) -> Tensor:
+    """Pool [..., T] along the tokens with stride 1 and the same length (the average counts the padding)."""
+    rows = scores.reshape(-1, scores.shape[-1])
+    pooling = F.max_pool1d if pool == "max" else F.avg_pool1d
+    return pooling(rows, kernel, stride=1, padding=kernel // 2).view(scores.shape)
+
+
+def keep_window(scores: Tensor, window: int) -> Tensor:
+    """[H, N - w] -> [H, N]: append the window, which is always kept."""
+    return F.pad(scores, (0, window), value=torch.inf)
+
+
+def _attention(view: LayerView, queries: Tensor, first: int) -> Tensor:
+    """[Hq, r, D] queries at positions first … first + r - 1 -> [H, G, r, first + r] probabilities."""
+    heads, rows = view.keys.shape[0], queries.shape[1]
+    visible = first + rows
+    folded = queries.float().reshape(heads, -1, queries.shape[-1]) * view.scaling
+    logits = _logits(folded, view.keys[:, :visible])
+    if view.softcap is not None:
+        logits.div_(view.softcap).tanh_().mul_(view.softcap)
+    logits = logits.view(heads, -1, rows, visible)
+    future = torch.ones(rows, rows, dtype=torch.bool, device=logits.device).triu_(1)
+    logits[..., first:].masked_fill_(future, -torch.inf)
+    attention = logits.softmax(dim=-1)
+    if view.sinks is not None:
+        # e^l / (Σ e^l + e^s) = softmax(l) · sigmoid(logsumexp(l) - s)
+        sinks = view.sinks.float().view(heads, -1, 1, 1)
+        attention *= torch.sigmoid(logits.logsumexp(dim=-1, keepdim=True) - sinks)
+    return attention
+
+
+def _logits(queries: Tensor, keys: Tensor) -> Tensor:
+    """[H, R, D] fp32 x [H, M, D] -> [H, R, M] fp32; keys of another type are converted a chunk at a time."""
+    if keys.dtype == torch.float32:
+        return queries @ keys.transpose(1, 2)
+    logits = queries.new_empty(queries.shape[0], queries.shape[1], keys.shape[1])
+    for start in range(0, keys.shape[1], _CHUNK):
+        chunk = keys[:, start : start + _CHUNK].float()
+        logits[..., start : start + _CHUNK] = queries @ chunk.transpose(1, 2)
+    return logits
