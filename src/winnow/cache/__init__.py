@@ -1,0 +1,10 @@
+"""The Hugging Face side: a cache whose full-attention layers are compressed after their prefill."""
+
+from winnow.cache.attention import register
+from winnow.cache.compressed import CompressedCache
+from winnow.cache.context import Context, compress
+from winnow.cache.stats import CacheStats
+
+register()
+
+__all__ = ["CacheStats", "CompressedCache", "Context", "compress"]

@@ -1,0 +1,227 @@
+"""The attention function that transformers calls, and the mask function beside it.
+
+Registered under the name "winnow"; nothing of transformers or of a model is patched. Calls whose keys do not come
+from a compressed layer (sliding layers, vision towers, other caches, no cache) get ordinary attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import causal_mask_function, sdpa_mask
+
+from winnow.cache.dense import dense_attention, padded_attention
+from winnow.cache.handle import Handle, Phase, handle_of
+from winnow.cache.length import LogicalLength
+from winnow.cache.op import attend_compressed
+from winnow.errors import CacheError
+from winnow.kernels.interface import AttentionSpec
+
+IMPLEMENTATION = "winnow"
+
+UNSUPPORTED = ("position_bias", "alibi", "head_mask", "layer_head_mask")
+"""Attention arguments that change the result and that the compressed form does not know."""
+
+
+def winnow_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    is_causal: bool | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attention of query [R, Hq, Q, D] over what key [R, H, *, D] and value [R, H, *, Dv] stand for.
+
+    Returns ([R, Q, Hq, Dv], None): there are no attention weights to return.
+    """
+    spec = AttentionSpec(query.shape[-1] ** -0.5 if scaling is None else scaling, softcap, s_aux)
+    handle = handle_of(key)
+    _refuse(kwargs, compressed=handle is not None)
+    if handle is None:
+        return _ordinary(module, query, key, value, attention_mask, spec, dropout, is_causal, kwargs), None
+    if handle.layer.spec is None:
+        handle.layer.spec = spec
+    if handle.phase is Phase.TAIL:
+        return _over_tail(handle, query, key, value, attention_mask, spec), None
+    return _over_prompt(handle, module, query, key, value, attention_mask, spec, dropout), None
+
+
+def winnow_mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: int = 0,
+    kv_offset: int = 0,
+    mask_function: Callable[..., Any] = causal_mask_function,
+    attention_mask: Tensor | None = None,
+    **kwargs: Any,
+) -> Tensor | None:
+    """No mask where nothing is padding; the 2-D validity [R, N] of a padded prompt; [R, Q] of a padded chunk.
+
+    Masks for other caches, and prompts with a pattern of their own (bidirectional image tokens), are transformers'
+    boolean 4-D masks.
+    """
+    if not isinstance(kv_length, LogicalLength):
+        return sdpa_mask(
+            batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, **kwargs
+        )
+    pattern = None
+    if mask_function is not causal_mask_function and q_length > 1:
+        pattern = sdpa_mask(
+            batch_size, q_length, int(kv_length), q_offset, kv_offset, mask_function, attention_mask, **kwargs
+        )
+    if kv_length.compressed:
+        _check_causal(pattern)
+        return _chunk_validity(attention_mask, q_length)
+    if pattern is not None:
+        return pattern
+    if attention_mask is None or bool(attention_mask[:, :kv_length].all()):
+        return None
+    if attention_mask.shape[-1] < kv_length:
+        raise CacheError(
+            f"the attention mask covers {attention_mask.shape[-1]} tokens, the prompt has {int(kv_length)}; pass the "
+            "mask of the whole prompt."
+        )
+    return attention_mask[:, :kv_length].bool()
+
+
+def register() -> None:
+    """Makes `model.set_attn_implementation("winnow")` known to transformers."""
+    AttentionInterface.register(IMPLEMENTATION, winnow_attention)
+    AttentionMaskInterface.register(IMPLEMENTATION, winnow_mask)
+
+
+def _refuse(kwargs: dict[str, Any], compressed: bool) -> None:
+    if not compressed:
+        return
+    if kwargs.get("output_attentions"):
+        raise CacheError(
+            "attention weights are never formed over a compressed cache; leave output_attentions off, or use the "
+            'model with set_attn_implementation("eager") and its own cache.'
+        )
+    for name in UNSUPPORTED:
+        if kwargs.get(name) is not None:
+            raise CacheError(
+                f"this model adds {name!r} to its attention logits, which winnow does not support; use the model's "
+                "own cache."
+            )
+
+
+def _ordinary(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    spec: AttentionSpec,
+    dropout: float,
+    is_causal: bool | None,
+    kwargs: dict[str, Any],
+) -> Tensor:
+    if spec.softcap is None and spec.sinks is None:
+        return sdpa_attention_forward(
+            module,
+            query,
+            key,
+            value,
+            mask,
+            dropout=dropout,
+            scaling=spec.scaling,
+            is_causal=is_causal,
+            **kwargs,
+        )[0]
+    return dense_attention(module, query, key, value, mask, spec, dropout, is_causal)
+
+
+def _over_prompt(
+    handle: Handle,
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    spec: AttentionSpec,
+    dropout: float,
+) -> Tensor:
+    if mask is not None and mask.dim() == 2:
+        valid: Tensor | None = mask
+        output = padded_attention(module, query, key, value, mask, spec)
+    else:
+        valid = _validity(mask, query.shape[0], key.shape[2])
+        output = dense_attention(module, query, key, value, mask, spec, dropout)
+    if not handle.taken:
+        handle.taken = True
+        if handle.phase is Phase.PROMPT:
+            handle.layer.finish_prompt(query, key, value, valid)
+        else:
+            handle.layer.finish_part(query, key.shape[2], valid)
+    return output
+
+
+def _over_tail(
+    handle: Handle, query: Tensor, key: Tensor, value: Tensor, valid: Tensor | None, spec: AttentionSpec
+) -> Tensor:
+    if valid is not None and valid.dim() != 2:
+        raise CacheError(
+            "a 4-D attention mask cannot be applied to a compressed prompt; pass a 2-D mask, or none, after the prompt."
+        )
+    layer = handle.layer
+    if not handle.taken:
+        # A second layer that shares these keys and values finds them already appended.
+        handle.taken = True
+        layer.append(key, value, valid)
+    if valid is None:
+        return attend_compressed(query, layer.plan(spec))
+    output = query.new_zeros(query.shape[0], query.shape[2], query.shape[1], value.shape[-1])
+    for row in range(query.shape[0]):
+        asking = valid[row].nonzero().flatten()
+        if len(asking):
+            output[row, asking] = attend_compressed(
+                query[row : row + 1, :, asking], layer.row_plan(row, spec)
+            )[0]
+    return output
+
+
+def _validity(mask: Tensor | None, rows: int, length: int) -> Tensor | None:
+    """[R, N] from a 4-D prompt mask: a token that does not see itself is padding."""
+    if mask is None:
+        return None
+    if mask.shape[-2] != length:
+        raise CacheError(
+            "a prompt with a mask of its own (image tokens that see each other, a custom 4-D mask) must arrive in one "
+            "piece: leave prompt_length and prefill chunking off."
+        )
+    diagonal = torch.diagonal(mask[:, 0], dim1=-2, dim2=-1)
+    valid = diagonal if diagonal.dtype == torch.bool else diagonal > torch.finfo(mask.dtype).min / 2
+    return None if bool(valid.all()) else valid.expand(rows, length)
+
+
+def _check_causal(pattern: Tensor | None) -> None:
+    """Raises CacheError where the newest tokens [.., Q, N] are to see tokens after themselves."""
+    if pattern is None:
+        return
+    queries = pattern.shape[-2]
+    if bool(pattern[..., -queries:].triu(1).any()):
+        raise CacheError(
+            "tokens that see each other in both directions (images) can only be part of the prompt, not of a chunk "
+            "after its compression; put them into the prompt."
+        )
+
+
+def _chunk_validity(attention_mask: Tensor | None, queries: int) -> Tensor | None:
+    """[R, Q] validity of the newest tokens, or None where they all count; a single token always does."""
+    if attention_mask is None or queries == 1:
+        return None
+    valid = attention_mask[:, -queries:].bool()
+    return None if bool(valid.all()) else valid

@@ -1,0 +1,143 @@
+"""The cache that a user passes to `model.generate(past_key_values=...)`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any
+
+from torch import Tensor
+from transformers import Cache, PreTrainedModel
+
+from winnow.cache.compression import Compression
+from winnow.cache.guards import check_implementation, check_model, text_config
+from winnow.cache.hybrid import heads_of, layers_of
+from winnow.cache.layer import CompressedLayer
+from winnow.cache.stats import CacheStats, storage_bytes
+from winnow.errors import CacheError
+from winnow.method import Method
+
+
+class CompressedCache(Cache):
+    """A KV cache that keeps the slots a method chooses and frees the rest.
+
+    Every full-attention layer is compressed right after its own prefill; tokens that come later are kept dense.
+    One cache serves one batch of sequences; for a new prompt make a new cache, to continue pass it again.
+
+    Args:
+        model: a decoder-only model after `model.set_attn_implementation("winnow")`.
+        method: from `winnow.method(name, budget=...)`.
+        prompt_length: tokens of the prompt, padding included, where it arrives in several chunks
+            (`prefill_chunk_size`, own loops); compression waits for the last of them.
+        heads_per_layer: KV heads of every full-attention layer, for models whose configuration does not tell.
+
+    Raises:
+        CacheError: the attention implementation is not "winnow".
+        ModelError: an encoder-decoder, latent-attention or bidirectional model.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        method: Method,
+        *,
+        prompt_length: int | None = None,
+        heads_per_layer: Sequence[int] | None = None,
+    ) -> None:
+        check_model(model)
+        if prompt_length is not None and prompt_length < 1:
+            raise CacheError(f"prompt_length is {prompt_length}; give the number of prompt tokens, or None.")
+        self.config = text_config(model)
+        heads = list(heads_per_layer) if heads_per_layer is not None else heads_of(model, self.config)
+        self.compression = Compression(method, heads, prompt_length)
+        layers = layers_of(self.config, self.compression)
+        super().__init__(layers=layers)
+        found = len(self.compressed_layers())
+        if not found:
+            raise CacheError(
+                f"{type(model).__name__} has no full-attention layer, so there is nothing to compress; use its own cache."
+            )
+        if len(heads) != found:
+            raise CacheError(
+                f"heads_per_layer names {len(heads)} layers, the model has {found} full-attention layers."
+            )
+
+    @property
+    def method(self) -> Method:
+        """The method that compresses this cache."""
+        return self.compression.method
+
+    def compressed_layers(self) -> list[CompressedLayer]:
+        """The full-attention layers, in order."""
+        return [layer for layer in self.layers if isinstance(layer, CompressedLayer)]
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
+        """Called once at the start of every forward pass, which makes it the place to check the model's state."""
+        check_implementation(self.config)
+        sizes: tuple[int, int] = super().get_mask_sizes(query_length, layer_idx)
+        return sizes
+
+    def kept(self, layer: int, row: int = 0) -> list[Tensor]:
+        """Kept prompt positions of one row: H int64 tensors, ascending, counted without padding.
+
+        Args:
+            layer: the model's layer index.
+            row: the sequence in the batch.
+
+        Raises:
+            CacheError: not a full-attention layer, no such row, or nothing was compressed yet.
+        """
+        chosen = self.layers[layer] if -len(self.layers) <= layer < len(self.layers) else None
+        if not isinstance(chosen, CompressedLayer):
+            full = [index for index, each in enumerate(self.layers) if isinstance(each, CompressedLayer)]
+            raise CacheError(f"layer {layer} is not a compressed layer of this model; those are {full}.")
+        if not chosen.compressed:
+            raise CacheError("nothing was compressed yet; run the prompt through the model first.")
+        if not 0 <= row < len(chosen.prefixes):
+            raise CacheError(f"there is no row {row}; the cache holds {len(chosen.prefixes)} rows.")
+        return chosen.kept(row)
+
+    def stats(self) -> CacheStats:
+        """What is held now, counted from the tensors alive.
+
+        Raises:
+            CacheError: the last tokens never reached the attention function.
+        """
+        ours = self.compressed_layers()
+        for layer in ours:
+            layer.check_taken()
+        kinds: dict[str, int] = {}
+        for layer in ours:
+            for kind, size in layer.bytes().items():
+                kinds[kind] = kinds.get(kind, 0) + size
+        kinds["other"] = kinds.get("other", 0) + self._bytes_of_stock_layers()
+        held = sum(kinds.values())
+        first = ours[0]
+        return CacheStats(
+            slots=[layer.slots() for layer in ours],
+            tail_tokens=first.tail.lengths.tolist() if first.compressed and first.tail else [],
+            bytes=kinds,
+            held_bytes=held,
+            used_bytes=held - sum(layer.spare_bytes() for layer in ours),
+            full_bytes=sum(layer.full_bytes() for layer in ours) + self._bytes_of_stock_layers(),
+            tokens_seen=self.get_seq_length(),
+            rows=len(first.prefixes),
+            compress_seconds=self.compression.seconds,
+        )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompressedCache:
+        twin = self.__class__.__new__(self.__class__)
+        memo[id(self)] = twin
+        for name, value in self.__dict__.items():
+            twin.__dict__[name] = value if name == "config" else deepcopy(value, memo)
+        return twin
+
+    def _bytes_of_stock_layers(self) -> int:
+        stock = [layer for layer in self.layers if not isinstance(layer, CompressedLayer)]
+        tensors: list[Tensor | None] = []
+        for layer in stock:
+            tensors += [getattr(layer, "keys", None), getattr(layer, "values", None)]
+        for layer in self.layers:
+            for states in ("conv_states", "recurrent_states"):
+                tensors += list(getattr(layer, states, {}).values())
+        return storage_bytes(tensors)

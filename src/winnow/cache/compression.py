@@ -1,0 +1,43 @@
+"""What every layer of one cache shares: the method and the shape of the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from winnow.cache.prefix import POSITION_BYTES
+from winnow.errors import CacheError
+from winnow.method import Method
+
+
+@dataclass
+class Compression:
+    """How the layers of one cache are to be compressed."""
+
+    method: Method
+    heads: list[int]
+    """KV heads of every compressed layer."""
+    prompt_length: int | None = None
+    """Tokens of the prompt (padding included) where it arrives in several chunks; None: one chunk."""
+    seconds: float = 0.0
+    """Time spent on scoring, selecting and packing so far."""
+
+    def check_heads(self, index: int, heads: int) -> None:
+        """Compares the KV heads that layer `index` really has with what the configuration promised."""
+        if self.heads[index] == heads:
+            return
+        if index == 0 and len(set(self.heads)) == 1:
+            # Some configurations do not name their KV heads; the first layer tells.
+            self.heads = [heads] * len(self.heads)
+            return
+        raise CacheError(
+            f"compressed layer {index} has {heads} KV heads where {self.heads[index]} were expected from the model's "
+            "configuration; pass heads_per_layer=[...] to CompressedCache."
+        )
+
+    def total(self, index: int, length: int, keys: Tensor, values: Tensor) -> int:
+        """Slots for compressed layer `index` of a sequence of `length` tokens; shapes from keys [..., D], values."""
+        slot = self.method.store.bytes_per_slot(keys.shape[-1], values.shape[-1], keys.element_size())
+        costs = (slot + POSITION_BYTES,) * len(self.heads)
+        return self.method.layer_totals(length, tuple(self.heads), costs)[index]

@@ -1,0 +1,105 @@
+"""Exact attention over dense keys and values, for prompts and for everything that is not compressed."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from winnow.kernels.interface import AttentionSpec
+
+QUERY_BLOCK = 128
+"""Queries attended to at a time where the logits are materialised: never more than this many rows of N."""
+
+
+def dense_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    spec: AttentionSpec,
+    dropout: float = 0.0,
+    is_causal: bool | None = None,
+) -> Tensor:
+    """Attention of query [R, Hq, Q, D] over key [R, H, N, D] and value [R, H, N, Dv], as the stock model does it.
+
+    `mask` is boolean or additive [R | 1, Hq | 1, Q, N]; None means causal, the last query seeing everything
+    (`is_causal=False`: everything seen by all). Soft-capping and attention sinks, which transformers' own sdpa
+    function lacks, are computed blockwise over the queries. Returns [R, Q, Hq, Dv].
+    """
+    causal = (
+        mask is None and query.shape[2] > 1 and is_causal is not False and getattr(module, "is_causal", True)
+    )
+    if spec.softcap is not None or spec.sinks is not None:
+        return _explicit_attention(query, key, value, mask, spec, causal)
+    if causal and query.shape[2] != key.shape[2]:
+        mask = causal_mask(query.shape[2], key.shape[2], query.device)
+    output, _ = sdpa_attention_forward(
+        module, query, key, value, mask, dropout=dropout, scaling=spec.scaling, is_causal=is_causal
+    )
+    return output
+
+
+def padded_attention(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, valid: Tensor, spec: AttentionSpec
+) -> Tensor:
+    """The same for rows with padding, which neither sees nor is seen: `valid` is [R, N], output zero where not.
+
+    Each row is attended to without its padding, so no mask of N² entries is made.
+    """
+    rows, heads, queries, _ = query.shape
+    output = query.new_zeros(rows, queries, heads, value.shape[-1])
+    for row in range(rows):
+        tokens = valid[row].nonzero().flatten()
+        asking = valid[row, -queries:].nonzero().flatten()
+        if len(asking):
+            one = slice(row, row + 1)
+            output[row, asking] = dense_attention(
+                module, query[one, :, asking], key[one, :, tokens], value[one, :, tokens], None, spec
+            )[0]
+    return output
+
+
+def causal_mask(queries: int, keys: int, device: torch.device) -> Tensor:
+    """[1, 1, Q, N] bool: query i of the last Q tokens sees the first N − Q + i + 1 keys."""
+    return torch.ones(1, 1, queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
+
+
+def _explicit_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, spec: AttentionSpec, causal: bool
+) -> Tensor:
+    rows, heads, queries, _ = query.shape
+    group = heads // key.shape[1]
+    keys, values = key.float().unsqueeze(2), value.float().unsqueeze(2)
+    blocks = []
+    for start in range(0, queries, QUERY_BLOCK):
+        stop = min(start + QUERY_BLOCK, queries)
+        block = query[:, :, start:stop].float().unflatten(1, (-1, group))
+        logits = (block @ keys.mT * spec.scaling).flatten(1, 2)
+        if spec.softcap is not None:
+            logits = spec.softcap * torch.tanh(logits / spec.softcap)
+        logits = _masked(logits, mask, start, stop, key.shape[2] - queries + start if causal else None)
+        weights = _softmax(logits, spec.sinks)
+        blocks.append((weights.unflatten(1, (-1, group)) @ values).flatten(1, 2))
+    return torch.cat(blocks, dim=2).transpose(1, 2).to(query.dtype).contiguous()
+
+
+def _masked(logits: Tensor, mask: Tensor | None, start: int, stop: int, diagonal: int | None) -> Tensor:
+    """Logits of queries start..stop; `diagonal`: query `start` sees this many keys and its own, if causal."""
+    lowest = torch.finfo(logits.dtype).min
+    if mask is not None:
+        part = mask[:, :, start:stop]
+        return logits.masked_fill(~part, lowest) if part.dtype == torch.bool else logits + part
+    if diagonal is None:
+        return logits
+    hidden = torch.ones(logits.shape[-2:], dtype=torch.bool, device=logits.device).triu(diagonal + 1)
+    return logits.masked_fill(hidden, lowest)
+
+
+def _softmax(logits: Tensor, sinks: Tensor | None) -> Tensor:
+    """Softmax over the keys, with one extra logit per head in the denominator where the model has sinks [Hq]."""
+    if sinks is None:
+        return logits.softmax(dim=-1)
+    extra = sinks.float().view(1, -1, 1, 1).expand(*logits.shape[:-1], 1)
+    return torch.cat([logits, extra], dim=-1).softmax(dim=-1)[..., :-1]

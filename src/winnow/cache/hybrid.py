@@ -1,0 +1,137 @@
+"""The layers of a model's cache: ours for full attention, transformers' own for everything else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import DynamicCache, PreTrainedConfig, PreTrainedModel
+from transformers.cache_utils import (
+    CacheLayerMixin,
+    DynamicLayer,
+    DynamicSlidingWindowLayer,
+    LinearAttentionAndFullAttentionLayer,
+    LinearAttentionLayer,
+)
+
+from winnow.cache.compression import Compression
+from winnow.cache.layer import CompressedLayer
+
+
+class CompactSlidingLayer(DynamicSlidingWindowLayer):
+    """A sliding layer that owns its window; the stock one keeps a view, and so the whole prompt, alive."""
+
+    def update(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """As the stock layer."""
+        returned: tuple[Tensor, Tensor] = super().update(*args, **kwargs)
+        self._own()
+        return returned
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """As the stock layer."""
+        super().crop(tokens_to_remove)
+        if self.is_initialized:
+            self._own()
+
+    def _own(self) -> None:
+        if self.keys.untyped_storage().nbytes() > self.keys.nbytes:
+            self.keys, self.values = self.keys.detach().clone(), self.values.detach().clone()
+
+
+class CompressedHybridLayer(LinearAttentionLayer, CompressedLayer):
+    """A layer with a linear state next to full attention (Falcon-H1): the first as it is, the second compressed."""
+
+    is_compileable = False
+    supports_early_init = False
+
+    def __init__(self, compression: Compression, index: int, number_of_states: int = 1) -> None:
+        CompressedLayer.__init__(self, compression, index)
+        attention_state = dict(self.__dict__)
+        LinearAttentionLayer.__init__(self, number_of_states=number_of_states)
+        self.__dict__.update(attention_state)
+
+    def lazy_initialization(self, *args: Any, **kwargs: Any) -> None:
+        """Keys and values come as two positional arguments, linear states as keywords."""
+        if args:
+            CompressedLayer.lazy_initialization(self, *args)
+        else:
+            LinearAttentionLayer.lazy_initialization(self, **kwargs)
+
+    def activate_past_recording(self) -> None:
+        """Both parts wait for `crop`."""
+        LinearAttentionLayer.activate_past_recording(self)
+        CompressedLayer.activate_past_recording(self)
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Both parts take back the same tokens."""
+        LinearAttentionLayer.crop(self, tokens_to_remove)
+        CompressedLayer.crop(self, tokens_to_remove)
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Both parts in the new order."""
+        LinearAttentionLayer.reorder_cache(self, beam_idx)
+        CompressedLayer.reorder_cache(self, beam_idx)
+
+    def reset(self) -> None:
+        """Empty again."""
+        LinearAttentionLayer.reset(self)
+        CompressedLayer.reset(self)
+
+    def offload(self) -> None:
+        """Refused."""
+        CompressedLayer.offload(self)
+
+    prefetch = offload
+
+
+def stock_layers(config: PreTrainedConfig) -> list[CacheLayerMixin]:
+    """The layers of transformers' own cache for a decoder, empty."""
+    return DynamicCache(config=config).layers
+
+
+def is_full_attention(layer: CacheLayerMixin) -> bool:
+    """Whether a stock layer holds every token's keys and values, and nothing that belongs to one token's index."""
+    return type(layer) in (DynamicLayer, LinearAttentionAndFullAttentionLayer)
+
+
+def layers_of(config: PreTrainedConfig, compression: Compression) -> list[CacheLayerMixin]:
+    """One cache layer per decoder layer, in order."""
+    layers: list[CacheLayerMixin] = []
+    full = 0
+    for stock in stock_layers(config):
+        layers.append(_own_layer(stock, compression, full))
+        full += is_full_attention(stock)
+    return layers
+
+
+def _own_layer(stock: CacheLayerMixin, compression: Compression, index: int) -> CacheLayerMixin:
+    if type(stock) is DynamicLayer:
+        return CompressedLayer(compression, index)
+    if type(stock) is LinearAttentionAndFullAttentionLayer:
+        return CompressedHybridLayer(compression, index, stock.number_of_states)
+    if type(stock) is DynamicSlidingWindowLayer:
+        return CompactSlidingLayer(stock.sliding_window)
+    return stock
+
+
+def heads_of(model: PreTrainedModel, config: PreTrainedConfig) -> list[int]:
+    """KV heads of every full-attention layer, from its attention module where that says so."""
+    default = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    by_layer = _groups_by_layer(model)
+    return [
+        config.num_attention_heads // by_layer[index] if index in by_layer else default
+        for index, stock in enumerate(stock_layers(config))
+        if is_full_attention(stock)
+    ]
+
+
+def _groups_by_layer(model: nn.Module) -> dict[int, int]:
+    """Query heads per KV head of the decoder's attention modules, by layer index."""
+    return {
+        module.layer_idx: module.num_key_value_groups
+        for name, module in model.named_modules()
+        if isinstance(getattr(module, "num_key_value_groups", None), int)
+        and isinstance(getattr(module, "layer_idx", None), int)
+        and "vision" not in name
+        and "audio" not in name
+    }

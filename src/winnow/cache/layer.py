@@ -1,0 +1,361 @@
+"""One full-attention layer of the cache: a compressed prefix per row, and a dense tail."""
+
+from __future__ import annotations
+
+import time
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import CacheLayerMixin
+
+from winnow.cache.compression import Compression
+from winnow.cache.handle import Handle, Phase, attach
+from winnow.cache.length import LogicalLength
+from winnow.cache.op import OpaquePlan
+from winnow.cache.prefix import Prefix, compress_layer
+from winnow.cache.stats import storage_bytes
+from winnow.cache.tail import Tail
+from winnow.errors import CacheError
+from winnow.kernels.interface import AttentionSpec, DecodePlan, TailSegments
+from winnow.score.base import LayerView
+
+
+class CompressedLayer(CacheLayerMixin):
+    """Keys and values of one layer, for transformers' cache interface.
+
+    Before compression everything that came lies in the tail, except a prompt that arrives whole: that is
+    compressed straight from the model's own tensors. Afterwards the rows hold prefixes and the tail what came
+    later. Lengths told to transformers are logical: all tokens ever seen, padding included.
+    """
+
+    is_sliding = False
+    is_croppable = True
+    is_compileable = False
+
+    def __init__(self, compression: Compression, index: int) -> None:
+        super().__init__()
+        self.compression = compression
+        self.index = index
+        self._forget()
+
+    def _forget(self) -> None:
+        self.is_initialized = False
+        self.seen = 0
+        self.compressed = False
+        self.recording = False
+        self.awaiting_crop = False
+        self.prefixes: list[Prefix | None] = []
+        self.tail: Tail | None = None
+        self.pending: Handle | None = None
+        self.spec: AttentionSpec | None = None
+        # While a prompt is still arriving: the queries [R, Hq, n, D] and validity [R, n] of its tokens so far.
+        self.queries: Tensor | None = None
+        self.valid: Tensor | None = None
+        self._plan: OpaquePlan | None = None
+
+    # --- what transformers calls ---------------------------------------------------------------------------
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Takes dtype, device and number of rows from the first keys [R, H, N, D] and values [R, H, N, Dv]."""
+        self.dtype, self.device = key_states.dtype, key_states.device
+        self.compression.check_heads(self.index, key_states.shape[1])
+        self.tail = Tail(key_states, value_states, capacity=0)
+        self.prefixes = [None] * key_states.shape[0]
+        self.is_initialized = True
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Counts the new tokens and hands them on, with a note for the attention function.
+
+        Returns keys and values to attend over: the whole prompt so far before compression, else the new tokens.
+        """
+        self.check_taken()
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        self._check_same_kind(key_states)
+        if self.awaiting_crop:
+            # Releases that skip an empty `crop` mean that every token was accepted.
+            self._compress_deferred()
+        new = key_states.shape[2]
+        phase = self._phase(new)
+        self.seen += new
+        if phase is Phase.PART or (phase is Phase.PROMPT and self._held_tail().longest):
+            self._held_tail().append(key_states, value_states)
+            key_states, value_states = self._held_tail().filled()
+        self.pending = Handle(self, phase, new)
+        return attach(key_states, self.pending), value_states
+
+    def get_seq_length(self) -> int:
+        """All tokens ever seen, padding included."""
+        return self.seen
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Logical length after `query_length` more tokens, marked as ours for the mask function, and offset 0."""
+        self.check_taken()
+        return LogicalLength(self.seen + query_length, self.compressed), 0
+
+    def get_max_length(self) -> int:
+        """No maximum."""
+        return -1
+
+    def activate_past_recording(self) -> None:
+        """Assisted decoding is about to start: compression waits for the `crop` that tells the prompt's end."""
+        self.recording = True
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Takes back the last tokens (a negative number); 0 only ends a deferred prefill.
+
+        Raises:
+            CacheError: the tokens are part of the compressed prompt.
+        """
+        tokens = -tokens_to_remove if tokens_to_remove <= 0 else max(0, self.seen - tokens_to_remove)
+        if not self.is_initialized:
+            return
+        self.check_taken()
+        if tokens:
+            self._held_tail().crop(tokens)
+            self.seen -= tokens
+            if self.valid is not None and self.queries is not None:
+                self.valid, self.queries = self.valid[:, :-tokens], self.queries[:, :, :-tokens]
+        if self.awaiting_crop:
+            self._compress_deferred()
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Row i becomes what row beam_idx[i] was. Prefixes are shared, not copied."""
+        self._select_rows(beam_idx)
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Every row `repeats` times, neighbours sharing their prefix."""
+        self._select_rows(torch.arange(len(self.prefixes)).repeat_interleave(repeats))
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Only the rows `indices` (integers or a boolean mask)."""
+        self._select_rows(indices.nonzero().flatten() if indices.dtype == torch.bool else indices)
+
+    def reset(self) -> None:
+        """Empty again."""
+        self._forget()
+
+    def offload(self) -> None:
+        """Refused: a compressed layer stays where its model is."""
+        raise CacheError(
+            "winnow caches cannot be offloaded; use a smaller budget instead of cache offloading (offloading=False)."
+        )
+
+    prefetch = offload
+
+    # --- what the cache asks -------------------------------------------------------------------------------
+
+    def kept(self, row: int) -> list[Tensor]:
+        """Kept positions per KV head of one row, ascending int64; none for a row of nothing but padding."""
+        prefix = self.prefixes[row]
+        if prefix is None:
+            return [torch.empty(0, dtype=torch.int64) for _ in range(self._held_tail().keys.shape[1])]
+        return prefix.kept()
+
+    def distinct_prefixes(self) -> list[Prefix]:
+        """The prefixes of all rows, shared ones once."""
+        return list({id(prefix): prefix for prefix in self.prefixes if prefix is not None}.values())
+
+    def slots(self) -> list[int]:
+        """Compressed slots per KV head over all distinct prefixes."""
+        per_prefix = [prefix.slots() for prefix in self.distinct_prefixes()]
+        return [sum(head) for head in zip(*per_prefix, strict=True)]
+
+    def bytes(self) -> dict[str, int]:
+        """Bytes allocated, by kind."""
+        parts = [prefix.bytes() for prefix in self.distinct_prefixes()]
+        if self.tail is not None:
+            parts.append(self.tail.bytes() if self.compressed else {"other": sum(self.tail.bytes().values())})
+        parts.append({"other": storage_bytes([self.queries, self.valid])})
+        kinds: dict[str, int] = {}
+        for part in parts:
+            for kind, size in part.items():
+                kinds[kind] = kinds.get(kind, 0) + size
+        return kinds
+
+    def spare_bytes(self) -> int:
+        """Room for growth in the tail."""
+        if self.tail is None:
+            return 0
+        return self.tail.keys.nbytes + self.tail.values.nbytes - self.tail.used_bytes()
+
+    def full_bytes(self) -> int:
+        """What a dense cache would hold for the rows and tokens seen."""
+        if self.tail is None:
+            return 0
+        rows, heads, _, dim = self.tail.keys.shape
+        slot = (dim + self.tail.values.shape[-1]) * self.tail.keys.element_size()
+        return rows * heads * self.seen * slot
+
+    # --- what the attention function calls -----------------------------------------------------------------
+
+    def check_taken(self) -> None:
+        """Raises CacheError if the previous `update` never reached winnow's attention function."""
+        if self.pending is not None and not self.pending.taken:
+            raise CacheError(
+                "keys and values given to this cache never reached winnow's attention function, so the tokens are "
+                'lost. Call model.set_attn_implementation("winnow") and do not change it while the cache is in use; '
+                "if it is set, this model's attention bypasses transformers' attention interface and is not supported."
+            )
+
+    def finish_prompt(self, queries: Tensor, keys: Tensor, values: Tensor, valid: Tensor | None) -> None:
+        """The whole prompt was attended to; compresses it unless that has to wait for a `crop`.
+
+        Args:
+            queries: [R, Hq, Q, D] of the last chunk.
+            keys, values: [R, H, N, D] and [R, H, N, Dv] of the whole prompt.
+            valid: [R, N] bool, or None where nothing is padding.
+        """
+        self._remember(queries, keys.shape[2], valid)
+        if self.recording:
+            if not self._held_tail().longest:
+                self._held_tail().append(keys, values)
+            self.awaiting_crop = True
+            return
+        self._compress(keys, values)
+
+    def finish_part(self, queries: Tensor, length: int, valid: Tensor | None) -> None:
+        """A part of a longer prompt, now `length` tokens, was attended to."""
+        self._remember(queries, length, valid)
+
+    def append(self, keys: Tensor, values: Tensor, valid: Tensor | None) -> None:
+        """New tokens [R, H, Q, D] and [R, H, Q, Dv] after compression; `valid` [R, Q] if some are padding."""
+        tail = self._held_tail()
+        moved = tail.append(keys, values) if valid is None else tail.append_valid(keys, values, valid)
+        if moved:
+            self._plan = None
+
+    def plan(self, spec: AttentionSpec) -> OpaquePlan:
+        """What the decode kernel needs to know of this layer; rebuilt only when rows or buffers moved."""
+        if self._plan is None or not self._plan.attends_as(spec):
+            self._plan = self._new_plan(self.prefixes, self._held_tail(), spec)
+        return self._plan
+
+    def row_plan(self, row: int, spec: AttentionSpec) -> OpaquePlan:
+        """The same for one row alone, where a padded chunk leaves every row its own number of new tokens."""
+        return self._new_plan(self.prefixes[row : row + 1], self._held_tail().one(row), spec)
+
+    def _new_plan(self, prefixes: list[Prefix | None], tail: Tail, spec: AttentionSpec) -> OpaquePlan:
+        blocks = [prefix.block if prefix else None for prefix in prefixes]
+        segments = TailSegments(tail.keys, tail.values, tail.lengths)
+        return OpaquePlan(DecodePlan(blocks, segments, spec), tail.values.shape[-1])
+
+    # --- inside ----------------------------------------------------------------------------------------------
+
+    def _phase(self, new: int) -> Phase:
+        if self.compressed:
+            return Phase.TAIL
+        goal = self.compression.prompt_length
+        return Phase.PROMPT if goal is None or self.seen + new >= goal else Phase.PART
+
+    def _held_tail(self) -> Tail:
+        if self.tail is None:
+            raise CacheError("this layer is empty; run the prompt through the model first.")
+        return self.tail
+
+    def _check_same_kind(self, keys: Tensor) -> None:
+        if keys.dtype != self.dtype or keys.device != self.device:
+            raise CacheError(
+                f"the cache holds {self.dtype} on {self.device}, the model now sends {keys.dtype} on {keys.device}; "
+                "start a new CompressedCache after moving or converting a model."
+            )
+        if keys.shape[0] != len(self.prefixes):
+            raise CacheError(
+                f"the cache holds {len(self.prefixes)} rows, the model now sends {keys.shape[0]}; use "
+                "cache.batch_repeat_interleave or batch_select_indices, or start a new CompressedCache."
+            )
+
+    def _remember(self, queries: Tensor, length: int, valid: Tensor | None) -> None:
+        """Adds the chunk's queries and the validity of its tokens to what the prompt has brought so far."""
+        new = queries.shape[2]
+        seen_valid = (
+            valid[:, -new:]
+            if valid is not None
+            else queries.new_ones(queries.shape[0], new, dtype=torch.bool)
+        )
+        waiting = self.recording or self.compression.prompt_length is not None
+        queries = queries.detach()
+        if self.queries is None or self.valid is None:
+            # A prompt that is compressed at once needs no copy of its queries.
+            self.queries, self.valid = queries.clone() if waiting else queries, seen_valid
+        else:
+            self.queries = torch.cat([self.queries, queries], dim=2)
+            self.valid = torch.cat([self.valid, seen_valid], dim=1)
+        self._drop_old_queries(length)
+
+    def _drop_old_queries(self, length: int) -> None:
+        """Keeps as many of the last queries as the scorer can ask for, whatever a later crop takes back."""
+        if self.queries is None or self.recording:
+            return
+        goal = max(length, self.compression.prompt_length or 0)
+        needed = min(self.compression.method.scorer.queries_needed(goal), goal)
+        spare = 0 if self.valid is None else int((~self.valid).sum(dim=1).max())
+        start = self.queries.shape[2] - needed - spare
+        if start > 0 and self.compression.prompt_length is not None:
+            self.queries = self.queries[:, :, start:].clone()
+
+    def _compress_deferred(self) -> None:
+        self.awaiting_crop = False
+        keys, values = self._held_tail().filled()
+        self._compress(keys, values)
+
+    def _compress(self, keys: Tensor, values: Tensor) -> None:
+        """Replaces the dense prompt [R, H, N, D], [R, H, N, Dv] by one prefix per row."""
+        begin = time.perf_counter()
+        with torch.no_grad():
+            self.prefixes = [self._compress_row(row, keys, values) for row in range(keys.shape[0])]
+        self.tail = Tail(keys, values)
+        self.queries = self.valid = self._plan = None
+        self.compressed = True
+        self.compression.seconds += time.perf_counter() - begin
+
+    def _compress_row(self, row: int, keys: Tensor, values: Tensor) -> Prefix | None:
+        if self.queries is None or self.valid is None or self.spec is None:
+            raise CacheError("a prompt can only be compressed after it was attended to.")
+        row_keys, row_values, row_queries = keys[row], values[row], self.queries[row]
+        valid = self.valid[row]
+        if not bool(valid.all()):
+            tokens = valid.nonzero().flatten()
+            row_keys, row_values = row_keys[:, tokens], row_values[:, tokens]
+            row_queries = row_queries[:, valid[-row_queries.shape[1] :].nonzero().flatten()]
+        length = row_keys.shape[1]
+        if length == 0:
+            return None
+        needed = min(self.compression.method.scorer.queries_needed(length), length)
+        view = LayerView(
+            layer=self.index,
+            layers=len(self.compression.heads),
+            queries=row_queries[:, row_queries.shape[1] - needed :].detach(),
+            keys=row_keys.detach(),
+            values=row_values.detach(),
+            scaling=self.spec.scaling,
+            softcap=self.spec.softcap,
+            sinks=self.spec.sinks,
+        )
+        total = self.compression.total(self.index, length, row_keys, row_values)
+        return compress_layer(self.compression.method, view, total)
+
+    def _select_rows(self, rows: Tensor) -> None:
+        if not self.is_initialized:
+            return
+        rows = rows.to(torch.int64)
+        self.prefixes = [self.prefixes[row] for row in rows.tolist()]
+        self._held_tail().select(rows)
+        if self.queries is not None and self.valid is not None:
+            index = rows.to(self.queries.device)
+            self.queries, self.valid = self.queries.index_select(0, index), self.valid.index_select(0, index)
+        self._plan = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompressedLayer:
+        twin = self.__class__.__new__(self.__class__)
+        memo[id(self)] = twin
+        # The plan points into this layer's tail; the handle belongs to this layer's last forward.
+        # The sinks in `spec` are the model's own parameters.
+        own = {"_plan": None, "pending": None, "tail": self.tail and self.tail.clone(), "spec": self.spec}
+        for name, value in self.__dict__.items():
+            twin.__dict__[name] = own[name] if name in own else deepcopy(value, memo)
+        return twin

@@ -1,0 +1,135 @@
+"""The dense, private part of a layer: tokens that are not compressed (yet)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from winnow.errors import CacheError
+
+FIRST_CAPACITY = 64
+GROWTH = 1.5
+
+
+class Tail:
+    """Keys and values of the last tokens of R rows, with room to grow: [R, H, C, D] and [R, H, C, Dv].
+
+    Every KV head of a row holds the same number of tokens; rows may differ where a chunk was padded.
+    Growth is amortised: a token costs its own copy, not a copy of everything before it.
+    """
+
+    def __init__(self, keys: Tensor, values: Tensor, capacity: int = FIRST_CAPACITY) -> None:
+        """An empty tail for rows, heads, dims, dtype and device of `keys` [R, H, *, D], `values` [R, H, *, Dv]."""
+        rows, heads, _, dim = keys.shape
+        self.keys = keys.new_empty(rows, heads, capacity, dim)
+        self.values = values.new_empty(rows, heads, capacity, values.shape[-1])
+        self.lengths = torch.zeros(rows, dtype=torch.int64)
+        self.longest = 0
+        self.ragged = False
+
+    def append(self, keys: Tensor, values: Tensor) -> bool:
+        """Adds [R, H, Q, D] and [R, H, Q, Dv] to every row. True if the buffers moved."""
+        new = keys.shape[2]
+        moved = self._reserve(self.longest + new)
+        if self.ragged:
+            for row, length in enumerate(self.lengths.tolist()):
+                self._write(row, length, keys[row], values[row])
+        else:
+            span = slice(self.longest, self.longest + new)
+            self.keys[:, :, span].copy_(keys.detach())
+            self.values[:, :, span].copy_(values.detach())
+        self.lengths += new
+        self.longest += new
+        return moved
+
+    def append_valid(self, keys: Tensor, values: Tensor, valid: Tensor) -> bool:
+        """Adds the tokens of every row that `valid` [R, Q] marks; padding is never stored."""
+        counts = valid.sum(dim=1).to("cpu", torch.int64)
+        moved = self._reserve(self.longest + int(counts.max()))
+        for row, length in enumerate(self.lengths.tolist()):
+            self._write(row, length, keys[row][:, valid[row]], values[row][:, valid[row]])
+        self.lengths += counts
+        self._refresh()
+        return moved
+
+    def row(self, row: int) -> tuple[Tensor, Tensor]:
+        """Views [H, T, D] and [H, T, Dv] of the tokens that a row holds."""
+        length = int(self.lengths[row])
+        return self.keys[row, :, :length], self.values[row, :, :length]
+
+    def one(self, row: int) -> Tail:
+        """A tail of one row over the same memory."""
+        twin = Tail(self.keys, self.values, capacity=0)
+        one = slice(row, row + 1)
+        twin.keys, twin.values, twin.lengths = self.keys[one], self.values[one], self.lengths[one]
+        twin._refresh()
+        return twin
+
+    def filled(self) -> tuple[Tensor, Tensor]:
+        """Views [R, H, T, D] and [R, H, T, Dv]; only where all rows hold the same number of tokens."""
+        return self.keys[:, :, : self.longest], self.values[:, :, : self.longest]
+
+    def crop(self, tokens: int) -> None:
+        """Forgets the last `tokens` tokens of every row.
+
+        Raises:
+            CacheError: a row holds fewer.
+        """
+        held = int(self.lengths.min())
+        if tokens > held:
+            raise CacheError(
+                f"cannot crop {tokens} tokens: only the {held} tokens after the compressed prompt can be taken "
+                "back. Start again from the prompt, or fork the cache (copy.deepcopy) before you generate."
+            )
+        self.lengths -= tokens
+        self._refresh()
+
+    def select(self, rows: Tensor) -> None:
+        """Rows in a new order, with repeats or omissions (`rows` int64)."""
+        index = rows.to(self.keys.device)
+        self.keys, self.values = self.keys.index_select(0, index), self.values.index_select(0, index)
+        self.lengths = self.lengths[rows.cpu()]
+        self._refresh()
+
+    def clone(self) -> Tail:
+        """An independent copy."""
+        twin = Tail(self.keys, self.values, capacity=0)
+        twin.keys, twin.values, twin.lengths = self.keys.clone(), self.values.clone(), self.lengths.clone()
+        twin._refresh()
+        return twin
+
+    def bytes(self) -> dict[str, int]:
+        """Bytes allocated, by kind."""
+        return {
+            "tail_keys": self.keys.nbytes,
+            "tail_values": self.values.nbytes,
+            "indices": self.lengths.nbytes,
+        }
+
+    def used_bytes(self) -> int:
+        """Bytes of the tokens actually there."""
+        rows, heads, _, dim = self.keys.shape
+        return int(self.lengths.sum()) * heads * (dim + self.values.shape[-1]) * self.keys.element_size()
+
+    def _write(self, row: int, start: int, keys: Tensor, values: Tensor) -> None:
+        stop = start + keys.shape[1]
+        self.keys[row, :, start:stop].copy_(keys.detach())
+        self.values[row, :, start:stop].copy_(values.detach())
+
+    def _refresh(self) -> None:
+        self.longest = int(self.lengths.max()) if len(self.lengths) else 0
+        self.ragged = bool((self.lengths != self.longest).any())
+
+    def _reserve(self, tokens: int) -> bool:
+        capacity = self.keys.shape[2]
+        if tokens <= capacity:
+            return False
+        capacity = max(FIRST_CAPACITY, tokens, int(capacity * GROWTH))
+        self.keys, self.values = self._grown(self.keys, capacity), self._grown(self.values, capacity)
+        return True
+
+    def _grown(self, old: Tensor, capacity: int) -> Tensor:
+        rows, heads, _, dim = old.shape
+        new = old.new_empty(rows, heads, capacity, dim)
+        new[:, :, : self.longest] = old[:, :, : self.longest]
+        return new

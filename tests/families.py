@@ -1,0 +1,196 @@
+"""Small, randomly initialised models of many families, built from configuration alone."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
+
+VOCABULARY = 97
+COMMON: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 512,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": None,
+}
+MOE: dict[str, Any] = {
+    "num_experts": 4,
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 32,
+}
+HYBRID_TYPES = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
+
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "mistral": {"sliding_window": None},
+    "mixtral": {**MOE, "sliding_window": None},
+    "qwen2": {},
+    "qwen2_moe": MOE,
+    "qwen3": {},
+    "qwen3_moe": MOE,
+    "gemma": {},
+    "gemma2": {
+        "query_pre_attn_scalar": 16,
+        "sliding_window": 8,
+        "attn_logit_softcapping": 5.0,
+        "num_hidden_layers": 4,
+        "layer_types": HYBRID_TYPES,
+    },
+    "gemma3_text": {
+        "query_pre_attn_scalar": 16,
+        "sliding_window": 8,
+        "num_hidden_layers": 4,
+        "layer_types": HYBRID_TYPES,
+    },
+    "gemma3n_text": {
+        "num_hidden_layers": 6,
+        "num_kv_shared_layers": 2,
+        "sliding_window": 8,
+        "layer_types": HYBRID_TYPES + ["sliding_attention", "full_attention"],
+        "vocab_size_per_layer_input": VOCABULARY,
+        "hidden_size_per_layer_input": 8,
+        "altup_num_inputs": 2,
+        "laurel_rank": 8,
+        "intermediate_size": [96] * 6,
+        "activation_sparsity_pattern": [0.0] * 6,
+    },
+    "phi": {},
+    "phi3": {},
+    "gpt_neox": {},
+    "gpt2": {"n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 512},
+    "stablelm": {},
+    "olmo2": {},
+    "olmo3": {"sliding_window": 8, "num_hidden_layers": 4, "layer_types": HYBRID_TYPES},
+    "cohere": {},
+    "cohere2": {"sliding_window": 8, "num_hidden_layers": 4, "layer_types": HYBRID_TYPES},
+    "granite": {},
+    "granitemoe": MOE,
+    "smollm3": {"num_hidden_layers": 4, "no_rope_layers": [1, 0, 1, 0]},
+    "starcoder2": {},
+    "glm4": {},
+    "exaone4": {"sliding_window": 8, "num_hidden_layers": 4, "layer_types": HYBRID_TYPES},
+    "nemotron": {},
+    "helium": {},
+    "ernie4_5": {},
+    "seed_oss": {},
+    "arcee": {},
+    "apertus": {},
+    "gpt_oss": {
+        **MOE,
+        "sliding_window": 8,
+        "num_hidden_layers": 4,
+        "layer_types": HYBRID_TYPES,
+    },
+    "llama4_text": {
+        **MOE,
+        "intermediate_size_mlp": 96,
+        "num_hidden_layers": 4,
+        "attention_chunk_size": 16,
+        "layer_types": ["chunked_attention", "full_attention"] * 2,
+        "no_rope_layers": [1, 0, 1, 0],
+    },
+    "qwen3_next": {
+        **MOE,
+        "num_hidden_layers": 4,
+        "layer_types": ["linear_attention", "full_attention"] * 2,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 2,
+        "linear_key_head_dim": 16,
+        "linear_value_head_dim": 16,
+    },
+    "lfm2": {"num_hidden_layers": 4, "layer_types": ["conv", "full_attention"] * 2},
+    "falcon_h1": {
+        "mamba_d_ssm": 64,
+        "mamba_n_heads": 4,
+        "mamba_d_head": 16,
+        "mamba_d_state": 16,
+        "mamba_n_groups": 1,
+        "mamba_chunk_size": 16,
+    },
+}
+"""Model type -> what its configuration needs besides COMMON."""
+
+
+def build(family: str, seed: int = 0, **overrides: Any) -> PreTrainedModel:
+    """A small random model of a family, in fp32, evaluating; weights large enough for attention to be uneven."""
+    options = {**COMMON, **FAMILIES[family], **overrides}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        config = AutoConfig.for_model(family, **options)
+        torch.manual_seed(seed)
+        model = AutoModelForCausalLM.from_config(config)
+    return sharpen(model)
+
+
+def sharpen(model: PreTrainedModel, gain: float = 4.0) -> PreTrainedModel:
+    """Scales query projections up: freshly initialised models attend almost uniformly, which would hide errors."""
+    for name, parameter in model.named_parameters():
+        if any(part in name for part in ("q_proj", "qkv_proj", "query_key_value", "c_attn")):
+            parameter.data.mul_(gain)
+    return model.eval()
+
+
+def prompt(rows: int = 1, length: int = 40, seed: int = 1) -> torch.Tensor:
+    """Random token ids [rows, length]."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(2, VOCABULARY, (rows, length), generator=generator)
+
+
+def vision_models() -> dict[str, Callable[[], PreTrainedModel]]:
+    """Vision-language wrappers around small text models."""
+    return {"llava": _llava, "gemma3": _gemma3}
+
+
+def _llava() -> PreTrainedModel:
+    vision = {
+        "model_type": "clip_vision_model",
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "image_size": 16,
+        "patch_size": 8,
+        "projection_dim": 32,
+    }
+    text = {**COMMON, "model_type": "llama"}
+    config = AutoConfig.for_model(
+        "llava", vision_config=vision, text_config=text, image_token_index=96, image_seq_length=4
+    )
+    torch.manual_seed(0)
+    return sharpen(AutoModelForImageTextToText.from_config(config))
+
+
+def _gemma3() -> PreTrainedModel:
+    vision = {
+        "model_type": "siglip_vision_model",
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "image_size": 16,
+        "patch_size": 8,
+    }
+    text = {**COMMON, **FAMILIES["gemma3_text"], "model_type": "gemma3_text"}
+    config = AutoConfig.for_model(
+        "gemma3",
+        vision_config=vision,
+        text_config=text,
+        mm_tokens_per_image=4,
+        image_token_index=96,
+        boi_token_index=95,
+        eoi_token_index=94,
+    )
+    torch.manual_seed(0)
+    return sharpen(AutoModelForImageTextToText.from_config(config))
