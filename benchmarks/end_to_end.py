@@ -1,0 +1,325 @@
+"""Prefill overhead, decode time and bytes of every method on random-weight Llama shapes, in one run.
+
+    python benchmarks/end_to_end.py                      # all shapes and lengths, writes docs/results/end_to_end.*
+    python benchmarks/end_to_end.py --shapes small --lengths 8192
+
+Weights and tokens are random: what is measured is time and memory, not quality. The prompt is prefilled once per shape
+and length with everything kept; each method then compresses a copy of that prefill, so its overhead is timed by itself
+instead of as a difference of two long runs. Decoding steps of all caches are interleaved and medians reported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import gc
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from reporting import machine, markdown_table, write_results
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, LlamaConfig, LlamaForCausalLM
+from transformers.cache_utils import Cache, DynamicCache
+from transformers.masking_utils import sdpa_mask
+
+import winnow
+
+RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
+VOCABULARY = 1024
+METHODS = (
+    "snapkv",
+    "adakv",
+    "pyramidkv",
+    "ada-pyramidkv",
+    "tova",
+    "keydiff",
+    "knorm",
+    "streamingllm",
+    "random",
+    "h2o",
+)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A Llama with random weights."""
+
+    name: str
+    layers: int
+    query_heads: int
+    kv_heads: int
+    head_dim: int
+    hidden: int
+    intermediate: int
+
+    def build(self) -> LlamaForCausalLM:
+        """The model, fp32, with attention uneven enough for methods to choose."""
+        config = LlamaConfig(
+            vocab_size=VOCABULARY,
+            hidden_size=self.hidden,
+            intermediate_size=self.intermediate,
+            num_hidden_layers=self.layers,
+            num_attention_heads=self.query_heads,
+            num_key_value_heads=self.kv_heads,
+            head_dim=self.head_dim,
+            max_position_embeddings=65536,
+        )
+        torch.manual_seed(0)
+        model = LlamaForCausalLM(config).eval()
+        for name, parameter in model.named_parameters():
+            if "q_proj" in name or "k_proj" in name:
+                parameter.data.mul_(4)
+        return model
+
+
+SHAPES = {
+    "small": Shape("4 layers, 8/2 heads, D 64", 4, 8, 2, 64, hidden=512, intermediate=1408),
+    "large": Shape("2 layers, 32/8 heads, D 128", 2, 32, 8, 128, hidden=1024, intermediate=2816),
+}
+
+
+@dataclass
+class Row:
+    """One cache in one setting."""
+
+    shape: str
+    tokens: int
+    cache: str
+    prefill_seconds: float
+    compress_seconds: float
+    decode_ms: float
+    held_mb: float
+    payload_ratio: float | None
+    """Held bytes of the prefix over slots × 2 × D × itemsize; None for caches without slots."""
+
+    @property
+    def overhead(self) -> float:
+        """Compression as a share of prefill."""
+        return self.compress_seconds / self.prefill_seconds
+
+
+class PreallocatedCache(DynamicCache):
+    """The stock cache with room to grow, so that folded sdpa is not charged for copying the cache each step."""
+
+    def __init__(self, filled: DynamicCache, room: int) -> None:
+        super().__init__()
+        self._layers = [(self._roomy(k, room), self._roomy(v, room)) for k, v, *_ in filled]
+        self._length = filled.get_seq_length()
+        self._seen = [self._length] * len(self._layers)
+
+    @staticmethod
+    def _roomy(dense: Tensor, room: int) -> Tensor:
+        rows, heads, length, dim = dense.shape
+        buffer = dense.new_empty(rows, heads, length + room, dim)
+        buffer[:, :, :length] = dense
+        return buffer
+
+    def update(self, key: Tensor, value: Tensor, layer: int, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Writes the new tokens behind the old ones; returns views of everything."""
+        keys, values = self._layers[layer]
+        start, stop = self._seen[layer], self._seen[layer] + key.shape[2]
+        keys[:, :, start:stop], values[:, :, start:stop] = key, value
+        self._seen[layer] = stop
+        return keys[:, :, :stop], values[:, :, :stop]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Tokens so far."""
+        return self._seen[layer_idx]
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> tuple[int, int]:
+        """Tokens after this step, and no offset."""
+        return self._seen[layer_idx] + query_length, 0
+
+    def nbytes(self) -> int:
+        """Bytes allocated."""
+        return sum(k.nbytes + v.nbytes for k, v in self._layers)
+
+
+def folded_sdpa(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **kwargs: Any
+) -> tuple[Tensor, None]:
+    """sdpa with the query group folded into the length axis: every key is read once. Decoding only."""
+    rows, heads, _, dim = query.shape
+    folded = query.reshape(rows, key.shape[1], heads // key.shape[1], dim)
+    out = nn.functional.scaled_dot_product_attention(folded, key, value, scale=kwargs["scaling"])
+    return out.reshape(rows, 1, heads, dim), None
+
+
+AttentionInterface.register("folded", folded_sdpa)
+AttentionMaskInterface.register("folded", sdpa_mask)
+
+
+@dataclass
+class Contender:
+    """A cache that decodes under an attention implementation."""
+
+    name: str
+    attention: str
+    cache: Cache
+    held: Callable[[], int]
+    compress_seconds: float = 0.0
+    payload: int | None = None
+
+
+def prefill(model: LlamaForCausalLM, ids: Tensor) -> tuple[winnow.CompressedCache, float]:
+    """A prefilled cache whose compression still waits, and the seconds of the prefill."""
+    model.set_attn_implementation("winnow")
+    cache = winnow.CompressedCache(model, winnow.method("full"))
+    cache.activate_past_recording()
+    begin = time.perf_counter()
+    with torch.no_grad():
+        model(ids, past_key_values=cache, logits_to_keep=1)
+    return cache, time.perf_counter() - begin
+
+
+def compressed(waiting: winnow.CompressedCache, name: str, budget: int | None, repeats: int) -> Contender:
+    """The prefill compressed by one method; the median time of `repeats` compressions."""
+    seconds = []
+    for _ in range(repeats):
+        cache = copy.deepcopy(waiting)
+        cache.compression.method = winnow.method(name, budget=budget) if budget else winnow.method(name)
+        cache.crop(0)
+        seconds.append(cache.stats().compress_seconds)
+    stats, layer = cache.stats(), cache.compressed_layers()[0]
+    block = layer.prefixes[0].block
+    payload = sum(map(sum, stats.slots)) * (block.keys.shape[1] + block.values.shape[1]) * block.keys.element_size()
+    return Contender(name, "winnow", cache, lambda: cache.stats().held_bytes, statistics.median(seconds), payload)
+
+
+def stock(waiting: winnow.CompressedCache) -> DynamicCache:
+    """transformers' own cache with the same keys and values."""
+    cache = DynamicCache()
+    for index, layer in enumerate(waiting.compressed_layers()):
+        keys, values = layer.tail.filled()
+        cache.update(keys.clone(), values.clone(), index)
+    return cache
+
+
+def contenders(waiting: winnow.CompressedCache, budget: int, methods: list[str], steps: int) -> list[Contender]:
+    """Every reference and every method, ready to decode."""
+    plain = stock(waiting)
+    roomy = PreallocatedCache(plain, steps + 8)
+    made = [
+        Contender("stock cache, sdpa", "sdpa", plain, lambda: sum(k.nbytes + v.nbytes for k, v, *_ in plain)),
+        Contender("preallocated, folded sdpa", "folded", roomy, roomy.nbytes),
+        compressed(waiting, "full", None, 1),
+    ]
+    for name in methods:
+        made.append(compressed(waiting, name, budget, 1 if name == "h2o" else 3))
+        print(f"    {name}: compressed in {made[-1].compress_seconds:.3f} s", flush=True)
+    return made
+
+
+def decode(model: LlamaForCausalLM, made: list[Contender], steps: int) -> dict[str, float]:
+    """Median milliseconds per token of each cache; the caches take turns at every step."""
+    token = torch.ones(1, 1, dtype=torch.int64)
+    times: dict[str, list[float]] = {each.name: [] for each in made}
+    for step in range(steps + 2):
+        for each in made:
+            model.set_attn_implementation(each.attention)
+            begin = time.perf_counter()
+            with torch.no_grad():
+                model(token, past_key_values=each.cache)
+            if step >= 2:
+                times[each.name].append(time.perf_counter() - begin)
+    return {name: 1000 * statistics.median(values) for name, values in times.items()}
+
+
+def measure(shape: Shape, tokens: int, share: float, methods: list[str], steps: int) -> list[Row]:
+    """All rows of one shape and length."""
+    model = shape.build()
+    ids = torch.randint(0, VOCABULARY, (1, tokens), generator=torch.Generator().manual_seed(1))
+    prefill(model, ids[:, :512])
+    waiting, seconds = prefill(model, ids)
+    print(f"  prefill {seconds:.1f} s", flush=True)
+    made = contenders(waiting, int(tokens * share), methods, steps)
+    held = {each.name: each.held() for each in made}
+    del waiting
+    gc.collect()
+    speed = decode(model, made, steps)
+    return [
+        Row(
+            shape=shape.name,
+            tokens=tokens,
+            cache=each.name,
+            prefill_seconds=seconds,
+            compress_seconds=each.compress_seconds,
+            decode_ms=speed[each.name],
+            held_mb=held[each.name] / 1e6,
+            payload_ratio=_prefix_bytes(each) / each.payload if each.payload else None,
+        )
+        for each in made
+    ]
+
+
+def _prefix_bytes(each: Contender) -> int:
+    kinds = each.cache.stats().bytes
+    return kinds["keys"] + kinds["values"] + kinds["indices"]
+
+
+def table(rows: list[Row]) -> str:
+    """One table per shape and length, with ratios to the references of the same run."""
+    parts = []
+    for shape, tokens in dict.fromkeys((row.shape, row.tokens) for row in rows):
+        group = [row for row in rows if (row.shape, row.tokens) == (shape, tokens)]
+        by_name = {row.cache: row.decode_ms for row in group}
+        snapkv = by_name.get("snapkv")
+        body = [
+            [
+                row.cache,
+                f"{row.compress_seconds:.3f}",
+                f"{100 * row.overhead:.1f} %",
+                f"{row.decode_ms:.2f}",
+                f"{by_name['stock cache, sdpa'] / row.decode_ms:.1f}x",
+                f"{by_name['preallocated, folded sdpa'] / row.decode_ms:.1f}x",
+                f"{by_name['full'] / row.decode_ms:.1f}x",
+                f"{row.decode_ms / snapkv:.2f}" if snapkv else "",
+                f"{row.held_mb:.1f}",
+                f"{row.payload_ratio:.3f}" if row.payload_ratio else "",
+            ]
+            for row in group
+        ]
+        head = [
+            "cache",
+            "compress s",
+            "of prefill",
+            "decode ms",
+            "vs stock",
+            "vs folded",
+            "vs full, our kernel",
+            "/ snapkv",
+            "held MB",
+            "bytes / payload",
+        ]
+        title = f"### {shape}, {tokens} tokens (prefill {group[0].prefill_seconds:.1f} s)"
+        parts.append(f"{title}\n\n{markdown_table(head, body)}")
+    return "\n\n".join(parts)
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--shapes", default="small,large", help=f"of {', '.join(SHAPES)}")
+    parser.add_argument("--lengths", default="8192,32768")
+    parser.add_argument("--share", type=float, default=0.02, help="budget as a share of the prompt")
+    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--steps", type=int, default=15)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    args = parser.parse_args()
+    rows = []
+    for tokens in map(int, args.lengths.split(",")):
+        for name in args.shapes.split(","):
+            print(f"{SHAPES[name].name}, {tokens} tokens", flush=True)
+            rows += measure(SHAPES[name], tokens, args.share, args.methods.split(","), args.steps)
+            text = f"Budget {100 * args.share:g} % of the prompt. {machine()}\n\n{table(rows)}\n"
+            write_results(args.out, "end_to_end", text, [asdict(row) for row in rows])
+    print("\n" + table(rows))
+
+
+if __name__ == "__main__":
+    main()

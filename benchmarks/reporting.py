@@ -1,0 +1,45 @@
+"""What all benchmarks share: the machine in words, tables, result files."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+import winnow
+from winnow.kernels import backend
+
+
+def machine() -> str:
+    """One line on what a result was measured with."""
+    return (
+        f"Measured on {cpu_name()}, {torch.get_num_threads()} threads, torch {torch.__version__}, "
+        f"transformers {transformers.__version__}, winnow {winnow.__version__}, kernels: {backend()}."
+    )
+
+
+def cpu_name() -> str:
+    """The processor's name, as the system tells it."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def markdown_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    """A GitHub table, columns aligned so that it also reads as plain text."""
+    widths = [max(len(row[i]) for row in [head, *body]) for i in range(len(head))]
+    lines = [head, ["-" * width for width in widths], *body]
+    return "\n".join("| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |" for row in lines)
+
+
+def write_results(folder: Path, name: str, text: str, records: list[dict[str, Any]]) -> None:
+    """`name`.md for people and `name`.json for programs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.md").write_text(text)
+    (folder / f"{name}.json").write_text(json.dumps({"machine": machine(), "results": records}, indent=1) + "\n")
