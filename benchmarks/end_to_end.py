@@ -21,13 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from reporting import machine, markdown_table, write_results
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, LlamaConfig, LlamaForCausalLM
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.masking_utils import sdpa_mask
 
 import winnow
+from reporting import machine, markdown_table, write_results
+from winnow.cache.layer import CompressedLayer
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 VOCABULARY = 1024
@@ -185,17 +186,28 @@ def compressed(waiting: winnow.CompressedCache, name: str, budget: int | None, r
         cache.compression.method = winnow.method(name, budget=budget) if budget else winnow.method(name)
         cache.crop(0)
         seconds.append(cache.stats().compress_seconds)
-    stats, layer = cache.stats(), cache.compressed_layers()[0]
-    block = layer.prefixes[0].block
-    payload = sum(map(sum, stats.slots)) * (block.keys.shape[1] + block.values.shape[1]) * block.keys.element_size()
+    dim, itemsize = model_dim(waiting), waiting.compressed_layers()[0].dtype.itemsize
+    payload = sum(map(sum, cache.stats().slots)) * 2 * dim * itemsize
     return Contender(name, "winnow", cache, lambda: cache.stats().held_bytes, statistics.median(seconds), payload)
+
+
+def dense(layer: CompressedLayer) -> tuple[Tensor, Tensor]:
+    """Keys and values [R, H, N, D] of a layer whose compression still waits."""
+    if layer.tail is None:
+        raise RuntimeError("the prompt has not been prefilled")
+    return layer.tail.filled()
+
+
+def model_dim(waiting: winnow.CompressedCache) -> int:
+    """Head dimension."""
+    return dense(waiting.compressed_layers()[0])[0].shape[-1]
 
 
 def stock(waiting: winnow.CompressedCache) -> DynamicCache:
     """transformers' own cache with the same keys and values."""
     cache = DynamicCache()
     for index, layer in enumerate(waiting.compressed_layers()):
-        keys, values = layer.tail.filled()
+        keys, values = dense(layer)
         cache.update(keys.clone(), values.clone(), index)
     return cache
 

@@ -58,7 +58,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "num_hidden_layers": 6,
         "num_kv_shared_layers": 2,
         "sliding_window": 8,
-        "layer_types": HYBRID_TYPES + ["sliding_attention", "full_attention"],
+        "layer_types": [*HYBRID_TYPES, "sliding_attention", "full_attention"],
         "vocab_size_per_layer_input": VOCABULARY,
         "hidden_size_per_layer_input": 8,
         "altup_num_inputs": 2,

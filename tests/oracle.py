@@ -21,9 +21,7 @@ Kept = Callable[[int], Sequence[Tensor] | None]
 _state: dict[str, object] = {}
 
 
-def explicit_attention(
-    module, query, key, value, attention_mask, scaling, softcap=None, s_aux=None, **kwargs
-):
+def explicit_attention(module, query, key, value, attention_mask, scaling, softcap=None, s_aux=None, **kwargs):
     """Plain attention in float64, with an eviction mask per layer and head where one is set."""
     group = query.shape[1] // key.shape[1]
     key, value = (x.double().repeat_interleave(group, dim=1) for x in (key, value))
@@ -34,9 +32,7 @@ def explicit_attention(
     if attention_mask is not None:
         logits = logits.masked_fill(~attention_mask[..., :keys], -torch.inf)
     elif queries > 1:
-        logits = logits.masked_fill(
-            ~torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries), -torch.inf
-        )
+        logits = logits.masked_fill(~torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries), -torch.inf)
     if (evicted := _evicted(module, logits, group)) is not None:
         logits = logits.masked_fill(evicted, -torch.inf)
     if s_aux is not None:

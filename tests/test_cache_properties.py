@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from families import build, prompt
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from oracle import masked_logits
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import winnow
+from families import build, prompt
+from oracle import masked_logits
 
 STEPS = 3
 MODEL = build("llama", num_hidden_layers=2)

@@ -57,9 +57,7 @@ def test_a_small_budget_is_dense_attention_with_evicted_entries_masked(model):
     full = full_layers(model)
     slots = cache.stats().slots
     assert [sum(heads) for heads in slots] == [9 * len(heads) for heads in slots]
-    expected = masked_logits(model, ids, PROMPT, lambda i: cache.kept(i) if i in full else None)[
-        :, PROMPT - 1 :
-    ]
+    expected = masked_logits(model, ids, PROMPT, lambda i: cache.kept(i) if i in full else None)[:, PROMPT - 1 :]
     tolerance = LINEAR.get(model.family, TOLERANCE)
     torch.testing.assert_close(logits, expected, atol=tolerance, rtol=tolerance)
     # The check above means something only where eviction changes the result and heads differ.

@@ -7,10 +7,10 @@ import gc
 
 import pytest
 import torch
-from families import build, prompt
 from torch import Tensor
 
 import winnow
+from families import build, prompt
 
 N, BUDGET = 512, 20
 

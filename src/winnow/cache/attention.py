@@ -73,9 +73,7 @@ def winnow_mask(
     boolean 4-D masks.
     """
     if not isinstance(kv_length, LogicalLength):
-        return sdpa_mask(
-            batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, **kwargs
-        )
+        return sdpa_mask(batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, **kwargs)
     pattern = None
     if mask_function is not causal_mask_function and q_length > 1:
         pattern = sdpa_mask(
@@ -187,9 +185,7 @@ def _over_tail(
     for row in range(query.shape[0]):
         asking = valid[row].nonzero().flatten()
         if len(asking):
-            output[row, asking] = attend_compressed(
-                query[row : row + 1, :, asking], layer.row_plan(row, spec)
-            )[0]
+            output[row, asking] = attend_compressed(query[row : row + 1, :, asking], layer.row_plan(row, spec))[0]
     return output
 
 

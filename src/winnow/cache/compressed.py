@@ -55,12 +55,10 @@ class CompressedCache(Cache):
         found = len(self.compressed_layers())
         if not found:
             raise CacheError(
-                f"{type(model).__name__} has no full-attention layer, so there is nothing to compress; use its own cache."
+                f"{type(model).__name__} has no full-attention layer, so nothing can be compressed; use its own cache."
             )
         if len(heads) != found:
-            raise CacheError(
-                f"heads_per_layer names {len(heads)} layers, the model has {found} full-attention layers."
-            )
+            raise CacheError(f"heads_per_layer names {len(heads)} layers, the model has {found} full-attention layers.")
 
     @property
     def method(self) -> Method:

@@ -58,9 +58,7 @@ def compress(
         CacheError: an empty prompt; an attention implementation that is not "winnow".
     """
     if input_ids.dim() != 2 or input_ids.shape[1] == 0:
-        raise CacheError(
-            f"input_ids has shape {list(input_ids.shape)}; give [rows, tokens] with at least one token."
-        )
+        raise CacheError(f"input_ids has shape {list(input_ids.shape)}; give [rows, tokens] with at least one token.")
     if chunk_size is not None and chunk_size < 1:
         raise CacheError(f"chunk_size is {chunk_size}; give a positive number of tokens, or None.")
     length = input_ids.shape[1]

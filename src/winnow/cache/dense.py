@@ -28,9 +28,7 @@ def dense_attention(
     (`is_causal=False`: everything seen by all). Soft-capping and attention sinks, which transformers' own sdpa
     function lacks, are computed blockwise over the queries. Returns [R, Q, Hq, Dv].
     """
-    causal = (
-        mask is None and query.shape[2] > 1 and is_causal is not False and getattr(module, "is_causal", True)
-    )
+    causal = mask is None and query.shape[2] > 1 and is_causal is not False and getattr(module, "is_causal", True)
     if spec.softcap is not None or spec.sinks is not None:
         return _explicit_attention(query, key, value, mask, spec, causal)
     if causal and query.shape[2] != key.shape[2]:
@@ -69,7 +67,7 @@ def causal_mask(queries: int, keys: int, device: torch.device) -> Tensor:
 def _explicit_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, spec: AttentionSpec, causal: bool
 ) -> Tensor:
-    rows, heads, queries, _ = query.shape
+    heads, queries = query.shape[1:3]
     group = heads // key.shape[1]
     keys, values = key.float().unsqueeze(2), value.float().unsqueeze(2)
     blocks = []

@@ -27,9 +27,7 @@ def check_model(model: PreTrainedModel) -> None:
             "without KV heads to choose between. Use the model's own cache."
         )
     if not getattr(config, "is_causal", True):
-        raise ModelError(
-            f"{type(model).__name__} is configured as bidirectional; winnow needs a causal model."
-        )
+        raise ModelError(f"{type(model).__name__} is configured as bidirectional; winnow needs a causal model.")
     check_implementation(config)
 
 

@@ -65,9 +65,7 @@ class CompressedLayer(CacheLayerMixin):
         self.prefixes = [None] * key_states.shape[0]
         self.is_initialized = True
 
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Counts the new tokens and hands them on, with a note for the attention function.
 
         Returns keys and values to attend over: the whole prompt so far before compression, else the new tokens.
@@ -272,11 +270,7 @@ class CompressedLayer(CacheLayerMixin):
     def _remember(self, queries: Tensor, length: int, valid: Tensor | None) -> None:
         """Adds the chunk's queries and the validity of its tokens to what the prompt has brought so far."""
         new = queries.shape[2]
-        seen_valid = (
-            valid[:, -new:]
-            if valid is not None
-            else queries.new_ones(queries.shape[0], new, dtype=torch.bool)
-        )
+        seen_valid = valid[:, -new:] if valid is not None else queries.new_ones(queries.shape[0], new, dtype=torch.bool)
         waiting = self.recording or self.compression.prompt_length is not None
         queries = queries.detach()
         if self.queries is None or self.valid is None:

@@ -108,7 +108,7 @@ class Tail:
 
     def used_bytes(self) -> int:
         """Bytes of the tokens actually there."""
-        rows, heads, _, dim = self.keys.shape
+        heads, _, dim = self.keys.shape[1:]
         return int(self.lengths.sum()) * heads * (dim + self.values.shape[-1]) * self.keys.element_size()
 
     def _write(self, row: int, start: int, keys: Tensor, values: Tensor) -> None:
