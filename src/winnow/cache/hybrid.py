@@ -21,6 +21,9 @@ from winnow.cache.layer import CompressedLayer
 class CompactSlidingLayer(DynamicSlidingWindowLayer):
     """A sliding layer that owns its window; the stock one keeps a view, and so the whole prompt, alive."""
 
+    keys: Tensor
+    values: Tensor
+
     def update(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """As the stock layer."""
         returned: tuple[Tensor, Tensor] = super().update(*args, **kwargs)
