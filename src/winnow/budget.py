@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Literal
 
 from winnow.errors import BudgetError
@@ -49,7 +50,7 @@ class Budget:
         """
         if value is None:
             return cls("everything")
-        if isinstance(value, bool) or not isinstance(value, int | str):
+        if isinstance(value, bool) or not isinstance(value, Integral | str):
             raise BudgetError(f"A budget is {_EXAMPLES}, not {value!r}{_meant(value)}.")
         unit, amount = _read(str(value))
         if unit == "bytes":
@@ -75,9 +76,7 @@ class Budget:
                 f"head (observation window and sinks): use at least {guaranteed}, or a smaller window."
             )
 
-    def slots(
-        self, length: int, heads: Sequence[int], bytes_per_slot: Sequence[float], guaranteed: int
-    ) -> int:
+    def slots(self, length: int, heads: Sequence[int], bytes_per_slot: Sequence[float], guaranteed: int) -> int:
         """Slots over all layers and heads for a prompt of `length` tokens.
 
         heads: KV heads of every compressed layer; bytes_per_slot: of a slot in every layer, index included;

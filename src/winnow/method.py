@@ -39,9 +39,7 @@ class Method:
         """Whether every token of every prompt is kept."""
         return self.budget.unit == "everything"
 
-    def layer_totals(
-        self, length: int, heads: tuple[int, ...], bytes_per_slot: tuple[float, ...]
-    ) -> list[int]:
+    def layer_totals(self, length: int, heads: tuple[int, ...], bytes_per_slot: tuple[float, ...]) -> list[int]:
         """Slots of every compressed layer for a prompt of `length` tokens.
 
         heads: KV heads of every compressed layer; bytes_per_slot: of a slot in each, its index included.

@@ -26,9 +26,7 @@ def meaning(text: str) -> dict[str, str]:
 def parameters_of(part: Any) -> tuple[Parameter, ...]:
     """The parameters of a part (a dataclass instance), each with the value it has there as its default."""
     return tuple(
-        Parameter(f.name, getattr(part, f.name), f.metadata["meaning"])
-        for f in fields(part)
-        if "meaning" in f.metadata
+        Parameter(f.name, getattr(part, f.name), f.metadata["meaning"]) for f in fields(part) if "meaning" in f.metadata
     )
 
 
@@ -36,9 +34,7 @@ def check_count(owner: object, name: str, least: int) -> None:
     """Raise MethodError unless the attribute is an int of at least `least`."""
     value = getattr(owner, name)
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise MethodError(
-            f"{type(owner).__name__}: {name} must be a whole number of at least {least}, not {value!r}."
-        )
+        raise MethodError(f"{type(owner).__name__}: {name} must be a whole number of at least {least}, not {value!r}.")
 
 
 def check_number(owner: object, name: str, low: float, high: float = math.inf) -> None:

@@ -31,8 +31,7 @@ class _Group(NamedTuple):
 def methods() -> list[MethodRecord]:
     """Everything that can be named: methods first, then the parts that can follow them."""
     presets = [
-        MethodRecord(p.name, "method", p.summary, p.paper, _offered(_components(p, replaced=())))
-        for p in PRESETS
+        MethodRecord(p.name, "method", p.summary, p.paper, _offered(_components(p, replaced=()))) for p in PRESETS
     ]
     parts = [MethodRecord(p.name, "allocator", p.summary, p.paper, parameters_of(p.allocator)) for p in PARTS]
     return presets + parts
@@ -95,9 +94,7 @@ def _resolve(preset: Preset, calls: list[Call]) -> list[tuple[Call, list[Any]]]:
     roles = [_role(part) for _, part in followers]
     if len(set(roles)) < len(roles):
         names = " and ".join(call.name for call, _ in followers)
-        raise MethodError(
-            f"{names} do the same work; keep one of each kind ('ada', and 'uniform' or 'pyramid')."
-        )
+        raise MethodError(f"{names} do the same work; keep one of each kind ('ada', and 'uniform' or 'pyramid').")
     own = _components(preset, replaced=roles)
     return [(calls[0], own), *((call, [part]) for call, part in followers)]
 
@@ -142,9 +139,7 @@ def _group(call: Call, defaults: list[Any]) -> _Group:
     """Applies the arguments written in a part of the name to that part only."""
     names = [p.name for p in _offered(defaults)]
     if len(call.positional) > len(names):
-        raise MethodError(
-            f"{call.name!r} takes {len(names)} arguments at most: {', '.join(names) or 'none'}."
-        )
+        raise MethodError(f"{call.name!r} takes {len(names)} arguments at most: {', '.join(names) or 'none'}.")
     given = dict(zip(names, call.positional, strict=False))
     for key in call.named:
         if key in given:

@@ -48,9 +48,7 @@ class Pyramid(Allocator):
     more than planned, so their sum exceeds the budget), and prompts shorter than 2b get uniform layers.
     """
 
-    beta: float = field(
-        default=20, metadata=meaning("steepness: the last layer gets 1/beta of the mean, at least 1")
-    )
+    beta: float = field(default=20, metadata=meaning("steepness: the last layer gets 1/beta of the mean, at least 1"))
     rounding: Rounding = field(
         default="exact", metadata=meaning("exact totals, or the published rounding: exact or paper")
     )

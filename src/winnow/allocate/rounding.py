@@ -13,24 +13,18 @@ from winnow.errors import BudgetError
 Rounding = Literal["exact", "paper"]
 """exact: totals are conserved. paper: the rule of the published code, drift included."""
 
-_TINY = 1e-9
-"""Differences below this are rounding noise of float64, not remainders."""
+_TINY = 1e-6
+"""Differences below this are rounding noise of float64 (totals go up to billions), not remainders."""
 
 
-def round_exactly(
-    shares: Tensor, total: int, low: Tensor, high: Tensor, weights: Tensor | None = None
-) -> Tensor:
+def round_exactly(shares: Tensor, total: int, low: Tensor, high: Tensor, weights: Tensor | None = None) -> Tensor:
     """Largest-remainder rounding within limits.
 
     shares [n] real; low, high [n] int64; weights [n] > 0, how much of what is left over each takes (default
     equal). Returns [n] int64 that sums to `total` with low ≤ result ≤ high, all on the CPU. Equal remainders
     go to the lower index. Raises BudgetError where the limits do not allow the total.
     """
-    least, most = int(low.sum()), int(high.sum())
-    if not least <= total <= most:
-        raise BudgetError(
-            f"{total} slots cannot be given out: between {least} and {most} fit; change the budget."
-        )
+    check_total(total, int(low.sum()), int(high.sum()))
     real = water_fill(shares, total, low, high, weights)
     whole = (real + _TINY).floor()
     missing = total - int(whole.sum())
@@ -40,9 +34,7 @@ def round_exactly(
     return whole.long()
 
 
-def water_fill(
-    shares: Tensor, total: int, low: Tensor, high: Tensor, weights: Tensor | None = None
-) -> Tensor:
+def water_fill(shares: Tensor, total: int, low: Tensor, high: Tensor, weights: Tensor | None = None) -> Tensor:
     """[n] float64: clamp(shares + level·weights, low, high) at the one level where it sums to `total`.
 
     With equal weights this is the closest point to the shares, in the Euclidean sense, that keeps the limits.
@@ -63,6 +55,12 @@ def water_fill(
     left, right = corners[above - 1], corners[min(above, len(corners) - 1)]
     start, end = float(filled(left).sum()), float(filled(right).sum())
     return filled(left + (right - left) * (total - start) / (end - start) if end > start else right)
+
+
+def check_total(total: int, least: int, most: int) -> None:
+    """Raise BudgetError unless `total` slots can be given out within the limits."""
+    if not least <= total <= most:
+        raise BudgetError(f"{total} slots cannot be given out: between {least} and {most} fit; change the budget.")
 
 
 def full_tensor(count: int, value: int) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from winnow.allocate.base import Allocator, Plan
-from winnow.allocate.rounding import Rounding, full_tensor, round_exactly
+from winnow.allocate.rounding import Rounding, check_total, full_tensor, round_exactly
 from winnow.parameters import check_choice, meaning
 
 
@@ -20,9 +20,12 @@ def even_layers(plan: Plan) -> list[int]:
 
 
 def even_heads(heads: int, length: int, total: int, guaranteed: int) -> Tensor:
-    """Slots per head [H] that differ by at most one and sum to `total`."""
-    shares = torch.full((heads,), total / heads, dtype=torch.float64)
-    return round_exactly(shares, total, full_tensor(heads, guaranteed), full_tensor(heads, length))
+    """Slots per head [H] that differ by at most one and sum to `total`; lower heads get what is left over."""
+    check_total(total, heads * guaranteed, heads * length)
+    mean, left = divmod(total, heads)
+    slots = full_tensor(heads, mean)
+    slots[:left] += 1
+    return slots
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,7 @@ class H2O(Scorer):
     recent: float = field(
         default=0.5, metadata=meaning("share of a head's slots for its most recent tokens, rounded up")
     )
-    normalise: bool = field(
-        default=False, metadata=meaning("divide by the number of queries that see a token")
-    )
+    normalise: bool = field(default=False, metadata=meaning("divide by the number of queries that see a token"))
 
     def __post_init__(self) -> None:
         check_number(self, "recent", 0, 1)

@@ -21,12 +21,8 @@ class SnapKV(Scorer):
     compare; AdaKV's release has window=32, kvpress window=64, kernel=5, pool="avg", pool_first=True.
     """
 
-    window: int = field(
-        default=8, metadata=meaning("last tokens of the prompt that vote and are always kept")
-    )
-    kernel: int = field(
-        default=7, metadata=meaning("width of the pooling over neighbouring tokens; odd, 1 for none")
-    )
+    window: int = field(default=8, metadata=meaning("last tokens of the prompt that vote and are always kept"))
+    kernel: int = field(default=7, metadata=meaning("width of the pooling over neighbouring tokens; odd, 1 for none"))
     pool: Pool = field(default="max", metadata=meaning("how neighbours are pooled: max or avg"))
     reduce: Reduce = field(
         default="mean", metadata=meaning("how the query heads of a KV head are reduced: mean, max or sum")

@@ -18,8 +18,10 @@ from winnow.score.base import LayerView
 Reduce = Literal["mean", "max", "sum"]
 Pool = Literal["max", "avg"]
 
-_BLOCK = 1 << 23
-"""Probabilities held at once (32 MiB in fp32)."""
+_BLOCK = 1 << 22
+"""Probabilities to hold at once (16 MiB in fp32): they should stay near the processor."""
+_FEWEST_ROWS, _MOST_ROWS = 16, 64
+"""Queries in a block: fewer waste the matrix product, more waste work above the causal diagonal."""
 _CHUNK = 2048
 """Keys converted to fp32 at once."""
 
@@ -43,7 +45,7 @@ def attention_blocks(view: LayerView, rows: int) -> Iterator[Block]:
     length, heads = view.keys.shape[1], view.queries.shape[0]
     rows = min(rows, length)
     queries = view.queries[:, view.queries.shape[1] - rows :]
-    step = max(1, _BLOCK // (heads * length))
+    step = min(max(_BLOCK // (heads * length), _FEWEST_ROWS), _MOST_ROWS)
     for start in range(0, rows, step):
         block = queries[:, start : start + step]
         yield Block(length - rows + start, _attention(view, block, length - rows + start))

@@ -1,0 +1,139 @@
+"""Budgets: what users write, and how many slots it buys."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from winnow.budget import Budget
+from winnow.errors import BudgetError, WinnowError
+
+HEADS, BYTES = (4, 4), (100.0, 100.0)
+
+
+def slots(value: int | str | None, length: int = 1000, guaranteed: int = 8) -> int:
+    return Budget.parse(value).slots(length, HEADS, BYTES, guaranteed)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "amount"),
+    [
+        (128, "tokens", 128),
+        ("128", "tokens", 128),
+        (np.int64(128), "tokens", 128),
+        ("2%", "percent", 2),
+        (" 0.5 % ", "percent", 0.5),
+        ("100%", "percent", 100),
+        ("64MiB", "bytes", 64 << 20),
+        ("64 mib", "bytes", 64 << 20),
+        ("64MB", "bytes", 64_000_000),
+        ("1.5GiB", "bytes", 3 << 29),
+        ("2GB", "bytes", 2_000_000_000),
+        ("512KiB", "bytes", 512 << 10),
+        ("512kB", "bytes", 512_000),
+        ("4096B", "bytes", 4096),
+        (None, "everything", 0),
+    ],
+)
+def test_what_users_write(value: int | str | None, unit: str, amount: float) -> None:
+    budget = Budget.parse(value)
+    assert (budget.unit, budget.amount) == (unit, amount)
+    if value is not None:
+        assert Budget.parse(str(budget)) == budget
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (0, "positive"),
+        (-5, "positive"),
+        ("0%", "positive"),
+        ("0.4B", "positive"),
+        ("-1MiB", "positive"),
+        ("101%", "at most '100%'"),
+        (0.02, "write '2%'"),
+        ("0.02", "write '2%'"),
+        ("many", "tokens per KV head"),
+        ("12 parsecs", "tokens per KV head"),
+        ("1.2.3%", "tokens per KV head"),
+        ("", "tokens per KV head"),
+        (True, "tokens per KV head"),
+        ([1], "tokens per KV head"),
+    ],
+)
+def test_what_cannot_be_read(value: object, message: str) -> None:
+    with pytest.raises(BudgetError, match=message):
+        Budget.parse(value)  # type: ignore[arg-type]
+
+
+def test_budget_errors_are_value_errors_of_the_package() -> None:
+    with pytest.raises(WinnowError):
+        Budget.parse(0)
+    with pytest.raises(ValueError, match="positive"):
+        Budget.parse(0)
+
+
+def test_slots() -> None:
+    assert slots(None) == 8000
+    assert slots(128) == 8 * 128
+    assert slots(5000) == 8000  # more than the prompt has
+    assert slots("2%") == 160
+    assert slots("100%") == 8000
+    assert slots("12345B") == 123
+    assert slots("1GiB") == 8000
+
+
+def test_decimal_percentages_are_exact() -> None:
+    assert all(slots(f"{tenths / 10}%", length=1000, guaranteed=0) == 8 * tenths for tenths in range(1, 1000))
+
+
+def test_short_prompts_keep_what_is_guaranteed() -> None:
+    assert slots("2%", length=50) == 8 * 8
+    assert slots("2%", length=5) == 8 * 5
+    assert slots("2%", length=5, guaranteed=0) == 8
+    assert slots(8, length=5) == 8 * 5
+
+
+def test_tokens_below_the_guaranteed_are_refused() -> None:
+    with pytest.raises(BudgetError, match="use at least 8"):
+        Budget.parse(7).check(8, "snapkv")
+    Budget.parse(8).check(8, "snapkv")
+    Budget.parse("0.1%").check(8, "snapkv")
+
+
+def test_bytes_below_the_guaranteed_name_the_least() -> None:
+    with pytest.raises(BudgetError, match=r"at least 6400 bytes \(6\.25KiB\)"):
+        slots("6399B")
+    assert slots("6400B") == 64
+    with pytest.raises(BudgetError, match="at least 800 bytes"):
+        slots("799B", guaranteed=0)
+
+
+def test_bytes_of_layers_that_differ() -> None:
+    budget = Budget.parse("3000B")
+    assert budget.slots(1000, (1, 1), (100.0, 200.0), 1) == 20
+    assert budget.fits([10, 10], (100.0, 200.0))
+    assert not budget.fits([9, 11], (100.0, 200.0))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 8), st.sampled_from([17.5, 68.0, 260.0])), min_size=1, max_size=6),
+    st.integers(1, 5000),
+    st.integers(0, 64),
+    st.integers(1, 10**7),
+)
+def test_bytes_are_never_exceeded(layers: list[tuple[int, float]], length: int, guaranteed: int, amount: int) -> None:
+    heads, sizes = zip(*layers, strict=True)
+    sizes = (sizes[0],) * len(heads)
+    guaranteed = min(guaranteed, length)
+    try:
+        total = Budget.parse(f"{amount}B").slots(length, heads, sizes, guaranteed)
+    except BudgetError:
+        assert amount < sum(heads) * max(1, guaranteed) * sizes[0]
+        return
+    assert sum(heads) * max(1, guaranteed) <= total <= sum(heads) * length
+    assert total * sizes[0] <= amount
+    assert total == sum(heads) * length or (total + 1) * sizes[0] > amount

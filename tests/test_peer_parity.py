@@ -1,0 +1,174 @@
+"""Kept sets equal those of kvpress 0.5.5 wherever it has the same method with the same options.
+
+Where it differs, and what is compared then:
+- It rounds budgets down from a ratio per layer; slots here are set to what it keeps.
+- Its PyramidKV counts the window into the schedule's numbers (the paper adds the window to them), so that
+  every layer holds `window` slots fewer than planned. Compared: its layer budgets with the schedule; sets.
+- Its AdaKV guarantees every head some slots and lets heads compete for the rest; the paper (and Winnow) mixes
+  the result of the competition with the mean. Equal without a floor; with one, its slots per head are taken
+  over and the sets compared.
+- Its ObservedAttention is H2O's score, normalised, without the recent half.
+- Its TOVA always keeps the last token: TOVA(keep_last=True).
+- Ties: torch.topk leaves them open there. Random keys have none.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from views import random_view, shown_to
+from winnow.allocate import Ada, Allocator, Uniform
+from winnow.allocate.pyramid import pyramid
+from winnow.budget import Budget
+from winnow.method import Method
+from winnow.score import H2O, TOVA, KeyDiff, Knorm, LayerView, Scorer, SnapKV, StreamingLLM
+from winnow.select import select
+from winnow.store import Dense
+
+PEER = Path(__file__).with_name("peer_selections.py")
+SHAPES = {  # heads, group, length, dim
+    "small": (2, 1, 160, 16),
+    "grouped": (4, 4, 300, 16),
+    "odd": (3, 7, 201, 8),
+}
+RATIOS = [0.25, 0.5]
+PEER_SNAPKV = SnapKV(window=64, kernel=5, pool="avg", pool_first=True)
+SAME: dict[str, tuple[Scorer, str, dict[str, Any]]] = {
+    "snapkv": (PEER_SNAPKV, "SnapKVPress", {}),
+    "snapkv-small": (
+        SnapKV(window=8, kernel=7, pool="avg", pool_first=True),
+        "SnapKVPress",
+        {"window_size": 8, "kernel_size": 7},
+    ),
+    "streamingllm": (StreamingLLM(), "StreamingLLMPress", {}),
+    "knorm": (Knorm(), "KnormPress", {}),
+    "keydiff": (KeyDiff(), "KeyDiffPress", {}),
+    "tova": (TOVA(keep_last=True), "TOVAPress", {}),
+    "h2o": (H2O(recent=0, normalise=True), "ObservedAttentionPress", {}),
+}
+ADA = {name: SAME[name] for name in ("snapkv", "snapkv-small", "knorm", "keydiff")}
+LAYERS = 6
+
+
+def view_of(tensors: str, layer: int = 0) -> LayerView:
+    heads, group, length, dim = SHAPES[tensors]
+    return random_view(heads, group, length, dim, seed=len(tensors), layer=layer, layers=LAYERS)
+
+
+def case_of(
+    name: str, tensors: str, ratio: float, layer: int = 0, safeguard: float | None = None, press: str = ""
+) -> dict[str, Any]:
+    heads, group, _, _ = SHAPES[tensors]
+    _, own_press, options = SAME[name]
+    return {
+        "press": press or own_press,
+        "options": options,
+        "tensors": tensors,
+        "ratio": ratio,
+        "safeguard": safeguard,
+        "attentions": name == "h2o",
+        "heads": heads,
+        "group": group,
+        "layer": layer,
+        "layers": LAYERS,
+    }
+
+
+def all_cases() -> Iterator[dict[str, Any]]:
+    for name, tensors, ratio in product(SAME, SHAPES, RATIOS):
+        yield case_of(name, tensors, ratio)
+    for name, tensors, safeguard in product(ADA, SHAPES, [0.0, 0.2]):
+        yield case_of(name, tensors, 0.25, safeguard=safeguard)
+    for tensors, ratio, layer in product(SHAPES, [0.5, 0.8], range(LAYERS)):
+        yield case_of("snapkv-small", tensors, ratio, layer=layer, press="PyramidKVPress")
+
+
+Peer = dict[str, list[list[int]]]
+
+
+@pytest.fixture(scope="module")
+def peer(tmp_path_factory: pytest.TempPathFactory) -> Peer:
+    """What kvpress keeps in every case, by the case's JSON text."""
+    if importlib.util.find_spec("kvpress") is None:
+        pytest.skip("kvpress is not installed: pip install --no-deps kvpress==0.5.5 and what it imports")
+    folder = tmp_path_factory.mktemp("peer")
+    cases = list(all_cases())
+    arrays = {f"{name}-queries": view_of(name).queries.numpy() for name in SHAPES}
+    arrays |= {f"{name}-keys": view_of(name).keys.numpy() for name in SHAPES}
+    np.savez(folder / "cases.npz", cases=np.array(json.dumps(cases)), **arrays)
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        str(PEER),
+        str(folder / "cases.npz"),
+        str(folder / "kept.json"),
+    ]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    if "ModuleNotFoundError" in run.stderr or "PackageNotFoundError" in run.stderr:
+        pytest.skip(f"kvpress cannot be imported: {run.stderr.strip().splitlines()[-1]}")
+    assert run.returncode == 0, run.stderr
+    results = json.loads((folder / "kept.json").read_text(encoding="utf-8"))
+    return {json.dumps(case): kept for case, kept in zip(cases, results, strict=True)}
+
+
+def chosen_by(scorer: Scorer, allocator: Allocator, view: LayerView, total: int) -> list[list[int]]:
+    """What Winnow keeps, per head."""
+    chosen = Method("peer", scorer, allocator, Dense(), Budget.parse("50%"))
+    positions, offsets = chosen.select(shown_to(scorer, view), total)
+    bounds = offsets.tolist()
+    return [positions[a:b].tolist() for a, b in pairwise(bounds)]
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+@pytest.mark.parametrize("tensors", SHAPES)
+@pytest.mark.parametrize("name", SAME)
+def test_same_sets(peer: Peer, name: str, tensors: str, ratio: float) -> None:
+    expected = peer[json.dumps(case_of(name, tensors, ratio))]
+    total = sum(len(head) for head in expected)
+    assert chosen_by(SAME[name][0], Uniform(), view_of(tensors), total) == expected
+
+
+@pytest.mark.parametrize("tensors", SHAPES)
+@pytest.mark.parametrize("name", ADA)
+def test_same_sets_when_heads_compete(peer: Peer, name: str, tensors: str) -> None:
+    expected = peer[json.dumps(case_of(name, tensors, 0.25, safeguard=0.0))]
+    total = sum(len(head) for head in expected)
+    assert len({len(head) for head in expected}) > 1
+    assert chosen_by(SAME[name][0], Ada(floor=0), view_of(tensors), total) == expected
+
+
+@pytest.mark.parametrize("tensors", SHAPES)
+@pytest.mark.parametrize("name", ADA)
+def test_same_sets_for_the_slots_of_its_safeguard(peer: Peer, name: str, tensors: str) -> None:
+    expected = peer[json.dumps(case_of(name, tensors, 0.25, safeguard=0.2))]
+    scorer = SAME[name][0]
+    positions, offsets = select(
+        scorer(shown_to(scorer, view_of(tensors))), torch.tensor([len(head) for head in expected])
+    )
+    assert [part.tolist() for part in positions.tensor_split(offsets[1:-1])] == expected
+
+
+@pytest.mark.parametrize("layer", range(LAYERS))
+@pytest.mark.parametrize("ratio", [0.5, 0.8])
+@pytest.mark.parametrize("tensors", SHAPES)
+def test_same_schedule_and_sets_in_a_pyramid(peer: Peer, tensors: str, ratio: float, layer: int) -> None:
+    expected = peer[json.dumps(case_of("snapkv-small", tensors, ratio, layer=layer, press="PyramidKVPress"))]
+    scorer, length = SAME["snapkv-small"][0], SHAPES[tensors][2]
+    levels = pyramid(length * (1 - ratio), length - scorer.window, LAYERS, beta=20)
+    # it falls back to uniform layers where the last one would hold less than the window
+    fits = levels[-1] >= scorer.window
+    planned = round(levels[layer]) if fits else max(1, round(length * (1 - ratio)))
+    assert {len(head) for head in expected} == {planned}
+    assert chosen_by(scorer, Uniform(), view_of(tensors), planned * len(expected)) == expected
