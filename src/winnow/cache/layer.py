@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import CacheLayerMixin
 
+from winnow.cache.arriving import Arriving
 from winnow.cache.compression import Compression
 from winnow.cache.handle import Handle, Phase, attach
 from winnow.cache.length import LogicalLength
 from winnow.cache.op import OpaquePlan
 from winnow.cache.prefix import Prefix, compress_layer
-from winnow.cache.stats import storage_bytes
 from winnow.cache.tail import Tail
 from winnow.errors import CacheError
 from winnow.kernels.interface import AttentionSpec, DecodePlan, TailSegments
@@ -50,9 +50,7 @@ class CompressedLayer(CacheLayerMixin):
         self.tail: Tail | None = None
         self.pending: Handle | None = None
         self.spec: AttentionSpec | None = None
-        # While a prompt is still arriving: the queries [R, Hq, n, D] and validity [R, n] of its tokens so far.
-        self.queries: Tensor | None = None
-        self.valid: Tensor | None = None
+        self.arriving = Arriving()
         self._plan: OpaquePlan | None = None
 
     # --- what transformers calls ---------------------------------------------------------------------------
@@ -116,8 +114,7 @@ class CompressedLayer(CacheLayerMixin):
         if tokens:
             self._held_tail().crop(tokens)
             self.seen -= tokens
-            if self.valid is not None and self.queries is not None:
-                self.valid, self.queries = self.valid[:, :-tokens], self.queries[:, :, :-tokens]
+            self.arriving.crop(tokens)
         if self.awaiting_crop:
             self._compress_deferred()
 
@@ -168,7 +165,7 @@ class CompressedLayer(CacheLayerMixin):
         parts = [prefix.bytes() for prefix in self.distinct_prefixes()]
         if self.tail is not None:
             parts.append(self.tail.bytes() if self.compressed else {"other": sum(self.tail.bytes().values())})
-        parts.append({"other": storage_bytes([self.queries, self.valid])})
+        parts.append({"other": self.arriving.nbytes()})
         kinds: dict[str, int] = {}
         for part in parts:
             for kind, size in part.items():
@@ -268,29 +265,11 @@ class CompressedLayer(CacheLayerMixin):
             )
 
     def _remember(self, queries: Tensor, length: int, valid: Tensor | None) -> None:
-        """Adds the chunk's queries and the validity of its tokens to what the prompt has brought so far."""
-        new = queries.shape[2]
-        seen_valid = valid[:, -new:] if valid is not None else queries.new_ones(queries.shape[0], new, dtype=torch.bool)
-        waiting = self.recording or self.compression.prompt_length is not None
-        queries = queries.detach()
-        if self.queries is None or self.valid is None:
-            # A prompt that is compressed at once needs no copy of its queries.
-            self.queries, self.valid = queries.clone() if waiting else queries, seen_valid
-        else:
-            self.queries = torch.cat([self.queries, queries], dim=2)
-            self.valid = torch.cat([self.valid, seen_valid], dim=1)
-        self._drop_old_queries(length)
-
-    def _drop_old_queries(self, length: int) -> None:
-        """Keeps as many of the last queries as the scorer can ask for, whatever a later crop takes back."""
-        if self.queries is None or self.recording:
-            return
-        goal = max(length, self.compression.prompt_length or 0)
-        needed = min(self.compression.method.scorer.queries_needed(goal), goal)
-        spare = 0 if self.valid is None else int((~self.valid).sum(dim=1).max())
-        start = self.queries.shape[2] - needed - spare
-        if start > 0 and self.compression.prompt_length is not None:
-            self.queries = self.queries[:, :, start:].clone()
+        """Notes a chunk's queries and validity; the prompt is `length` tokens so far."""
+        goal = self.compression.prompt_length
+        self.arriving.add(queries, valid, own=self.recording or goal is not None)
+        if goal is not None and not self.recording:
+            self.arriving.keep_last(self.compression.method.scorer.queries_needed(max(length, goal)))
 
     def _compress_deferred(self) -> None:
         self.awaiting_crop = False
@@ -303,34 +282,27 @@ class CompressedLayer(CacheLayerMixin):
         with torch.no_grad():
             self.prefixes = [self._compress_row(row, keys, values) for row in range(keys.shape[0])]
         self.tail = Tail(keys, values)
-        self.queries = self.valid = self._plan = None
+        self.arriving, self._plan = Arriving(), None
         self.compressed = True
         self.compression.seconds += time.perf_counter() - begin
 
     def _compress_row(self, row: int, keys: Tensor, values: Tensor) -> Prefix | None:
-        if self.queries is None or self.valid is None or self.spec is None:
-            raise CacheError("a prompt can only be compressed after it was attended to.")
-        row_keys, row_values, row_queries = keys[row], values[row], self.queries[row]
-        valid = self.valid[row]
-        if not bool(valid.all()):
-            tokens = valid.nonzero().flatten()
-            row_keys, row_values = row_keys[:, tokens], row_values[:, tokens]
-            row_queries = row_queries[:, valid[-row_queries.shape[1] :].nonzero().flatten()]
-        length = row_keys.shape[1]
-        if length == 0:
+        parts = self.arriving.row(row, keys, values)
+        length = parts.keys.shape[1]
+        if length == 0 or self.spec is None:
             return None
         needed = min(self.compression.method.scorer.queries_needed(length), length)
         view = LayerView(
             layer=self.index,
             layers=len(self.compression.heads),
-            queries=row_queries[:, row_queries.shape[1] - needed :].detach(),
-            keys=row_keys.detach(),
-            values=row_values.detach(),
+            queries=parts.queries[:, parts.queries.shape[1] - needed :],
+            keys=parts.keys,
+            values=parts.values,
             scaling=self.spec.scaling,
             softcap=self.spec.softcap,
             sinks=self.spec.sinks,
         )
-        total = self.compression.total(self.index, length, row_keys, row_values)
+        total = self.compression.total(self.index, length, parts.keys, parts.values)
         return compress_layer(self.compression.method, view, total)
 
     def _select_rows(self, rows: Tensor) -> None:
@@ -339,9 +311,7 @@ class CompressedLayer(CacheLayerMixin):
         rows = rows.to(torch.int64)
         self.prefixes = [self.prefixes[row] for row in rows.tolist()]
         self._held_tail().select(rows)
-        if self.queries is not None and self.valid is not None:
-            index = rows.to(self.queries.device)
-            self.queries, self.valid = self.queries.index_select(0, index), self.valid.index_select(0, index)
+        self.arriving.select(rows)
         self._plan = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CompressedLayer:

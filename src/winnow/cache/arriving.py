@@ -1,0 +1,83 @@
+"""What a scorer will want to know of a prompt, besides keys and values, while the prompt is still arriving."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from winnow.cache.stats import storage_bytes
+from winnow.errors import CacheError
+
+
+class RowParts(NamedTuple):
+    """One sequence without its padding."""
+
+    queries: Tensor
+    """[Hq, n, D] of its last n tokens."""
+    keys: Tensor
+    """[H, N, D]"""
+    values: Tensor
+    """[H, N, Dv]"""
+
+
+class Arriving:
+    """Queries and validity of a prompt's tokens in one layer, from its first chunk until its compression."""
+
+    def __init__(self) -> None:
+        self._queries: Tensor | None = None  # [R, Hq, n, D] of the last n tokens
+        self._valid: Tensor | None = None  # [R, N] bool, False for padding
+
+    def add(self, queries: Tensor, valid: Tensor | None, own: bool) -> None:
+        """A chunk's queries [R, Hq, Q, D] and the validity [R, ≥ Q] of the tokens up to its end (None: all valid).
+
+        `own`: keep a copy, as the model's tensor must not outlive this forward pass.
+        """
+        rows, _, new, _ = queries.shape
+        queries = queries.detach()
+        here = queries.new_ones(rows, new, dtype=torch.bool) if valid is None else valid[:, -new:]
+        if self._queries is None or self._valid is None:
+            self._queries, self._valid = queries.clone() if own else queries, here
+        else:
+            self._queries = torch.cat([self._queries, queries], dim=2)
+            self._valid = torch.cat([self._valid, here], dim=1)
+
+    def keep_last(self, needed: int) -> None:
+        """Forgets queries before the last `needed` valid ones of every row."""
+        if self._queries is None or self._valid is None:
+            return
+        padding = int((~self._valid).sum(dim=1).max())
+        start = self._queries.shape[2] - needed - padding
+        if start > 0:
+            self._queries = self._queries[:, :, start:].clone()
+
+    def crop(self, tokens: int) -> None:
+        """The last tokens were taken back."""
+        if self._queries is not None and self._valid is not None:
+            self._queries, self._valid = self._queries[:, :, :-tokens], self._valid[:, :-tokens]
+
+    def select(self, rows: Tensor) -> None:
+        """Rows in a new order, with repeats or omissions."""
+        if self._queries is not None and self._valid is not None:
+            index = rows.to(self._queries.device)
+            self._queries, self._valid = self._queries.index_select(0, index), self._valid.index_select(0, index)
+
+    def row(self, row: int, keys: Tensor, values: Tensor) -> RowParts:
+        """One sequence of the dense prompt keys [R, H, N, D] and values [R, H, N, Dv], without its padding.
+
+        Raises:
+            CacheError: nothing arrived yet.
+        """
+        if self._queries is None or self._valid is None:
+            raise CacheError("a prompt can only be compressed after it was attended to; run it through the model.")
+        valid, queries = self._valid[row], self._queries[row]
+        if bool(valid.all()):
+            return RowParts(queries, keys[row].detach(), values[row].detach())
+        tokens = valid.nonzero().flatten()
+        asking = valid[valid.shape[0] - queries.shape[1] :].nonzero().flatten()
+        return RowParts(queries[:, asking], keys[row].detach()[:, tokens], values[row].detach()[:, tokens])
+
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return storage_bytes([self._queries, self._valid])
