@@ -1,0 +1,308 @@
+"""How fast decode attention reads the cache, and what the alternatives cost.
+
+One run, one machine, one step of decoding at a time. Contenders are measured in turn within every round, so that
+whatever disturbs the machine disturbs all of them; a ratio is the median of the ratios of the rounds.
+
+    python benchmarks/decode_attention.py [--megabytes 64] [--rounds 15] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import torch
+import transformers
+from torch import Tensor
+from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
+
+from winnow.kernels import AttentionSpec, DecodePlan, PrefixBlock, TailSegments, backend, native
+
+HEADS, GROUP = 8, 4
+SKEW = [8.0, 2.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5]
+"""Head lengths relative to their smallest sum: the longest head holds 8 times the shortest ones' double."""
+
+
+class Bench(NamedTuple):
+    """Seconds per round of every contender, in the order of the rounds."""
+
+    seconds: dict[str, list[float]]
+
+    def median(self, name: str) -> float:
+        """Median seconds."""
+        return statistics.median(self.seconds[name])
+
+    def ratio(self, over: str, under: str) -> float:
+        """Median over the rounds of time(over) / time(under)."""
+        pairs = zip(self.seconds[over], self.seconds[under], strict=True)
+        return statistics.median(a / b for a, b in pairs)
+
+
+def measure(contenders: dict[str, Callable[[], object]], rounds: int) -> Bench:
+    """Time all contenders once per round, after one round to warm up."""
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for done in range(rounds + 1):
+        for name, run in contenders.items():
+            start = time.perf_counter()
+            run()
+            elapsed = time.perf_counter() - start
+            if done:
+                seconds[name].append(elapsed)
+    return Bench(seconds)
+
+
+class Layer(NamedTuple):
+    """One layer's cache and one step's query."""
+
+    query: Tensor
+    prefix: PrefixBlock
+    plan: DecodePlan
+
+    def run(self) -> Tensor:
+        """One decode step."""
+        return self.plan.run(self.query)
+
+    def read(self) -> None:
+        """Read the same bytes and do nothing else."""
+        native.read_sum(self.prefix.keys)
+        native.read_sum(self.prefix.values)
+
+
+def make_layer(slots: list[int], dim: int, dtype: torch.dtype, group: int = GROUP) -> Layer:
+    """A layer whose heads hold `slots` tokens."""
+    heads, total = len(slots), sum(slots)
+    keys, values = (torch.randn(total, dim).to(dtype) for _ in range(2))
+    prefix = PrefixBlock(keys, values, torch.tensor([0, *slots]).cumsum(0))
+    empty = torch.empty(1, heads, 0, dim, dtype=dtype)
+    plan = DecodePlan([prefix], TailSegments(empty, empty, torch.zeros(1, dtype=torch.int64)), spec(dim))
+    return Layer(torch.randn(1, heads * group, 1, dim).to(dtype), prefix, plan)
+
+
+def spec(dim: int) -> AttentionSpec:
+    """Plain scaled attention."""
+    return AttentionSpec(dim**-0.5)
+
+
+def even_slots(megabytes: int, dim: int, dtype: torch.dtype) -> int:
+    """Tokens per head so that keys and values fill `megabytes`."""
+    return megabytes * 2**20 // (2 * HEADS * dim * dtype.itemsize)
+
+
+def fraction_of_read(megabytes: int, rounds: int, dim: int, group: int, dtype: torch.dtype) -> dict[str, object]:
+    """Speed next to a read-only pass over the same bytes with the same threads."""
+    layer = make_layer([even_slots(megabytes, dim, dtype)] * HEADS, dim, dtype, group)
+    bench = measure({"read": layer.read, "attend": layer.run}, rounds)
+    size = 2 * layer.prefix.keys.nbytes
+    return {
+        "D": dim,
+        "G": group,
+        "dtype": name_of(dtype),
+        "read GB/s": size / bench.median("read") / 1e9,
+        "attend GB/s": size / bench.median("attend") / 1e9,
+        "fraction of read": bench.ratio("read", "attend"),
+    }
+
+
+def cost_of_skew(megabytes: int, rounds: int, dim: int, dtype: torch.dtype) -> dict[str, object]:
+    """Heads of very different length against heads of the same length, with the same total."""
+    even = even_slots(megabytes, dim, dtype)
+    total = even * HEADS
+    skewed = skewed_slots(total)
+    layers = {"even": make_layer([even] * HEADS, dim, dtype), "skewed": make_layer(skewed, dim, dtype)}
+    bench = measure({name: layer.run for name, layer in layers.items()}, rounds)
+    return {
+        "D": dim,
+        "dtype": name_of(dtype),
+        "longest / mean": max(skewed) * HEADS / total,
+        "even ms": bench.median("even") * 1e3,
+        "skewed ms": bench.median("skewed") * 1e3,
+        "skewed / even": bench.ratio("skewed", "even"),
+    }
+
+
+def skewed_slots(total: int) -> list[int]:
+    """`total` slots, nearly all of them in one head of eight."""
+    short = max(total // 1000, 1)
+    return [total - short * (HEADS - 1)] + [short] * (HEADS - 1)
+
+
+def alternatives(megabytes: int, rounds: int, dim: int, dtype: torch.dtype) -> dict[str, object]:
+    """What the ways of plain torch take for the same step, relative to the kernel."""
+    even = even_slots(megabytes, dim, dtype)
+    layer = make_layer([even] * HEADS, dim, dtype)
+    keys, values = (x.view(1, HEADS, even, dim) for x in (layer.prefix.keys, layer.prefix.values))
+    query, scale = layer.query, dim**-0.5
+    module = SimpleNamespace(num_key_value_groups=GROUP, is_causal=True)
+
+    def default() -> Tensor:
+        out: Tensor = sdpa_attention_forward(module, query, keys, values, None, scaling=scale)[0]
+        return out
+
+    def repeated() -> Tensor:
+        return sdpa(query, repeat_kv(keys, GROUP), repeat_kv(values, GROUP), scale)
+
+    def folded() -> Tensor:
+        return sdpa(query.view(1, HEADS, GROUP, dim), keys, values, scale)
+
+    expected = layer.run().float()
+    for other in (default(), repeated().transpose(1, 2), folded().reshape(1, HEADS * GROUP, 1, dim).transpose(1, 2)):
+        torch.testing.assert_close(other.float(), expected, rtol=0.02, atol=1e-3)
+    runs = {"attend": layer.run, "default": default, "repeat_kv": repeated, "folded": folded}
+    bench = measure(runs, rounds)
+    return {
+        "D": dim,
+        "dtype": name_of(dtype),
+        "attend ms": bench.median("attend") * 1e3,
+        "transformers default": bench.ratio("default", "attend"),
+        "repeat_kv + sdpa": bench.ratio("repeat_kv", "attend"),
+        "folded sdpa": bench.ratio("folded", "attend"),
+    }
+
+
+def padded_alternative(megabytes: int, rounds: int, dim: int, dtype: torch.dtype) -> dict[str, object]:
+    """Heads of uneven length: padding all to the longest and masking, the query group folded."""
+    total = even_slots(megabytes, dim, dtype) * HEADS
+    weights = torch.tensor(SKEW)
+    slots = [int(n) for n in weights / weights.sum() * total]
+    layer = make_layer(slots, dim, dtype)
+    shape = (1, HEADS, max(slots), dim)
+    keys, values = torch.zeros(shape, dtype=dtype), torch.zeros(shape, dtype=dtype)
+    mask = torch.zeros(1, HEADS, 1, max(slots), dtype=torch.bool)
+    start = 0
+    for head, count in enumerate(slots):
+        keys[0, head, :count] = layer.prefix.keys[start : start + count]
+        values[0, head, :count] = layer.prefix.values[start : start + count]
+        mask[0, head, :, :count] = True
+        start += count
+    query = layer.query.view(1, HEADS, GROUP, dim)
+    bench = measure({"attend": layer.run, "padded": lambda: sdpa(query, keys, values, dim**-0.5, mask)}, rounds)
+    return {
+        "D": dim,
+        "dtype": name_of(dtype),
+        "longest / mean": max(slots) * HEADS / sum(slots),
+        "attend ms": bench.median("attend") * 1e3,
+        "padded sdpa": bench.ratio("padded", "attend"),
+    }
+
+
+def sdpa(query: Tensor, keys: Tensor, values: Tensor, scale: float, mask: Tensor | None = None) -> Tensor:
+    """torch's fused attention."""
+    return torch.nn.functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scale)
+
+
+def dispatch_overhead(rounds: int) -> dict[str, object]:
+    """Microseconds of a step over almost no tokens, per layer: Python, ctypes and the fixed part of the kernel."""
+    calls = 2000
+    layer = make_layer([1] * HEADS, 64, torch.float32)
+
+    def many() -> None:
+        for _ in range(calls):
+            layer.plan.run(layer.query)
+
+    bench = measure({"attend": many}, rounds)
+    return {"tokens per head": 1, "µs per layer and step": bench.median("attend") / calls * 1e6}
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """fp32, bf16 or fp16."""
+    return {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}[dtype]
+
+
+def cpu_model() -> str:
+    """The processor's name, where Linux tells it."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def machine() -> dict[str, object]:
+    """What the numbers depend on."""
+    return {
+        "cpu": cpu_model(),
+        "cores": torch.multiprocessing.cpu_count(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "backend": backend(),
+    }
+
+
+Row = dict[str, object]
+
+
+def run_all(megabytes: int, rounds: int, threads: list[int]) -> dict[str, list[Row]]:
+    """Every table, with the number of threads in the first column."""
+    dtypes = [torch.float32, torch.bfloat16, torch.float16]
+    tables: dict[str, list[Row]] = {}
+
+    def add(table: str, count: int, row: Row) -> None:
+        tables.setdefault(table, []).append({"threads": count, **row})
+
+    for count in threads:
+        torch.set_num_threads(count)
+        for dim, group in ((128, 4), (64, 4), (128, 1), (128, 8)):
+            for dtype in dtypes:
+                add("Fraction of a read-only pass", count, fraction_of_read(megabytes, rounds, dim, group, dtype))
+        for dtype in dtypes[:2]:
+            add("Cost of skew", count, cost_of_skew(megabytes, rounds, 128, dtype))
+        slow_rounds = max(rounds // 3, 3)
+        for dim in (128, 64):
+            for dtype in dtypes[:2]:
+                add("Time relative to the kernel", count, alternatives(megabytes, slow_rounds, dim, dtype))
+        for dtype in dtypes[:2]:
+            add(
+                "Uneven heads, time relative to the kernel",
+                count,
+                padded_alternative(megabytes, slow_rounds, 128, dtype),
+            )
+        add("Dispatch", count, dispatch_overhead(rounds))
+    return tables
+
+
+def as_markdown(tables: dict[str, list[Row]]) -> str:
+    """The tables as text."""
+    parts = []
+    for title, rows in tables.items():
+        columns = list(rows[0])
+        lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+        lines += ["| " + " | ".join(cell(row[column]) for column in columns) + " |" for row in rows]
+        parts.append(f"## {title}\n\n" + "\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def cell(value: object) -> str:
+    """Three significant digits for floats."""
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def main() -> None:
+    """Parse arguments, run, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabytes", type=int, default=64, help="keys and values of the layer")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--out", type=Path, default=Path("docs/results"), help="folder for the .json and .md")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    settings = {"megabytes": options.megabytes, "rounds": options.rounds, "H": HEADS, "default G": GROUP}
+    tables = run_all(options.megabytes, options.rounds, options.threads)
+    result = {"machine": machine(), "settings": settings, "tables": tables}
+    facts = "".join(f"- {key}: {value}\n" for key, value in {**machine(), **settings}.items())
+    text = f"# Decode attention\n\n{facts}\n{as_markdown(tables)}"
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "decode_attention.json").write_text(json.dumps(result, indent=1) + "\n")
+    (options.out / "decode_attention.md").write_text(text)
+    print(json.dumps(result, indent=1) if options.json else text)
+
+
+if __name__ == "__main__":
+    main()

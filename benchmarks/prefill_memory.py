@@ -1,0 +1,114 @@
+"""Peak memory of a prefill: all layers' dense keys and values with the stock cache, one layer's with a compressed one.
+
+    python benchmarks/prefill_memory.py [--tokens 8192] [--layers 16]
+
+Each cache runs in a process of its own, which reports how far its peak resident memory rose during the prefill. A run
+without any cache gives what the model itself needs for its activations; the rest is what the cache costs at its worst.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from reporting import machine, markdown_table, write_results
+from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
+
+import winnow
+
+RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
+CACHES = ("no cache", "stock cache", "winnow full", "winnow adakv 2%")
+KV_HEADS, HEAD_DIM = 4, 64
+
+
+def build(layers: int) -> LlamaForCausalLM:
+    """Many layers of little width, so that the cache outweighs the activations."""
+    config = LlamaConfig(
+        vocab_size=256,
+        hidden_size=256,
+        intermediate_size=256,
+        num_hidden_layers=layers,
+        num_attention_heads=KV_HEADS,
+        num_key_value_heads=KV_HEADS,
+        head_dim=HEAD_DIM,
+        max_position_embeddings=1 << 20,
+    )
+    return LlamaForCausalLM(config).eval()
+
+
+def make_cache(kind: str, model: LlamaForCausalLM) -> Any:
+    """The cache of one row of the table."""
+    if kind == "no cache":
+        return None
+    if kind == "stock cache":
+        return DynamicCache()
+    name, *budget = kind.removeprefix("winnow ").split()
+    model.set_attn_implementation("winnow")
+    return winnow.CompressedCache(model, winnow.method(name, budget=budget[0] if budget else None))
+
+
+def peak() -> int:
+    """Peak resident bytes of this process so far."""
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def child(kind: str, tokens: int, layers: int) -> None:
+    """Prefills once and prints the rise of the peak and the bytes held at the end."""
+    torch.set_num_threads(1)
+    model = build(layers)
+    cache = make_cache(kind, model)
+    with torch.no_grad():
+        model(torch.zeros(1, 64, dtype=torch.int64), use_cache=False)
+        before = peak()
+        ids = torch.zeros(1, tokens, dtype=torch.int64)
+        model(ids, past_key_values=cache, use_cache=cache is not None, logits_to_keep=1)
+        rise = peak() - before
+    held = 0
+    if isinstance(cache, winnow.CompressedCache):
+        held = cache.stats().held_bytes
+    elif cache is not None:
+        held = sum(keys.nbytes + values.nbytes for keys, values, *_ in cache)
+    print(json.dumps({"cache": kind, "peak_bytes": rise, "held_bytes": held}))
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--tokens", type=int, default=8192)
+    parser.add_argument("--layers", type=int, default=16)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        child(args.child, args.tokens, args.layers)
+        return
+    rows = []
+    for kind in CACHES:
+        command = [sys.executable, __file__, "--child", kind, "--tokens", str(args.tokens), "--layers", str(args.layers)]
+        rows.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+    layer = 2 * KV_HEADS * HEAD_DIM * 4 * args.tokens
+    alone = rows[0]["peak_bytes"]
+    body = [
+        [
+            row["cache"],
+            f"{row['peak_bytes'] / 1e6:.0f}",
+            f"{(row['peak_bytes'] - alone) / layer:.1f}",
+            f"{row['held_bytes'] / 1e6:.0f}",
+        ]
+        for row in rows
+    ]
+    head = ["cache", "peak over start, MB", "above no cache, in layers of dense K and V", "held afterwards, MB"]
+    title = f"{args.layers} layers, {args.tokens} tokens; a layer's dense keys and values are {layer / 1e6:.0f} MB."
+    text = f"{title} {machine()}\n\n{markdown_table(head, body)}\n"
+    write_results(args.out, "prefill_memory", text, rows)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
