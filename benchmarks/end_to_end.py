@@ -11,7 +11,6 @@ instead of as a difference of two long runs. Decoding steps of all caches are in
 from __future__ import annotations
 
 import argparse
-import copy
 import gc
 import statistics
 import time
@@ -182,9 +181,7 @@ def compressed(waiting: winnow.CompressedCache, name: str, budget: int | None, r
     """The prefill compressed by one method; the median time of `repeats` compressions."""
     seconds = []
     for _ in range(repeats):
-        cache = copy.deepcopy(waiting)
-        cache.compression.method = winnow.method(name, budget=budget) if budget else winnow.method(name)
-        cache.crop(0)
+        cache = waiting.compressed_by(winnow.method(name, budget=budget))
         seconds.append(cache.stats().compress_seconds)
     dim, itemsize = model_dim(waiting), waiting.compressed_layers()[0].dtype.itemsize
     payload = sum(map(sum, cache.stats().slots)) * 2 * dim * itemsize

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from reporting import machine, markdown_table, write_results
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
 import winnow
+from reporting import machine, markdown_table, write_results
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 CACHES = ("no cache", "stock cache", "winnow full", "winnow adakv 2%")
@@ -90,7 +90,8 @@ def main() -> None:
         return
     rows = []
     for kind in CACHES:
-        command = [sys.executable, __file__, "--child", kind, "--tokens", str(args.tokens), "--layers", str(args.layers)]
+        size = ["--tokens", str(args.tokens), "--layers", str(args.layers)]
+        command = [sys.executable, __file__, "--child", kind, *size]
         rows.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
     layer = 2 * KV_HEADS * HEAD_DIM * 4 * args.tokens
     alone = rows[0]["peak_bytes"]

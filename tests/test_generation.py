@@ -350,3 +350,55 @@ def test_gemma3_images_in_the_prompt_see_each_other():
     assert torch.equal(model.generate(**inputs, past_key_values=cache(model, budget=N), **GREEDY), expected)
     small = model.generate(**inputs, past_key_values=cache(model), **GREEDY)
     assert small.shape == expected.shape
+
+
+def test_one_prefill_serves_many_methods(model):
+    ids = prompt(length=N)
+    waiting = cache(model)
+    waiting.activate_past_recording()
+    with torch.no_grad():
+        model(ids, past_key_values=waiting)
+    for name in ("snapkv", "h2o", "keydiff"):
+        chosen = winnow.method(name, budget=11)
+        own = winnow.CompressedCache(model, chosen)
+        with torch.no_grad():
+            model(ids, past_key_values=own)
+        forked = waiting.compressed_by(chosen)
+        for layer in range(3):
+            assert [k.tolist() for k in forked.kept(layer)] == [k.tolist() for k in own.kept(layer)]
+    with pytest.raises(winnow.CacheError, match="no prompt is waiting"):
+        forked.compressed_by(method())
+
+
+def test_a_common_start_goes_on_into_several_prompts(model):
+    ids = prompt(length=N)
+    start = winnow.CompressedCache(model, method(), prompt_length=31)
+    with torch.no_grad():
+        model(ids[:, :30], past_key_values=start)
+        for length in (33, N):
+            fork, own = start.extended(length), cache(model)
+            model(ids[:, 30:length], past_key_values=fork)
+            model(ids[:, :length], past_key_values=own)
+            assert [k.tolist() for k in fork.kept(1)] == [k.tolist() for k in own.kept(1)]
+        with pytest.raises(winnow.CacheError, match="cannot become"):
+            fork.extended(60)
+
+
+def test_joined_caches_decode_as_if_alone(model):
+    prompts = [prompt(length=n, seed=n) for n in (N, 17, 30)]
+    caches, alone = [], []
+    with torch.no_grad():
+        for ids in prompts:
+            caches.append(cache(model))
+            model(ids, past_key_values=caches[-1])
+            alone.append(stepwise(model, ids, steps=4))
+        together = winnow.CompressedCache.joined(caches)
+        tokens = torch.cat([out[:, ids.shape[1]][None] for out, ids in zip(alone, prompts, strict=True)])
+        positions = torch.tensor([[ids.shape[1]] for ids in prompts])
+        for step in range(1, 4):
+            logits = model(tokens, position_ids=positions, past_key_values=together).logits[:, -1]
+            tokens, positions = logits.argmax(-1, keepdim=True), positions + 1
+            expected = torch.stack([out[0, ids.shape[1] + step] for out, ids in zip(alone, prompts, strict=True)])
+            assert torch.equal(tokens[:, 0], expected)
+    with pytest.raises(winnow.CacheError, match="joined"):
+        winnow.CompressedCache.joined([together, caches[0]])

@@ -69,6 +69,60 @@ class CompressedCache(Cache):
         """The full-attention layers, in order."""
         return [layer for layer in self.layers if isinstance(layer, CompressedLayer)]
 
+    def compressed_by(self, method: Method) -> CompressedCache:
+        """A fork of a prompt that waits for its compression, compressed by `method`.
+
+        A cache waits after `activate_past_recording()`: the prefill, which is the same whatever the method, is then
+        done once for any number of methods.
+
+        Raises:
+            CacheError: no prompt is waiting.
+        """
+        if not all(layer.awaiting_crop for layer in self.compressed_layers()):
+            raise CacheError(
+                "no prompt is waiting for its compression; call activate_past_recording() on a new cache, then run the "
+                "prompt through the model."
+            )
+        # Compression reads the prompt's queries and lets go of them, so the fork needs no copy.
+        twin = deepcopy(self, {id(layer.arriving): layer.arriving for layer in self.compressed_layers()})
+        twin.compression.method, twin.compression.seconds = method, 0.0
+        twin.crop(0)
+        return twin
+
+    def extended(self, prompt_length: int) -> CompressedCache:
+        """A fork of a prompt that is still arriving, which will be `prompt_length` tokens long.
+
+        Raises:
+            CacheError: the prompt is compressed already, or longer.
+        """
+        if any(layer.compressed for layer in self.compressed_layers()) or prompt_length < self.get_seq_length():
+            raise CacheError(
+                f"a prompt of {self.get_seq_length()} tokens cannot become {prompt_length} tokens long, or is compressed "
+                "already; fork the cache before its last chunk."
+            )
+        twin = deepcopy(self)
+        twin.compression.prompt_length = prompt_length
+        return twin
+
+    @classmethod
+    def joined(cls, caches: Sequence[CompressedCache]) -> CompressedCache:
+        """One cache with the rows of several, in order, that share their prefixes; for decoding side by side.
+
+        Prompts may differ in length, so pass `position_ids` when decoding. Tokens after the prompt are not taken over.
+
+        Raises:
+            CacheError: no cache, or one that is not compressed, holds later tokens or has layers of another kind.
+        """
+        if not caches or not all(cache._is_fresh() for cache in caches):
+            raise CacheError(
+                "only caches of models with nothing but full attention can be joined, right after their prompts were "
+                "compressed and before anything is decoded."
+            )
+        twin = deepcopy(caches[0])
+        for layer, *others in zip(twin.compressed_layers(), *(c.compressed_layers() for c in caches[1:]), strict=True):
+            layer.join(others)
+        return twin
+
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
         """Called once at the start of every forward pass, which makes it the place to check the model's state."""
         check_implementation(self.config)
@@ -129,6 +183,11 @@ class CompressedCache(Cache):
         for name, value in self.__dict__.items():
             twin.__dict__[name] = value if name == "config" else deepcopy(value, memo)
         return twin
+
+    def _is_fresh(self) -> bool:
+        """Whether all layers are compressed ones and hold a prompt and nothing after it."""
+        ours = self.compressed_layers()
+        return len(ours) == len(self.layers) and all(layer.is_fresh() for layer in ours)
 
     def _bytes_of_stock_layers(self) -> int:
         stock = [layer for layer in self.layers if not isinstance(layer, CompressedLayer)]

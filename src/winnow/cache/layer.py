@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -143,6 +144,19 @@ class CompressedLayer(CacheLayerMixin):
     prefetch = offload
 
     # --- what the cache asks -------------------------------------------------------------------------------
+
+    def is_fresh(self) -> bool:
+        """Whether the prompt is compressed and nothing came after it."""
+        return self.compressed and self.tail is not None and self.tail.longest == 0
+
+    def join(self, others: Sequence[CompressedLayer]) -> None:
+        """Adds the rows of other fresh layers behind this one's."""
+        rows = len(self.prefixes) + sum(len(other.prefixes) for other in others)
+        tail = self._held_tail()
+        self.tail = Tail(tail.keys[:1].expand(rows, -1, -1, -1), tail.values[:1].expand(rows, -1, -1, -1))
+        self.prefixes = [*self.prefixes, *(prefix for other in others for prefix in other.prefixes)]
+        self.seen = max(self.seen, *(other.seen for other in others)) if others else self.seen
+        self._plan = None
 
     def kept(self, row: int) -> list[Tensor]:
         """Kept positions per KV head of one row, ascending int64; none for a row of nothing but padding."""

@@ -1,0 +1,96 @@
+"""Questions from a JSONL file, checked line by line before any work starts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from winnow.commands.inputs import InputError, read_document
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One question about one document."""
+
+    document: str
+    question: str
+    answer: str | None = None
+    """The right one, where it is known."""
+    origin: str = ""
+    """Where the question stands ("questions.jsonl, line 3"), for error texts."""
+
+
+def read_batch(path: str, default_document: str | None) -> list[Asked]:
+    """The questions of a file, one JSON object a line; blank lines do not count.
+
+    Keys: "question" (or "text"); "document", a path relative to the file, or "context", the document itself,
+    or neither for `default_document`; "answer" if it is known. Others are ignored.
+
+    Raises:
+        InputError: names the line that cannot be used.
+    """
+    lines = read_document(path).splitlines()
+    documents = _Documents(Path(path).parent if path != "-" else Path(), default_document)
+    return [
+        _asked(line, f"{path}, line {number}", documents) for number, line in enumerate(lines, start=1) if line.strip()
+    ]
+
+
+class _Documents:
+    """Every file that lines name, read once."""
+
+    def __init__(self, folder: Path, default: str | None) -> None:
+        self._folder = folder
+        self._default = default
+        self._read: dict[Path, str] = {}
+
+    def of(self, entry: dict[str, object], origin: str) -> str:
+        for key in _given_texts(entry, ("context", "document"), origin):
+            if key == "context":
+                return str(entry[key])
+            path = self._folder / str(entry[key])
+            if path not in self._read:
+                self._read[path] = _located(str(path), origin)
+            return self._read[path]
+        if self._default is None:
+            raise InputError(f'{origin}: no document; add "document" or "context", or give --document.')
+        return self._default
+
+
+def _located(path: str, origin: str) -> str:
+    try:
+        return read_document(path)
+    except InputError as problem:
+        raise InputError(f"{origin}: {problem}") from None
+
+
+def _asked(line: str, origin: str, documents: _Documents) -> Asked:
+    try:
+        entry = json.loads(line)
+    except json.JSONDecodeError as problem:
+        raise InputError(f"{origin}: not JSON ({problem.msg} at column {problem.colno}).") from None
+    if not isinstance(entry, dict):
+        raise InputError(f'{origin}: not a JSON object; write {{"question": "...", "answer": "..."}}.')
+    question = next(_given_texts(entry, ("question", "text"), origin), None)
+    if question is None:
+        raise InputError(f'{origin}: no question; add "question".')
+    answer = next(_given_texts(entry, ("answer",), origin), None)
+    return Asked(
+        document=documents.of(entry, origin),
+        question=str(entry[question]),
+        answer=None if answer is None else str(entry[answer]),
+        origin=origin,
+    )
+
+
+def _given_texts(entry: dict[str, object], keys: tuple[str, ...], origin: str) -> Iterator[str]:
+    """Those of the keys that the entry has. Raises InputError where one is not a text, or an empty one."""
+    for key in keys:
+        value = entry.get(key)
+        if value is None:
+            continue
+        if not isinstance(value, str) or not value.strip():
+            raise InputError(f'{origin}: "{key}" must be a text that is not empty.')
+        yield key

@@ -1,0 +1,28 @@
+"""Where output goes: results to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+
+import transformers
+from rich.console import Console
+
+
+def output() -> Console:
+    """For results. Wide when it is not a terminal, so that tables are not cut in files and pipes."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+
+
+def messages() -> Console:
+    """For progress and errors; spinners and bars appear on terminals only."""
+    return Console(stderr=True, highlight=False)
+
+
+def silence_libraries() -> None:
+    """Keeps warnings and loading bars of the libraries underneath out of the output."""
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module=r"(transformers|torch|huggingface_hub)(\.|$)")

@@ -1,0 +1,106 @@
+"""What the command line gives: documents, questions, methods."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import typer
+
+import winnow
+from winnow import Method, WinnowError
+from winnow.compose import Value, parse
+from winnow.errors import BudgetError
+from winnow.models import available_memory, pick_device
+
+DEFAULT_BUDGET = "128"
+
+
+class InputError(WinnowError):
+    """A file given on the command line cannot be used."""
+
+
+def read_document(path: str) -> str:
+    """The text of a file, or of standard input for "-". Raises InputError where there is none."""
+    text = sys.stdin.buffer.read() if path == "-" else _read_bytes(Path(path))
+    name = "Standard input" if path == "-" else path
+    try:
+        document = text.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        raise InputError(
+            f"{name} is not UTF-8 text (byte {problem.start}); convert it first, for example with iconv."
+        ) from None
+    if not document.strip():
+        raise InputError(f"{name} is empty; give a document with text in it.")
+    return document
+
+
+def _read_bytes(path: Path) -> bytes:
+    if path.is_dir():
+        raise InputError(f"{path} is a directory; give a text file, or - for standard input.")
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"There is no file {path}.") from None
+    except OSError as problem:
+        raise InputError(f"Cannot read {path}: {problem.strerror}.") from None
+
+
+def prepare_folder(path: Path) -> None:
+    """Makes a folder for results. Raises InputError where that cannot be."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        (path / ".writable").touch()
+        (path / ".writable").unlink()
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(f"{path} is a file; give a folder.") from None
+    except OSError as problem:
+        raise InputError(f"Cannot write to {path}: {problem.strerror}.") from None
+
+
+def build_methods(name: str, compare: str | None, budget: str | None, settings: Iterable[str]) -> list[Method]:
+    """The chosen method with its `--set` parameters, then those to compare with, all at the same budget."""
+    parameters = dict(_setting(text) for text in settings)
+    chosen = winnow.method(name, _budget_of(name, budget, insist=budget is not None and not compare), **parameters)
+    others = [winnow.method(other, _budget_of(other, budget, insist=False)) for other in _split_names(compare or "")]
+    return list(dict.fromkeys([chosen, *others]))
+
+
+def check_memory(methods: Iterable[Method], device: str) -> None:
+    """Raises BudgetError for a byte budget above what the device has free."""
+    free = available_memory(pick_device(device))
+    for method in methods:
+        if free is not None and method.budget.unit == "bytes" and method.budget.amount > free:
+            raise BudgetError(
+                f"A budget of {method.budget} is more than the {free / 2**30:.1f} GiB of memory that are "
+                "free; give a smaller one."
+            )
+
+
+def _budget_of(name: str, budget: str | None, insist: bool) -> str | None:
+    """The full cache and names with "@" get no budget unless the user insists, which `method` refuses."""
+    has_none = name.strip().lower() == "full" or "@" in name
+    if has_none and not insist:
+        return None
+    return budget or DEFAULT_BUDGET
+
+
+def _split_names(text: str) -> list[str]:
+    """At commas outside parentheses: "full,snapkv(window=16, kernel=5)" are two."""
+    return [name.strip() for name in re.split(r",(?![^(]*\))", text) if name.strip()]
+
+
+def _setting(text: str) -> tuple[str, Value]:
+    """One `--set`, read as an argument of a composed name."""
+    try:
+        (setting,) = parse(f"set({text})")[0].named.items()
+    except (WinnowError, ValueError):
+        raise typer.BadParameter(
+            f"{text!r} is not of the form name=value, as in window=16.", param_hint="--set"
+        ) from None
+    if setting[0] in ("name", "budget"):
+        option = {"name": "--method", "budget": "--budget"}[setting[0]]
+        raise typer.BadParameter(f"use {option} for that.", param_hint="--set")
+    return setting

@@ -1,0 +1,108 @@
+"""One question about one document: from a model, a method and a prompt to an answer with its costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from winnow import CacheStats, CompressedCache, Context, Method, compress
+from winnow.evaluate.greedy import clock, decode, prefill, stop_tokens
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A greedy answer, what it cost and what the cache held at its end."""
+
+    text: str
+    method: Method
+    question_seen: bool
+    """Whether the question was visible when the document was compressed."""
+    prompt_tokens: int
+    new_tokens: int
+    prefill_seconds: float
+    """From the first prompt token to the first token of the answer, compression included."""
+    compress_seconds: float
+    decode_seconds: float
+    """For the forward passes after the first token of the answer."""
+    decode_steps: int
+    """Number of those passes; one fewer than `new_tokens` where the limit and not a stop token ended it."""
+    stats: CacheStats
+
+    @property
+    def decode_speed(self) -> float | None:
+        """Tokens per second, or None where a single token was all."""
+        return self.decode_steps / self.decode_seconds if self.decode_steps and self.decode_seconds else None
+
+
+class Prefilled(NamedTuple):
+    """A prompt inside a compressed cache, with the logits [V] of its last token."""
+
+    cache: CompressedCache
+    logits: Tensor
+    prompt_tokens: int
+    seconds: float
+    question_seen: bool
+
+
+def read_with_question(model: PreTrainedModel, method: Method, prompt: Tensor, chunk: int | None = None) -> Prefilled:
+    """Prefills and compresses prompt [1, N], document and question together."""
+    begin = clock(model)
+    length = prompt.shape[1]
+    cache = CompressedCache(model, method, prompt_length=length if chunk else None)
+    logits = prefill(model, prompt, cache, chunk)
+    return Prefilled(cache, logits, length, clock(model) - begin, question_seen=True)
+
+
+class CompressedDocument(NamedTuple):
+    """A document compressed without a question, for any number of them."""
+
+    context: Context
+    tokens: int
+    seconds: float
+
+
+def compress_document(
+    model: PreTrainedModel, method: Method, tokens: Tensor, chunk: int | None = None
+) -> CompressedDocument:
+    """Prefills and compresses the document part [1, M] of a prompt."""
+    begin = clock(model)
+    context = compress(model, tokens, method, chunk_size=chunk)
+    return CompressedDocument(context, tokens.shape[1], clock(model) - begin)
+
+
+def ask_afterwards(model: PreTrainedModel, document: CompressedDocument, prompt: Tensor) -> Prefilled:
+    """Feeds what prompt [1, N] has after its document; the time of reading the document counts too."""
+    begin = clock(model)
+    cache = document.context.cache()
+    logits = prefill(model, prompt[:, document.tokens :], cache)
+    seconds = document.seconds + clock(model) - begin
+    return Prefilled(cache, logits, prompt.shape[1], seconds, question_seen=False)
+
+
+def finish(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    prefilled: Prefilled,
+    limit: int,
+) -> Answer:
+    """Decodes greedily to a stop token, or `limit` tokens."""
+    cache = prefilled.cache
+    begin = clock(model)
+    tokens = list(decode(model, cache, prefilled.logits, limit, stop_tokens(model)))
+    seconds = clock(model) - begin
+    stats = cache.stats()
+    return Answer(
+        text=tokenizer.decode(tokens, skip_special_tokens=True).strip(),
+        method=cache.method,
+        question_seen=prefilled.question_seen,
+        prompt_tokens=prefilled.prompt_tokens,
+        new_tokens=len(tokens),
+        prefill_seconds=prefilled.seconds,
+        compress_seconds=stats.compress_seconds,
+        decode_seconds=seconds,
+        decode_steps=stats.tokens_seen - prefilled.prompt_tokens,
+        stats=stats,
+    )

@@ -1,0 +1,65 @@
+"""Prefill and greedy decoding in two visible steps, so that each can be timed and shared."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from winnow import CompressedCache
+
+
+@torch.no_grad()
+def prefill(model: PreTrainedModel, tokens: Tensor, cache: CompressedCache, chunk: int | None = None) -> Tensor:
+    """Feeds tokens [1, N], after what the cache has seen; returns the last token's logits [V].
+
+    chunk: feed so many at a time; for a prompt, the cache must know its length (`prompt_length`).
+    """
+    length = tokens.shape[1]
+    step = chunk or length
+    # Logits of every prompt token would take more memory than the cache itself.
+    takes = inspect.signature(model.forward).parameters
+    last_only = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
+    for start in range(0, length, step):
+        output = model(
+            input_ids=tokens[:, start : start + step].to(model.device),
+            past_key_values=cache,
+            use_cache=True,
+            **last_only,
+        )
+    logits: Tensor = output.logits[0, -1]
+    return logits
+
+
+@torch.no_grad()
+def decode(
+    model: PreTrainedModel, cache: CompressedCache, logits: Tensor, limit: int, stops: frozenset[int]
+) -> Iterator[int]:
+    """The most likely tokens one by one, `limit` at most; a stop token ends them and is not among them."""
+    for count in range(1, limit + 1):
+        token = int(logits.argmax())
+        if token in stops:
+            return
+        yield token
+        if count < limit:
+            logits = prefill(model, torch.tensor([[token]]), cache)
+
+
+def stop_tokens(model: PreTrainedModel) -> frozenset[int]:
+    """Tokens that end an answer, from the model's generation configuration."""
+    ends = model.generation_config.eos_token_id if model.generation_config else None
+    ends = model.config.get_text_config(decoder=True).eos_token_id if ends is None else ends
+    if ends is None:
+        return frozenset()
+    return frozenset([ends] if isinstance(ends, int) else ends)
+
+
+def clock(model: PreTrainedModel) -> float:
+    """Seconds of a monotonic clock, after all the work given to the model's device is done."""
+    if model.device.type == "cuda":
+        torch.cuda.synchronize(model.device)
+    return time.perf_counter()

@@ -1,0 +1,158 @@
+"""Questions x methods x budgets over one document, with exact match."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import NamedTuple
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from winnow import CacheStats, Method, method
+from winnow.evaluate.batch import Decoded, Row, can_be_joined, decode_batch
+from winnow.evaluate.greedy import stop_tokens
+from winnow.evaluate.prompts import encode_prompt
+from winnow.evaluate.shared import DensePrompt, SharedPrefill
+from winnow.evaluate.slots import mean_slots
+from winnow.tasks import Question, exact_match
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One question answered under one method and budget."""
+
+    question: Question
+    method: Method
+    text: str
+    right: bool
+    stats: CacheStats
+    """Of the sequence's own cache, after compression and before the answer."""
+    prefill_seconds: float
+    """Of the whole prompt, compression included."""
+    compress_seconds: float
+    decode_steps: int
+    decode_seconds: float
+    """This sequence's share of the batch it was decoded in."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """All questions under one method and budget."""
+
+    method: str
+    budget: str
+    """As written in the method; "everything" for the full cache."""
+    questions: int
+    accuracy: float
+    accuracy_by_kind: dict[str, float]
+    mean_slots: float
+    """Kept prompt tokens per KV head."""
+    held_bytes: float
+    """Of one sequence, mean over the questions."""
+    full_bytes: float
+    compress_share: float
+    """Part of the prefill that was spent on compression."""
+    decode_speed: float | None
+    """Tokens per second of all sequences of a batch together."""
+
+
+def grid(names: Iterable[str], budgets: Sequence[int | str]) -> list[Method]:
+    """Every method at every budget; the full cache, which has none, once."""
+    return [
+        method(name, None if name == "full" else budget)
+        for name in names
+        for budget in (budgets if name != "full" else budgets[:1])
+    ]
+
+
+def evaluate(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    document: str,
+    questions: Sequence[Question],
+    methods: Sequence[Method],
+    max_new_tokens: int = 32,
+    batch: int = 8,
+) -> Iterator[Trial]:
+    """Asks every question under every method; the question is visible at compression.
+
+    batch: sequences decoded side by side. It changes speed and memory (so many prompts are held dense at
+    once), never an answer: prompts are prefilled and compressed one by one.
+    """
+    prompts = [encode_prompt(tokenizer, document, question.text) for question in questions]
+    if not prompts:
+        return
+    shared = SharedPrefill(model, prompts)
+    for first in range(0, len(prompts), batch):
+        dense = [shared.dense(prompt) for prompt in prompts[first : first + batch]]
+        for chosen in methods:
+            asked = _Asked(chosen, questions[first : first + batch], dense)
+            yield from _trials(model, tokenizer, asked, max_new_tokens)
+
+
+def summarise(trials: Iterable[Trial]) -> list[Score]:
+    """One line per method and budget, in order of appearance."""
+    groups: defaultdict[Method, list[Trial]] = defaultdict(list)
+    for trial in trials:
+        groups[trial.method].append(trial)
+    return [_score(chosen, group) for chosen, group in groups.items()]
+
+
+class _Asked(NamedTuple):
+    """Questions about prefilled prompts, to be answered under one method."""
+
+    method: Method
+    questions: Sequence[Question]
+    prompts: Sequence[DensePrompt]
+
+
+def _trials(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, asked: _Asked, limit: int) -> Iterator[Trial]:
+    compressed = [prompt.compress(asked.method) for prompt in asked.prompts]
+    stats = [each.cache.stats() for each in compressed]
+    rows = [Row(each.cache, prompt.logits) for each, prompt in zip(compressed, asked.prompts, strict=True)]
+    for index, decoded in enumerate(_decoded(model, rows, limit)):
+        question = asked.questions[index]
+        text = tokenizer.decode(decoded.tokens, skip_special_tokens=True).strip()
+        yield Trial(
+            question=question,
+            method=asked.method,
+            text=text,
+            right=exact_match(text, question.answer),
+            stats=stats[index],
+            prefill_seconds=asked.prompts[index].seconds + compressed[index].seconds,
+            compress_seconds=compressed[index].seconds,
+            decode_steps=decoded.steps,
+            decode_seconds=decoded.seconds,
+        )
+
+
+def _decoded(model: PreTrainedModel, rows: list[Row], limit: int) -> list[Decoded]:
+    stops = stop_tokens(model)
+    if all(can_be_joined(row.cache) for row in rows):
+        return decode_batch(model, rows, limit, stops)
+    return [decode_batch(model, [row], limit, stops)[0] for row in rows]
+
+
+def _score(chosen: Method, trials: list[Trial]) -> Score:
+    steps, seconds = sum(t.decode_steps for t in trials), sum(t.decode_seconds for t in trials)
+    return Score(
+        method=chosen.name,
+        budget=str(chosen.budget),
+        questions=len(trials),
+        accuracy=fmean(trial.right for trial in trials),
+        accuracy_by_kind=_by_kind(trials),
+        mean_slots=fmean(mean_slots(trial.stats) for trial in trials),
+        held_bytes=fmean(trial.stats.held_bytes for trial in trials),
+        full_bytes=fmean(trial.stats.full_bytes for trial in trials),
+        compress_share=sum(t.compress_seconds for t in trials) / sum(t.prefill_seconds for t in trials),
+        decode_speed=steps / seconds if steps and seconds else None,
+    )
+
+
+def _by_kind(trials: list[Trial]) -> dict[str, float]:
+    kinds: defaultdict[str, list[bool]] = defaultdict(list)
+    for trial in trials:
+        kinds[trial.question.kind].append(trial.right)
+    return {kind: fmean(rights) for kind, rights in kinds.items()}

@@ -1,0 +1,70 @@
+"""Prompts that begin alike, prefilled once for all questions, methods and budgets.
+
+The prefill of a prompt is dense and exact whatever the method, so it can be shared. Only what depends on the
+method is done for each. The cache is told to wait for a `crop` before it compresses, as for assisted
+decoding; until then it holds the whole prompt and all its queries, which any scorer can use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from winnow import CompressedCache, Method, method
+from winnow.evaluate.greedy import clock, prefill
+from winnow.evaluate.prompts import common_start
+from winnow.evaluate.scores import PromptScores
+
+
+class Compressed(NamedTuple):
+    """A prompt as one method leaves it."""
+
+    cache: CompressedCache
+    seconds: float
+    """Of the compression alone, all scoring counted as if nothing were shared."""
+
+
+class SharedPrefill:
+    """The common start of prompts [1, N], prefilled once; `dense` goes on with one of them."""
+
+    def __init__(self, model: PreTrainedModel, prompts: Sequence[Tensor]) -> None:
+        self.model = model
+        # At least one token of every prompt is left, to give the logits of its own last token.
+        self.start = min(common_start(prompts), *(prompt.shape[1] - 1 for prompt in prompts))
+        begin = clock(model)
+        # Longer than the common start: it is a part of a prompt, whose end is still to come.
+        self._cache = CompressedCache(model, method("full"), prompt_length=self.start + 1)
+        self._cache.activate_past_recording()
+        if self.start:
+            prefill(model, prompts[0][:, : self.start], self._cache)
+        self.seconds = clock(model) - begin
+
+    def dense(self, prompt: Tensor) -> DensePrompt:
+        """The rest of one prompt, on a fork of the common start."""
+        cache = self._cache.extended(prompt.shape[1])
+        begin = clock(self.model)
+        logits = prefill(self.model, prompt[:, self.start :], cache)
+        return DensePrompt(cache, logits, self.seconds + clock(self.model) - begin)
+
+
+class DensePrompt:
+    """A prefilled prompt that is not compressed yet."""
+
+    def __init__(self, cache: CompressedCache, logits: Tensor, seconds: float) -> None:
+        self.logits = logits
+        """[V] of the last token, the same for every method."""
+        self.seconds = seconds
+        """Of prefilling the whole prompt, what it shares with others included."""
+        self._cache = cache
+        self._scores = PromptScores()
+
+    def compress(self, chosen: Method) -> Compressed:
+        """A fork, compressed by a method exactly as it would have been at the end of its own prefill."""
+        saved = self._scores.saved_seconds(chosen)
+        cache = self._cache.compressed_by(self._scores.sharing(chosen))
+        seconds = cache.stats().compress_seconds + self._scores.saved_seconds(chosen) - saved
+        cache.compression.method = chosen
+        return Compressed(cache, seconds)

@@ -1,0 +1,93 @@
+"""Accuracy against budget, one line per method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from winnow.report.style import FAINT, INK, add_title, line_style, new_figure, quiet_frame, save
+
+
+class Line(NamedTuple):
+    """A method's accuracy at several budgets."""
+
+    label: str
+    points: Sequence[tuple[float, float]]
+    """(slots per KV head, accuracy between 0 and 1), in order of the slots."""
+
+
+def draw_accuracy(
+    path: Path | str,
+    lines: Sequence[Line],
+    title: str,
+    subtitle: str = "",
+    full: float | None = None,
+    prompt_tokens: float | None = None,
+) -> Path:
+    """Draws the lines over a logarithmic axis; returns the path written.
+
+    full: accuracy of the uncompressed cache, a dashed line. prompt_tokens: mean length of the prompts, which
+    gives every budget as a share of it, too. The legend lists the best mean accuracy first.
+    """
+    figure = new_figure(9.5, 5.4)
+    axes = figure.add_axes((0.085, 0.14, 0.66, 0.69))
+    add_title(figure, title, subtitle, left=0.035)
+    quiet_frame(axes)
+    budgets = sorted({slots for line in lines for slots, _ in line.points})
+    if full is not None:
+        axes.axhline(100 * full, color=INK, linestyle=(0, (6, 3)), linewidth=1.2, zorder=1)
+        axes.annotate(
+            f"full cache: {100 * full:.0f}%",
+            (budgets[0], 100 * full),
+            xytext=(0, 4),
+            textcoords="offset points",
+            fontsize=9,
+            color=INK,
+        )
+    for index, line in enumerate(_best_first(lines)):
+        slots, accuracies = zip(*line.points, strict=True)
+        axes.plot(
+            slots,
+            [100 * accuracy for accuracy in accuracies],
+            label=line.label,
+            linewidth=1.8,
+            markersize=5.5,
+            markeredgecolor="white",
+            markeredgewidth=0.6,
+            clip_on=False,
+            **line_style(index),
+        )
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(budgets, [_tick(slots, prompt_tokens) for slots in budgets])
+    axes.minorticks_off()
+    axes.set_ylim(0, 105)
+    axes.set_yticks(range(0, 101, 20), [f"{percent}%" for percent in range(0, 101, 20)])
+    axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
+    axes.set_axisbelow(True)
+    of_prompt = " (and share of the prompt)" if prompt_tokens else ""
+    axes.set_xlabel(f"budget: slots kept per KV head{of_prompt}", color=INK)
+    axes.set_ylabel("questions answered right", color=INK)
+    axes.legend(
+        loc="center left",
+        bbox_to_anchor=(1.03, 0.5),
+        frameon=False,
+        fontsize=10,
+        handlelength=2.8,
+        labelspacing=0.75,
+        title="best mean first",
+        title_fontproperties={"size": 9},
+        labelcolor=INK,
+    ).get_title().set_color(FAINT)
+    return save(figure, path)
+
+
+def _best_first(lines: Sequence[Line]) -> list[Line]:
+    def mean(line: Line) -> float:
+        return sum(accuracy for _, accuracy in line.points) / len(line.points)
+
+    return sorted(lines, key=mean, reverse=True)
+
+
+def _tick(slots: float, prompt_tokens: float | None) -> str:
+    return f"{slots:g}\n{100 * slots / prompt_tokens:.2g}%" if prompt_tokens else f"{slots:g}"

@@ -1,0 +1,67 @@
+"""What all pictures share: colours that colour-blind readers can tell apart, a quiet frame, saving."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from winnow.errors import WinnowError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's palette, without its yellow, which is too faint on white.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.5)))
+INK = "#222222"
+FAINT = "#888888"
+MARK = "#D55E00"
+DPI = 160
+
+
+class MissingPackage(WinnowError):
+    """Pictures need matplotlib, which is an extra."""
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of so many inches. Raises MissingPackage without matplotlib."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingPackage('Pictures need matplotlib: pip install "winnow-kv[plot]"') from None
+    figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def line_style(index: int) -> dict[str, Any]:
+    """Colour, marker and dashes of the line with this number; different for the first 21."""
+    turn, place = divmod(index, len(COLOURS))
+    return {"color": COLOURS[place], "marker": MARKERS[place], "linestyle": DASHES[turn % len(DASHES)]}
+
+
+def quiet_frame(axes: Axes) -> None:
+    """Only the axes that carry numbers, in grey."""
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(FAINT)
+    axes.tick_params(colors=INK, labelsize=9)
+
+
+def add_title(figure: Figure, title: str, subtitle: str, left: float) -> None:
+    """Title and subtitle above everything else, from `left` (a share of the width) on."""
+    inch = 1 / figure.get_figheight()
+    figure.text(left, 1 - 0.2 * inch, title, fontsize=14, fontweight="bold", color=INK, va="top")
+    figure.text(left, 1 - 0.5 * inch, subtitle, fontsize=9.5, color="#555555", va="top")
+
+
+def save(figure: Figure, path: Path | str) -> Path:
+    """Writes a PNG, with folders as needed; returns its path."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(target, format="png")
+    return target

@@ -1,0 +1,78 @@
+"""Pictures are written, have the promised size and show something."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from winnow.report import Line, Panel, draw_accuracy, draw_kept_map
+from winnow.report.style import DPI, MissingPackage, line_style
+
+image = pytest.importorskip("matplotlib.image")
+
+LINES = [
+    Line(f"method {index}", [(budget, min(1, budget / 256 / (index + 1))) for budget in (16, 64, 256)])
+    for index in range(10)
+]
+
+
+def panel(layers=2, heads=3, length=100, name="adakv"):
+    kept = [[list(range(head, length, 7 + layer)) for head in range(heads)] for layer in range(layers)]
+    return Panel(name, "answers mango: right", kept)
+
+
+def pixels(path):
+    return image.imread(path)[..., :3]
+
+
+def test_accuracy_picture(tmp_path):
+    path = draw_accuracy(tmp_path / "new" / "a.png", LINES, "Title", "subtitle", full=0.9, prompt_tokens=2000)
+    shown = pixels(path)
+    assert DPI >= 150
+    assert shown.shape[:2] == (round(5.4 * DPI), round(9.5 * DPI))
+    assert 0.02 < (shown < 0.9).any(axis=-1).mean() < 0.5
+    # Nothing touches the edges of the picture, so nothing is cut off.
+    for edge in (shown[0], shown[-1], shown[:, 0], shown[:, -1]):
+        assert np.all(edge == 1)
+
+
+def test_accuracy_picture_of_one_method_at_one_budget(tmp_path):
+    path = draw_accuracy(tmp_path / "a.png", [Line("adakv", [(64, 0.5)])], "Title")
+    assert (pixels(path) < 0.9).any()
+
+
+def test_lines_can_be_told_apart():
+    styles = [tuple(str(value) for value in line_style(index).values()) for index in range(21)]
+    assert len(set(styles)) == 21
+
+
+@pytest.mark.parametrize(("layers", "heads", "length", "panels"), [(2, 3, 100, 1), (4, 4, 2000, 5), (32, 8, 9000, 2)])
+def test_kept_map(tmp_path, layers, heads, length, panels):
+    shown = [panel(layers, heads, length, f"method {index}") for index in range(panels)]
+    path = draw_kept_map(tmp_path / "k.png", shown, length, "Title", "subtitle", facts=[(3, 9)])
+    picture = pixels(path)
+    assert picture.shape[1] == 11 * DPI
+    assert picture.shape[0] > panels * DPI * 0.8
+    blue = (picture[..., 2] > picture[..., 0] + 0.2).mean()
+    orange = (picture[..., 0] > picture[..., 2] + 0.15).mean()
+    assert blue > 0.02
+    assert orange > 0.0001
+    for edge in (picture[0], picture[-1], picture[:, 0], picture[:, -1]):
+        assert np.all(edge == 1)
+
+
+def test_more_kept_tokens_make_a_darker_map(tmp_path):
+    def darkness(step):
+        kept = [[list(range(0, 800, step)) for _ in range(4)] for _ in range(4)]
+        path = draw_kept_map(tmp_path / f"{step}.png", [Panel("m", "", kept)], 800, "T")
+        return 1 - pixels(path).mean()
+
+    assert darkness(50) < darkness(10) < darkness(2)
+
+
+def test_a_missing_matplotlib_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MissingPackage, match=r"winnow-kv\[plot\]"):
+        draw_accuracy(tmp_path / "a.png", LINES, "Title")

@@ -1,0 +1,169 @@
+"""The generated documents answer their questions, and fit the bundled tokenizer."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import pytest
+from transformers import AutoTokenizer
+
+from winnow.bundled import MODEL_PATH
+from winnow.tasks import KINDS, Document, Question, exact_match, format_prompt, generate_document
+from winnow.tasks import vocabulary as v
+from winnow.tasks.prompts import normalise, to_text
+
+LENGTHS = (128, 256, 512, 1024, 2048)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AutoTokenizer.from_pretrained(MODEL_PATH)
+
+
+def statements(document: Document) -> list[str]:
+    return [normalise(sentence) for sentence in document.text.split(".")]
+
+
+def complete(key: str, document: Document) -> str:
+    """A key with the only value that any statement of the document gives for it."""
+    found = [m[1] for s in statements(document) if (m := re.search(rf"{key} (\w+)$", s))]
+    assert len(found) == 1, (key, found)
+    return f"{key} {found[0]}"
+
+
+def favorite(document: Document, attribute: str, person: str) -> str:
+    key = f"the favorite {attribute} of {person} is"
+    return complete(key, document)
+
+
+def solve(document: Document, question: Question) -> str:
+    """Answer a question from the text alone, without the generator's knowledge."""
+    text = normalise(question.text)
+    if question.kind == "single":
+        kind, place = re.fullmatch(r"what is the (\w+) of the (\w+)", text).groups()
+        key = f"the {kind} of the {place} is"
+        return complete(key, document)
+    if question.kind == "multikey":
+        return favorite(document, *re.fullmatch(r"what is the favorite (\w+) of (\w+)", text).groups())
+    if question.kind == "reasoning":
+        pattern = r"what is the favorite (\w+) of the (\w+) one between (\w+) and (\w+)"
+        attribute, word, one, other = re.fullmatch(pattern, text).groups()
+        key = f"between {one} and {other} the {word} one is"
+        found = complete(key, document)
+        winner = found.split()[-1]
+        assert winner in (one, other)
+        return f"{found}, {favorite(document, attribute, winner)}"
+    name = re.fullmatch(r"what is the value of variable (\w+)", text)[1]
+    steps = []
+    while name in v.VARIABLES:
+        steps.append(complete(f"variable {name} equals", document))
+        name = steps[-1].split()[-1]
+    return ", ".join(steps)
+
+
+def test_word_lists_are_disjoint():
+    words = [w for w in v.VOCABULARY if w not in v.SPECIAL_TOKENS]
+    assert len(words) == len(set(words))
+    parts = (v.NAMES, v.ATTRIBUTES, v.VALUES, v.SECRETS, v.PLACES, v.VARIABLES, v.COLORS, v.OBJECTS)
+    assert sum(map(len, parts)) == len(set().union(*parts))
+
+
+def test_same_seed_gives_the_same_document_and_another_seed_another():
+    assert generate_document(7) == generate_document(7)
+    assert generate_document(7).text != generate_document(8).text
+
+
+@pytest.mark.parametrize("tokens", LENGTHS)
+def test_answers_follow_from_the_text_alone(tokens):
+    asked = set()
+    for seed in range(6):
+        document = generate_document(seed, tokens)
+        for question in document.questions:
+            assert exact_match(solve(document, question), question.answer)
+            asked.add(question.kind)
+    assert asked == set(KINDS)
+
+
+@pytest.mark.parametrize("tokens", LENGTHS)
+def test_prompt_and_answer_fit_and_the_text_fills_the_room(tokens, tokenizer):
+    for seed in range(3):
+        document = generate_document(seed, tokens)
+        for question in document.questions:
+            prompt = tokenizer(format_prompt(document.text, question.text)).input_ids
+            answer = tokenizer(question.answer, add_special_tokens=False).input_ids
+            assert len(prompt) + len(answer) + 1 <= tokens
+            assert len(prompt) > 0.85 * tokens - 32
+
+
+def test_every_kind_has_the_number_of_questions_asked_for():
+    document = generate_document(3, 1024, questions_per_kind=5)
+    for kind in KINDS:
+        assert sum(question.kind == kind for question in document.questions) == 5
+
+
+def test_multikey_questions_have_similar_keys_around_them_and_single_ones_do_not():
+    document = generate_document(5, 1024)
+    for question in document.questions:
+        words = normalise(question.text).split()
+        if question.kind == "multikey":
+            assert document.text.count(f"favorite {words[4]}") > 1
+        if question.kind == "single":
+            assert document.text.count(f"the {words[3]} of the") + document.text.count(f"The {words[3]} of the") == 1
+
+
+def test_prompts_are_made_of_known_words_and_read_back(tokenizer):
+    document = generate_document(11, 512)
+    prompt = format_prompt(document.text, document.questions[0].text)
+    ids = tokenizer(prompt).input_ids
+    assert ids[0] == tokenizer.bos_token_id
+    assert tokenizer.unk_token_id not in ids
+    assert normalise(tokenizer.decode(ids, skip_special_tokens=True)) == normalise(prompt)
+
+
+def test_case_and_line_breaks_do_not_matter(tokenizer):
+    one = tokenizer("Of Alice and Bob,\n\nthe older one is ALICE.").input_ids
+    assert one == tokenizer("of alice and bob , the older one is alice .").input_ids
+
+
+def test_links_of_chains_come_in_any_order():
+    document = generate_document(2, 1024, 4)
+    places = {s.split()[-3]: i for i, s in enumerate(statements(document)) if " equals " in s}
+    chains = [re.findall(r"variable (\w+)", q.answer) for q in document.questions if q.kind == "chain"]
+    orders = [places[b] > places[a] for chain in chains for a, b in pairwise(chain)]
+    assert True in orders
+    assert False in orders
+
+
+@pytest.mark.parametrize(
+    ("generated", "right"),
+    [
+        ("mango", True),
+        (" Mango.", True),
+        ("mango. question: what", True),
+        ("mango\nmore", True),
+        ("mangos", False),
+        ("mango apple", False),
+        ("", False),
+        (".", False),
+    ],
+)
+def test_exact_match(generated, right):
+    assert exact_match(generated, "mango") is right
+
+
+def test_exact_match_wants_every_word_of_a_long_answer():
+    answer = "the favorite fruit of alice is mango"
+    assert exact_match("The favorite fruit of Alice is mango", answer)
+    assert not exact_match("the favorite fruit of bob is mango", answer)
+    assert not exact_match("mango", answer)
+
+
+def test_sentences_read_like_english():
+    assert to_text(["of", "alice", "and", "bob", ",", "yes", "."]) == "Of Alice and Bob, yes."
+
+
+@pytest.mark.parametrize(("tokens", "count"), [(10, 4), (1024, 0)])
+def test_bad_arguments_are_refused(tokens, count):
+    with pytest.raises(ValueError):
+        generate_document(1, tokens, count)
