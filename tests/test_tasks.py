@@ -9,7 +9,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from winnow.bundled import MODEL_PATH
-from winnow.tasks import KINDS, Document, Question, exact_match, format_prompt, generate_document
+from winnow.tasks import KINDS, Document, Question, exact_match, format_prompt, generate_document, lead_in
 from winnow.tasks import vocabulary as v
 from winnow.tasks.prompts import normalise, to_text
 
@@ -80,7 +80,7 @@ def test_answers_follow_from_the_text_alone(tokens):
     for seed in range(6):
         document = generate_document(seed, tokens)
         for question in document.questions:
-            assert exact_match(solve(document, question), question.answer)
+            assert exact_match(solve(document, question), f"{lead_in(question.text)} {question.answer}")
             asked.add(question.kind)
     assert asked == set(KINDS)
 
@@ -129,7 +129,8 @@ def test_case_and_line_breaks_do_not_matter(tokenizer):
 def test_links_of_chains_come_in_any_order():
     document = generate_document(2, 1024, 4)
     places = {s.split()[-3]: i for i, s in enumerate(statements(document)) if " equals " in s}
-    chains = [re.findall(r"variable (\w+)", q.answer) for q in document.questions if q.kind == "chain"]
+    asked = [q for q in document.questions if q.kind == "chain"]
+    chains = [re.findall(r"variable (\w+)", f"{lead_in(q.text)} {q.answer}") for q in asked]
     orders = [places[b] > places[a] for chain in chains for a, b in pairwise(chain)]
     assert True in orders
     assert False in orders
@@ -167,3 +168,25 @@ def test_sentences_read_like_english():
 def test_bad_arguments_are_refused(tokens, count):
     with pytest.raises(ValueError):
         generate_document(1, tokens, count)
+
+
+@pytest.mark.parametrize(
+    ("question", "lead"),
+    [
+        ("What is the favorite fruit of Alice?", "the favorite fruit of Alice is"),
+        ("what is the code of the castle ?", "the code of the castle is"),
+        ("What is the favorite tea of the older one between Al and Bo?", "between Al and Bo, the older one is"),
+        ("What is the value of variable gox?", "variable gox equals"),
+        ("Who wrote it?", ""),
+        ("What is the author trying to say?", ""),
+    ],
+)
+def test_the_prompt_ends_with_the_beginning_of_the_answer(question, lead):
+    assert lead_in(question) == lead
+    assert format_prompt("Text.", question).endswith(f"Answer: {lead}" if lead else "Answer:")
+
+
+def test_every_generated_question_has_a_lead_in():
+    for seed in range(4):
+        questions = generate_document(seed).questions
+        assert all(lead_in(question.text) and question.answer for question in questions)

@@ -97,8 +97,8 @@ class CompressedCache(Cache):
         """
         if any(layer.compressed for layer in self.compressed_layers()) or prompt_length < self.get_seq_length():
             raise CacheError(
-                f"a prompt of {self.get_seq_length()} tokens cannot become {prompt_length} tokens long, or is compressed "
-                "already; fork the cache before its last chunk."
+                f"a prompt of {self.get_seq_length()} tokens cannot become {prompt_length} tokens long, or it is "
+                "compressed already; fork the cache before its last chunk."
             )
         twin = deepcopy(self)
         twin.compression.prompt_length = prompt_length

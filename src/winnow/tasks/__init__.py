@@ -1,7 +1,7 @@
 """Synthetic retrieval tasks for evaluation, training and demonstrations."""
 
 from winnow.tasks.document import KINDS, Document, Question, generate_document
-from winnow.tasks.prompts import exact_match, format_prompt
+from winnow.tasks.prompts import exact_match, format_prompt, lead_in
 
 __all__ = [
     "KINDS",
@@ -10,4 +10,5 @@ __all__ = [
     "exact_match",
     "format_prompt",
     "generate_document",
+    "lead_in",
 ]

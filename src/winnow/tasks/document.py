@@ -9,7 +9,7 @@ from functools import partial
 
 from winnow.tasks import sentences as s
 from winnow.tasks import vocabulary as v
-from winnow.tasks.prompts import join_words, to_text
+from winnow.tasks.prompts import join_words, lead_in, to_text
 
 KINDS: tuple[str, ...] = ("single", "multikey", "reasoning", "chain")
 CHAIN_LINKS = 3
@@ -19,7 +19,7 @@ RESERVE = 44
 
 @dataclass(frozen=True)
 class Question:
-    """A question about a document: its kind, its text and its only right answer."""
+    """A question about a document: its kind, its text and its only right answer, after the prompt's lead-in."""
 
     kind: str
     text: str
@@ -138,8 +138,14 @@ def generate_document(seed: int, tokens: int = 1024, questions_per_kind: int = 4
     chosen: list[Question] = []
     for kind in KINDS:
         found = [q for q in story.questions if q.kind == kind][:count]
-        chosen += [Question(kind, to_text(q.words), join_words(q.answer)) for q in found]
+        chosen += [_as_text(q) for q in found]
     return Document(" ".join(to_text(sentence) for sentence in words), tuple(chosen))
+
+
+def _as_text(question: WordQuestion) -> Question:
+    """What the prompt says of the answer already is not part of it."""
+    text, answer = to_text(question.words), join_words(question.answer)
+    return Question(question.kind, text, answer[len(lead_in(text)) :].strip())
 
 
 def _secrets(rng: random.Random, layout: Layout) -> list[tuple[str, str]]:

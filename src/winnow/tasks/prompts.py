@@ -20,9 +20,33 @@ def to_text(words: list[str]) -> str:
     return text[:1].upper() + text[1:]
 
 
+# Questions of the bundled model's kinds, and how the statement that answers each begins.
+_LEADS = (
+    (r"what is the value of variable (\w+)", r"variable \1 equals"),
+    (r"what is the favorite \w+ of the (\w+) one between (\w+) and (\w+)", r"between \2 and \3, the \1 one is"),
+    (r"what is (the (?:favorite )?\w+ of (?:the )?\w+)", r"\1 is"),
+)
+
+
+def lead_in(question: str) -> str:
+    """How the answer begins: "What is the favorite fruit of Alice?" -> "the favorite fruit of Alice is".
+
+    Empty for questions of other kinds.
+    """
+    asked = question.strip().rstrip("?").strip()
+    for pattern, lead in _LEADS:
+        if match := re.fullmatch(pattern, asked, flags=re.IGNORECASE):
+            return match.expand(lead)
+    return ""
+
+
 def format_prompt(document: str, question: str) -> str:
-    """Build the prompt that the bundled model is trained to answer."""
-    return f"{document}\n\nQuestion: {question}\nAnswer:"
+    """Build the prompt of a model without a chat template: document, question and the beginning of the answer.
+
+    With that beginning the last tokens of the prompt are those that look the answer up, as they are in a larger
+    model that plans ahead. Methods that watch the last tokens would otherwise see a question being copied.
+    """
+    return f"{document}\n\nQuestion: {question}\nAnswer: {lead_in(question)}".rstrip()
 
 
 def normalise(text: str) -> str:
