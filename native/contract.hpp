@@ -34,9 +34,15 @@ struct Shape {
   float scaling;
   float softcap;  // 0: none
 
+  int64_t token_of(int64_t query) const { return small(query) / small(group); }
+  int64_t head_of(int64_t query) const { return small(query) % small(group); }
   int64_t query_rows() const { return queries + kSpareQueries; }
   int64_t stats_width() const { return round_up(queries + kSpareQueries, kQueryPad); }
   int64_t acc_size() const { return query_rows() * value_width; }
+
+ private:
+  // Division of 64-bit numbers is several times slower.
+  static uint32_t small(int64_t n) { return static_cast<uint32_t>(n); }
 };
 
 // Consecutive tokens of one segment.
@@ -62,7 +68,8 @@ struct Scratch {
   void* edge;     // rows of an incomplete tile
 };
 
-// Softmax numerators relative to `max`, their sum, and the values weighted by them.
+// Softmax numerators relative to `max`, their sum, and the values weighted by them. The value dimension is in
+// the order of load_pair for the dtype of the output: pairs of vectors while they last, then single vectors.
 struct Partial {
   float* max;  // [stats_width], kNoMax where nothing is visible
   float* sum;  // [stats_width]

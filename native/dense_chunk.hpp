@@ -20,7 +20,7 @@ inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 inline const void* query_at(const Shape& shape, const Queries& queries, int64_t query, int64_t element_bytes) {
   const int64_t element =
-      query / shape.group * queries.token_stride + query % shape.group * queries.head_stride;
+      shape.token_of(query) * queries.token_stride + shape.head_of(query) * queries.head_stride;
   return static_cast<const char*>(queries.data) + element * element_bytes;
 }
 
@@ -35,42 +35,64 @@ inline void gather_queries(const Shape& shape, const Queries& queries, int64_t f
     const T* from = static_cast<const T*>(query_at(shape, queries, first + i, sizeof(T)));
     float* to = block + i * Vec::width;
     int64_t d = 0;
-    for (; d + Vec::width <= dim; d += Vec::width) store(to + d * kQueries, load(from + d) * scaling);
+    for (; d + 2 * Vec::width <= dim; d += 2 * Vec::width) {
+      Vec a, b;
+      load_pair(from + d, a, b);
+      store(to + d * kQueries, a * scaling);
+      store(to + (d + Vec::width) * kQueries, b * scaling);
+    }
+    if (d + Vec::width <= dim) {
+      store(to + d * kQueries, load(from + d) * scaling);
+      d += Vec::width;
+    }
     if (d < dim) store(to + d * kQueries, load_first(from + d, dim - d) * scaling);
   }
 }
 
 inline int64_t visible_tokens(const Shape& shape, const Chunk& chunk, int64_t query) {
-  const int64_t visible = chunk.visible + query / shape.group;
+  const int64_t visible = chunk.visible + shape.token_of(query);
   return visible < 0 ? 0 : least(visible, chunk.tokens);
+}
+
+// Logits of a block of queries -> weights, in place, with their maxima and sums.
+template <int kQueries>
+inline void softmax_block(const Shape& shape, const Chunk& chunk, float* logits, int64_t first, const void* last,
+                          const Partial& out) {
+  for (int64_t i = 0; i < kQueries; ++i) {
+    const int64_t query = first + i;
+    const int64_t visible = query < shape.queries ? visible_tokens(shape, chunk, query) : 0;
+    // The first values have been on their way since the last keys; every row asks for what lies behind.
+    const char* next = static_cast<const char*>(chunk.values) + i * chunk.tokens / Vec::width * kLine;
+    const RowSoftmax row = softmax_row(logits + i * kLogitStride, visible, chunk.tokens, shape.softcap,
+                                       clamped_ahead_of(next, last));
+    out.max[query] = row.max;
+    out.sum[query] = row.sum;
+  }
 }
 
 template <int kQueries, class T>
 inline void dense_block(const Shape& shape, const Chunk& chunk, const Queries& queries, const Scratch& scratch,
                         int64_t first, const Partial& out) {
-  float* logits = scratch.logits;
-  gather_queries<kQueries, T>(shape, queries, first, scratch.query);
-  score<kQueries, T>(shape, chunk, scratch.query, scratch.edge, logits);
-  for (int64_t i = 0; i < kQueries; ++i) {
-    const int64_t query = first + i;
-    const int64_t visible = query < shape.queries ? visible_tokens(shape, chunk, query) : 0;
-    const RowSoftmax row = softmax_row(logits + i * kLogitStride, visible, chunk.tokens, shape.softcap);
-    out.max[query] = row.max;
-    out.sum[query] = row.sum;
-  }
   const T* values = static_cast<const T*>(chunk.values);
   const T* last = values + chunk.tokens * shape.value_dim - 1;
   float* acc = out.acc + first * shape.value_width;
+  gather_queries<kQueries, T>(shape, queries, first, scratch.query);
+  score<kQueries, T>(shape, chunk, scratch.query, scratch.edge, scratch.logits);
+  softmax_block<kQueries>(shape, chunk, scratch.logits, first, last, out);
   for (int64_t t = 0; t < chunk.tokens; t += kValueBlock) {
     const T* block = values + t * shape.value_dim;
-    weigh<kQueries>(shape, logits + t, block, least(kValueBlock, chunk.tokens - t),
-                    ahead_of(block, last, last), acc);
+    weigh<kQueries>(shape, scratch.logits + t, block, least(kValueBlock, chunk.tokens - t),
+                    clamped_ahead_of(block, last), acc);
   }
 }
 
 template <class T>
 void dense_chunk(const Shape& shape, const Chunk& chunk, const Queries& queries, const Scratch& scratch,
                  const Partial& out) {
+  for (int64_t query = 0; query < shape.stats_width(); query += Vec::width) {
+    store(out.max + query, broadcast(kNoMax));
+    store(out.sum + query, broadcast(0.0f));
+  }
   std::memset(out.acc, 0, static_cast<size_t>(shape.acc_size()) * sizeof(float));
   for_query_blocks(shape.queries, [&](int64_t first, auto size) {
     dense_block<decltype(size)::value, T>(shape, chunk, queries, scratch, first, out);

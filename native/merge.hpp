@@ -13,7 +13,7 @@ inline void weigh_chunks(const Shape& shape, const Group& group, float* inverse,
   const int64_t stride = shape.stats_width();
   alignas(64) float sinks[Vec::width];
   for (int64_t i = 0; i < Vec::width; ++i) {
-    sinks[i] = group.sinks ? group.sinks[(first + i) % shape.group] : kNoMax;
+    sinks[i] = group.sinks ? group.sinks[shape.head_of(first + i)] : kNoMax;
   }
   Vec largest = load(sinks);
   for (int64_t c = 0; c < group.chunks; ++c) largest = max(largest, load(group.max + c * stride + first));
@@ -41,20 +41,28 @@ inline Vec merge_lanes(const Shape& shape, const Group& group, int64_t query, in
 }
 
 template <class T>
+inline void merge_query(const Shape& shape, const Group& group, int64_t query, float inverse, T* out) {
+  const auto lanes = [&](int64_t d) { return merge_lanes(shape, group, query, d, inverse); };
+  int64_t d = 0;
+  for (; d + 2 * Vec::width <= shape.value_dim; d += 2 * Vec::width) {
+    store_pair(out + d, lanes(d), lanes(d + Vec::width));
+  }
+  if (d + Vec::width <= shape.value_dim) {
+    store(out + d, lanes(d));
+    d += Vec::width;
+  }
+  if (d < shape.value_dim) store_first(out + d, lanes(d), shape.value_dim - d);
+}
+
+template <class T>
 void merge(const Shape& shape, const Group& group, const Output& output) {
   alignas(64) float inverse[kQueryPad];
   for (int64_t query = 0; query < shape.queries; ++query) {
     const int64_t lane = query % Vec::width;
     if (lane == 0) weigh_chunks(shape, group, inverse, query);
-    T* out = static_cast<T*>(output.data) + query / shape.group * output.token_stride +
-             query % shape.group * shape.value_dim;
-    int64_t d = 0;
-    for (; d + Vec::width <= shape.value_dim; d += Vec::width) {
-      store(out + d, merge_lanes(shape, group, query, d, inverse[lane]));
-    }
-    if (d < shape.value_dim) {
-      store_first(out + d, merge_lanes(shape, group, query, d, inverse[lane]), shape.value_dim - d);
-    }
+    T* out = static_cast<T*>(output.data) + shape.token_of(query) * output.token_stride +
+             shape.head_of(query) * shape.value_dim;
+    merge_query(shape, group, query, inverse[lane], out);
   }
 }
 

@@ -2,13 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
+
+#include "unroll.hpp"
 
 namespace winnow {
 namespace {
-
-template <int N>
-using Count = std::integral_constant<int, N>;
 
 // Calls body(first, Count<size>) for blocks that cover n queries. The last block may run past n, into the
 // padding, where that is cheaper than another pass over the keys (3 as 4, 7 as 8).

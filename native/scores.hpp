@@ -6,46 +6,71 @@
 #include "contract.hpp"
 #include "prefetch.hpp"
 #include "query_blocks.hpp"
+#include "unroll.hpp"
 
 namespace winnow {
 namespace {
 
+// Adds the products of one or two vectors (kParts) of kTokens keys and kQueries queries to acc[query][token].
+// Whichever there are fewer of, keys or queries, stays in registers; each key is loaded and widened once.
+template <int kQueries, int kTokens, int kParts, class LoadKey>
+inline void accumulate(Vec (&acc)[Vec::width], const float* query, const LoadKey& load_key) {
+  const auto load_query = [&](auto i, auto part) { return load(query + (part * kQueries + i) * Vec::width); };
+  if constexpr (kQueries <= kTokens) {
+    Vec q[kQueries * kParts];
+    unroll<kQueries * kParts>([&](auto i) { q[i] = load_query(Count<i % kQueries>{}, Count<i / kQueries>{}); });
+    unroll<kTokens>([&](auto t) {
+      Vec k[kParts];
+      load_key(t, k);
+      unroll<kQueries * kParts>([&](auto i) {
+        constexpr int pair = i % kQueries * kTokens + t;
+        acc[pair] = fma(k[i / kQueries], q[i], acc[pair]);
+      });
+    });
+  } else {
+    Vec k[kTokens][kParts];
+    unroll<kTokens>([&](auto t) { load_key(t, k[t]); });
+    unroll<kQueries * kParts>([&](auto i) {
+      const Vec q = load_query(Count<i % kQueries>{}, Count<i / kQueries>{});
+      unroll<kTokens>([&](auto t) {
+        constexpr int pair = i % kQueries * kTokens + t;
+        acc[pair] = fma(k[t][i / kQueries], q, acc[pair]);
+      });
+    });
+  }
+}
+
 // logits[q·kLogitStride + t] = query[q] · keys[t] for kQueries queries and width / kQueries tokens. `query`
 // holds the first vector of every query, then the second of every query, ...: one pointer reaches them all.
 //
-// One accumulator per pair and one lane per pair after the reduction: every key is loaded and widened once
-// for all queries, and the horizontal sums of a whole tile are taken together. kWholeLines says that a key
-// fills whole cache lines; any further loop over the rest would make the compiler keep the accumulators in
-// memory.
-template <int kQueries, bool kWholeLines, class T>
+// One accumulator per pair and one lane per pair after the reduction: the horizontal sums of a whole tile are
+// taken together. kWholePairs says that a key fills whole pairs of vectors; any further loop over the rest
+// would make the compiler keep the accumulators in memory.
+template <int kQueries, bool kWholePairs, class T>
 inline void score_tile(const float* query, const T* keys, int64_t dim, const char* ahead, float* logits) {
   constexpr int kTokens = Vec::width / kQueries;
-  constexpr int64_t kPerLine = kLine / static_cast<int64_t>(sizeof(T));
+  constexpr int64_t kPair = 2 * Vec::width;
+  constexpr int64_t kBytes = static_cast<int64_t>(sizeof(T));
   Vec acc[Vec::width];
-// Left to itself the compiler clears the array with a string instruction and so keeps it in memory.
-#pragma GCC unroll 16
-  for (Vec& a : acc) a = broadcast(0.0f);
-
-  const auto accumulate = [&](int64_t d, const auto& load_keys) {
-    Vec q[kQueries];
-    for (int i = 0; i < kQueries; ++i) q[i] = load(query + d * kQueries + i * Vec::width);
-    for (int t = 0; t < kTokens; ++t) {
-      const Vec k = load_keys(keys + t * dim + d);
-      for (int i = 0; i < kQueries; ++i) acc[i * kTokens + t] = fma(k, q[i], acc[i * kTokens + t]);
-    }
-  };
-  const auto whole = [](const T* p) { return load(p); };
+  unroll<Vec::width>([&](auto i) { acc[i] = broadcast(0.0f); });
 
   int64_t d = 0;
-  for (; d + kPerLine <= dim; d += kPerLine) {
-    for (int t = 0; t < kTokens; ++t) {
-      prefetch(ahead + (t * dim + d) * static_cast<int64_t>(sizeof(T)));
-    }
-    for (int64_t part = 0; part < kPerLine; part += Vec::width) accumulate(d + part, whole);
+  for (; d + kPair <= dim; d += kPair) {
+    accumulate<kQueries, kTokens, 2>(acc, query + d * kQueries, [&](auto t, Vec(&k)[2]) {
+      prefetch_span<kPair * kBytes>(ahead + (t * dim + d) * kBytes);
+      load_pair(keys + t * dim + d, k[0], k[1]);
+    });
   }
-  if constexpr (!kWholeLines) {
-    for (; d + Vec::width <= dim; d += Vec::width) accumulate(d, whole);
-    if (d < dim) accumulate(d, [&](const T* p) { return load_first(p, dim - d); });
+  if constexpr (!kWholePairs) {
+    if (d + Vec::width <= dim) {
+      accumulate<kQueries, kTokens, 1>(acc, query + d * kQueries,
+                                       [&](auto t, Vec(&k)[1]) { k[0] = load(keys + t * dim + d); });
+      d += Vec::width;
+    }
+    if (d < dim) {
+      accumulate<kQueries, kTokens, 1>(
+          acc, query + d * kQueries, [&](auto t, Vec(&k)[1]) { k[0] = load_first(keys + t * dim + d, dim - d); });
+    }
   }
 
   alignas(64) float sums[Vec::width];
@@ -56,7 +81,7 @@ inline void score_tile(const float* query, const T* keys, int64_t dim, const cha
 }
 
 // logits[q][t] for kQueries queries and all tokens of the chunk; writes up to a tile past the last token.
-template <int kQueries, bool kWholeLines, class T>
+template <int kQueries, bool kWholePairs, class T>
 inline void score_tokens(const Shape& shape, const Chunk& chunk, const float* query, void* edge, float* logits) {
   constexpr int kTokens = Vec::width / kQueries;
   const int64_t dim = shape.key_dim;
@@ -65,20 +90,24 @@ inline void score_tokens(const Shape& shape, const Chunk& chunk, const float* qu
   int64_t t = 0;
   for (; t + kTokens <= chunk.tokens; t += kTokens) {
     const T* tile = keys + t * dim;
-    score_tile<kQueries, kWholeLines>(query, tile, dim, ahead_of(tile, end, chunk.values), logits + t);
+    score_tile<kQueries, kWholePairs>(query, tile, dim, ahead_of(tile, end, chunk.values), logits + t);
   }
   if (t < chunk.tokens) {
-    // The rest is copied: a tile must not read past the end of the keys.
+    // The rest is copied: a tile must not read past the end of the keys. What follows is cleared although
+    // nobody uses the result, since stray memory is full of subnormals, which cost a hundred cycles each.
     T* tile = static_cast<T*>(edge);
-    std::memcpy(tile, keys + t * dim, static_cast<size_t>((chunk.tokens - t) * dim) * sizeof(T));
-    score_tile<kQueries, kWholeLines>(query, tile, dim, static_cast<const char*>(chunk.values),
+    const size_t size = static_cast<size_t>(kTokens * dim) * sizeof(T);
+    const size_t used = static_cast<size_t>((chunk.tokens - t) * dim) * sizeof(T);
+    std::memcpy(tile, keys + t * dim, used);
+    std::memset(static_cast<char*>(edge) + used, 0, size - used);
+    score_tile<kQueries, kWholePairs>(query, tile, dim, static_cast<const char*>(chunk.values),
                          logits + t);
   }
 }
 
 template <int kQueries, class T>
 inline void score(const Shape& shape, const Chunk& chunk, const float* query, void* edge, float* logits) {
-  if (shape.key_dim * static_cast<int64_t>(sizeof(T)) % kLine == 0) {
+  if (shape.key_dim % (2 * Vec::width) == 0) {
     score_tokens<kQueries, true, T>(shape, chunk, query, edge, logits);
   } else {
     score_tokens<kQueries, false, T>(shape, chunk, query, edge, logits);

@@ -3,6 +3,7 @@
 
 #include "contract.hpp"
 #include "math.hpp"
+#include "prefetch.hpp"
 
 namespace winnow {
 namespace {
@@ -17,12 +18,20 @@ inline void cap_logits(float* logits, int64_t tokens, float cap) {
   for (int64_t t = 0; t < tokens; t += Vec::width) store(logits + t, size * tanh(load(logits + t) * inverse));
 }
 
+// Overwrites logits[tokens..) up to the next whole vector.
+inline void fill_lanes(float* logits, int64_t tokens, float value) {
+  alignas(64) static constexpr float kLanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const int64_t used = tokens % Vec::width;
+  float* last = logits + tokens - used;
+  if (used) store(last, if_less(load(kLanes), broadcast(static_cast<float>(used)), load(last), broadcast(value)));
+}
+
 // Replaces logits[0..visible) by exp(logit - max) and logits[visible..tokens) by zero; uses the padding
-// behind the row.
-inline RowSoftmax softmax_row(float* logits, int64_t visible, int64_t tokens, float softcap) {
+// behind the row. Nothing is read from memory meanwhile, so every vector also prefetches a line from `ahead` on.
+inline RowSoftmax softmax_row(float* logits, int64_t visible, int64_t tokens, float softcap, const char* ahead) {
   const int64_t padded = round_up(visible, Vec::width);
   if (softcap > 0.0f) cap_logits(logits, padded, softcap);
-  for (int64_t t = visible; t < padded; ++t) logits[t] = kNoMax;
+  fill_lanes(logits, visible, kNoMax);
 
   Vec largest = broadcast(kNoMax);
   for (int64_t t = 0; t < padded; t += Vec::width) largest = max(largest, load(logits + t));
@@ -31,11 +40,13 @@ inline RowSoftmax softmax_row(float* logits, int64_t visible, int64_t tokens, fl
   const Vec shift = broadcast(row_max);
   Vec sum = broadcast(0.0f);
   for (int64_t t = 0; t < padded; t += Vec::width) {
+    prefetch(ahead + t / Vec::width * kLine);
     const Vec weight = exp(load(logits + t) - shift);
     store(logits + t, weight);
     sum = sum + weight;
   }
-  for (int64_t t = visible; t < round_up(tokens, Vec::width); ++t) logits[t] = 0.0f;
+  fill_lanes(logits, visible, 0.0f);
+  for (int64_t t = padded; t < tokens; t += Vec::width) store(logits + t, broadcast(0.0f));
   return {row_max, visible > 0 ? lane_sum(sum) : 0.0f};
 }
 

@@ -29,6 +29,18 @@ inline Vec load(const Half* p) {
   return widen(Half{}, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
 
+// Two vectors' worth of consecutive elements; bf16 is dealt out alternately, see vec_avx512.hpp.
+template <class T>
+inline void load_pair(const T* p, Vec& a, Vec& b) {
+  a = load(p);
+  b = load(p + Vec::width);
+}
+inline void load_pair(const Bf16* p, Vec& a, Vec& b) {
+  const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  a = {_mm256_castsi256_ps(_mm256_slli_epi32(words, 16))};
+  b = {_mm256_castsi256_ps(_mm256_and_si256(words, _mm256_set1_epi32(static_cast<int>(0xffff0000u))))};
+}
+
 inline __m256i first_lanes(int64_t n) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
@@ -43,13 +55,16 @@ inline Vec load_first(const Half* p, int64_t n) {
 }
 
 inline __m128i narrow(Fp16, Vec a) { return _mm256_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT); }
-inline __m128i narrow(Bf16, Vec a) {
+// Each lane rounded to bf16, in the upper half of its word.
+inline __m256i round_to_bf16(Vec a) {
   const __m256i bits = _mm256_castps_si256(a.v);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
   const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
   const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(a.v, a.v, _CMP_UNORD_Q));
-  const __m256i safe = _mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7fc00000), nan);
-  const __m256i high = _mm256_srli_epi32(safe, 16);
+  return _mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7fc00000), nan);
+}
+inline __m128i narrow(Bf16, Vec a) {
+  const __m256i high = _mm256_srli_epi32(round_to_bf16(a), 16);
   return _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
 }
 
@@ -58,6 +73,17 @@ template <class Half>
 inline void store(Half* p, Vec a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), narrow(Half{}, a));
 }
+// The inverse of load_pair.
+template <class T>
+inline void store_pair(T* p, Vec a, Vec b) {
+  store(p, a);
+  store(p + Vec::width, b);
+}
+inline void store_pair(Bf16* p, Vec a, Vec b) {
+  const __m256i low = _mm256_srli_epi32(round_to_bf16(a), 16);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_blend_epi16(low, round_to_bf16(b), 0xaa));
+}
+
 template <class T>
 inline void store_first(T* p, Vec a, int64_t n) {
   T padded[Vec::width];

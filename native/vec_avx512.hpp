@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "element.hpp"
+#include "unroll.hpp"
 
 namespace winnow {
 namespace {
@@ -31,6 +32,19 @@ inline Vec load(const Half* p) {
   return widen(Half{}, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
 
+// Two vectors' worth of consecutive elements. The lanes of bf16 are dealt out alternately, which needs no
+// shuffle: as 32-bit words, elements with an odd index are in place and those with an even one a shift away.
+template <class T>
+inline void load_pair(const T* p, Vec& a, Vec& b) {
+  a = load(p);
+  b = load(p + Vec::width);
+}
+inline void load_pair(const Bf16* p, Vec& a, Vec& b) {
+  const __m512i words = _mm512_loadu_si512(p);
+  a = {_mm512_castsi512_ps(_mm512_slli_epi32(words, 16))};
+  b = {_mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32(static_cast<int>(0xffff0000u))))};
+}
+
 inline __mmask16 first_lanes(int64_t n) { return static_cast<__mmask16>((1u << n) - 1); }
 
 // The first n < width lanes; the others are zero and their memory is not touched.
@@ -41,20 +55,32 @@ inline Vec load_first(const Half* p, int64_t n) {
 }
 
 inline __m256i narrow(Fp16, Vec a) { return _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT); }
-inline __m256i narrow(Bf16, Vec a) {
+// Each lane rounded to bf16, in the upper half of its word.
+inline __m512i round_to_bf16(Vec a) {
   const __m512i bits = _mm512_castps_si512(a.v);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
   const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
   const __mmask16 nan = _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q);
-  const __m512i safe = _mm512_mask_mov_epi32(rounded, nan, _mm512_set1_epi32(0x7fc00000));
-  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(safe, 16));
+  return _mm512_mask_mov_epi32(rounded, nan, _mm512_set1_epi32(0x7fc00000));
 }
+inline __m256i narrow(Bf16, Vec a) { return _mm512_cvtepi32_epi16(_mm512_srli_epi32(round_to_bf16(a), 16)); }
 
 inline void store(float* p, Vec a) { _mm512_storeu_ps(p, a.v); }
 template <class Half>
 inline void store(Half* p, Vec a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), narrow(Half{}, a));
 }
+// The inverse of load_pair.
+template <class T>
+inline void store_pair(T* p, Vec a, Vec b) {
+  store(p, a);
+  store(p + Vec::width, b);
+}
+inline void store_pair(Bf16* p, Vec a, Vec b) {
+  const __m512i low = _mm512_srli_epi32(round_to_bf16(a), 16);
+  _mm512_storeu_si512(p, _mm512_mask_blend_epi16(0xaaaaaaaau, low, round_to_bf16(b)));
+}
+
 inline void store_first(float* p, Vec a, int64_t n) { _mm512_mask_storeu_ps(p, first_lanes(n), a.v); }
 template <class Half>
 inline void store_first(Half* p, Vec a, int64_t n) {
@@ -83,21 +109,20 @@ inline float lane_sum(Vec a) { return _mm512_reduce_add_ps(a.v); }
 // Lane i is the sum of rows[i]. Four rounds of "exchange halves and add" on all rows together cost a third
 // of sixteen horizontal sums; where one shuffle and one blend do, the blend relieves the shuffle port.
 inline Vec row_sums(const Vec (&rows)[16]) {
-  __m512 a[8], b[4];
-  for (int i = 0; i < 8; ++i) {
+  __m512 a[8], b[4], c[2];
+  unroll<8>([&](auto i) {
     const __m512 x = rows[i].v, y = rows[i + 8].v;
     a[i] = _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x4e), _mm512_mask_blend_ps(0xff00, x, y));
-  }
+  });
   const __m512i swap = _mm512_setr_epi32(4, 5, 6, 7, 16, 17, 18, 19, 12, 13, 14, 15, 24, 25, 26, 27);
-  for (int i = 0; i < 4; ++i) {
+  unroll<4>([&](auto i) {
     const __m512 x = a[i], y = a[i + 4];
     b[i] = _mm512_add_ps(_mm512_permutex2var_ps(x, swap, y), _mm512_mask_blend_ps(0xf0f0, x, y));
-  }
-  __m512 c[2];
-  for (int i = 0; i < 2; ++i) {
+  });
+  unroll<2>([&](auto i) {
     const __m512 x = b[2 * i], y = b[2 * i + 1];
     c[i] = _mm512_add_ps(_mm512_shuffle_ps(x, y, 0x4e), _mm512_mask_blend_ps(0xcccc, x, y));
-  }
+  });
   return {_mm512_add_ps(_mm512_shuffle_ps(c[0], c[1], 0x88), _mm512_shuffle_ps(c[0], c[1], 0xdd))};
 }
 

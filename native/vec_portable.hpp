@@ -46,6 +46,20 @@ inline Vec load(const Half* p) {
   return widen(Half{}, __builtin_convertvector(bits, Bits));
 }
 
+// Two vectors' worth of consecutive elements. Where words are little-endian, bf16 is dealt out alternately, see
+// vec_avx512.hpp; elsewhere the two halves change places, which is as good.
+template <class T>
+inline void load_pair(const T* p, Vec& a, Vec& b) {
+  a = load(p);
+  b = load(p + Vec::width);
+}
+inline void load_pair(const Bf16* p, Vec& a, Vec& b) {
+  Bits words;
+  std::memcpy(&words, p, sizeof words);
+  a = vec_of(words << 16);
+  b = vec_of(words & 0xffff0000);
+}
+
 // The first n < width lanes; the others are zero and their memory is not touched.
 template <class T>
 inline Vec load_first(const T* p, int64_t n) {
@@ -54,11 +68,13 @@ inline Vec load_first(const T* p, int64_t n) {
   return load(padded);
 }
 
-inline Bits narrow(Bf16, Vec a) {
+// Each lane rounded to bf16, in the upper half of its word.
+inline Bits round_to_bf16(Vec a) {
   const Bits bits = bits_of(a);
   const Bits rounded = bits + 0x7fff + ((bits >> 16) & 1);
-  return choose(reinterpret_cast<Bits>(a.v != a.v), Bits{} + 0x7fc0, rounded >> 16);
+  return choose(reinterpret_cast<Bits>(a.v != a.v), Bits{} + 0x7fc00000, rounded);
 }
+inline Bits narrow(Bf16, Vec a) { return round_to_bf16(a) >> 16; }
 
 // Adding a power of two just above the value rounds it to the fp16 grid; the grid ends at 2^-24 and 65504.
 inline Bits narrow(Fp16, Vec a) {
@@ -78,6 +94,17 @@ inline void store(Half* p, Vec a) {
   const HalfBits bits = __builtin_convertvector(narrow(Half{}, a), HalfBits);
   std::memcpy(p, &bits, sizeof bits);
 }
+// The inverse of load_pair.
+template <class T>
+inline void store_pair(T* p, Vec a, Vec b) {
+  store(p, a);
+  store(p + Vec::width, b);
+}
+inline void store_pair(Bf16* p, Vec a, Vec b) {
+  const Bits words = (round_to_bf16(a) >> 16) | (round_to_bf16(b) & 0xffff0000);
+  std::memcpy(p, &words, sizeof words);
+}
+
 template <class T>
 inline void store_first(T* p, Vec a, int64_t n) {
   T padded[Vec::width];

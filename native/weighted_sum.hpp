@@ -3,55 +3,64 @@
 
 #include "contract.hpp"
 #include "prefetch.hpp"
-#include "query_blocks.hpp"
+#include "unroll.hpp"
 
 namespace winnow {
 namespace {
 
 // acc[q][0..kStrips·width) += sum over t of weights[q][t]·values[t][..] for kQueries queries.
-template <int kQueries, int kStrips, class T, class Load>
+template <int kQueries, int kStrips, class T, class LoadStrips>
 inline void weighted_tile(const float* weights, const T* values, int64_t dim, int64_t tokens, float* acc,
-                          int64_t acc_width, const char* ahead, const Load& load_values) {
-  Vec sums[kQueries][kStrips];
-  for (int i = 0; i < kQueries; ++i) {
-    for (int s = 0; s < kStrips; ++s) sums[i][s] = load(acc + i * acc_width + s * Vec::width);
-  }
-  constexpr int64_t kBytes = kStrips * Vec::width * static_cast<int64_t>(sizeof(T));
+                          int64_t acc_width, const char* ahead, const LoadStrips& load_strips) {
+  constexpr int64_t kBytes = static_cast<int64_t>(sizeof(T));
+  Vec sums[kQueries * kStrips];
+  unroll<kQueries * kStrips>([&](auto i) {
+    sums[i] = load(acc + i / kStrips * acc_width + i % kStrips * Vec::width);
+  });
   for (int64_t t = 0; t < tokens; ++t) {
-    const T* row = values + t * dim;
-    for (int64_t b = 0; b < kBytes; b += kLine) prefetch(ahead + t * dim * static_cast<int64_t>(sizeof(T)) + b);
+    prefetch_span<kStrips * Vec::width * kBytes>(ahead + t * dim * kBytes);
     Vec v[kStrips];
-    for (int s = 0; s < kStrips; ++s) v[s] = load_values(row + s * Vec::width);
-    for (int i = 0; i < kQueries; ++i) {
+    load_strips(values + t * dim, v);
+    unroll<kQueries>([&](auto i) {
       const Vec w = broadcast(weights[i * kLogitStride + t]);
-      for (int s = 0; s < kStrips; ++s) sums[i][s] = fma(w, v[s], sums[i][s]);
-    }
+      unroll<kStrips>([&](auto s) { sums[i * kStrips + s] = fma(w, v[s], sums[i * kStrips + s]); });
+    });
   }
-  for (int i = 0; i < kQueries; ++i) {
-    for (int s = 0; s < kStrips; ++s) store(acc + i * acc_width + s * Vec::width, sums[i][s]);
-  }
+  unroll<kQueries * kStrips>([&](auto i) {
+    store(acc + i / kStrips * acc_width + i % kStrips * Vec::width, sums[i]);
+  });
 }
 
-// The same for all of the value dimension.
+// The same for all of the value dimension: as many strips at once as registers allow, then a pair, then the rest.
+template <int kQueries, class T>
+inline void weigh_block(const Shape& shape, const float* weights, const T* values, int64_t tokens,
+                        const char* ahead, float* acc) {
+  constexpr int kStrips = Vec::width / kQueries;
+  constexpr int64_t kBytes = static_cast<int64_t>(sizeof(T));
+  const int64_t dim = shape.value_dim;
+  const auto pairs = [](const T* p, auto& v) {
+    unroll<sizeof(v) / sizeof(Vec) / 2>([&](auto i) { load_pair(p + 2 * i * Vec::width, v[2 * i], v[2 * i + 1]); });
+  };
+  int64_t d = 0;
+  const auto run = [&](auto strips, const auto& load_strips) {
+    weighted_tile<kQueries, decltype(strips)::value>(weights, values + d, dim, tokens, acc + d, shape.value_width,
+                                                     ahead + d * kBytes, load_strips);
+    d += strips * Vec::width;
+  };
+  while (d + kStrips * Vec::width <= dim) run(Count<kStrips>{}, pairs);
+  while (d + 2 * Vec::width <= dim) run(Count<2>{}, pairs);
+  if (d + Vec::width <= dim) run(Count<1>{}, [](const T* p, Vec(&v)[1]) { v[0] = load(p); });
+  if (d < dim) run(Count<1>{}, [&](const T* p, Vec(&v)[1]) { v[0] = load_first(p, dim - d); });
+}
+
+// Half a vector of queries at most: each needs a pair of accumulators.
 template <int kQueries, class T>
 inline void weigh(const Shape& shape, const float* weights, const T* values, int64_t tokens, const char* ahead,
                   float* acc) {
-  constexpr int kStrips = Vec::width / kQueries;  // as many accumulators as a vector has lanes
-  constexpr int64_t kWide = kStrips * Vec::width;
-  const int64_t dim = shape.value_dim;
-  const auto whole = [](const T* p) { return load(p); };
-  int64_t d = 0;
-  for (; d + kWide <= dim; d += kWide) {
-    weighted_tile<kQueries, kStrips>(weights, values + d, dim, tokens, acc + d, shape.value_width,
-                                     ahead + d * static_cast<int64_t>(sizeof(T)), whole);
-  }
-  for (; d + Vec::width <= dim; d += Vec::width) {
-    weighted_tile<kQueries, 1>(weights, values + d, dim, tokens, acc + d, shape.value_width,
-                               ahead + d * static_cast<int64_t>(sizeof(T)), whole);
-  }
-  if (d < dim) {
-    weighted_tile<kQueries, 1>(weights, values + d, dim, tokens, acc + d, shape.value_width, ahead,
-                               [&](const T* p) { return load_first(p, dim - d); });
+  constexpr int kBlock = kQueries < Vec::width / 2 ? kQueries : Vec::width / 2;
+  for (int first = 0; first < kQueries; first += kBlock) {
+    weigh_block<kBlock>(shape, weights + first * kLogitStride, values, tokens, ahead,
+                        acc + first * shape.value_width);
   }
 }
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from families import build, prompt
 
 import winnow
+from families import build, prompt
 from winnow.allocate import Ada
 from winnow.budget import Budget
 from winnow.method import Method

@@ -84,10 +84,9 @@ def library() -> ctypes.CDLL | None:
     """The native library; None, with one warning unless the reference was asked for, when there is none."""
     if os.environ.get("WINNOW_KERNELS") == "reference":
         return None
-    reason = f"no {LIBRARY_NAME} was built"
+    reason = f"{os.environ.get('WINNOW_NATIVE_LIBRARY', LIBRARY_NAME)} was not found"
     for path in library_candidates():
         if not path.exists():
-            reason = f"{path} does not exist"
             continue
         try:
             return open_library(path)
@@ -105,7 +104,8 @@ def supports(tail: TailSegments) -> bool:
 class NativePlan:
     """Decode attention of one layer through the native library.
 
-    The argument struct is filled once; a step sets the query, the output and the thread count. Keeps every
+    The argument struct is filled once; a step sets the query, the output and the thread count. The output is
+    fresh memory at every step. Keeps every
     tensor it points to alive. Several plans may run at once, but one plan only in one thread at a time.
     """
 
@@ -119,14 +119,14 @@ class NativePlan:
         self._dtype = tail.keys.dtype
         rows, heads, key_dim, value_dim = self.layout
         sinks = None if spec.sinks is None else spec.sinks.detach().to(torch.float32, copy=True).contiguous()
-        self._sink_heads = None if sinks is None else len(sinks)
+        self._sinks = sinks
         present = [prefix if prefix is not None and len(prefix.keys) else None for prefix in prefixes]
         pointers = [
             _pointers([None if prefix is None else prefix.keys for prefix in present]),
             _pointers([None if prefix is None else prefix.values for prefix in present]),
             _pointers([None if prefix is None else prefix.offsets for prefix in present]),
         ]
-        self._alive = (present, tail, sinks, pointers)
+        self._alive = (present, tail, pointers)
         self._args = DecodeArgs(
             rows=rows,
             heads=heads,
@@ -145,29 +145,40 @@ class NativePlan:
             tail_lengths=tail.lengths.data_ptr(),
         )
         self._reference = ctypes.byref(self._args)
+        self._accepted: torch.Size | None = None
+        self._template = torch.empty(0)
 
     def run(self, query: Tensor) -> Tensor:
         """query [R, Hq, Q, D] -> output [R, Q, Hq, Dv]; the tail already holds the Q new tokens.
 
         Raises ValueError for a query that does not fit or a tail length beyond the capacity.
         """
-        args = self._args
-        args.group = check_query(query, self.layout, self._dtype)
-        rows, query_heads, tokens, _ = query.shape
-        if self._sink_heads not in (None, query_heads):
-            raise ValueError(f"{self._sink_heads} sinks for {query_heads} query heads")
-        if query.stride(3) != 1:
+        if query.shape != self._accepted or query.dtype is not self._dtype:
+            self._accept(query)
+        strides = query.stride()
+        if strides[3] != 1:
             query = query.contiguous()
-        out = torch.empty((rows, tokens, query_heads, self.layout.value_dim), dtype=self._dtype)
-        args.queries = tokens
+            strides = query.stride()
+        out = torch.empty_like(self._template)
+        args = self._args
         args.threads = torch.get_num_threads()
-        args.query_row_stride, args.query_head_stride, args.query_token_stride, _ = query.stride()
+        args.query_row_stride, args.query_head_stride, args.query_token_stride, _ = strides
         args.query = query.data_ptr()
         args.output = out.data_ptr()
         status = self._decode(self._reference)
         if status:
             raise _error(status)
         return out
+
+    def _accept(self, query: Tensor) -> None:
+        """What depends on the query's shape only, which rarely changes between steps."""
+        args = self._args
+        args.group = check_query(query, self.layout, self._dtype, self._sinks)
+        rows, query_heads, args.queries, _ = query.shape
+        shape = (rows, query.shape[2], query_heads, self.layout.value_dim)
+        # empty_like of a kept tensor takes half the time of empty; its memory is never touched.
+        self._template = torch.empty(shape, dtype=self._dtype)
+        self._accepted = query.shape
 
 
 def _pointers(tensors: Sequence[Tensor | None]) -> ctypes.Array[ctypes.c_void_p]:

@@ -66,7 +66,7 @@ class ReferencePlan:
     def run(self, query: Tensor) -> Tensor:
         """query [R, Hq, Q, D] -> output [R, Q, Hq, Dv]; the tail already holds the Q new tokens."""
         rows, heads, dim, value_dim = self.layout
-        group = check_query(query, self.layout, self.tail.keys.dtype)
+        group = check_query(query, self.layout, self.tail.keys.dtype, self.spec.sinks)
         tokens = query.shape[2]
         queries = query.float().reshape(rows, heads, group * tokens, dim) * self.spec.scaling
         partials = [self._tail(queries, tokens)]

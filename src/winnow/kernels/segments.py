@@ -98,8 +98,8 @@ def _check_prefix(prefix: PrefixBlock, tail: TailSegments, layout: Layout) -> No
             )
 
 
-def check_query(query: Tensor, layout: Layout, dtype: torch.dtype) -> int:
-    """Query heads per KV head of a query [R, Hq, Q, D]; ValueError when it does not fit the layout."""
+def check_query(query: Tensor, layout: Layout, dtype: torch.dtype, sinks: Tensor | None) -> int:
+    """Query heads per KV head of a query [R, Hq, Q, D]; ValueError when it fits neither layout nor sinks."""
     rows, query_heads, _, dim = query.shape
     if rows != layout.rows or dim != layout.key_dim or query_heads % layout.heads:
         raise ValueError(
@@ -108,4 +108,6 @@ def check_query(query: Tensor, layout: Layout, dtype: torch.dtype) -> int:
         )
     if query.dtype != dtype:
         raise ValueError(f"query is {query.dtype} but the cache holds {dtype}; cast one of them")
+    if sinks is not None and len(sinks) != query_heads:
+        raise ValueError(f"{len(sinks)} sinks for {query_heads} query heads")
     return query_heads // layout.heads
