@@ -1,7 +1,7 @@
 """Prefill overhead, decode time and bytes of every method on random-weight Llama shapes, in one run.
 
     python benchmarks/end_to_end.py                      # all shapes and lengths, writes docs/results/end_to_end.*
-    python benchmarks/end_to_end.py --shapes small --lengths 8192
+    python benchmarks/end_to_end.py --shapes small --lengths 8192     # only these; other rows of the results stay
 
 Weights and tokens are random: what is measured is time and memory, not quality. The prompt is prefilled once per shape
 and length with everything kept; each method then compresses a copy of that prefill, so its overhead is timed by itself
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import statistics
 import time
 from collections.abc import Callable
@@ -310,6 +311,12 @@ def table(rows: list[Row]) -> str:
     return "\n\n".join(parts)
 
 
+def earlier(folder: Path) -> list[Row]:
+    """Rows of earlier runs; a run replaces those of the shapes and lengths that it measures."""
+    path = folder / "end_to_end.json"
+    return [Row(**record) for record in json.loads(path.read_text())["results"]] if path.exists() else []
+
+
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -320,9 +327,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
-    rows = []
+    rows = earlier(args.out)
     for tokens in map(int, args.lengths.split(",")):
         for name in args.shapes.split(","):
+            rows = [row for row in rows if (row.shape, row.tokens) != (SHAPES[name].name, tokens)]
             print(f"{SHAPES[name].name}, {tokens} tokens", flush=True)
             rows += measure(SHAPES[name], tokens, args.share, args.methods.split(","), args.steps)
             text = f"Budget {100 * args.share:g} % of the prompt. {machine()}\n\n{table(rows)}\n"
