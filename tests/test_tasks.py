@@ -173,10 +173,10 @@ def test_bad_arguments_are_refused(tokens, count):
 @pytest.mark.parametrize(
     ("question", "lead"),
     [
-        ("What is the favorite fruit of Alice?", "the favorite fruit of Alice is"),
-        ("what is the code of the castle ?", "the code of the castle is"),
-        ("What is the favorite tea of the older one between Al and Bo?", "between Al and Bo, the older one is"),
-        ("What is the value of variable gox?", "variable gox equals"),
+        ("What is the favorite fruit of Alice?", "the favorite fruit of Alice"),
+        ("what is the code of the castle ?", "the code of the castle"),
+        ("What is the favorite tea of the older one between Al and Bo?", "between Al and Bo, the older one"),
+        ("What is the value of variable gox?", "variable gox"),
         ("Who wrote it?", ""),
         ("What is the author trying to say?", ""),
     ],
@@ -189,4 +189,5 @@ def test_the_prompt_ends_with_the_beginning_of_the_answer(question, lead):
 def test_every_generated_question_has_a_lead_in():
     for seed in range(4):
         questions = generate_document(seed).questions
-        assert all(lead_in(question.text) and question.answer for question in questions)
+        # No answer is a single word: its first token would not depend on what was evicted.
+        assert all(lead_in(question.text) and len(question.answer.split()) > 1 for question in questions)

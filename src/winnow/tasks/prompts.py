@@ -22,14 +22,14 @@ def to_text(words: list[str]) -> str:
 
 # Questions of the bundled model's kinds, and how the statement that answers each begins.
 _LEADS = (
-    (r"what is the value of variable (\w+)", r"variable \1 equals"),
-    (r"what is the favorite \w+ of the (\w+) one between (\w+) and (\w+)", r"between \2 and \3, the \1 one is"),
-    (r"what is (the (?:favorite )?\w+ of (?:the )?\w+)", r"\1 is"),
+    (r"what is the value of variable (\w+)", r"variable \1"),
+    (r"what is the favorite \w+ of the (\w+) one between (\w+) and (\w+)", r"between \2 and \3, the \1 one"),
+    (r"what is (the (?:favorite )?\w+ of (?:the )?\w+)", r"\1"),
 )
 
 
 def lead_in(question: str) -> str:
-    """How the answer begins: "What is the favorite fruit of Alice?" -> "the favorite fruit of Alice is".
+    """How the answer begins: "What is the favorite fruit of Alice?" -> "the favorite fruit of Alice".
 
     Empty for questions of other kinds.
     """
@@ -44,7 +44,9 @@ def format_prompt(document: str, question: str) -> str:
     """Build the prompt of a model without a chat template: document, question and the beginning of the answer.
 
     With that beginning the last tokens of the prompt are those that look the answer up, as they are in a larger
-    model that plans ahead. Methods that watch the last tokens would otherwise see a question being copied.
+    model that plans ahead. Methods that watch the last tokens would otherwise see a question being copied. It
+    stops before the word that leads to the value: the first generated token comes from the dense prefill, so a value
+    right after the prompt would be found whatever a method evicts.
     """
     return f"{document}\n\nQuestion: {question}\nAnswer: {lead_in(question)}".rstrip()
 
