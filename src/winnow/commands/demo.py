@@ -51,13 +51,13 @@ EVERYTHING = Plan(
         "full", "adakv", "ada-pyramidkv", "snapkv", "pyramidkv", "h2o", "tova", "streamingllm", "keydiff",
         "knorm", "random",
     ),
-    budgets=(16, 32, 64, 128, 256),
+    budgets=(16, 32, 64, 128, 256, 512, 1024),
     questions=None,
 )  # fmt: skip
 QUICK = Plan(methods=("full", "adakv", "snapkv", "streamingllm", "random"), budgets=(32, 128), questions=12)
 
 SHOWN_METHOD = "adakv"
-SHOWN_BUDGET = 64
+SHOWN_BUDGET = 256
 
 
 def demo(
