@@ -45,8 +45,7 @@ test: $(DEV)
 # The lower end lives beside the environment, not in it: its pins differ from those of the rest.
 $(LOW): Makefile | $(DEV)
 	rm -rf $(LOW)
-	$(BIN)/python -m pip install --quiet --no-deps --target $(LOW) "transformers==$(TRANSFORMERS_LOW)" "tokenizers==0.22.2"
-	$(BIN)/python -m pip install --quiet httpx
+	$(BIN)/python -m pip install --quiet --target $(LOW) "transformers==$(TRANSFORMERS_LOW)"
 
 test-low: $(LOW)
 	PYTHONPATH=$(LOW) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu" $(INTEGRATION)
