@@ -1,0 +1,221 @@
+"""CoKV's published sums of complementary contributions (Sun et al. 2025, arXiv 2502.17501), one file per size."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+
+from winnow.heads.errors import HeadScoresError
+from winnow.heads.files import numbers, read_json
+from winnow.heads.scores import HeadScores
+
+Halves = Literal["both", "first"]
+LAYOUT = "a CoKV table of cc_left, count_left, cc_right and count_right"
+
+_SUMS = ("cc_left", "count_left", "cc_right", "count_right")
+_WHOLE = ("n_players", "layers", "kv_heads", "sampling_count")
+_NAME = re.compile(r"cc_(?:(llama3|mistral|qwen3)_)?(.+?)(?:_size)?_\d+")
+# The models of the paper's experiments, by the names that the files have for them.
+_MODELS = {"llama3": "Meta-Llama-3-8B-Instruct", "mistral": "Mistral-7B-Instruct-v0.2", "qwen3": "Qwen3-32B"}
+# Sums over many samples cancel up to the digits that a file keeps.
+_CANCELS = 1e-6
+
+
+class Stratum(NamedTuple):
+    """What is known of every player in coalitions of one size."""
+
+    sums: Tensor
+    """[n] complementary contributions, added up."""
+    counts: Tensor
+    """[n] how many were added up."""
+
+
+class _Samples(NamedTuple):
+    """One file: random coalitions of `size` players, and the rest of each, of n - size players."""
+
+    path: Path
+    shape: tuple[int, int]
+    size: int
+    drawn: int
+    """How many samples the file is made of."""
+    first: Stratum
+    rest: Stratum
+    source: str
+
+
+def read_cokv(paths: Path | str | Sequence[Path | str], halves: Halves = "both") -> HeadScores:
+    """Sliced Shapley values of one task per KV head [L, H], from its files of all coalition sizes.
+
+    A sample splits the n players into S, of j players, and the rest, of n - j, with u = U(S) - U(rest). Every player of
+    S got +u in cc_left: a sample of SV[i, j]. Every player of the rest got -u in cc_right, which is the rest's own
+    complementary contribution: a sample of SV[i, n - j]. Samples of one size are pooled, whichever half they come from:
+
+        SV[i, j] = sum of the contributions of i at size j / their count        SSV[i] = mean of SV[i, j] over the sizes
+
+    halves="first" takes cc_left only, as the published code does for eviction. The size is what the counts say, not
+    the file's name; a file that repeats another counts once. Raises HeadScoresError for files of several tasks or
+    models, and for a player without a sample at some size.
+    """
+    if halves not in get_args(Halves):
+        raise HeadScoresError(f'halves must be "both" or "first", not {halves!r}.')
+    files = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
+    if not files:
+        raise HeadScoresError("There is no CoKV file to read: give at least one.")
+    model, task = _one_task(files)
+    samples = [_read(file) for file in files]
+    _check_one_shape(samples)
+    different = _without_repetitions(samples)
+    strata = _strata(different, halves)
+    shape = different[0].shape
+    try:
+        values = torch.stack([_mean(size, stratum, shape) for size, stratum in strata.items()]).mean(dim=0)
+        return HeadScores(
+            values.view(shape),
+            "cokv",
+            model=model,
+            samples=sum(sample.drawn for sample in different),
+            notes=_notes(task, strata, halves, samples, different),
+            path=files[0] if len(files) == 1 else None,
+        )
+    except HeadScoresError as problem:
+        raise HeadScoresError(f"{files[0]}: {problem}") from None
+
+
+def is_cokv(content: Mapping[str, object]) -> bool:
+    """Whether the object of a JSON file is laid out as such a table."""
+    return any(name in content for name in _SUMS)
+
+
+def task_of(path: Path) -> tuple[str, str]:
+    """Model and task, as far as the file's name tells them."""
+    match = _NAME.fullmatch(path.stem)
+    return (_MODELS.get(match[1] or "", ""), match[2]) if match else ("", "")
+
+
+def _one_task(files: Sequence[Path]) -> tuple[str, str]:
+    named = {task_of(file): file for file in files if any(task_of(file))}
+    if len(named) > 1:
+        (_, one), (_, other), *_ = named.items()
+        raise HeadScoresError(
+            f"{one} and {other} are of different tasks or models: read each task by itself, then average the tables "
+            "with HeadScores.mean (winnow heads convert --mean)."
+        )
+    return next(iter(named), ("", ""))
+
+
+def _read(path: Path) -> _Samples:
+    content = read_json(path, LAYOUT)
+    missing = [name for name in (*_SUMS, *_WHOLE) if name not in content]
+    if missing:
+        raise HeadScoresError(f"{path} has no {' and no '.join(missing)}: it is not {LAYOUT}, or not complete.")
+    players, layers, heads, count = (_whole(path, name, content[name]) for name in _WHOLE)
+    left, left_count, right, right_count = (numbers(content[name], f"{path}: {name}") for name in _SUMS)
+    if players != layers * heads or any(len(part) != players for part in (left, left_count, right, right_count)):
+        lengths = ", ".join(str(len(part)) for part in (left, left_count, right, right_count))
+        raise HeadScoresError(
+            f"{path} speaks of {players} players in {layers} layers of {heads} heads, and has lists of {lengths}: "
+            "they must agree; the file is damaged."
+        )
+    _check_counts(path, left_count + right_count, count)
+    size = round(float(left_count.sum()) / count)
+    if size * count != float(left_count.sum()):
+        raise HeadScoresError(f"{path} mixes coalitions of several sizes: one file holds the samples of one size.")
+    _check_signs(path, left, right, size)
+    source = content.get("source")
+    return _Samples(
+        path, (layers, heads), size, count, Stratum(left, left_count), Stratum(right, right_count),
+        source if isinstance(source, str) else "",
+    )  # fmt: skip
+
+
+def _whole(path: Path, name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise HeadScoresError(f"{path}: {name} must be a whole number of at least 1, not {value!r}.")
+    return value
+
+
+def _check_counts(path: Path, counts: Tensor, samples: int) -> None:
+    """Every sample has every player in one of its halves."""
+    odd = (counts != samples).nonzero().flatten().tolist()
+    if odd:
+        raise HeadScoresError(
+            f"{path}: player {odd[0]} was counted {counts[odd[0]].item():g} times in {samples} samples: every sample "
+            "has every player in one half, so the file is damaged."
+        )
+
+
+def _check_signs(path: Path, left: Tensor, right: Tensor, size: int) -> None:
+    """u goes j times into the left sums and -u goes n - j times into the right ones, so weighted they cancel."""
+    others = len(left) - size
+    gap = abs(float(others * left.sum() + size * right.sum()))
+    if gap > _CANCELS * float(others * left.abs().sum() + size * right.abs().sum()):
+        raise HeadScoresError(
+            f"{path}: the two halves do not cancel, as the contributions of a coalition and of its rest do: cc_right "
+            "must hold U(rest) - U(coalition)."
+        )
+
+
+def _check_one_shape(samples: Sequence[_Samples]) -> None:
+    for sample in samples[1:]:
+        if sample.shape != samples[0].shape:
+            raise HeadScoresError(
+                f"{samples[0].path} has {samples[0].shape[0]} layers of {samples[0].shape[1]} heads, {sample.path} has "
+                f"{sample.shape[0]} of {sample.shape[1]}: files of one table are of one model."
+            )
+
+
+def _without_repetitions(samples: Sequence[_Samples]) -> list[_Samples]:
+    """Some published files repeat the samples of another size under their name; they would count twice."""
+    different: list[_Samples] = []
+    for sample in samples:
+        if not any(_same(sample, other) for other in different):
+            different.append(sample)
+    return different
+
+
+def _same(one: _Samples, other: _Samples) -> bool:
+    return torch.equal(one.first.sums, other.first.sums) and torch.equal(one.first.counts, other.first.counts)
+
+
+def _strata(samples: Sequence[_Samples], halves: Halves) -> dict[int, Stratum]:
+    """What every size has, from whichever half, in ascending order of the sizes."""
+    strata: dict[int, Stratum] = {}
+    for sample in samples:
+        parts = {sample.size: [sample.first]}
+        if halves == "both":
+            parts.setdefault(sample.first.sums.numel() - sample.size, []).append(sample.rest)
+        for size, found in parts.items():
+            for part in found:
+                known = strata.get(size)
+                strata[size] = part if known is None else Stratum(known.sums + part.sums, known.counts + part.counts)
+    return dict(sorted(strata.items()))
+
+
+def _mean(size: int, stratum: Stratum, shape: tuple[int, int]) -> Tensor:
+    """[n] SV[i, size]"""
+    never = (stratum.counts == 0).nonzero().flatten().tolist()
+    if never:
+        layer, head = divmod(never[0], shape[1])
+        raise HeadScoresError(
+            f"head {layer}-{head} was in no sampled coalition of {size} players, so it has no score there "
+            f"({len(never)} such heads): take more samples, or leave this size out."
+        )
+    return stratum.sums / stratum.counts
+
+
+def _notes(
+    task: str, strata: Mapping[int, Stratum], halves: Halves, samples: Sequence[_Samples], different: Sequence[_Samples]
+) -> str:
+    parts = [f"task {task}"] if task else []
+    parts.append(f"coalition sizes {', '.join(map(str, strata))}" + ("" if halves == "both" else " (first half only)"))
+    sources = dict.fromkeys(sample.source.partition(":")[0] for sample in different if sample.source)
+    parts.extend(f"from {source}" for source in sources)
+    repeated = len(samples) - len(different)
+    if repeated:
+        parts.append(f"{repeated} of {len(samples)} files repeat another and were left out")
+    return "; ".join(parts)

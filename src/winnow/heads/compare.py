@@ -1,0 +1,63 @@
+"""Do two tables say the same? Overlap of their most important heads, and correlation of their ranks."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from winnow.heads.errors import HeadScoresError
+from winnow.heads.scores import HeadScores
+
+
+def top_overlap(a: HeadScores, b: HeadScores, share: float = 0.5, k: int | None = None) -> float:
+    """|top-k(a) and top-k(b)| / k, between 0 and 1; by chance it is about k over the number of heads.
+
+    k: how many heads; without it, the share of all, rounded down to at least one. Equal scores go to the lower layer
+    and head. Raises HeadScoresError for tables of different shapes, and for a k or share that leaves none or too many.
+    """
+    _check_comparable(a, b)
+    count = a.values.numel()
+    if k is None:
+        if not 0 < share <= 1:
+            raise HeadScoresError(f"share must be above 0 and at most 1, not {share!r}.")
+        k = max(1, int(share * count))
+    if not 1 <= k <= count:
+        raise HeadScoresError(f"k must be between 1 and the number of heads, {count}, not {k!r}.")
+    both = set(top_heads(a, k)) & set(top_heads(b, k))
+    return len(both) / k
+
+
+def rank_correlation(a: HeadScores, b: HeadScores) -> float:
+    """Spearman's correlation over all heads, equal scores sharing their mean rank; NaN where a table is constant.
+
+    Raises HeadScoresError for tables of different shapes.
+    """
+    _check_comparable(a, b)
+    ranks = torch.stack([mean_ranks(a.values.flatten()), mean_ranks(b.values.flatten())])
+    deviations = ranks - ranks.mean(dim=1, keepdim=True)
+    spread = deviations.norm(dim=1).prod().item()
+    return (deviations[0] @ deviations[1]).item() / spread if spread else math.nan
+
+
+def top_heads(table: HeadScores, k: int) -> list[tuple[int, int]]:
+    """(layer, head) of the k highest scores, highest first; equal scores go to the lower layer and head."""
+    order = torch.argsort(table.values.flatten(), descending=True, stable=True)[:k].tolist()
+    return [divmod(index, table.shape[1]) for index in order]
+
+
+def mean_ranks(values: Tensor) -> Tensor:
+    """[n] -> [n] ranks from 0; the mean of their places for equal values."""
+    _, group, sizes = torch.unique(values, return_inverse=True, return_counts=True)
+    after = sizes.cumsum(0)
+    middle: Tensor = after - (sizes + 1) / 2
+    return middle[group].double()
+
+
+def _check_comparable(a: HeadScores, b: HeadScores) -> None:
+    if (a.shape, a.heads) != (b.shape, b.heads):
+        raise HeadScoresError(
+            f"{a} has {a.shape[0]}x{a.shape[1]} {a.heads} heads, {b} has {b.shape[0]}x{b.shape[1]} {b.heads} heads: "
+            "only tables of the same heads compare; average query heads to KV heads with grouped() (--kv-heads)."
+        )

@@ -1,0 +1,73 @@
+"""Tables of head scores from files, published ones included."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from winnow.heads.cokv_file import LAYOUT as COKV_LAYOUT
+from winnow.heads.cokv_file import Halves, is_cokv, read_cokv, task_of
+from winnow.heads.duo_file import read_duo
+from winnow.heads.errors import HeadScoresError
+from winnow.heads.files import Kind, kind_of, read_json
+from winnow.heads.headkv_file import LAYOUT as HEADKV_LAYOUT
+from winnow.heads.headkv_file import HeadKVKind, is_headkv, read_headkv
+from winnow.heads.scores import HeadScores
+
+__all__ = ["Halves", "HeadKVKind", "read_cokv", "read_duo", "read_headkv", "read_scores", "read_tables"]
+
+
+def read_scores(
+    source: Path | str | Sequence[Path | str], kind: HeadKVKind | None = None, halves: Halves = "both"
+) -> HeadScores:
+    """One table, in whichever of the four formats it is.
+
+    source: a file, or the files of one CoKV task. kind: of a HeadKV table whose name does not tell it. halves: of
+    CoKV's samples. Raises HeadScoresError, also for several files that are not one table.
+    """
+    tables = read_tables([source] if isinstance(source, str | Path) else source, kind, halves)
+    if len(tables) != 1:
+        raise HeadScoresError(
+            f"These files are {len(tables)} tables: read them one by one, and average them with HeadScores.mean."
+        )
+    return next(iter(tables.values()))
+
+
+def read_tables(
+    sources: Sequence[Path | str], kind: HeadKVKind | None = None, halves: Halves = "both"
+) -> dict[tuple[Path, ...], HeadScores]:
+    """The tables in several files, each with the files that it is made of: all CoKV files of one task are one table.
+
+    Raises HeadScoresError.
+    """
+    tasks: dict[object, list[Path]] = {}
+    for file in dict.fromkeys(map(Path, sources)):
+        tasks.setdefault(_task(file), []).append(file)
+    return {
+        tuple(files): read_cokv(files, halves) if len(files) > 1 else _read_one(files[0], kind, halves)
+        for files in tasks.values()
+    }
+
+
+def _task(file: Path) -> object:
+    """What files of the same table have in common."""
+    named = task_of(file)
+    return named if any(named) and _is_cokv_file(file) else file
+
+
+def _is_cokv_file(file: Path) -> bool:
+    return kind_of(file) is Kind.JSON and is_cokv(read_json(file, COKV_LAYOUT))
+
+
+def _read_one(file: Path, kind: HeadKVKind | None, halves: Halves) -> HeadScores:
+    found = kind_of(file)
+    if found is Kind.SAFETENSORS:
+        return HeadScores.load(file)
+    if found is Kind.TSV:
+        return read_duo(file)
+    content = read_json(file, f"{HEADKV_LAYOUT} or {COKV_LAYOUT}")
+    if is_cokv(content):
+        return read_cokv(file, halves)
+    if is_headkv(content):
+        return read_headkv(file, kind)
+    raise HeadScoresError(f"{file} is JSON of an unknown layout: Winnow reads {HEADKV_LAYOUT}, and {COKV_LAYOUT}.")

@@ -1,0 +1,238 @@
+"""The importance of every head of a model: a table that is estimated once and used for every prompt."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, NoReturn, get_args
+
+import torch
+from torch import Tensor
+
+from winnow.heads import storage
+from winnow.heads.errors import HeadScoresError
+
+Heads = Literal["kv", "query"]
+
+
+@dataclass(frozen=True, eq=False)
+class HeadScores:
+    """How important every head is, and where that is known from.
+
+    values: [L, H] float64 on the CPU (any number type and device is converted, and copied); higher is more important.
+    method: how they were estimated: "headkv-r", "headkv-er", "headkv-r2", "cokv", "duoattention", "random" or another.
+    heads: what H counts. samples: runs or evaluations behind every score. settings: what the estimation was asked for,
+    a JSON object as text, or empty where nobody knows. path: where the table was read from.
+
+    Tables are equal when their values and what is said about them are; the path does not count. Raises
+    HeadScoresError for values that no budget could follow: not two-dimensional, empty, not finite, all zeros.
+    """
+
+    values: Tensor
+    method: str
+    heads: Heads = "kv"
+    model: str = ""
+    seed: int | None = None
+    samples: int | None = None
+    date: str = ""
+    licence: str = ""
+    notes: str = ""
+    settings: str = ""
+    path: Path | None = None
+
+    def __post_init__(self) -> None:
+        _check_facts(self)
+        _check_values(self.values)
+        # A copy of its own, so that the identity stays true; + 0.0 makes -0.0 and 0.0 the same bytes.
+        values = self.values.detach().to("cpu", torch.float64).clone().contiguous() + 0.0
+        object.__setattr__(self, "values", values)
+
+    @classmethod
+    def load(cls, path: Path | str) -> HeadScores:
+        """Reads a file that `save` wrote; `read_scores` reads published formats, too. Raises HeadScoresError."""
+        values, facts = storage.read(Path(path))
+        try:
+            return cls(values=values, path=Path(path), **facts)
+        except HeadScoresError as problem:
+            raise HeadScoresError(f"{path}: {problem}") from None
+
+    def save(self, path: Path | str) -> Path:
+        """Writes a safetensors file, over an existing one if need be; returns its path. Raises HeadScoresError."""
+        return storage.write(Path(path), self.values, self.facts())
+
+    def facts(self) -> dict[str, str | int | None]:
+        """What is said about the values, without the path."""
+        return {name: getattr(self, name) for name in storage.FACTS}
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(layers, heads per layer)."""
+        layers, heads = self.values.shape
+        return layers, heads
+
+    def grouped(self, kv_heads: int) -> HeadScores:
+        """The table per KV head: the mean over the query heads of each group.
+
+        A table per KV head is returned as it is if it has as many. Raises HeadScoresError where it does not fit.
+        """
+        layers, count = self.shape
+        if self.heads == "kv":
+            if count == kv_heads:
+                return self
+            raise HeadScoresError(
+                f"{self} has scores of {count} KV heads per layer, not {kv_heads}: take a table of this model."
+            )
+        if kv_heads < 1 or count % kv_heads:
+            raise HeadScoresError(
+                f"{self} has {count} query heads per layer, which is not a multiple of {kv_heads} KV heads: take a "
+                "table of this model, or give the number of its KV heads (num_key_value_heads in its config.json)."
+            )
+        values = self.values.reshape(layers, kv_heads, count // kv_heads).mean(dim=-1)
+        return replace(self, values=values, heads="kv", path=None)
+
+    def normalised(self) -> HeadScores:
+        """Shares of the whole: divided by the sum over all layers and heads, so that they sum to 1.
+
+        Without settings, because an estimation would not give these values again. Raises HeadScoresError where a score
+        is negative, because then nothing is a share of anything: signed scores (CoKV) are for ranks and differences.
+        """
+        least = self.values.min().item()
+        if least < 0:
+            raise HeadScoresError(
+                f"{self} has negative scores (the lowest is {least:.4g} at {_place(int(self.values.argmin()), self)}), "
+                "so they are no shares of a sum: use them as they are (ranks, differences), or subtract a threshold "
+                "and clip at zero first."
+            )
+        return replace(self, values=self.values / self.values.sum(), settings="", path=None)
+
+    @staticmethod
+    def mean(tables: Sequence[HeadScores]) -> HeadScores:
+        """The plain mean of several tables, for example of the tasks of a benchmark.
+
+        Raises HeadScoresError without tables, or where they differ in shape, model, method or what a head is.
+        """
+        if not tables:
+            raise HeadScoresError("There are no tables to average: give at least one.")
+        first = tables[0]
+        for fact in ("shape", "heads", "model", "method"):
+            for table in tables[1:]:
+                if getattr(table, fact) != getattr(first, fact):
+                    raise HeadScoresError(
+                        f"Only tables of one model and method have a mean: {first} has {fact} "
+                        f"{getattr(first, fact)!r}, {table} has {getattr(table, fact)!r}."
+                    )
+        if len(tables) == 1:
+            return first
+        samples = [table.samples for table in tables if table.samples is not None]
+        return replace(
+            first,
+            values=torch.stack([table.values for table in tables]).mean(dim=0),
+            seed=first.seed if len({table.seed for table in tables}) == 1 else None,
+            samples=sum(samples) if len(samples) == len(tables) else None,
+            date=max(table.date for table in tables),
+            licence="; ".join(dict.fromkeys(table.licence for table in tables if table.licence)),
+            notes="; ".join([f"mean of {len(tables)} tables", *_different_notes(tables)]),
+            settings=first.settings if len({table.settings for table in tables}) == 1 else "",
+            path=None,
+        )
+
+    @cached_property
+    def _identity(self) -> tuple[object, ...]:
+        content = hashlib.sha256(self.values.numpy().tobytes()).hexdigest()
+        return (self.shape, content, *self.facts().values())
+
+    def __eq__(self, other: object) -> bool:
+        return self._identity == other._identity if isinstance(other, HeadScores) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    def __str__(self) -> str:
+        if self.path is not None:
+            return str(self.path)
+        layers, heads = self.shape
+        return f"<{self.method} scores, {layers}x{heads}>"
+
+    def __repr__(self) -> str:
+        layers, heads = self.shape
+        return f"HeadScores({str(self)!r}, {self.method}, {layers} layers x {heads} {self.heads} heads)"
+
+
+def _check_facts(table: HeadScores) -> None:
+    for name in ("method", "heads", "model", "date", "licence", "notes", "settings"):
+        value = getattr(table, name)
+        if not isinstance(value, str):
+            raise HeadScoresError(f"{name} must be text, not {value!r}.")
+    if not table.method.strip():
+        raise HeadScoresError('method is empty: say how the scores were estimated, for example "headkv-r2".')
+    if table.heads not in get_args(Heads):
+        raise HeadScoresError(f'heads must be "kv" or "query" (what a column of the table is), not {table.heads!r}.')
+    for name, least in (("seed", None), ("samples", 1)):
+        value = getattr(table, name)
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if value is not None and (not whole or (least is not None and value < least)):
+            allowed = "a whole number" if least is None else f"a whole number of at least {least}"
+            raise HeadScoresError(f"{name} must be {allowed} or None, not {value!r}.")
+    if table.date and not _is_date(table.date):
+        raise HeadScoresError(f"date must be an ISO date such as 2025-01-31, or empty, not {table.date!r}.")
+    if table.settings and not _is_object(table.settings):
+        raise HeadScoresError(f"settings must be a JSON object as text, or empty, not {table.settings[:60]!r}.")
+
+
+def _is_date(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text, parse_constant=_no_json), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _no_json(name: str) -> NoReturn:
+    """NaN and infinities, which Python reads and other readers of JSON do not."""
+    raise ValueError(name)
+
+
+def _check_values(values: Tensor) -> None:
+    if not isinstance(values, Tensor) or values.is_complex():
+        kind = str(values.dtype) if isinstance(values, Tensor) else type(values).__name__
+        raise HeadScoresError(f"Head scores must be a tensor of real numbers [layers, heads], not {kind}.")
+    if values.dim() != 2:
+        shape = "x".join(map(str, values.shape)) or "a single number"
+        raise HeadScoresError(f"Head scores must be a table [layers, heads], not {shape}: reshape it layer by layer.")
+    if not values.numel():
+        raise HeadScoresError(f"The table of head scores is empty ({values.shape[0]}x{values.shape[1]}).")
+    broken = (~torch.isfinite(values)).nonzero()
+    if len(broken):
+        layer, head = broken[0].tolist()
+        raise HeadScoresError(
+            f"The score of layer {layer}, head {head} is {values[layer, head].item()}"
+            + (f", as are or alike {len(broken) - 1} more" if len(broken) > 1 else "")
+            + ": a head without a measurement has no score, so estimate it again."
+        )
+    if not values.any():
+        raise HeadScoresError(
+            "All head scores are zero, which tells heads nothing apart: no run of the estimation was counted."
+        )
+
+
+def _different_notes(tables: Sequence[HeadScores]) -> list[str]:
+    """What the tables' notes say, the same words once."""
+    parts = (part for table in tables for part in table.notes.split("; ") if part)
+    return list(dict.fromkeys(parts))
+
+
+def _place(index: int, table: HeadScores) -> str:
+    layer, head = divmod(index, table.shape[1])
+    return f"{layer}-{head}"

@@ -1,0 +1,84 @@
+"""The file format of head scores: one safetensors tensor, and a JSON header in its metadata."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from winnow.heads.errors import HeadScoresError
+from winnow.heads.files import Kind, kind_of
+
+VERSION = 1
+SUFFIX = ".safetensors"
+TENSOR = "scores"
+HEADER = "winnow_head_scores"
+FACTS = ("method", "heads", "model", "seed", "samples", "date", "licence", "notes", "settings")
+
+
+def write(path: Path, values: Tensor, facts: dict[str, str | int | None]) -> Path:
+    """Writes values [L, H] with what is said about them. Raises HeadScoresError where that cannot be."""
+    if path.is_dir():
+        raise HeadScoresError(f"{path} is a directory; name a file in it.")
+    if path.suffix.lower() != SUFFIX:
+        raise HeadScoresError(f"Head scores are saved as {SUFFIX}: name the file {path.with_suffix(SUFFIX).name}.")
+    header = json.dumps({"version": VERSION, **facts})
+    content = safetensors.torch.save({TENSOR: values}, metadata={HEADER: header})
+    # In two steps, so that an interrupted write leaves no half file under the name.
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.write_bytes(content)
+        unfinished.replace(path)
+    except OSError as problem:
+        with suppress(OSError):
+            unfinished.unlink()
+        raise HeadScoresError(f"Cannot write {path}: {problem.strerror}.") from None
+    return path
+
+
+def read(path: Path) -> tuple[Tensor, dict[str, Any]]:
+    """Values and facts of a file that `write` wrote. Raises HeadScoresError, never unpickles."""
+    kind = kind_of(path)
+    if kind is not Kind.SAFETENSORS:
+        raise HeadScoresError(
+            f"{path} is {kind.value}, not a {SUFFIX} file of head scores: read_scores reads published tables, and "
+            f"winnow heads convert {path} -o scores{SUFFIX} turns one into such a file."
+        )
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            facts = _facts(path, file.metadata() or {})
+            if TENSOR not in file.keys():  # noqa: SIM118 (the file is no mapping)
+                raise HeadScoresError(f"{path} has no tensor {TENSOR!r}: the file is damaged, save the table again.")
+            return file.get_tensor(TENSOR), facts
+    except (safetensors.SafetensorError, OSError) as problem:
+        raise HeadScoresError(
+            f"{path} is damaged ({problem}): it may have been cut off while it was copied; copy or save it again."
+        ) from None
+
+
+def _facts(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
+    """The header without its version; facts that it does not name keep their defaults."""
+    if HEADER not in metadata:
+        raise HeadScoresError(
+            f"{path} is a safetensors file without head scores (no {HEADER} in its metadata): give a file that "
+            "HeadScores.save or winnow heads convert wrote."
+        )
+    try:
+        header = json.loads(metadata[HEADER])
+    except ValueError:
+        header = None
+    if not isinstance(header, dict) or "method" not in header:
+        raise HeadScoresError(f"{path} is damaged (its header cannot be read): save the table again.")
+    if header.get("version") != VERSION:
+        raise HeadScoresError(
+            f"{path} has format version {header.get('version')!r}, this Winnow reads version {VERSION}: "
+            "upgrade winnow-kv, or save the table again with this version."
+        )
+    return {name: header[name] for name in FACTS if name in header}
