@@ -89,10 +89,14 @@ class Job {
     return std::max<int64_t>(args_.tail_lengths[row] - later, 0);
   }
 
+  int64_t prefix_tokens(int64_t row, int64_t head) const {
+    return args_.prefix_starts[row] ? args_.prefix_stops[row][head] - args_.prefix_starts[row][head] : 0;
+  }
+
   int64_t count_bytes() const {
     int64_t tokens = 0;
     for (int64_t row = 0; row < args_.rows; ++row) {
-      if (args_.prefix_offsets[row]) tokens += args_.prefix_offsets[row][args_.heads];
+      for (int64_t head = 0; head < args_.heads; ++head) tokens += prefix_tokens(row, head);
       tokens += args_.heads * tail_tokens(row);
     }
     return tokens * token_bytes_;
@@ -107,13 +111,13 @@ class Job {
   void cut_chunks(int64_t most) {
     chunks_.clear();
     for (int64_t row = 0; row < args_.rows; ++row) {
-      const int64_t* offsets = args_.prefix_offsets[row];
+      const int64_t* starts = args_.prefix_starts[row];
       const int64_t tail = tail_tokens(row);
       for (int64_t head = 0; head < args_.heads; ++head) {
         const int64_t group = row * args_.heads + head;
-        if (offsets) {
-          const int64_t tokens = offsets[head + 1] - offsets[head];
-          cut_segment(args_.prefix_keys[row], args_.prefix_values[row], offsets[head], tokens, tokens, group, most);
+        if (starts) {
+          const int64_t tokens = prefix_tokens(row, head);
+          cut_segment(args_.prefix_keys[row], args_.prefix_values[row], starts[head], tokens, tokens, group, most);
         }
         // The first query of the slice sees all but the slice's own later tokens.
         cut_segment(args_.tail_keys, args_.tail_values, group * args_.tail_capacity, tail,

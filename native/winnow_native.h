@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#define WINNOW_ABI 1
+#define WINNOW_ABI 2
 #define WINNOW_EXPORT __attribute__((visibility("default")))
 
 #ifdef __cplusplus
@@ -31,7 +31,8 @@ struct winnow_decode_args {
   const float *sinks;                   /* [H*G] or null */
   const void *const *prefix_keys;       /* [R] of [S_r, D]; null entries only where the row has no prefix */
   const void *const *prefix_values;     /* [R] of [S_r, Dv] */
-  const int64_t *const *prefix_offsets; /* [R] of [H + 1], or null for a row without a prefix */
+  const int64_t *const *prefix_starts;  /* [R] of [H]: head h reads slots starts[h] to stops[h] of the row's */
+  const int64_t *const *prefix_stops;   /* [R] of [H]; both null for a row without a prefix */
   const void *tail_keys;                /* [R, H, C, D] */
   const void *tail_values;              /* [R, H, C, Dv] */
   const int64_t *tail_lengths;          /* [R], each in 0..C, new tokens included */

@@ -9,16 +9,28 @@ from __future__ import annotations
 import json
 import sys
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import kvpress
 import numpy as np
 import torch
 from torch import Tensor, nn
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 
-def attention_module(case: dict[str, Any], dim: int) -> nn.Module:
-    """As much of an attention layer as scores depend on: queries come in as hidden states."""
+class Layer(NamedTuple):
+    """What a case is about: [Hq, N, D] queries, [H, N, D] keys and values, [Hq, D, E] output projection."""
+
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+    output: Tensor
+
+
+def attention_module(case: dict[str, Any], layer: Layer) -> nn.Module:
+    """As much of an attention layer as scores depend on: queries before their rotation come in as hidden states."""
+    query_heads, dim, width = layer.output.shape
     module = nn.Module()
     module.q_proj = nn.Identity()
     module.head_dim = dim
@@ -27,8 +39,14 @@ def attention_module(case: dict[str, Any], dim: int) -> nn.Module:
         num_attention_heads=case["heads"] * case["group"],
         num_key_value_heads=case["heads"],
         num_hidden_layers=case["layers"],
+        head_dim=dim,
+        hidden_size=width,
         _attn_implementation="sdpa",
     )
+    module.num_key_value_groups = case["group"]
+    module.o_proj = nn.Linear(query_heads * dim, width, bias=False)
+    module.o_proj.weight.data = layer.output.flatten(0, 1).t().contiguous()
+    module.rotary_emb = LlamaRotaryEmbedding(LlamaConfig(head_dim=dim))
     return module
 
 
@@ -39,21 +57,38 @@ def causal_attention(queries: Tensor, keys: Tensor, group: int) -> Tensor:
     return logits.masked_fill(future, -torch.inf).softmax(dim=-1)[None]
 
 
-def kept(case: dict[str, Any], queries: Tensor, keys: Tensor) -> list[list[int]]:
-    """Positions per KV head; values carry their position so that they tell which were kept."""
-    heads, length, dim = keys.shape
-    module = attention_module(case, dim)
+def press_of(case: dict[str, Any]) -> Any:
+    if case["duo"] is not None:
+        return duo_attention(**case["duo"])
     press = getattr(kvpress, case["press"])(compression_ratio=case["ratio"], **case["options"])
     if case["safeguard"] is not None:
-        press = kvpress.AdaKVPress(press, alpha_safeguard=case["safeguard"])
-    hidden = queries.transpose(0, 1).reshape(1, length, -1)
+        heads_compete = kvpress.CriticalAdaKVPress if case["critical"] else kvpress.AdaKVPress
+        return heads_compete(press, alpha_safeguard=case["safeguard"])
+    return kvpress.CriticalKVPress(press) if case["critical"] else press
+
+
+def duo_attention(streaming: float, sinks: int, recent: int, scores: list[list[float]]) -> Any:
+    """With scores of its own instead of a published pattern."""
+    press = kvpress.DuoAttentionPress(head_compression_ratio=streaming)
+    press.load_attention_pattern = lambda model: (sinks, recent, np.array(scores))
+    press.post_init_from_model(SimpleNamespace(device="cpu"))
+    return press
+
+
+@torch.no_grad()
+def kept(case: dict[str, Any], layer: Layer) -> list[list[int]]:
+    """Positions per KV head; random values, each one of its kind, tell which were kept."""
+    keys = layer.keys
+    heads, length, dim = keys.shape
+    module = attention_module(case, layer)
+    hidden = layer.queries.transpose(0, 1).reshape(1, length, -1)
     ones = torch.ones(1, length, dim)
-    values = torch.arange(length).float()[None, None, :, None].expand(1, heads, length, dim)
-    weights = causal_attention(queries, keys, case["group"]) if case["attentions"] else None
+    weights = causal_attention(layer.queries, keys, case["group"]) if case["attentions"] else None
     rotation = {"position_embeddings": (ones, torch.zeros_like(ones))}
-    _, values = press.compress(module, hidden, keys[None], values, weights, rotation)
-    if case["safeguard"] is None:
-        return [sorted(row) for row in values[0, :, :, 0].long().tolist()]
+    _, values = press_of(case).compress(module, hidden, keys[None], layer.values[None], weights, rotation)
+    if case["safeguard"] is None and case["duo"] is None:
+        same = (values[0, :, :, None] == layer.values[:, None]).all(dim=-1)
+        return [sorted(row.nonzero()[:, 1].tolist()) for row in same]
     _, masked_heads, masked = module.masked_key_indices
     keep = torch.ones(heads, length, dtype=torch.bool)
     keep[masked_heads, masked] = False
@@ -66,8 +101,8 @@ def main(source: str, target: str) -> None:
     cases = json.loads(str(data["cases"]))
     results = []
     for case in cases:
-        queries, keys = (torch.from_numpy(data[f"{case['tensors']}-{name}"]) for name in ("queries", "keys"))
-        results.append(kept(case, queries, keys))
+        layer = Layer(*(torch.from_numpy(data[f"{case['tensors']}-{name}"]) for name in Layer._fields))
+        results.append(kept(case, layer))
     with open(target, "w", encoding="utf-8") as file:
         json.dump(results, file)
 

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from views import head_slots
 from winnow.allocate import Ada, Allocator, Plan, Pyramid, Uniform, round_exactly
 from winnow.allocate.ada import winners_per_head
 from winnow.allocate.pyramid import pyramid, pyramid_as_published
@@ -134,7 +135,7 @@ def layers(draw: st.DrawFn) -> tuple[torch.Tensor, int, int]:
 @given(layers(), st.sampled_from(ALL))
 def test_heads_conserve(case: tuple[torch.Tensor, int, int], allocator: Allocator) -> None:
     scores, guaranteed, total = case
-    slots = allocator.head_slots(scores, total, guaranteed, 0)
+    slots = head_slots(allocator, scores, total, guaranteed)
     assert slots.dtype == torch.int64
     assert int(slots.sum()) == total
     assert (slots >= guaranteed).all()
@@ -145,7 +146,7 @@ def test_heads_conserve(case: tuple[torch.Tensor, int, int], allocator: Allocato
 @given(layers(), st.sampled_from(PAPER))
 def test_published_heads_stay_within_the_prompt(case: tuple[torch.Tensor, int, int], allocator: Allocator) -> None:
     scores, guaranteed, total = case
-    slots = allocator.head_slots(scores, total, guaranteed, 0)
+    slots = head_slots(allocator, scores, total, guaranteed)
     assert (slots >= guaranteed).all()
     assert (slots <= scores.shape[1]).all()
     assert abs(int(slots.sum()) - total) <= 2 * len(slots)
@@ -181,7 +182,7 @@ def test_competition_equals_brute_force(case: tuple[torch.Tensor, int, int]) -> 
 def test_ada_equals_its_formula(case: tuple[torch.Tensor, int, int], floor: float) -> None:
     scores, guaranteed, total = case
     heads = scores.shape[0]
-    slots = Ada(floor=floor).head_slots(scores, total, guaranteed, 0)
+    slots = head_slots(Ada(floor=floor), scores, total, guaranteed)
     # among the scores that are not kept anyway: cap = (1 - f)·n_h + f·b, never off by one or more
     finite = scores[:, : scores.shape[1] - guaranteed]
     won = won_by_brute_force(finite, total - heads * guaranteed)
@@ -193,16 +194,16 @@ def test_ada_equals_its_formula(case: tuple[torch.Tensor, int, int], floor: floa
 def test_ada_without_floor_keeps_the_best_of_all_heads_together() -> None:
     scores = torch.rand(4, 100, generator=torch.Generator().manual_seed(0))
     scores[0] *= 3
-    slots = Ada(floor=0).head_slots(scores, 80, 0, 0)
+    slots = head_slots(Ada(floor=0), scores, 80)
     assert slots.tolist() == won_by_brute_force(scores, 80)
     assert slots[0] > 40
 
 
 def test_uniform_leftovers_go_to_lower_layers_and_heads() -> None:
     assert Uniform().layer_totals(Plan(11, (2, 2, 2), 9, 0)) == [4, 4, 3]
-    assert Uniform().head_slots(torch.zeros(3, 9), 11, 0, 0).tolist() == [4, 4, 3]
+    assert head_slots(Uniform(), torch.zeros(3, 9), 11).tolist() == [4, 4, 3]
     assert Uniform("paper").layer_totals(Plan(11, (2, 2, 2), 9, 0)) == [2, 2, 2]
-    assert Uniform("paper").head_slots(torch.zeros(3, 9), 11, 0, 0).tolist() == [3, 3, 3]
+    assert head_slots(Uniform("paper"), torch.zeros(3, 9), 11).tolist() == [3, 3, 3]
 
 
 def test_layers_of_different_width_get_the_same_mean_per_head() -> None:
@@ -244,9 +245,9 @@ def test_ada_as_published_by_hand() -> None:
     # b = 10, f = 0.25: floor int(2.5) = 2; of the 20 best, 17 and 3: round(14.75), round(4.25) = 15, 4
     scores = torch.zeros(2, 40)
     scores[0, :17], scores[1, :3] = 2, 1
-    slots = Ada(floor=0.25, rounding="paper").head_slots(scores, 20, 0, 0)
+    slots = head_slots(Ada(floor=0.25, rounding="paper"), scores, 20)
     assert slots.tolist() == [15, 4]
-    assert Ada(floor=0.25).head_slots(scores, 20, 0, 0).tolist() == [15, 5]
+    assert head_slots(Ada(floor=0.25), scores, 20).tolist() == [15, 5]
 
 
 @pytest.mark.parametrize(

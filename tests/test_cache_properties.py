@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import winnow
 from families import build, prompt
 from oracle import masked_logits
+from ready import METHODS, UNBUDGETED, ready
 
 STEPS = 3
 MODEL = build("llama", num_hidden_layers=2)
@@ -20,8 +21,8 @@ MODEL.set_attn_implementation("winnow")
 @st.composite
 def settings_of_a_batch(draw):
     lengths = draw(st.lists(st.integers(1, 30), min_size=1, max_size=3))
-    name = draw(st.sampled_from([record.name for record in winnow.methods() if record.kind == "method"]))
-    budget = None if name == "full" else draw(st.integers(12, 40) | st.sampled_from(["5%", "60%", "100%"]))
+    name = draw(st.sampled_from(METHODS))
+    budget = None if name in UNBUDGETED else draw(st.integers(16, 40) | st.sampled_from(["5%", "60%", "100%"]))
     chunk = draw(st.none() | st.integers(1, max(lengths)))
     return lengths, name, budget, chunk
 
@@ -31,7 +32,7 @@ def settings_of_a_batch(draw):
 def test_rows_decode_as_dense_attention_over_what_they_kept(setting):
     lengths, name, budget, chunk = setting
     longest = max(lengths)
-    method = winnow.method(name) if budget is None else winnow.method(name, budget=budget)
+    method = ready(name, budget, (2, 2))
     rows = [prompt(length=n + STEPS, seed=i) for i, n in enumerate(lengths)]
     ids, mask = torch.zeros(len(rows), longest + STEPS, dtype=torch.int64), None
     mask = torch.zeros_like(ids)

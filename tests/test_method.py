@@ -9,17 +9,28 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from views import random_view, shown_to
-from winnow.allocate import Ada, Pyramid, Uniform
+from ready import BUDGETED, METHODS, UNBUDGETED, random_scores, ready
+from views import one_layer, random_view, shown_to
+from winnow.allocate import RABA, Ada, CoKV, Duo, HeadKV, Pyramid, Uniform
 from winnow.budget import Budget
 from winnow.errors import BudgetError, MethodError, ModelError, UnknownMethod, UnknownParameter
 from winnow.method import Method
-from winnow.presets import method, methods
-from winnow.score import H2O, TOVA, Full, KeyDiff, Knorm, Random, SnapKV, StreamingLLM
+from winnow.presets import method, methods, takes_budget
+from winnow.score import (
+    H2O,
+    KVEC,
+    TOVA,
+    Critical,
+    ExpectedAttention,
+    Full,
+    KeyDiff,
+    Knorm,
+    Random,
+    SnapKV,
+    StreamingLLM,
+)
 from winnow.store import Dense
 
-NAMES = [record.name for record in methods() if record.kind == "method"]
-BUDGETED = [name for name in NAMES if name != "full"]
 BYTES = (68.0,) * 4
 
 
@@ -33,22 +44,36 @@ def test_presets() -> None:
         "tova": (TOVA(), Uniform()),
         "knorm": (Knorm(), Uniform()),
         "keydiff": (KeyDiff(), Uniform()),
+        "expectedattention": (ExpectedAttention(), Uniform()),
+        "criticalkv": (Critical(base=SnapKV()), Uniform()),
+        "critical-adakv": (Critical(base=SnapKV()), Ada()),
         "pyramidkv": (SnapKV(), Pyramid()),
         "adakv": (SnapKV(), Ada()),
         "ada-pyramidkv": (SnapKV(), Ada(across=Pyramid())),
+        "headkv-r": (SnapKV(), HeadKV(random_scores((4, 2), "headkv-r"), expects="headkv-r")),
+        "headkv-er": (SnapKV(), HeadKV(random_scores((4, 2), "headkv-er"), expects="headkv-er")),
+        "headkv-r2": (SnapKV(), HeadKV(random_scores((4, 2), "headkv-r2"), expects="headkv-r2")),
+        "cokv": (SnapKV(), CoKV(random_scores((4, 2), "cokv"), expects="cokv")),
+        "kvec": (KVEC(), Uniform()),
+        "aperturekv": (SnapKV(diversify=0.45, over="prefix"), RABA()),
+        "duoattention": (
+            StreamingLLM(sinks=128, recent=256),
+            Duo(random_scores((4, 2), "duoattention"), expects="duoattention"),
+        ),
     }
-    assert set(expected) == set(NAMES)
+    assert set(expected) == set(METHODS)
     for name, (scorer, allocator) in expected.items():
-        made = method(name, None if name == "full" else 64)
-        assert (made.name, made.scorer, made.allocator, made.store) == (name, scorer, allocator, Dense())
+        made = ready(name, 64)
+        assert made.name.partition("(")[0] == name
+        assert (made.scorer, made.allocator, made.store) == (scorer, allocator, Dense())
 
 
 def test_records_explain_every_parameter() -> None:
     records = {record.name: record for record in methods()}
-    assert {record.kind for record in records.values()} == {"method", "allocator"}
+    assert {record.kind for record in records.values()} == {"method", "allocator", "refiner"}
     assert all(record.summary and all(p.meaning for p in record.parameters) for record in records.values())
     assert [p.name for p in records["ada-pyramidkv"].parameters] == [
-        *("window", "kernel", "pool", "reduce", "pool_first"),
+        *("window", "kernel", "pool", "reduce", "pool_first", "diversify", "over"),
         *("floor", "rounding", "beta"),
     ]
     assert records["full"].parameters == ()
@@ -59,8 +84,8 @@ def test_every_offered_parameter_can_be_set() -> None:
     for record in methods():
         text = record.name if record.kind == "method" else f"snapkv+{record.name}"
         for parameter in record.parameters:
-            made = method(text, 64, **{parameter.name: parameter.default})  # type: ignore[arg-type]
-            assert made == method(text, 64)
+            if parameter.name != "scores":
+                assert ready(text, 64, **{parameter.name: parameter.default}) == ready(text, 64)
 
 
 def test_parameters_go_where_they_belong() -> None:
@@ -121,7 +146,7 @@ def test_text() -> None:
     [
         ("snapvk", {}, UnknownMethod, "did you mean 'snapkv'"),
         ("nonsense", {}, UnknownMethod, "There are: ada-pyramidkv, adakv"),
-        ("adakv+spark(0.8)", {}, UnknownMethod, "There are: ada, pyramid, uniform"),
+        ("adakv+spark(0.8)", {}, UnknownMethod, "There are: ada, critical, duo, headkv"),
         ("snapkv+knorm", {}, UnknownMethod, "no part 'knorm'"),
         ("ada", {}, MethodError, r"snapkv\+ada"),
         ("snapkv", {"windw": 3}, UnknownParameter, "did you mean 'window'"),
@@ -150,6 +175,12 @@ def test_errors(text: str, parameters: dict[str, object], error: type[Exception]
         method(text, 64, **parameters)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_whether_a_method_takes_a_budget(name: str) -> None:
+    assert takes_budget(name) == (name not in UNBUDGETED)
+    assert not takes_budget(f"{name}+masking") if name != "full" else True
+
+
 def test_budgets_are_needed_where_something_is_evicted() -> None:
     with pytest.raises(BudgetError, match="'snapkv' needs a budget"):
         method("snapkv")
@@ -161,16 +192,16 @@ def test_budgets_are_needed_where_something_is_evicted() -> None:
 
 @pytest.mark.parametrize("name", BUDGETED)
 @pytest.mark.parametrize("length", [1, 8, 9, 40, 150])
-@pytest.mark.parametrize("budget", [12, "10%", "5kB"])
+@pytest.mark.parametrize("budget", [18, "10%", "9kB"])
 def test_selections_hold_the_budget(name: str, length: int, budget: int | str) -> None:
-    chosen = method(name, budget)
+    chosen = ready(name, budget)
     heads = (2, 2, 2, 2)
-    totals = chosen.layer_totals(length, heads, BYTES)
+    allocation = chosen.allocation(length, heads, BYTES)
     expected = chosen.budget.slots(length, heads, BYTES, min(chosen.scorer.guaranteed, length))
-    assert sum(totals) == expected
-    for layer, total in enumerate(totals):
+    assert sum(allocation.totals) == expected
+    for layer, total in enumerate(allocation.totals):
         view = shown_to(chosen.scorer, random_view(length=length, seed=layer, layer=layer))
-        positions, offsets = chosen.select(view, total)
+        positions, offsets = chosen.select(view, allocation)
         assert offsets.tolist()[-1] == len(positions) == total
         for head in range(2):
             kept = positions[offsets[head] : offsets[head + 1]]
@@ -178,23 +209,24 @@ def test_selections_hold_the_budget(name: str, length: int, budget: int | str) -
             assert set(range(max(0, length - chosen.scorer.window), length)) <= set(kept.tolist())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", METHODS)
 def test_budgets_beyond_the_prompt_keep_everything(name: str) -> None:
-    chosen = method(name, None if name == "full" else 500)
-    assert chosen.layer_totals(30, (2, 2, 2, 2), BYTES) == [60] * 4
-    positions, offsets = chosen.select(shown_to(chosen.scorer, random_view(length=30)), 60)
+    chosen = ready(name, 500)
+    allocation = chosen.allocation(30, (2, 2, 2, 2), BYTES)
+    assert allocation.totals == (60,) * 4
+    positions, offsets = chosen.select(shown_to(chosen.scorer, random_view(length=30)), allocation)
     assert positions.tolist() == [*range(30), *range(30)]
     assert offsets.tolist() == [0, 30, 60]
 
 
 def test_streamingllm_keeps_sinks_and_recent_tokens() -> None:
-    positions, _ = method("streamingllm", 10).select(random_view(heads=1, length=50), 10)
+    positions, _ = method("streamingllm", 10).select(random_view(heads=1, length=50), one_layer(1, 50, 10, 4))
     assert positions.tolist() == [0, 1, 2, 3, 44, 45, 46, 47, 48, 49]
 
 
 def test_h2o_keeps_half_recent_and_half_heavy() -> None:
     view = random_view(heads=1, group=1, length=50)
-    positions, _ = method("h2o", 10).select(view, 10)
+    positions, _ = method("h2o", 10).select(view, one_layer(1, 50, 10))
     assert positions.tolist()[5:] == [45, 46, 47, 48, 49]
     heavy = H2O()(view)[0, :45].topk(5).indices.sort().values
     assert positions.tolist()[:5] == heavy.tolist()
@@ -211,15 +243,16 @@ def test_bytes_are_kept_even_if_layers_differ(
     layers: list[tuple[int, float]], length: int, amount: int, name: str
 ) -> None:
     heads, sizes = zip(*layers, strict=True)
-    totals = method(name, f"{amount}B").layer_totals(length, heads, sizes)
+    totals = method(name, f"{amount}B").allocation(length, heads, sizes).totals
     assert sum(total * size for total, size in zip(totals, sizes, strict=True)) <= amount
 
 
 def test_published_rounding_still_selects_within_the_prompt() -> None:
     chosen = method("ada-pyramidkv", 12, rounding="paper")
-    for layer, total in enumerate(chosen.layer_totals(40, (2,) * 4, BYTES)):
+    allocation = chosen.allocation(40, (2,) * 4, BYTES)
+    for layer in range(4):
         view = shown_to(chosen.scorer, random_view(length=40, layer=layer))
-        positions, offsets = chosen.select(view, total)
+        positions, offsets = chosen.select(view, allocation)
         assert offsets.tolist()[-1] == len(positions)
         assert int(positions.max()) < 40
 
@@ -228,11 +261,11 @@ def test_selection_carries_no_graph_and_refuses_nan() -> None:
     view = random_view(length=50)
     view.keys.requires_grad_()
     chosen = method("adakv", 16)
-    assert not chosen.select(view, 32).positions.requires_grad
+    assert not chosen.select(view, one_layer(2, 50, 32, 8)).positions.requires_grad
     with torch.no_grad():
         view.keys[0, 3] = torch.nan
     with pytest.raises(ModelError, match="layer 0"):
-        chosen.select(view, 32)
+        chosen.select(view, one_layer(2, 50, 32, 8))
 
 
 def test_methods_can_be_built_by_hand() -> None:

@@ -8,7 +8,10 @@ Where it differs, and what is compared then:
   the result of the competition with the mean. Equal without a floor; with one, its slots per head are taken
   over and the sets compared.
 - Its ObservedAttention is H2O's score, normalised, without the recent half.
+- Its CriticalKV multiplies the scores as they are, which turns the order of negative ones (knorm, keydiff) round;
+  only bases without are compared. Its CriticalAdaKV has AdaKV's slots per head, which are taken over.
 - Its TOVA always keeps the last token: TOVA(keep_last=True).
+- Its DuoAttention has no budget either: with the same scores and share of streaming heads, the same sets.
 - Ties: torch.topk leaves them open there. Random keys have none.
 """
 
@@ -26,13 +29,30 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
-from views import random_view, shown_to
+import winnow
+from ready import random_scores
+from views import one_layer, random_view, shown_to
+from winnow import HeadScores
 from winnow.allocate import Ada, Allocator, Uniform
 from winnow.allocate.pyramid import pyramid
 from winnow.budget import Budget
+from winnow.cache.rotary import Embedding, Rotary
 from winnow.method import Method
-from winnow.score import H2O, TOVA, KeyDiff, Knorm, LayerView, Scorer, SnapKV, StreamingLLM
+from winnow.score import (
+    H2O,
+    TOVA,
+    Critical,
+    ExpectedAttention,
+    KeyDiff,
+    Knorm,
+    LayerView,
+    Scorer,
+    SnapKV,
+    StreamingLLM,
+)
 from winnow.select import select
 from winnow.store import Dense
 
@@ -56,7 +76,15 @@ SAME: dict[str, tuple[Scorer, str, dict[str, Any]]] = {
     "keydiff": (KeyDiff(), "KeyDiffPress", {}),
     "tova": (TOVA(keep_last=True), "TOVAPress", {}),
     "h2o": (H2O(recent=0, normalise=True), "ObservedAttentionPress", {}),
+    "expected": (ExpectedAttention(), "ExpectedAttentionPress", {}),
+    "expected-epsilon": (ExpectedAttention(epsilon=0.02), "ExpectedAttentionPress", {"epsilon": 0.02}),
+    "expected-mean": (
+        ExpectedAttention(covariance=False, value_norm=False, future=64),
+        "ExpectedAttentionPress",
+        {"use_covariance": False, "use_vnorm": False, "n_future_positions": 64},
+    ),
 }
+CRITICAL = ("snapkv", "snapkv-small", "h2o", "tova", "expected-mean")
 ADA = {name: SAME[name] for name in ("snapkv", "snapkv-small", "knorm", "keydiff")}
 LAYERS = 6
 
@@ -66,8 +94,28 @@ def view_of(tensors: str, layer: int = 0) -> LayerView:
     return random_view(heads, group, length, dim, seed=len(tensors), layer=layer, layers=LAYERS)
 
 
+def view_for(name: str, tensors: str) -> LayerView:
+    """The same layer, its queries rotated where the method looks at them before their rotation."""
+    view = view_of(tensors)
+    if not name.startswith("expected"):
+        return view
+    dim = view.keys.shape[-1]
+    embedding = LlamaRotaryEmbedding(LlamaConfig(head_dim=dim))
+    cos, sin = embedding(view.queries, torch.arange(view.keys.shape[1])[None])
+    queries, _ = apply_rotary_pos_emb(view.queries[None], view.queries[None], cos, sin)
+    rotation = Rotary(Embedding(embedding, None), dim, slice(0, dim // 2), neighbours=False, clockwise=False)
+    return view._replace(queries=queries[0], rotation=rotation)
+
+
 def case_of(
-    name: str, tensors: str, ratio: float, layer: int = 0, safeguard: float | None = None, press: str = ""
+    name: str,
+    tensors: str,
+    ratio: float,
+    layer: int = 0,
+    safeguard: float | None = None,
+    press: str = "",
+    critical: bool = False,
+    duo: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     heads, group, _, _ = SHAPES[tensors]
     _, own_press, options = SAME[name]
@@ -77,6 +125,8 @@ def case_of(
         "tensors": tensors,
         "ratio": ratio,
         "safeguard": safeguard,
+        "critical": critical,
+        "duo": duo,
         "attentions": name == "h2o",
         "heads": heads,
         "group": group,
@@ -90,8 +140,25 @@ def all_cases() -> Iterator[dict[str, Any]]:
         yield case_of(name, tensors, ratio)
     for name, tensors, safeguard in product(ADA, SHAPES, [0.0, 0.2]):
         yield case_of(name, tensors, 0.25, safeguard=safeguard)
+    for name, tensors, ratio in product(CRITICAL, SHAPES, RATIOS):
+        yield case_of(name, tensors, ratio, critical=True)
+    for name, tensors in product(CRITICAL, SHAPES):
+        yield case_of(name, tensors, 0.5, safeguard=0.2, critical=True)
     for tensors, ratio, layer in product(SHAPES, [0.5, 0.8], range(LAYERS)):
         yield case_of("snapkv-small", tensors, ratio, layer=layer, press="PyramidKVPress")
+    for tensors, ratio, layer in product(SHAPES, [0.25, 0.5], range(LAYERS)):
+        yield duo_case(tensors, ratio, layer)
+
+
+def duo_case(tensors: str, streaming: float, layer: int) -> dict[str, Any]:
+    """A layer of a model whose `streaming` share of heads keeps 8 sinks and 24 recent tokens."""
+    scores = gates(tensors).values.tolist()
+    duo = {"streaming": streaming, "sinks": 8, "recent": 24, "scores": scores}
+    return case_of("streamingllm", tensors, 0.0, layer=layer, press="DuoAttentionPress", duo=duo)
+
+
+def gates(tensors: str) -> HeadScores:
+    return random_scores((LAYERS, SHAPES[tensors][0]), "duoattention", seed=len(tensors))
 
 
 Peer = dict[str, list[list[int]]]
@@ -104,8 +171,8 @@ def peer(tmp_path_factory: pytest.TempPathFactory) -> Peer:
         pytest.skip("kvpress is not installed: pip install --no-deps kvpress==0.5.5 and what it imports")
     folder = tmp_path_factory.mktemp("peer")
     cases = list(all_cases())
-    arrays = {f"{name}-queries": view_of(name).queries.numpy() for name in SHAPES}
-    arrays |= {f"{name}-keys": view_of(name).keys.numpy() for name in SHAPES}
+    parts = ("queries", "keys", "values", "output")
+    arrays = {f"{name}-{part}": getattr(view_of(name), part).numpy() for name, part in product(SHAPES, parts)}
     np.savez(folder / "cases.npz", cases=np.array(json.dumps(cases)), **arrays)
     command = [
         sys.executable,
@@ -126,7 +193,9 @@ def peer(tmp_path_factory: pytest.TempPathFactory) -> Peer:
 def chosen_by(scorer: Scorer, allocator: Allocator, view: LayerView, total: int) -> list[list[int]]:
     """What Winnow keeps, per head."""
     chosen = Method("peer", scorer, allocator, Dense(), Budget.parse("50%"))
-    positions, offsets = chosen.select(shown_to(scorer, view), total)
+    heads, length, _ = view.keys.shape
+    shown = shown_to(scorer, view)._replace(layer=0)
+    positions, offsets = chosen.select(shown, one_layer(heads, length, total, min(scorer.guaranteed, length)))
     bounds = offsets.tolist()
     return [positions[a:b].tolist() for a, b in pairwise(bounds)]
 
@@ -137,7 +206,7 @@ def chosen_by(scorer: Scorer, allocator: Allocator, view: LayerView, total: int)
 def test_same_sets(peer: Peer, name: str, tensors: str, ratio: float) -> None:
     expected = peer[json.dumps(case_of(name, tensors, ratio))]
     total = sum(len(head) for head in expected)
-    assert chosen_by(SAME[name][0], Uniform(), view_of(tensors), total) == expected
+    assert chosen_by(SAME[name][0], Uniform(), view_for(name, tensors), total) == expected
 
 
 @pytest.mark.parametrize("tensors", SHAPES)
@@ -157,6 +226,39 @@ def test_same_sets_for_the_slots_of_its_safeguard(peer: Peer, name: str, tensors
     positions, offsets = select(
         scorer(shown_to(scorer, view_of(tensors))), torch.tensor([len(head) for head in expected])
     )
+    assert [part.tolist() for part in positions.tensor_split(offsets[1:-1])] == expected
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+@pytest.mark.parametrize("tensors", SHAPES)
+@pytest.mark.parametrize("name", CRITICAL)
+def test_same_sets_in_two_stages(peer: Peer, name: str, tensors: str, ratio: float) -> None:
+    expected = peer[json.dumps(case_of(name, tensors, ratio, critical=True))]
+    total = sum(len(head) for head in expected)
+    base, view = SAME[name][0], view_for(name, tensors)
+    assert chosen_by(Critical(base=base), Uniform(), view, total) == expected
+    assert chosen_by(base, Uniform(), view, total) != expected
+
+
+@pytest.mark.parametrize("tensors", SHAPES)
+@pytest.mark.parametrize("name", CRITICAL)
+def test_same_sets_in_two_stages_for_slots_that_heads_competed_for(peer: Peer, name: str, tensors: str) -> None:
+    expected = peer[json.dumps(case_of(name, tensors, 0.5, safeguard=0.2, critical=True))]
+    scorer, slots = Critical(base=SAME[name][0]), torch.tensor([len(head) for head in expected])
+    view = shown_to(scorer, view_for(name, tensors))
+    positions, offsets = select(scorer.refine(scorer.rank(view), slots, view), slots)
+    assert [part.tolist() for part in positions.tensor_split(offsets[1:-1])] == expected
+
+
+@pytest.mark.parametrize("layer", range(LAYERS))
+@pytest.mark.parametrize("streaming", [0.25, 0.5])
+@pytest.mark.parametrize("tensors", SHAPES)
+def test_same_retrieval_heads(peer: Peer, tensors: str, streaming: float, layer: int) -> None:
+    expected = peer[json.dumps(duo_case(tensors, streaming, layer))]
+    heads, _, length, _ = SHAPES[tensors]
+    chosen = winnow.method("duoattention(sinks=8, recent=24)", scores=gates(tensors), retrieval=1 - streaming)
+    allocation = chosen.allocation(length, (heads,) * LAYERS, (1.0,) * LAYERS)
+    positions, offsets = chosen.select(view_of(tensors, layer), allocation)
     assert [part.tolist() for part in positions.tensor_split(offsets[1:-1])] == expected
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from itertools import product
-
 import numpy as np
 import pytest
 import torch
 
-from views import random_view, score
+from definitions import MODELS, SHAPES, assert_scores, attention, pooled, reduced
+from views import random_view, refined, score
 from winnow.errors import MethodError
 from winnow.score import (
     H2O,
     TOVA,
+    Critical,
+    ExpectedAttention,
     Full,
     KeyDiff,
     Knorm,
@@ -25,45 +25,8 @@ from winnow.score import (
     window,
 )
 
-ALL = [Full(), Random(), StreamingLLM(), SnapKV(), H2O(), TOVA(), Knorm(), KeyDiff()]
-SHAPES = [  # heads, group, length, dim
-    (1, 1, 1, 4),
-    (2, 1, 3, 4),
-    (2, 2, 7, 8),
-    (3, 4, 30, 8),
-    (1, 7, 50, 16),
-    (4, 1, 65, 4),
-]
-MODELS = [{}, {"softcap": 1.5}, {"sinks": True}, {"softcap": 2.0, "sinks": True}]
-
-
-def attention(view: LayerView) -> np.ndarray:
-    """A [Hq, N, N] float64, one query at a time, from the definition of attention."""
-    queries, keys = view.queries.double().numpy(), view.keys.double().numpy()
-    heads, length, _ = queries.shape
-    group = heads // keys.shape[0]
-    result = np.zeros((heads, length, length))
-    for head, row in product(range(heads), range(length)):
-        logits = keys[head // group, : row + 1] @ queries[head, row] * view.scaling
-        if view.softcap is not None:
-            logits = view.softcap * np.tanh(logits / view.softcap)
-        weights = np.exp(logits)
-        extra = math.exp(float(view.sinks[head])) if view.sinks is not None else 0.0
-        result[head, row, : row + 1] = weights / (weights.sum() + extra)
-    return result
-
-
-def reduced(values: list[np.ndarray], how: str) -> np.ndarray:
-    stacked = np.stack(values)
-    return {"mean": stacked.mean(0), "max": stacked.max(0), "sum": stacked.sum(0)}[how]
-
-
-def pooled(values: np.ndarray, kernel: int, how: str) -> np.ndarray:
-    result = np.zeros_like(values)
-    for token in range(len(values)):
-        near = values[max(0, token - kernel // 2) : token + kernel // 2 + 1]
-        result[token] = near.max() if how == "max" else near.sum() / kernel
-    return result
+ALL = [Full(), Random(), StreamingLLM(), SnapKV(), H2O(), TOVA(), Knorm(), KeyDiff(), ExpectedAttention()]
+ALL += [Critical(base=SnapKV())]
 
 
 def snapkv_by_definition(scorer: SnapKV, view: LayerView) -> np.ndarray:
@@ -101,12 +64,6 @@ def keydiff_by_definition(view: LayerView) -> np.ndarray:
     return result
 
 
-def assert_scores(actual: torch.Tensor, expected: np.ndarray) -> None:
-    assert actual.dtype == torch.float32
-    assert actual.shape == expected.shape
-    np.testing.assert_allclose(actual.numpy(), expected, rtol=2e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("model", MODELS, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize(
@@ -136,13 +93,13 @@ def test_h2o(normalise: bool, shape: tuple[int, ...], model: dict[str, float]) -
 def test_h2o_keeps_its_share_of_recent_tokens_per_head() -> None:
     view = random_view(heads=3, length=10)
     scores = score(H2O(), view)
-    kept = H2O().refine(scores, torch.tensor([0, 5, 10]), view).isinf()
+    kept = refined(H2O(), scores, [0, 5, 10], view).isinf()
     # half, rounded up: nothing, 3 and 5 tokens
     assert kept.sum(dim=1).tolist() == [0, 3, 5]
     assert kept[1, 7:].all()
     assert kept[2, 5:].all()
-    assert not H2O(recent=0).refine(scores, torch.tensor([4, 4, 4]), view).isinf().any()
-    assert H2O(recent=1).refine(scores, torch.tensor([4, 4, 4]), view)[:, 6:].isinf().all()
+    assert not refined(H2O(recent=0), scores, [4, 4, 4], view).isinf().any()
+    assert refined(H2O(recent=1), scores, [4, 4, 4], view)[:, 6:].isinf().all()
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from winnow.score import LayerView, Scorer
+from winnow.allocate import Allocation, Allocator, Plan
+from winnow.cache.rotary import Unrotated
+from winnow.score import LayerView, Ranking, Scorer
 
 
 def random_view(
@@ -21,7 +23,7 @@ def random_view(
     layers: int = 4,
     sharpness: float = 2.0,
 ) -> LayerView:
-    """A layer with the queries of the whole prompt; attention is peaked enough to rank tokens."""
+    """A layer with the queries of the whole prompt, unrotated; attention is peaked enough to rank tokens."""
     generator = torch.Generator().manual_seed(seed)
 
     def draw(*shape: int) -> Tensor:
@@ -36,6 +38,8 @@ def random_view(
         scaling=dim**-0.5,
         softcap=softcap,
         sinks=draw(heads * group) if sinks else None,
+        rotation=Unrotated(dim),
+        output=draw(heads * group, dim, 3 * dim).to(dtype),
     )
 
 
@@ -49,3 +53,18 @@ def shown_to(scorer: Scorer, view: LayerView) -> LayerView:
 def score(scorer: Scorer, view: LayerView) -> Tensor:
     """Scores [H, N] of a scorer that sees no more queries than it asks for."""
     return scorer(shown_to(scorer, view))
+
+
+def refined(scorer: Scorer, scores: Tensor, slots: list[int], view: LayerView) -> Tensor:
+    """The final order of a scorer whose second stage needs nothing but the scores."""
+    return scorer.refine(Ranking(scores), torch.tensor(slots), view)
+
+
+def one_layer(heads: int, length: int, total: int, guaranteed: int = 0) -> Allocation:
+    """`total` slots for the only layer of a model."""
+    return Allocation(Plan(total, (heads,), length, guaranteed), (total,))
+
+
+def head_slots(allocator: Allocator, scores: Tensor, total: int, guaranteed: int = 0) -> Tensor:
+    """Slots per head of a model with one layer."""
+    return allocator.head_slots(scores, one_layer(*scores.shape, total, guaranteed), 0)

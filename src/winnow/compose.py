@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from winnow.errors import MethodError
+from winnow.heads import HeadScores
 
-Value = bool | int | float | str
+Value = bool | int | float | str | HeadScores
+"""What a parameter may be set to; head scores as an object come by keyword only, in a name they are a file."""
 
 _PART = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:\(([^()]*)\))?\s*")
 _WORDS: dict[str, Value] = {"true": True, "false": False}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
 
-from winnow.allocate import Allocator, Plan
+from winnow.allocate import Allocation, Allocator, Plan
 from winnow.budget import Budget
 from winnow.score import LayerView, Scorer
 from winnow.select import Selection, check_scores, everything, select
@@ -32,45 +32,49 @@ class Method:
         self.budget.check(self.scorer.guaranteed, self.name)
 
     def __str__(self) -> str:
-        return self.name if self.full else f"{self.name} @ {self.budget}"
+        return self.name if self.budget.unit == "everything" else f"{self.name} @ {self.budget}"
 
     @property
     def full(self) -> bool:
         """Whether every token of every prompt is kept."""
-        return self.budget.unit == "everything"
+        return self.budget.unit == "everything" and self.allocator.takes_budget
 
-    def layer_totals(self, length: int, heads: tuple[int, ...], bytes_per_slot: tuple[float, ...]) -> list[int]:
-        """Slots of every compressed layer for a prompt of `length` tokens.
+    def for_model(self, name: str, heads: tuple[int, ...]) -> Method:
+        """The method with what it knows of a model (head scores); see `Allocator.for_model`."""
+        return replace(self, allocator=self.allocator.for_model(name, heads))
+
+    def allocation(self, length: int, heads: tuple[int, ...], bytes_per_slot: tuple[float, ...]) -> Allocation:
+        """How the slots for a prompt of `length` tokens are divided among the layers.
 
         heads: KV heads of every compressed layer; bytes_per_slot: of a slot in each, its index included.
-        They sum to the budget, except where rounding="paper" drifts. Raises BudgetError for a byte budget
+        The totals sum to the budget, except where rounding="paper" drifts. Raises BudgetError for a byte budget
         that cannot hold what is always kept.
         """
-        return list(_layer_totals(self, length, heads, bytes_per_slot))
+        return _allocation(self, length, heads, bytes_per_slot)
 
     @torch.no_grad()
-    def select(self, view: LayerView, total: int) -> Selection:
-        """The positions that stay of one layer, `total` slots over all its heads."""
+    def select(self, view: LayerView, allocation: Allocation) -> Selection:
+        """The positions that stay of one layer, allocation.totals[view.layer] slots over all its heads."""
         heads, length, _ = view.keys.shape
-        if total >= heads * length:
+        if allocation.totals[view.layer] >= heads * length:
             return everything(heads, length, view.keys.device)
-        scores = self.scorer(view)
-        check_scores(scores, view.layer)
-        slots = self.allocator.head_slots(scores, total, min(self.scorer.guaranteed, length), view.layer)
-        return select(self.scorer.refine(scores, slots, view), slots, view.layer)
+        ranking = self.scorer.rank(view)
+        check_scores(ranking.scores, view.layer)
+        slots = self.allocator.head_slots(ranking.scores, allocation, view.layer)
+        return select(self.scorer.refine(ranking, slots, view), slots, view.layer)
 
 
 @lru_cache(maxsize=64)
-def _layer_totals(
-    method: Method, length: int, heads: tuple[int, ...], bytes_per_slot: tuple[float, ...]
-) -> tuple[int, ...]:
-    """Every layer of a prompt asks for the same totals, hence the cache."""
+def _allocation(method: Method, length: int, heads: tuple[int, ...], bytes_per_slot: tuple[float, ...]) -> Allocation:
+    """Every layer of a prompt asks for the same, hence the cache."""
     guaranteed = min(method.scorer.guaranteed, length)
     slots = method.budget.slots(length, heads, bytes_per_slot, guaranteed)
-    totals = method.allocator.layer_totals(Plan(slots, heads, length, guaranteed))
+    plan = Plan(slots, heads, length, guaranteed)
+    totals = method.allocator.layer_totals(plan)
     # Layers of different slot size: what the allocator prefers may be dearer than the mean.
     while not method.budget.fits(totals, bytes_per_slot) and slots > guaranteed * sum(heads):
         slots -= max(1, slots // 256)
         slots = max(slots, guaranteed * sum(heads))
-        totals = method.allocator.layer_totals(Plan(slots, heads, length, guaranteed))
-    return tuple(totals)
+        plan = plan._replace(slots=slots)
+        totals = method.allocator.layer_totals(plan)
+    return Allocation(plan, tuple(totals))

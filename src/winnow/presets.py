@@ -12,7 +12,8 @@ from winnow.compose import Call, Value, parse, written
 from winnow.errors import BudgetError, MethodError, UnknownMethod, UnknownParameter, closest
 from winnow.method import Method
 from winnow.parameters import Parameter, parameters_of
-from winnow.registry import PARTS, PRESETS, MethodRecord, Preset
+from winnow.registry import PARTS, PRESETS, Kind, MethodRecord, Part, Preset
+from winnow.score import Refiner, Scorer
 
 _PRESETS = {preset.name: preset for preset in PRESETS}
 _PARTS = {part.name: part for part in PARTS}
@@ -33,7 +34,7 @@ def methods() -> list[MethodRecord]:
     presets = [
         MethodRecord(p.name, "method", p.summary, p.paper, _offered(_components(p, replaced=()))) for p in PRESETS
     ]
-    parts = [MethodRecord(p.name, "allocator", p.summary, p.paper, parameters_of(p.allocator)) for p in PARTS]
+    parts = [MethodRecord(p.name, _kind(p.part), p.summary, p.paper, parameters_of(p.part)) for p in PARTS]
     return presets + parts
 
 
@@ -41,22 +42,37 @@ def method(name: str, budget: int | str | None = None, **parameters: Value) -> M
     """A method by name, with its budget and parameters.
 
     name: one of `winnow.methods()`, alone ("adakv") or followed by parts that replace the method's own
-    allocation ("snapkv(window=16)+ada(0.3)+pyramid", the parts in any order). What `str(method)` gives, with
-    its budget after "@", is read back to an equal method.
-    budget: see `winnow.budget.Budget`; none for "full", which keeps everything, and needed for all others.
-    parameters: of the method and its parts, by name (window=16, floor=0.3, rounding="paper").
+    allocation or refine its scores ("snapkv(window=16)+ada(0.3)+pyramid", the parts in any order). What
+    `str(method)` gives, with its budget after "@", is read back to an equal method.
+    budget: see `winnow.budget.Budget`; none for "full", which keeps everything, and for methods whose own rule says
+    what stays (duoattention, masking); needed for all others.
+    parameters: of the method and its parts, by name (window=16, floor=0.3, rounding="paper", scores="FILE").
 
     Raises UnknownMethod, UnknownParameter, MethodError or BudgetError, each with what exists or is allowed.
     """
     text, budget = _split_budget(name, budget)
+    preset, groups = _read(text)
+    groups = _with_parameters(groups, text, parameters)
+    parts = _by_role(groups)
+    allocator = _allocator(parts)
+    canonical = "+".join(written(group.name, _differences(group)) for group in groups)
+    return Method(canonical, _scorer(parts), allocator, preset.store, _limit(preset, allocator, budget))
+
+
+def takes_budget(name: str) -> bool:
+    """Whether a method, by its composed name, divides a budget; "full" and some others say themselves what stays."""
+    preset, groups = _read(_split_budget(name, None)[0])
+    return preset.name != "full" and _allocator(_by_role(groups)).takes_budget
+
+
+def _read(text: str) -> tuple[Preset, list[_Group]]:
     calls = parse(text)
     preset = _preset(calls[0].name)
-    limit = _limit(preset, budget)
-    groups = [_group(call, defaults) for call, defaults in _resolve(preset, calls)]
-    groups = _with_parameters(groups, text, parameters)
-    scorer, *allocators = [part for group in groups for part in group.chosen]
-    canonical = "+".join(written(group.name, _differences(group)) for group in groups)
-    return Method(canonical, scorer, _joined(allocators), preset.store, limit)
+    return preset, [_group(call, defaults) for call, defaults in _resolve(preset, calls)]
+
+
+def _by_role(groups: Iterable[_Group]) -> dict[str, Any]:
+    return {_role(part): part for group in groups for part in group.chosen}
 
 
 def _split_budget(name: str, budget: int | str | None) -> tuple[str, int | str | None]:
@@ -74,10 +90,14 @@ def _preset(name: str) -> Preset:
     raise UnknownMethod(f"There is no method {name!r}: {closest(name, _PRESETS)}")
 
 
-def _limit(preset: Preset, budget: int | str | None) -> Budget:
+def _limit(preset: Preset, allocator: Allocator, budget: int | str | None) -> Budget:
     if preset.name == "full":
         if budget is not None:
             raise BudgetError(f"'full' keeps everything and takes no budget; drop budget={budget!r}.")
+    elif not allocator.takes_budget:
+        if budget is not None:
+            rule = type(allocator).__name__
+            raise BudgetError(f"{rule} keeps what its own parameters say and takes no budget; drop budget={budget!r}.")
     elif budget is None:
         raise BudgetError(
             f"{preset.name!r} needs a budget: 128 (tokens per KV head), '2%' (of the prompt) "
@@ -87,7 +107,7 @@ def _limit(preset: Preset, budget: int | str | None) -> Budget:
 
 
 def _resolve(preset: Preset, calls: list[Call]) -> list[tuple[Call, list[Any]]]:
-    """Every part of the name with its dataclasses; the order after the first is heads, then layers."""
+    """Every part of the name with its dataclasses; the order after the first is that of their roles."""
     if preset.name == "full" and len(calls) > 1:
         raise MethodError("'full' keeps everything, so there is nothing to allocate; drop what follows it.")
     followers = sorted(((call, _part(call.name)) for call in calls[1:]), key=lambda found: _role(found[1]))
@@ -99,31 +119,43 @@ def _resolve(preset: Preset, calls: list[Call]) -> list[tuple[Call, list[Any]]]:
     return [(calls[0], own), *((call, [part]) for call, part in followers)]
 
 
-def _part(name: str) -> Allocator:
+def _part(name: str) -> Part:
     if name not in _PARTS:
         raise UnknownMethod(f"There is no part {name!r} that could follow a method: {closest(name, _PARTS)}")
-    return _PARTS[name].allocator
+    return _PARTS[name].part
 
 
-def _role(allocator: Allocator) -> str:
-    """What an allocator divides: the slots of a layer among its heads, or all slots among the layers."""
-    return "heads" if isinstance(allocator, HeadAllocator) else "layers"
+def _role(part: Part) -> str:
+    """What a part does: score tokens, refine scores, divide a layer's slots among its heads, or all among layers."""
+    if isinstance(part, Scorer):
+        return "refinement" if isinstance(part, Refiner) else "score"
+    return "heads" if isinstance(part, HeadAllocator) else "layers"
+
+
+def _kind(part: Part) -> Kind:
+    return "refiner" if isinstance(part, Scorer) else "allocator"
 
 
 def _components(preset: Preset, replaced: Iterable[str]) -> list[Any]:
-    """The scorer and the preset's own allocators but those replaced by parts."""
+    """The preset's own parts but those replaced by others."""
     if preset.name == "full":
         return [preset.scorer]
-    allocator = preset.allocator
-    own = [allocator, allocator.across] if isinstance(allocator, HeadAllocator) else [allocator]
-    return [preset.scorer, *(part for part in own if _role(part) not in replaced)]
+    scorer, allocator = preset.scorer, preset.allocator
+    own: list[Part] = [scorer, scorer.base] if isinstance(scorer, Refiner) else [scorer]
+    own += [allocator, allocator.across] if isinstance(allocator, HeadAllocator) else [allocator]
+    return [part for part in own if _role(part) not in replaced]
 
 
-def _joined(allocators: list[Any]) -> Allocator:
+def _scorer(parts: Mapping[str, Any]) -> Scorer:
+    """One scorer from one that scores and at most one that refines."""
+    scorer: Scorer = parts["score"]
+    return replace(parts["refinement"], base=scorer) if "refinement" in parts else scorer
+
+
+def _allocator(parts: Mapping[str, Any]) -> Allocator:
     """One allocator from at most one for the heads and at most one for the layers."""
-    by_role = {_role(allocator): allocator for allocator in allocators}
-    layers = by_role.get("layers", Uniform())
-    return replace(by_role["heads"], across=layers) if "heads" in by_role else layers
+    layers: Allocator = parts.get("layers", Uniform())
+    return replace(parts["heads"], across=layers) if "heads" in parts else layers
 
 
 def _offered(parts: Iterable[Any]) -> tuple[Parameter, ...]:

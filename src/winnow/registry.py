@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from winnow.allocate import Ada, Allocator, Pyramid, Uniform
+from winnow.allocate import RABA, Ada, Allocator, CoKV, Duo, HeadKV, Masking, Pyramid, Uniform
 from winnow.parameters import Parameter
-from winnow.score import H2O, TOVA, Full, KeyDiff, Knorm, Random, Scorer, SnapKV, StreamingLLM
+from winnow.score import (
+    H2O,
+    KVEC,
+    TOVA,
+    Critical,
+    ExpectedAttention,
+    Full,
+    KeyDiff,
+    Knorm,
+    Random,
+    Scorer,
+    SnapKV,
+    StreamingLLM,
+)
 from winnow.store import Dense, Store
 
-Kind = Literal["method", "allocator", "store"]
+Kind = Literal["method", "allocator", "refiner", "store"]
+Part = Scorer | Allocator
 
 
 class MethodRecord(NamedTuple):
@@ -17,7 +31,7 @@ class MethodRecord(NamedTuple):
 
     name: str
     kind: Kind
-    """A method stands alone; an allocator or a store follows one after a "+"."""
+    """A method stands alone; an allocator, a refiner or a store follows one after a "+"."""
     summary: str
     paper: str
     """Authors, year and arXiv id; empty where nothing was published."""
@@ -35,18 +49,24 @@ class Preset(NamedTuple):
     store: Store = Dense()
 
 
-class AllocatorPart(NamedTuple):
-    """An allocator that can follow a method, as in "snapkv+ada"."""
+class NamedPart(NamedTuple):
+    """An allocator, or a second stage of scoring, that can follow a method, as in "snapkv+ada"."""
 
     name: str
     summary: str
     paper: str
-    allocator: Allocator
+    part: Part
 
 
 _SNAPKV = "Li et al. 2024, arXiv 2404.14469"
 _PYRAMID = "Cai et al. 2024, arXiv 2406.02069"
 _ADA = "Feng et al. 2024, arXiv 2407.11550"
+_CRITICAL = "Feng et al. 2025, arXiv 2502.03805"
+_HEADKV = "Fu et al. 2024, arXiv 2410.19258"
+_COKV = "Sun et al. 2025, arXiv 2502.17501"
+_DUO = "Xiao et al. 2024, arXiv 2410.10819"
+_KVEC = "K-VEC, under review at ICLR 2026"
+_APERTURE = "ApertureKV, under review at ICLR 2026"
 
 PRESETS = (
     Preset("full", "Keeps everything; what other methods are compared with.", "", Full()),
@@ -82,6 +102,12 @@ PRESETS = (
         "Park et al. 2025, arXiv 2504.15364",
         KeyDiff(),
     ),
+    Preset(
+        "expectedattention",
+        "Keeps what queries after the prompt can be expected to attend to.",
+        "Devoto et al. 2025, arXiv 2510.00636",
+        ExpectedAttention(),
+    ),
     Preset("pyramidkv", "SnapKV with more slots in early layers.", _PYRAMID, SnapKV(), Pyramid()),
     Preset("adakv", "SnapKV with heads of a layer competing for slots.", _ADA, SnapKV(), Ada()),
     Preset(
@@ -91,10 +117,77 @@ PRESETS = (
         SnapKV(),
         Ada(across=Pyramid()),
     ),
+    Preset(
+        "criticalkv",
+        "SnapKV for half of the slots, the rest also by what values do to the output.",
+        _CRITICAL,
+        Critical(base=SnapKV()),
+    ),
+    Preset(
+        "critical-adakv",
+        "AdaKV for half of the slots, the rest also by what values do to the output.",
+        _CRITICAL,
+        Critical(base=SnapKV()),
+        Ada(),
+    ),
+    Preset(
+        "headkv-r",
+        "SnapKV with slots by head scores: heads that copy a needle token by token.",
+        _HEADKV,
+        SnapKV(),
+        HeadKV(expects="headkv-r"),
+    ),
+    Preset(
+        "headkv-er",
+        "SnapKV with slots by head scores: heads that attend to the whole needle.",
+        _HEADKV,
+        SnapKV(),
+        HeadKV(expects="headkv-er"),
+    ),
+    Preset(
+        "headkv-r2",
+        "SnapKV with slots by head scores: heads that find and reason about a needle.",
+        _HEADKV,
+        SnapKV(),
+        HeadKV(expects="headkv-r2"),
+    ),
+    Preset(
+        "cokv",
+        "SnapKV with slots by head scores: sliced Shapley values of heads that play together.",
+        _COKV,
+        SnapKV(),
+        CoKV(expects="cokv"),
+    ),
+    Preset("kvec", "SnapKV that spreads what it keeps over heads and layers.", _KVEC, KVEC()),
+    Preset(
+        "aperturekv",
+        "SnapKV with diversified queries, and more slots for heads unlike the others.",
+        _APERTURE,
+        SnapKV(diversify=0.45, over="prefix"),
+        RABA(),
+    ),
+    Preset(
+        "duoattention",
+        "Keeps everything in retrieval heads, sinks and recent tokens in all others.",
+        _DUO,
+        StreamingLLM(sinks=128, recent=256),
+        Duo(expects="duoattention"),
+    ),
 )
 
 PARTS = (
-    AllocatorPart("uniform", "The same number of slots per head in every layer.", "", Uniform()),
-    AllocatorPart("pyramid", "More slots in early layers, fewer in late ones.", _PYRAMID, Pyramid()),
-    AllocatorPart("ada", "Heads of a layer compete for its slots.", _ADA, Ada()),
+    NamedPart("uniform", "The same number of slots per head in every layer.", "", Uniform()),
+    NamedPart("pyramid", "More slots in early layers, fewer in late ones.", _PYRAMID, Pyramid()),
+    NamedPart("ada", "Heads of a layer compete for its slots.", _ADA, Ada()),
+    NamedPart("raba", "Heads of a layer that are unlike the others get more of its slots.", _APERTURE, RABA()),
+    NamedPart("headkv", "Slots by head scores, from a pool that every head gives to.", _HEADKV, HeadKV()),
+    NamedPart("shapley", "Slots by how far head scores are above the lowest ones, as in CoKV.", _COKV, CoKV()),
+    NamedPart("masking", "The highest or lowest heads by score keep their window, the others all.", _COKV, Masking()),
+    NamedPart(
+        "critical",
+        "Half of the slots by the scores, the rest also by what values do to the output.",
+        _CRITICAL,
+        Critical(base=SnapKV()),
+    ),
+    NamedPart("duo", "The highest heads by score keep all, the others what is always kept.", _DUO, Duo()),
 )

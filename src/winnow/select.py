@@ -26,7 +26,7 @@ def select(scores: Tensor, slots: Tensor, layer: int = 0) -> Selection:
     Raises ModelError where a score is NaN.
     """
     check_scores(scores, layer)
-    keep = _best(scores, slots)
+    keep = best(scores, slots)
     offsets = torch.zeros(len(slots) + 1, dtype=torch.int64)
     torch.cumsum(slots, 0, out=offsets[1:])
     return Selection(keep.nonzero()[:, 1].contiguous(), offsets)
@@ -55,7 +55,7 @@ def kth_largest(scores: Tensor, rank: int) -> Tensor:
     return scores.topk(rank).values[-1]
 
 
-def _best(scores: Tensor, slots: Tensor) -> Tensor:
+def best(scores: Tensor, slots: Tensor) -> Tensor:
     """[H, N] bool: the slots[h] largest of each row, the lower index first among equals; slots on the CPU."""
     threshold = _thresholds(scores, slots)
     keep = scores > threshold

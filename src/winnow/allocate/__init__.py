@@ -1,9 +1,31 @@
 """Allocators: how many slots each layer and head gets. One published idea per file."""
 
 from winnow.allocate.ada import Ada
-from winnow.allocate.base import Allocator, HeadAllocator, Plan
+from winnow.allocate.base import Allocation, Allocator, HeadAllocator, Plan
+from winnow.allocate.cokv import CoKV
+from winnow.allocate.duo import Duo
+from winnow.allocate.headkv import HeadKV
+from winnow.allocate.masking import Masking
 from winnow.allocate.pyramid import Pyramid
+from winnow.allocate.raba import RABA
 from winnow.allocate.rounding import Rounding, round_exactly
+from winnow.allocate.table import TableAllocator
 from winnow.allocate.uniform import Uniform
 
-__all__ = ["Ada", "Allocator", "HeadAllocator", "Plan", "Pyramid", "Rounding", "Uniform", "round_exactly"]
+__all__ = [
+    "RABA",
+    "Ada",
+    "Allocation",
+    "Allocator",
+    "CoKV",
+    "Duo",
+    "HeadAllocator",
+    "HeadKV",
+    "Masking",
+    "Plan",
+    "Pyramid",
+    "Rounding",
+    "TableAllocator",
+    "Uniform",
+    "round_exactly",
+]

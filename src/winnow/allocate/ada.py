@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from winnow.allocate.base import Allocator, HeadAllocator
+from winnow.allocate.base import Allocation, Allocator, HeadAllocator
 from winnow.allocate.rounding import Rounding, full_tensor, round_exactly
 from winnow.allocate.uniform import Uniform
 from winnow.parameters import check_choice, check_number, meaning
@@ -49,14 +49,15 @@ class Ada(HeadAllocator):
     rounding: Rounding = field(
         default="exact", metadata=meaning("exact totals, or the published rounding: exact or paper")
     )
-    across: Allocator = field(default_factory=Uniform)
+    across: Allocator = field(default_factory=Uniform, kw_only=True)
 
     def __post_init__(self) -> None:
         check_number(self, "floor", 0, 1)
         check_choice(self, "rounding", ("exact", "paper"))
 
-    def head_slots(self, scores: Tensor, total: int, guaranteed: int, layer: int) -> Tensor:
+    def head_slots(self, scores: Tensor, allocation: Allocation, layer: int) -> Tensor:
         heads, length = scores.shape
+        total, guaranteed = allocation.totals[layer], allocation.plan.guaranteed
         if self.rounding == "paper":
             return self._as_published(scores, total, guaranteed)
         won = winners_per_head(scores, total) - guaranteed

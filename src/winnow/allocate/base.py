@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from torch import Tensor
@@ -21,29 +22,59 @@ class Plan(NamedTuple):
     """Slots that every head holds whatever the allocation (the scorer's window and sinks), at most N."""
 
 
+class Allocation(NamedTuple):
+    """How the slots of a sequence are divided among its layers."""
+
+    plan: Plan
+    totals: tuple[int, ...]
+    """Slots of every compressed layer."""
+
+
 class Allocator(ABC):
     """How many slots does each head get? Subclasses are frozen dataclasses."""
+
+    @property
+    def takes_budget(self) -> bool:
+        """Most divide a budget. Where a rule of its own says what stays, plan.slots is all that the prompt has."""
+        return True
+
+    def for_model(self, name: str, heads: tuple[int, ...]) -> Allocator:
+        """The allocator with what it knows of a model; most serve any as they are.
+
+        name: a directory, or a name on the Hugging Face hub; heads: KV heads of every compressed layer. Raises
+        WinnowError where it cannot serve the model, before any work is done.
+        """
+        return self
 
     @abstractmethod
     def layer_totals(self, plan: Plan) -> list[int]:
         """Slots of every compressed layer, each within [heads·guaranteed, heads·length].
 
-        They sum to plan.slots, except where rounding="paper" reproduces published code that does not.
+        They sum to plan.slots, except where rounding="paper" reproduces published code that does not, and where the
+        allocator takes no budget.
         """
 
     @abstractmethod
-    def head_slots(self, scores: Tensor, total: int, guaranteed: int, layer: int) -> Tensor:
-        """Slots per head [H] int64 on the CPU, from scores [H, N], each in [guaranteed, N].
+    def head_slots(self, scores: Tensor, allocation: Allocation, layer: int) -> Tensor:
+        """Slots per head [H] int64 on the CPU, from the scores [H, N] of a layer, each in [plan.guaranteed, N].
 
-        They sum to `total`, except where rounding="paper" reproduces published code that does not.
+        They sum to allocation.totals[layer], except where rounding="paper" reproduces published code that does not.
         """
 
 
+@dataclass(frozen=True)
 class HeadAllocator(Allocator):
     """Divides the slots of a layer among its heads and leaves the layers to another allocator."""
 
-    across: Allocator
+    across: Allocator = field(kw_only=True)
     """Gives the layer totals."""
+
+    @property
+    def takes_budget(self) -> bool:
+        return self.across.takes_budget
+
+    def for_model(self, name: str, heads: tuple[int, ...]) -> Allocator:
+        return replace(self, across=self.across.for_model(name, heads))
 
     def layer_totals(self, plan: Plan) -> list[int]:
         return self.across.layer_totals(plan)

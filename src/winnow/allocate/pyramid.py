@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from winnow.allocate.base import Allocator, Plan
+from winnow.allocate.base import Allocation, Allocator, Plan
 from winnow.allocate.rounding import Rounding, round_exactly
 from winnow.allocate.uniform import Uniform, even_layers
 from winnow.parameters import check_choice, check_number, meaning
@@ -69,8 +69,8 @@ class Pyramid(Allocator):
         shares = heads * (torch.tensor(levels, dtype=torch.float64) + plan.guaranteed)
         return round_exactly(shares, plan.slots, heads * plan.guaranteed, heads * plan.length, heads).tolist()
 
-    def head_slots(self, scores: Tensor, total: int, guaranteed: int, layer: int) -> Tensor:
-        return Uniform(self.rounding).head_slots(scores, total, guaranteed, layer)
+    def head_slots(self, scores: Tensor, allocation: Allocation, layer: int) -> Tensor:
+        return Uniform(self.rounding).head_slots(scores, allocation, layer)
 
     def _as_published(self, plan: Plan) -> list[int]:
         mean = plan.slots // sum(plan.heads)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from winnow.allocate.base import Allocator, Plan
+from winnow.allocate.base import Allocation, Allocator, Plan
 from winnow.allocate.rounding import Rounding, check_total, full_tensor, round_exactly
 from winnow.parameters import check_choice, meaning
 
@@ -49,8 +49,9 @@ class Uniform(Allocator):
         mean = plan.slots // sum(plan.heads)
         return [heads * mean for heads in plan.heads]
 
-    def head_slots(self, scores: Tensor, total: int, guaranteed: int, layer: int) -> Tensor:
+    def head_slots(self, scores: Tensor, allocation: Allocation, layer: int) -> Tensor:
         heads, length = scores.shape
+        total, guaranteed = allocation.totals[layer], allocation.plan.guaranteed
         if self.rounding == "exact":
             return even_heads(heads, length, total, guaranteed)
         return full_tensor(heads, total // heads).clamp(guaranteed, length)

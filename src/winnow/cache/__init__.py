@@ -2,9 +2,9 @@
 
 from winnow.cache.attention import register
 from winnow.cache.compressed import CompressedCache
-from winnow.cache.context import Context, compress
+from winnow.cache.context import Context, compress, load_context
 from winnow.cache.stats import CacheStats
 
 register()
 
-__all__ = ["CacheStats", "CompressedCache", "Context", "compress"]
+__all__ = ["CacheStats", "CompressedCache", "Context", "compress", "load_context"]

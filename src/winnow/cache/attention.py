@@ -51,7 +51,7 @@ def winnow_attention(
     if handle is None:
         return _ordinary(module, query, key, value, attention_mask, spec, dropout, is_causal, kwargs), None
     if handle.layer.spec is None:
-        handle.layer.spec = spec
+        handle.layer.attended_by(module, spec)
     if handle.phase is Phase.TAIL:
         return _over_tail(handle, query, key, value, attention_mask, spec), None
     return _over_prompt(handle, module, query, key, value, attention_mask, spec, dropout), None

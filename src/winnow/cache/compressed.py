@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
+from weakref import ref
 
+import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
 from winnow.cache.compression import Compression
+from winnow.cache.extras import check_extras
 from winnow.cache.guards import check_implementation, check_model, text_config
 from winnow.cache.hybrid import heads_of, layers_of
 from winnow.cache.layer import CompressedLayer
@@ -33,7 +36,9 @@ class CompressedCache(Cache):
 
     Raises:
         CacheError: the attention implementation is not "winnow".
-        ModelError: an encoder-decoder, latent-attention or bidirectional model.
+        ModelError: an encoder-decoder, latent-attention or bidirectional model; one that does not show what the
+            method asks for (how queries are rotated, a plain output projection).
+        MethodError: a method without the head scores that it needs, or with those of a model of another shape.
     """
 
     def __init__(
@@ -49,7 +54,9 @@ class CompressedCache(Cache):
             raise CacheError(f"prompt_length is {prompt_length}; give the number of prompt tokens, or None.")
         self.config = text_config(model)
         heads = list(heads_per_layer) if heads_per_layer is not None else heads_of(model, self.config)
-        self.compression = Compression(method, heads, prompt_length)
+        method = method.for_model(model.config.name_or_path, tuple(heads))
+        check_extras(model, self.config, method.scorer.extras)
+        self.compression = Compression(method, heads, ref(model), prompt_length)
         layers = layers_of(self.config, self.compression)
         super().__init__(layers=layers)
         found = len(self.compressed_layers())
@@ -85,7 +92,7 @@ class CompressedCache(Cache):
             )
         # Compression reads the prompt's queries and lets go of them, so the fork needs no copy.
         twin = deepcopy(self, {id(layer.arriving): layer.arriving for layer in self.compressed_layers()})
-        twin.compression.method, twin.compression.seconds = method, 0.0
+        twin.compression.choose(method)
         twin.crop(0)
         return twin
 
@@ -121,6 +128,38 @@ class CompressedCache(Cache):
         twin = deepcopy(caches[0])
         for layer, *others in zip(twin.compressed_layers(), *(c.compressed_layers() for c in caches[1:]), strict=True):
             layer.join(others)
+        return twin
+
+    def coalitions(self, masks: Tensor, window: int) -> CompressedCache:
+        """C forks of a cache of one row, as rows of one cache that share its prefix memory; for decoding side by side.
+
+        In row i, KV head h of compressed layer l reads all that the cache kept for it where masks[i, l, h], and only
+        the last `window` prompt tokens elsewhere. Tokens after the prompt are read by every head.
+
+        Args:
+            masks: [C, L, H] bool, L compressed layers of H KV heads.
+            window: tokens, at least 0; how many of them a head has depends on what was kept.
+
+        Raises:
+            CacheError: nothing is compressed yet, several rows, masks of another shape or type, a negative window.
+        """
+        ours = self.compressed_layers()
+        if not all(layer.compressed and len(layer.prefixes) == 1 and layer.prefixes[0] for layer in ours):
+            raise CacheError("coalitions are formed of a cache that holds a single row, whose prompt is compressed.")
+        heads = self.compression.heads
+        fits = masks.dtype == torch.bool and masks.dim() == 3 and len(masks) and masks.shape[1] == len(heads)
+        if not fits or set(heads) != {masks.shape[2]}:
+            raise CacheError(
+                f"masks must be a bool tensor [coalitions, {len(heads)}, {' or '.join(map(str, sorted(set(heads))))}], "
+                f"one for every KV head, not {list(masks.shape)} of {masks.dtype}."
+            )
+        if window < 0:
+            raise CacheError(f"window is {window}; give the number of last prompt tokens that every head keeps.")
+        twin = deepcopy(self)
+        # As beams do it: the one way to more rows that layers with a linear state know, too.
+        twin.reorder_cache(torch.zeros(len(masks), dtype=torch.int64, device=ours[0].device))
+        for layer, mask in zip(twin.compressed_layers(), masks.unbind(1), strict=True):
+            layer.view_coalitions(mask, window)
         return twin
 
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:

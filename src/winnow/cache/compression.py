@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from weakref import ref
 
 from torch import Tensor
+from transformers import PreTrainedModel
 
+from winnow.allocate import Allocation
+from winnow.cache.coverage import Coverage
 from winnow.cache.prefix import POSITION_BYTES
 from winnow.errors import CacheError
 from winnow.method import Method
@@ -18,10 +22,19 @@ class Compression:
     method: Method
     heads: list[int]
     """KV heads of every compressed layer."""
+    model: ref[PreTrainedModel]
+    """Whose layers these are; a cache neither copies its model nor keeps it alive."""
     prompt_length: int | None = None
     """Tokens of the prompt (padding included) where it arrives in several chunks; None: one chunk."""
     seconds: float = 0.0
     """Time spent on scoring, selecting and packing so far."""
+    coverage: Coverage = field(default_factory=Coverage)
+
+    def choose(self, method: Method) -> None:
+        """Another method, before anything is compressed. Raises MethodError where it cannot serve the model."""
+        model = self.model()
+        self.method = method.for_model(model.config.name_or_path if model else "", tuple(self.heads))
+        self.seconds = 0.0
 
     def check_heads(self, index: int, heads: int) -> None:
         """Compares the KV heads that layer `index` really has with what the configuration promised."""
@@ -36,8 +49,8 @@ class Compression:
             "configuration; pass heads_per_layer=[...] to CompressedCache."
         )
 
-    def total(self, index: int, length: int, keys: Tensor, values: Tensor) -> int:
-        """Slots for compressed layer `index` of a sequence of `length` tokens; shapes from keys [..., D], values."""
+    def allocation(self, length: int, keys: Tensor, values: Tensor) -> Allocation:
+        """Slots of all compressed layers for a sequence of `length` tokens; shapes from keys [..., D] and values."""
         slot = self.method.store.bytes_per_slot(keys.shape[-1], values.shape[-1], keys.element_size())
         costs = (slot + POSITION_BYTES,) * len(self.heads)
-        return self.method.layer_totals(length, tuple(self.heads), costs)[index]
+        return self.method.allocation(length, tuple(self.heads), costs)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from winnow.cache.compressed import CompressedCache
+from winnow.cache.disk import ContextFile, write_context
 from winnow.cache.stats import CacheStats
 from winnow.errors import CacheError
 from winnow.method import Method
@@ -24,6 +26,11 @@ class Context:
         self.input_ids = input_ids
         """[R, N] the tokens it was made from; put them before the question's for `model.generate`."""
 
+    @property
+    def method(self) -> Method:
+        """The method that compressed it; one from a file knows its name and budget only."""
+        return self._cache.method
+
     def cache(self) -> CompressedCache:
         """A cache that starts from this context and shares its prefix memory; its own tail is private."""
         return deepcopy(self._cache)
@@ -35,6 +42,29 @@ class Context:
     def stats(self) -> CacheStats:
         """What the context itself holds; see `CompressedCache.stats`."""
         return self._cache.stats()
+
+    def save(
+        self,
+        path: Path | str,
+        *,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        document: str | None = None,
+        overwrite: bool = False,
+    ) -> Path:
+        """Writes a safetensors file that `load_context` reads, in any process that has the same model.
+
+        An interrupted or failed write leaves nothing behind.
+
+        Args:
+            tokenizer: what made the tokens; loading can then check it.
+            document: the text of the prompt's document, which `winnow ask` needs to put questions behind it.
+            overwrite: replace a file of this name.
+
+        Raises:
+            CacheError: the file exists or cannot be written; the model is gone; a layer that cannot be written.
+            ModelError: the model's weights are offloaded.
+        """
+        return write_context(path, self._cache, self.input_ids, tokenizer, document, overwrite)
 
 
 def compress(
@@ -77,3 +107,29 @@ def compress(
                 **inputs,
             )
     return Context(cache, input_ids)
+
+
+def load_context(
+    path: Path | str,
+    model: PreTrainedModel,
+    *,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    verify: bool = True,
+) -> Context:
+    """A context that `Context.save` wrote. On a CPU it is used where the file is mapped: processes share its pages.
+
+    Args:
+        model: the one that made it, after `model.set_attn_implementation("winnow")`, in the same dtype.
+        tokenizer: checked against the one that was saved with it, if one was.
+        verify: compare a checksum of the whole file, two to three seconds per GiB. Otherwise only the header and the
+            length are checked, and content is read when it is first used.
+
+    Raises:
+        CacheError: no context, a newer format, cut off or changed; another model, dtype or tokenizer.
+    """
+    file = ContextFile.open(path)
+    if tokenizer is not None:
+        file.check_tokenizer(tokenizer)
+    if verify:
+        file.verify()
+    return Context(file.cache(model), file.input_ids.to(model.device))

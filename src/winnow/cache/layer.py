@@ -6,21 +6,24 @@ import time
 from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
+from weakref import ref
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.cache_utils import CacheLayerMixin
 
-from winnow.cache.arriving import Arriving
+from winnow.cache.arriving import Arriving, RowParts
 from winnow.cache.compression import Compression
 from winnow.cache.handle import Handle, Phase, attach
 from winnow.cache.length import LogicalLength
 from winnow.cache.op import OpaquePlan
 from winnow.cache.prefix import Prefix, compress_layer
+from winnow.cache.projection import output_projection
+from winnow.cache.rotary import rotation_of
 from winnow.cache.tail import Tail
 from winnow.errors import CacheError
 from winnow.kernels.interface import AttentionSpec, DecodePlan, TailSegments
-from winnow.score.base import LayerView
+from winnow.score.base import Extra, LayerView, Rotation
 
 
 class CompressedLayer(CacheLayerMixin):
@@ -51,6 +54,7 @@ class CompressedLayer(CacheLayerMixin):
         self.tail: Tail | None = None
         self.pending: Handle | None = None
         self.spec: AttentionSpec | None = None
+        self.attention: ref[nn.Module] | None = None  # the module that computes queries, keys and values
         self.arriving = Arriving()
         self._plan: OpaquePlan | None = None
 
@@ -158,6 +162,12 @@ class CompressedLayer(CacheLayerMixin):
         self.seen = max(self.seen, *(other.seen for other in others)) if others else self.seen
         self._plan = None
 
+    def view_coalitions(self, masks: Tensor, window: int) -> None:
+        """Row i of the C rows, which share one prefix, reads it as masks [C, H] say; see `Prefix.coalitions`."""
+        (prefix,) = self.distinct_prefixes()
+        self.prefixes = list(prefix.coalitions(masks, window))
+        self._plan = None
+
     def kept(self, row: int) -> list[Tensor]:
         """Kept positions per KV head of one row, ascending int64; none for a row of nothing but padding."""
         prefix = self.prefixes[row]
@@ -169,14 +179,19 @@ class CompressedLayer(CacheLayerMixin):
         """The prefixes of all rows, shared ones once."""
         return list({id(prefix): prefix for prefix in self.prefixes if prefix is not None}.values())
 
+    def held_prefixes(self) -> list[Prefix]:
+        """One of every set of prefixes that view the same keys and values."""
+        return list({id(prefix.block.keys): prefix for prefix in self.distinct_prefixes()}.values())
+
     def slots(self) -> list[int]:
-        """Compressed slots per KV head over all distinct prefixes."""
-        per_prefix = [prefix.slots() for prefix in self.distinct_prefixes()]
+        """Compressed slots per KV head that are held; prefixes and views that rows share count once."""
+        per_prefix = [prefix.slots() for prefix in self.held_prefixes()]
         return [sum(head) for head in zip(*per_prefix, strict=True)]
 
     def bytes(self) -> dict[str, int]:
         """Bytes allocated, by kind."""
-        parts = [prefix.bytes() for prefix in self.distinct_prefixes()]
+        parts = [prefix.bytes() for prefix in self.held_prefixes()]
+        parts.append({"indices": sum(prefix.view_bytes() for prefix in self.distinct_prefixes())})
         if self.tail is not None:
             parts.append(self.tail.bytes() if self.compressed else {"other": sum(self.tail.bytes().values())})
         parts.append({"other": self.arriving.nbytes()})
@@ -210,6 +225,10 @@ class CompressedLayer(CacheLayerMixin):
                 'lost. Call model.set_attn_implementation("winnow") and do not change it while the cache is in use; '
                 "if it is set, this model's attention bypasses transformers' attention interface and is not supported."
             )
+
+    def attended_by(self, attention: nn.Module, spec: AttentionSpec) -> None:
+        """Remembers the attention module that this layer belongs to, without owning it, and how it attends."""
+        self.attention, self.spec = ref(attention), spec
 
     def finish_prompt(self, queries: Tensor, keys: Tensor, values: Tensor, valid: Tensor | None) -> None:
         """The whole prompt was attended to; compresses it unless that has to wait for a `crop`.
@@ -305,19 +324,40 @@ class CompressedLayer(CacheLayerMixin):
         length = parts.keys.shape[1]
         if length == 0 or self.spec is None:
             return None
-        needed = min(self.compression.method.scorer.queries_needed(length), length)
-        view = LayerView(
+        view = self._view(row, parts, self.spec)
+        allocation = self.compression.allocation(length, parts.keys, parts.values)
+        prefix = compress_layer(self.compression.method, view, allocation)
+        if view.coverage is not None:
+            self.compression.coverage.add(row, view, prefix)
+        return prefix
+
+    def _view(self, row: int, parts: RowParts, spec: AttentionSpec) -> LayerView:
+        """What the scorer sees of one sequence: besides queries, keys and values only what it asks for."""
+        scorer, length = self.compression.method.scorer, parts.keys.shape[1]
+        needed = min(scorer.queries_needed(length), length)
+        asked = scorer.extras
+        return LayerView(
             layer=self.index,
             layers=len(self.compression.heads),
             queries=parts.queries[:, parts.queries.shape[1] - needed :],
             keys=parts.keys,
             values=parts.values,
-            scaling=self.spec.scaling,
-            softcap=self.spec.softcap,
-            sinks=self.spec.sinks,
+            scaling=spec.scaling,
+            softcap=spec.softcap,
+            sinks=spec.sinks,
+            coverage=self._coverage(row, parts) if Extra.COVERAGE in asked else None,
+            rotation=self._rotation() if Extra.ROTATION in asked else None,
+            output=self._output(parts) if Extra.OUTPUT in asked else None,
         )
-        total = self.compression.total(self.index, length, parts.keys, parts.values)
-        return compress_layer(self.compression.method, view, total)
+
+    def _coverage(self, row: int, parts: RowParts) -> Tensor:
+        return self.compression.coverage.before(row, self.index, parts.keys.shape[1], parts.keys.device)
+
+    def _rotation(self) -> Rotation:
+        return rotation_of(_alive(self.compression.model), _alive(self.attention))
+
+    def _output(self, parts: RowParts) -> Tensor:
+        return output_projection(_alive(self.attention), parts.queries.shape[0], parts.values.shape[-1])
 
     def _select_rows(self, rows: Tensor) -> None:
         if not self.is_initialized:
@@ -337,3 +377,11 @@ class CompressedLayer(CacheLayerMixin):
         for name, value in self.__dict__.items():
             twin.__dict__[name] = own[name] if name in own else deepcopy(value, memo)
         return twin
+
+
+def _alive(module: ref[Any] | None) -> Any:
+    """The model, or the module of one, that a cache refers to."""
+    found = module() if module is not None else None
+    if found is None:
+        raise CacheError("the model of this cache is gone; keep it until its prompt is compressed.")
+    return found

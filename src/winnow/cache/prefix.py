@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from winnow.allocate import Allocation
 from winnow.kernels.interface import PrefixBlock
 from winnow.method import Method
 from winnow.score.base import LayerView
@@ -28,12 +29,27 @@ class Prefix:
     """N, the tokens of the prompt that it was made from."""
 
     def slots(self) -> list[int]:
-        """Slots of every KV head."""
+        """Slots of every KV head that are held, whether this view of them reads them all or not."""
         return [int(n) for n in self.block.offsets.diff()]
 
     def kept(self) -> list[Tensor]:
-        """Kept positions per KV head, ascending, int64."""
-        return list(self.positions.to(torch.int64).split(self.slots()))
+        """Positions that each KV head reads, ascending, int64."""
+        bounds = zip(self.block.starts.tolist(), self.block.stops.tolist(), strict=True)
+        positions = self.positions.to(torch.int64)
+        return [positions[start:stop] for start, stop in bounds]
+
+    def coalitions(self, masks: Tensor, window: int) -> list[Prefix]:
+        """Views of this prefix, one per row of masks [C, H] bool; equal rows share a view, all share the memory.
+
+        Where a mask is true, the head reads what this prefix reads; elsewhere only what it has of the last `window`
+        tokens of the prompt, which are its last slots because positions ascend.
+        """
+        first = self.length - window
+        recent = torch.tensor([int((kept >= first).sum()) for kept in self.kept()])
+        patterns, which = masks.cpu().unique(dim=0, return_inverse=True)
+        starts = torch.where(patterns, self.block.starts, self.block.stops - recent)
+        views = [replace(self, block=replace(self.block, later_starts=each)) for each in starts]
+        return [views[index] for index in which.tolist()]
 
     def bytes(self) -> dict[str, int]:
         """Bytes held, by kind."""
@@ -43,14 +59,18 @@ class Prefix:
             "indices": self.positions.nbytes + self.block.offsets.nbytes,
         }
 
+    def view_bytes(self) -> int:
+        """Bytes that are this view's own, where it is one."""
+        return 0 if self.block.later_starts is None else self.block.later_starts.nbytes
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Prefix:
         # Immutable, so a fork of a cache shares it.
         return self
 
 
-def compress_layer(method: Method, view: LayerView, total: int) -> Prefix:
-    """Score, allocate, select and pack one layer of one sequence into `total` slots."""
-    selection = method.select(view, total)
+def compress_layer(method: Method, view: LayerView, allocation: Allocation) -> Prefix:
+    """Score, allocate, select and pack one layer of one sequence."""
+    selection = method.select(view, allocation)
     block = method.store.pack(view.keys, view.values, selection)
     positions = selection.positions.to(device=view.keys.device, dtype=torch.int32)
     return Prefix(block, positions, view.keys.shape[1])

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from winnow.kernels.segments import AttentionSpec, PrefixBlock, TailSegments, check_layout, check_query
 
-ABI = 1
+ABI = 2
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 LIBRARY_NAME = "libwinnow_native.dylib" if sys.platform == "darwin" else "libwinnow_native.so"
 
@@ -38,7 +38,8 @@ class DecodeArgs(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("key_dim", "value_dim", "tail_capacity")),
         *((name, ctypes.c_int32) for name in ("dtype", "threads")),
         *((name, ctypes.c_float) for name in ("scaling", "softcap")),
-        *((name, ctypes.c_void_p) for name in ("sinks", "prefix_keys", "prefix_values", "prefix_offsets")),
+        *((name, ctypes.c_void_p) for name in ("sinks", "prefix_keys", "prefix_values")),
+        *((name, ctypes.c_void_p) for name in ("prefix_starts", "prefix_stops")),
         *((name, ctypes.c_void_p) for name in ("tail_keys", "tail_values", "tail_lengths", "query")),
         *((name, ctypes.c_int64) for name in ("query_row_stride", "query_head_stride", "query_token_stride")),
         ("output", ctypes.c_void_p),
@@ -124,7 +125,8 @@ class NativePlan:
         pointers = [
             _pointers([None if prefix is None else prefix.keys for prefix in present]),
             _pointers([None if prefix is None else prefix.values for prefix in present]),
-            _pointers([None if prefix is None else prefix.offsets for prefix in present]),
+            _pointers([None if prefix is None else prefix.starts for prefix in present]),
+            _pointers([None if prefix is None else prefix.stops for prefix in present]),
         ]
         self._alive = (present, tail, pointers)
         self._args = DecodeArgs(
@@ -139,7 +141,8 @@ class NativePlan:
             sinks=None if sinks is None else sinks.data_ptr(),
             prefix_keys=ctypes.addressof(pointers[0]),
             prefix_values=ctypes.addressof(pointers[1]),
-            prefix_offsets=ctypes.addressof(pointers[2]),
+            prefix_starts=ctypes.addressof(pointers[2]),
+            prefix_stops=ctypes.addressof(pointers[3]),
             tail_keys=tail.keys.data_ptr(),
             tail_values=tail.values.data_ptr(),
             tail_lengths=tail.lengths.data_ptr(),

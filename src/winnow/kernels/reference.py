@@ -41,12 +41,12 @@ class Blocks(NamedTuple):
 
 def cut_blocks(prefix: PrefixBlock) -> Blocks:
     """The blocks of a prefix, on its device."""
-    offsets = prefix.offsets
-    counts = (offsets.diff() + BLOCK - 1) // BLOCK
+    starts, stops = prefix.starts, prefix.stops
+    counts = (stops - starts + BLOCK - 1) // BLOCK
     head = torch.repeat_interleave(torch.arange(len(counts)), counts)
     index_in_head = torch.arange(len(head)) - (counts.cumsum(0) - counts)[head]
-    slots = (offsets[head] + index_in_head * BLOCK)[:, None] + torch.arange(BLOCK)
-    last = offsets[head + 1][:, None] - 1
+    slots = (starts[head] + index_in_head * BLOCK)[:, None] + torch.arange(BLOCK)
+    last = stops[head][:, None] - 1
     device = prefix.keys.device
     return Blocks(slots.clamp(max=last).to(device), (slots > last)[:, None].to(device), head.to(device))
 

@@ -20,6 +20,9 @@ class PrefixBlock:
     """[S, Dv] contiguous, in the same order."""
     offsets: Tensor
     """[H + 1] int64 on the CPU: head h owns slots offsets[h] to offsets[h + 1]."""
+    later_starts: Tensor | None = None
+    """[H] int64 on the CPU: head h reads its own slots from later_starts[h] on only; None: every head reads them all.
+    Blocks of the same tensors with starts of their own are views: nothing is copied."""
 
     def __post_init__(self) -> None:
         """Raise ValueError unless the three tensors fit together."""
@@ -32,6 +35,23 @@ class PrefixBlock:
             raise ValueError("prefix keys [S, D] and values [S, Dv] must be matrices with the same number of slots")
         if not (self.keys.is_contiguous() and self.values.is_contiguous() and offsets.is_contiguous()):
             raise ValueError("prefix tensors must be contiguous")
+        starts = self.later_starts
+        if starts is None:
+            return
+        if starts.dtype != torch.int64 or starts.device.type != "cpu" or starts.shape != self.stops.shape:
+            raise ValueError(f"prefix starts must be an int64 CPU tensor [{len(self.stops)}]")
+        if not starts.is_contiguous() or bool((starts < offsets[:-1]).any() or (starts > self.stops).any()):
+            raise ValueError(f"prefix starts {starts.tolist()} must lie inside the heads of {offsets.tolist()}")
+
+    @property
+    def starts(self) -> Tensor:
+        """[H] int64: the first slot that head h reads."""
+        return self.offsets[:-1] if self.later_starts is None else self.later_starts
+
+    @property
+    def stops(self) -> Tensor:
+        """[H] int64: one past the last slot of head h."""
+        return self.offsets[1:]
 
 
 class TailSegments(NamedTuple):
@@ -80,7 +100,7 @@ def check_layout(prefixes: Sequence[PrefixBlock | None], tail: TailSegments) -> 
         raise ValueError("tail lengths must be contiguous")
     if len(prefixes) != rows:
         raise ValueError(f"{len(prefixes)} prefixes for {rows} rows; give None for a row without a prefix")
-    for prefix in prefixes:
+    for prefix in {id(prefix): prefix for prefix in prefixes}.values():
         if prefix is not None:
             _check_prefix(prefix, tail, layout)
     return layout

@@ -1,10 +1,13 @@
 """Scorers: what each token is worth to each KV head. One published idea per file."""
 
-from winnow.score.base import LayerView, Scorer
+from winnow.score.base import Extra, LayerView, Ranking, Refiner, Rotation, Scorer
+from winnow.score.critical import Critical
+from winnow.score.expected import ExpectedAttention
 from winnow.score.full import Full
 from winnow.score.h2o import H2O
 from winnow.score.keydiff import KeyDiff
 from winnow.score.knorm import Knorm
+from winnow.score.kvec import KVEC
 from winnow.score.random_scorer import Random
 from winnow.score.snapkv import SnapKV
 from winnow.score.streamingllm import StreamingLLM
@@ -12,12 +15,19 @@ from winnow.score.tova import TOVA
 
 __all__ = [
     "H2O",
+    "KVEC",
     "TOVA",
+    "Critical",
+    "ExpectedAttention",
+    "Extra",
     "Full",
     "KeyDiff",
     "Knorm",
     "LayerView",
     "Random",
+    "Ranking",
+    "Refiner",
+    "Rotation",
     "Scorer",
     "SnapKV",
     "StreamingLLM",

@@ -3,9 +3,29 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from enum import Flag, auto
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
+
+
+class Extra(Flag):
+    """What a scorer may ask for besides queries, keys and values; nobody pays for what no one asked for."""
+
+    NONE = 0
+    COVERAGE = auto()
+    ROTATION = auto()
+    OUTPUT = auto()
+
+
+class Rotation(Protocol):
+    """The rotary position embedding of one layer; the identity where the layer has none."""
+
+    def undo(self, queries: Tensor, first: int) -> Tensor:
+        """Queries [Hq, n, D] at positions first … first + n - 1 as they were before their rotation."""
+
+    def mean(self, first: int, count: int) -> Tensor:
+        """[D, D]: mean of the rotation matrices of `count` positions from `first` on; rotates q as R·q."""
 
 
 class LayerView(NamedTuple):
@@ -27,6 +47,21 @@ class LayerView(NamedTuple):
     """Logits are softcap·tanh(logit/softcap) where the model does so."""
     sinks: Tensor | None = None
     """[Hq] extra logits in the softmax denominator where the model has them."""
+    coverage: Tensor | None = None
+    """[N] int32, in how many earlier layers any head kept each token. Only for scorers with Extra.COVERAGE."""
+    rotation: Rotation | None = None
+    """How the queries were rotated. Only for scorers with Extra.ROTATION."""
+    output: Tensor | None = None
+    """[Hq, Dv, E] output projection: head h adds its attention output [Dv] times output[h]. With Extra.OUTPUT."""
+
+
+class Ranking(NamedTuple):
+    """What a scorer says of a layer before the slots of its heads are known."""
+
+    scores: Tensor
+    """[H, N] fp32; higher is better, +inf means kept whatever happens, never NaN. Allocators compare heads by it."""
+    basis: Tensor | None = None
+    """[H, N] a second order, for scorers whose `refine` needs one."""
 
 
 class Scorer(ABC):
@@ -49,10 +84,46 @@ class Scorer(ABC):
         """How many of the last queries of a prompt of `length` tokens the scores depend on."""
         return 0
 
+    @property
+    def extras(self) -> Extra:
+        """What has to be in the view besides queries, keys and values."""
+        return Extra.NONE
+
     @abstractmethod
     def __call__(self, view: LayerView) -> Tensor:
         """Scores [H, N] in fp32; higher is better, +inf means kept whatever happens. Never NaN."""
 
-    def refine(self, scores: Tensor, slots: Tensor, view: LayerView) -> Tensor:
-        """Scores once every head knows its slots ([H] int64); for scorers whose second stage needs them."""
-        return scores
+    def rank(self, view: LayerView) -> Ranking:
+        """The scores, with what `refine` needs besides."""
+        return Ranking(self(view))
+
+    def refine(self, ranking: Ranking, slots: Tensor, view: LayerView) -> Tensor:
+        """The final order [H, N] once every head knows its slots ([H] int64, on the CPU)."""
+        return ranking.scores
+
+
+class Refiner(Scorer):
+    """A second stage over another scorer, `base`: what it asks for and keeps for sure is the base's."""
+
+    base: Scorer
+
+    @property
+    def guaranteed(self) -> int:
+        return self.base.guaranteed
+
+    @property
+    def window(self) -> int:
+        return self.base.window
+
+    @property
+    def extras(self) -> Extra:
+        return self.base.extras
+
+    def queries_needed(self, length: int) -> int:
+        return self.base.queries_needed(length)
+
+    def __call__(self, view: LayerView) -> Tensor:
+        return self.base(view)
+
+    def rank(self, view: LayerView) -> Ranking:
+        return self.base.rank(view)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from winnow.parameters import check_choice, check_number, meaning
-from winnow.score.base import LayerView, Scorer
+from winnow.score.base import LayerView, Ranking, Scorer
 from winnow.score.window import attention_mass, reduce_group
 
 
@@ -45,8 +45,8 @@ class H2O(Scorer):
             scores /= torch.arange(length, 0, -1, device=scores.device)
         return scores
 
-    def refine(self, scores: Tensor, slots: Tensor, view: LayerView) -> Tensor:
-        length = scores.shape[1]
+    def refine(self, ranking: Ranking, slots: Tensor, view: LayerView) -> Tensor:
+        scores, length = ranking.scores, ranking.scores.shape[1]
         first = length - (slots.double() * self.recent).ceil().to(scores.device)
         position = torch.arange(length, device=scores.device)
         return scores.masked_fill(position >= first[:, None], torch.inf)

@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from winnow.errors import MethodError
-from winnow.parameters import check_choice, check_count, meaning
+from winnow.parameters import check_choice, check_count, check_number, meaning
 from winnow.score.base import LayerView, Scorer
-from winnow.score.window import Pool, Reduce, attention_mass, keep_window, pool_tokens, reduce_group
+from winnow.score.diversity import diversified
+from winnow.score.window import (
+    Pool,
+    Reduce,
+    attention_mass,
+    keep_window,
+    last_queries,
+    pool_tokens,
+    prefix_mass,
+    reduce_group,
+)
+
+Over = Literal["visible", "prefix"]
 
 
 @dataclass(frozen=True)
 class SnapKV(Scorer):
     """Tokens are worth the attention that the last `window` queries pay them, pooled over neighbours.
 
-    The window itself is always kept. Defaults are those of HeadKV, CoKV and ApertureKV for every method they
-    compare; AdaKV's release has window=32, kvpress window=64, kernel=5, pool="avg", pool_first=True.
+    The window itself is always kept. With `diversify` its queries vote after ApertureKV's query diversification, which
+    strengthens what they do not have in common; with over="prefix" they attend to the tokens before the window only.
+    Defaults are those of HeadKV, CoKV and ApertureKV for every method they compare; AdaKV's release has window=32,
+    kvpress window=64, kernel=5, pool="avg", pool_first=True.
     """
 
     window: int = field(default=8, metadata=meaning("last tokens of the prompt that vote and are always kept"))
@@ -30,9 +45,18 @@ class SnapKV(Scorer):
     pool_first: bool = field(
         default=False, metadata=meaning("pool every query head before the reduction instead of after it")
     )
+    diversify: float = field(
+        default=0.0, metadata=meaning("λ of ApertureKV's query diversification: 0 for none, at most 0.5 in the paper")
+    )
+    over: Over = field(
+        default="visible",
+        metadata=meaning("keys that the window attends to: all visible ones, or only the prefix before the window"),
+    )
 
     def __post_init__(self) -> None:
         check_count(self, "window", 1)
+        check_number(self, "diversify", 0)
+        check_choice(self, "over", ("visible", "prefix"))
         check_count(self, "kernel", 1)
         check_choice(self, "pool", ("max", "avg"))
         check_choice(self, "reduce", ("mean", "max", "sum"))
@@ -51,8 +75,13 @@ class SnapKV(Scorer):
         heads, length, _ = view.keys.shape
         if length <= self.window:
             return view.keys.new_full((heads, length), torch.inf, dtype=torch.float32)
+        if self.diversify:
+            view = view._replace(queries=diversified(last_queries(view, self.window), self.diversify))
         # m[t] = 1/w Σ_i A[i, t] for t < N - w, per query head
-        votes = attention_mass(view, self.window)[..., : length - self.window] / self.window
+        if self.over == "prefix":
+            votes = prefix_mass(view, self.window) / self.window
+        else:
+            votes = attention_mass(view, self.window)[..., : length - self.window] / self.window
         if self.pool_first:
             scores = reduce_group(pool_tokens(votes, self.kernel, self.pool), self.reduce)
         else:

@@ -42,10 +42,9 @@ def attention_blocks(view: LayerView, rows: int) -> Iterator[Block]:
     come in ascending order; `rows` larger than the prompt means all of it. An attention tensor may be reused
     by the caller until the next block is asked for.
     """
-    length, heads = view.keys.shape[1], view.queries.shape[0]
+    length = view.keys.shape[1]
     rows = min(rows, length)
-    queries = view.queries[:, view.queries.shape[1] - rows :]
-    step = min(max(_BLOCK // (heads * length), _FEWEST_ROWS), _MOST_ROWS)
+    queries, step = last_queries(view, rows), _rows_at_once(view)
     for start in range(0, rows, step):
         block = queries[:, start : start + step]
         yield Block(length - rows + start, _attention(view, block, length - rows + start))
@@ -57,6 +56,20 @@ def attention_mass(view: LayerView, rows: int) -> Tensor:
     mass = view.keys.new_zeros((heads, view.queries.shape[0] // heads, length), dtype=torch.float32)
     for block in attention_blocks(view, rows):
         mass[..., : block.attention.shape[-1]] += block.attention.sum(dim=2)
+    return mass
+
+
+def last_queries(view: LayerView, rows: int) -> Tensor:
+    """[Hq, rows, D] of the last `rows` tokens."""
+    return view.queries[:, view.queries.shape[1] - rows :]
+
+
+def prefix_mass(view: LayerView, window: int) -> Tensor:
+    """[H, G, N - w]: what the last `window` queries pay to the tokens before them, as if there were no others."""
+    heads, length, _ = view.keys.shape
+    mass = view.keys.new_zeros((heads, view.queries.shape[0] // heads, length - window), dtype=torch.float32)
+    for queries in last_queries(view, window).split(_rows_at_once(view), dim=1):
+        mass += _probabilities(view, _capped_logits(view, queries, length - window)).sum(dim=2)
     return mass
 
 
@@ -79,21 +92,35 @@ def keep_window(scores: Tensor, window: int) -> Tensor:
     return F.pad(scores, (0, window), value=torch.inf)
 
 
+def _rows_at_once(view: LayerView) -> int:
+    return min(max(_BLOCK // (view.queries.shape[0] * view.keys.shape[1]), _FEWEST_ROWS), _MOST_ROWS)
+
+
 def _attention(view: LayerView, queries: Tensor, first: int) -> Tensor:
     """[Hq, r, D] queries at positions first … first + r - 1 -> [H, G, r, first + r] probabilities."""
+    rows = queries.shape[1]
+    logits = _capped_logits(view, queries, first + rows)
+    future = torch.ones(rows, rows, dtype=torch.bool, device=logits.device).triu_(1)
+    logits[..., first:].masked_fill_(future, -torch.inf)
+    return _probabilities(view, logits)
+
+
+def _capped_logits(view: LayerView, queries: Tensor, visible: int) -> Tensor:
+    """[Hq, r, D] -> [H, G, r, visible] logits over the first `visible` keys."""
     heads, rows = view.keys.shape[0], queries.shape[1]
-    visible = first + rows
     folded = queries.float().reshape(heads, -1, queries.shape[-1]) * view.scaling
     logits = _logits(folded, view.keys[:, :visible])
     if view.softcap is not None:
         logits.div_(view.softcap).tanh_().mul_(view.softcap)
-    logits = logits.view(heads, -1, rows, visible)
-    future = torch.ones(rows, rows, dtype=torch.bool, device=logits.device).triu_(1)
-    logits[..., first:].masked_fill_(future, -torch.inf)
+    return logits.view(heads, -1, rows, visible)
+
+
+def _probabilities(view: LayerView, logits: Tensor) -> Tensor:
+    """[H, G, r, M] logits -> probabilities, with the model's sinks in the denominator."""
     attention = logits.softmax(dim=-1)
     if view.sinks is not None:
         # e^l / (Σ e^l + e^s) = softmax(l) · sigmoid(logsumexp(l) - s)
-        sinks = view.sinks.float().view(heads, -1, 1, 1)
+        sinks = view.sinks.float().view(logits.shape[0], -1, 1, 1)
         attention *= torch.sigmoid(logits.logsumexp(dim=-1, keepdim=True) - sinks)
     return attention
 

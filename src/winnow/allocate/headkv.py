@@ -1,0 +1,51 @@
+"""HeadKV: Not All Heads Matter, A Head-Level KV Cache Compression Method (Fu et al. 2024, arXiv 2410.19258)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from winnow.allocate.base import Plan
+from winnow.allocate.rounding import Rounding
+from winnow.allocate.table import TableAllocator, add_guaranteed, divide, mean_outside
+from winnow.parameters import check_choice, check_number, meaning
+
+
+def headkv_as_published(scores: Tensor, budget: int, beta: float) -> Tensor:
+    """Slots [L, H] outside the window as in the authors' code: S·pool + b - b//β, rounded half to even.
+
+    scores [L, H] sum to 1; budget: b. Nothing is clamped: a head may get more slots than any prompt has tokens.
+    """
+    pool = budget // beta * scores.numel()
+    return torch.round(scores * pool + (budget - budget // beta)).long()
+
+
+@dataclass(frozen=True)
+class HeadKV(TableAllocator):
+    """Every head gives up 1/β of the mean; heads share that pool in proportion to their scores.
+
+    Head h of score S_h (all of them summing to 1) gets w + b - b/β + S_h·(b/β)·L·H slots (Eq. 4), b being the mean
+    outside the window of w. What does not fit into a prompt goes to the other heads, by their scores.
+
+    rounding="paper": b//β, every head rounded by itself, what exceeds the prompt lost.
+    """
+
+    beta: float = field(default=1.2, metadata=meaning("1/beta of the mean goes into the pool that scores divide"))
+    rounding: Rounding = field(
+        default="exact", metadata=meaning("exact totals, or the published rounding: exact or paper")
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number(self, "beta", 1)
+        check_choice(self, "rounding", ("exact", "paper"))
+
+    def slots(self, plan: Plan) -> Tensor:
+        scores = self.table().normalised().values
+        if self.rounding == "paper":
+            return add_guaranteed(plan, headkv_as_published(scores, mean_outside(plan), self.beta))
+        mean = plan.slots / scores.numel() - plan.guaranteed
+        pool = mean / self.beta * scores.numel()
+        return divide(plan, mean - mean / self.beta + scores * pool, scores)

@@ -1,0 +1,104 @@
+"""Redundancy-Aware Budget Allocation of ApertureKV (Mitigating the Echo Chamber Effect in KV Cache Compression)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from winnow.allocate.ada import winners_per_head
+from winnow.allocate.base import Allocation, Allocator, HeadAllocator
+from winnow.allocate.rounding import Rounding, full_tensor, round_exactly
+from winnow.allocate.uniform import Uniform
+from winnow.parameters import check_choice, meaning
+
+Divergence = Literal["jsd", "kl", "ce"]
+
+_BLOCK = 1 << 20
+"""Entries of an [H, H, tokens] block that exist at once (8 MiB in float64)."""
+
+
+def distributions(scores: Tensor) -> Tensor:
+    """s_h = softmax of a head's scores over its tokens (Eq. 13): [H, M] -> [H, M] float64.
+
+    Scores that are themselves probabilities give a nearly uniform result, whose differences fp32 would lose.
+    """
+    return scores.double().softmax(dim=-1)
+
+
+def distinctiveness(s: Tensor, divergence: Divergence) -> Tensor:
+    """D_h = mean divergence of s_h from the other heads' distributions (Eq. 15): [H, M] -> [H]; 0 for a single head."""
+    heads = s.shape[0]
+    if heads == 1:
+        return s.new_zeros(1)
+    pairs = _jensen_shannon(s) if divergence == "jsd" else _cross_entropy(s)
+    if divergence == "kl":
+        pairs = pairs - pairs.diagonal()[:, None]  # KL(p‖q) = CE(p, q) - CE(p, p)
+    others = pairs.sum(dim=1) - pairs.diagonal()
+    return (others / (heads - 1)).clamp(min=0)
+
+
+@dataclass(frozen=True)
+class RABA(HeadAllocator):
+    """Heads of a layer get slots for winning tokens, the more the less their scores resemble those of other heads.
+
+    With s_h the softmax of a head's scores, B_h how many of the H·b best of all s are head h's, D_h its mean divergence
+    from the others: head h gets w + H·b·D_h·B_h/Σ D·B slots (Eq. 13-17). Where no head differs from any other, B_h
+    alone decides. Scores that are always kept (+inf) take no part. `across` gives the layer totals.
+
+    rounding="paper": b and every head's share are floored, the leftover and what exceeds the prompt lost.
+    """
+
+    divergence: Divergence = field(
+        default="jsd", metadata=meaning("how heads are compared: jsd, kl (Kullback-Leibler) or ce (cross-entropy)")
+    )
+    rounding: Rounding = field(
+        default="exact", metadata=meaning("exact totals, or the published rounding: exact or paper")
+    )
+    across: Allocator = field(default_factory=Uniform, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_choice(self, "divergence", ("jsd", "kl", "ce"))
+        check_choice(self, "rounding", ("exact", "paper"))
+
+    def head_slots(self, scores: Tensor, allocation: Allocation, layer: int) -> Tensor:
+        heads, length = scores.shape
+        total, guaranteed = allocation.totals[layer], allocation.plan.guaranteed
+        low, high = full_tensor(heads, guaranteed), full_tensor(heads, length)
+        outside = total - heads * guaranteed
+        if self.rounding == "paper":
+            outside -= outside % heads
+        shares = self._shares(scores, guaranteed, outside)
+        if self.rounding == "paper":
+            return (shares.floor().long() + guaranteed).clamp(low, high)
+        return round_exactly(shares + guaranteed, total, low, high, shares.clamp(min=1e-9 * max(outside, 1)))
+
+    def _shares(self, scores: Tensor, guaranteed: int, outside: int) -> Tensor:
+        """[H] float64 on the CPU: slots outside the guaranteed ones, summing to `outside`."""
+        heads, length = scores.shape
+        if outside == 0:
+            return torch.zeros(heads, dtype=torch.float64)
+        s = distributions(scores[~scores.isinf()].view(heads, length - guaranteed))
+        won = winners_per_head(s, outside).double()
+        weighted = distinctiveness(s, self.divergence).cpu() * won
+        if not float(weighted.sum()) > 0:
+            weighted = won
+        return weighted / weighted.sum() * outside
+
+
+def _cross_entropy(s: Tensor) -> Tensor:
+    """[H, H]: -Σ_t s_h[t]·ln s_h'[t]."""
+    return -s @ s.clamp(min=torch.finfo(s.dtype).tiny).log().t()
+
+
+def _jensen_shannon(s: Tensor) -> Tensor:
+    """[H, H]: entropy of the mean of two heads minus the mean of their entropies, a block of tokens at a time."""
+    heads = s.shape[0]
+    mixed = s.new_zeros(heads, heads)
+    for part in s.split(max(1, _BLOCK // heads**2), dim=1):
+        mean = (part[:, None] + part) / 2
+        mixed -= torch.special.xlogy(mean, mean).sum(dim=-1)
+    entropy = -torch.special.xlogy(s, s).sum(dim=-1)
+    return mixed - (entropy[:, None] + entropy) / 2

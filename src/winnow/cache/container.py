@@ -1,0 +1,240 @@
+"""A safetensors file that notices what happened to it: one checksum over its header, one over its tensors.
+
+The layout is plain safetensors, so any reader of that format opens it. Written here rather than by the library so that
+tensors are streamed to the disk and hashed in one pass, and so that they lie aligned for the kernels: the data begin at
+a multiple of `ALIGNMENT`, and tensors whose size is a multiple of a higher power of two come first.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import math
+import os
+import re
+import struct
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import safetensors
+import torch
+from torch import Tensor
+
+from winnow.errors import CacheError
+
+VERSION = 1
+ALIGNMENT = 64
+FACTS, PAYLOAD, HEADER = "winnow_context", "winnow_payload_blake2b", "winnow_header_blake2b"
+
+_LENGTH = struct.Struct("<Q")
+_LONGEST_HEADER = 100_000_000  # the limit of safetensors itself
+_BLANK = "0" * 64
+_PIECE = 1 << 22
+
+_NAMES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.bfloat16: "BF16",
+    torch.float16: "F16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+
+
+@dataclass(frozen=True)
+class Container:
+    """A file whose header was checked; tensors are read, and the rest is checked, on demand."""
+
+    path: Path
+    facts: dict[str, Any]
+    """What was given to `write`."""
+    payload: str
+    """Checksum of everything after the header."""
+    start: int
+    """Where the tensors begin."""
+
+    @classmethod
+    def open(cls, path: Path) -> Container:
+        """Reads the header only. Raises CacheError for what is no context, of a newer version, cut off or changed."""
+        try:
+            with path.open("rb") as file:
+                return _read_header(path, file)
+        except FileNotFoundError:
+            raise CacheError(f"There is no file {path}.") from None
+        except IsADirectoryError:
+            raise CacheError(f"{path} is a directory; give a file that context.save wrote.") from None
+        except OSError as problem:
+            raise CacheError(f"Cannot read {path}: {problem.strerror}.") from None
+
+    def verify(self) -> None:
+        """Reads the whole file. Raises CacheError where its tensors are not those that were written."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.start)
+                found = _hash(file)
+        except OSError as problem:
+            raise CacheError(f"Cannot read {self.path}: {problem.strerror}.") from None
+        if found != self.payload:
+            raise CacheError(
+                f"{self.path} is damaged: its content was changed after it was written. Copy it again, or compress "
+                "the document again."
+            )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors by name, on the CPU: views of one private mapping of the file, read when they are touched."""
+        try:
+            with safetensors.safe_open(self.path, framework="pt") as file:
+                return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (the file is no mapping)
+        except (safetensors.SafetensorError, OSError) as problem:
+            raise _damaged(self.path, str(problem)) from None
+
+
+def write(path: Path, facts: Mapping[str, Any], tensors: Mapping[str, Tensor], overwrite: bool) -> Path:
+    """Writes facts (JSON) and tensors. Nothing under `path` changes unless everything was written.
+
+    Raises CacheError where the file exists and is not to be overwritten, or cannot be written.
+    """
+    if path.is_dir():
+        raise CacheError(f"{path} is a directory; name a file in it.")
+    if path.exists() and not overwrite:
+        raise CacheError(f"{path} exists; give another name, or overwrite it (overwrite=True, --force).")
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with unfinished.open("wb") as file:
+            _write(file, facts, tensors)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    except OSError as problem:
+        size = sum(tensor.nbytes for tensor in tensors.values())
+        full = problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        remedy = f" It takes {size / 2**20:.1f} MiB: make room, or write elsewhere." if full else ""
+        raise CacheError(f"Cannot write {path}: {problem.strerror}.{remedy}") from None
+    finally:
+        # Gone already where all went well; also after an interrupt, no half file stays.
+        with suppress(OSError):
+            unfinished.unlink()
+    return path
+
+
+def _write(file: BinaryIO, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """The tensors in one pass, then the header that tells their checksum; it is as long with it as without."""
+    ordered = dict(sorted(tensors.items(), key=lambda named: -math.gcd(named[1].nbytes, ALIGNMENT)))
+    table = _table(ordered)
+    told = json.dumps({"version": VERSION, **facts}, ensure_ascii=False)
+    file.write(_header(told, table, _BLANK))
+    digest = _digest()
+    for tensor in ordered.values():
+        content = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+        digest.update(content)
+        file.write(content)
+    file.seek(0)
+    file.write(_header(told, table, digest.hexdigest()))
+
+
+def _table(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    table, begin = {}, 0
+    for name, tensor in tensors.items():
+        end = begin + tensor.nbytes
+        table[name] = {"dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
+        begin = end
+    return table
+
+
+def _header(facts: str, table: Mapping[str, Any], payload: str) -> bytes:
+    """Length and JSON, with its own checksum, padded so that the data are aligned."""
+    metadata = {FACTS: facts, PAYLOAD: payload, HEADER: _BLANK}
+    text = json.dumps({"__metadata__": metadata, **table}, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-(_LENGTH.size + len(text)) % ALIGNMENT)
+    blank = _LENGTH.pack(len(text)) + text
+    return _sealed(blank, _digest(blank).hexdigest())
+
+
+def _sealed(header: bytes, seal: str) -> bytes:
+    """A header with its checksum replaced."""
+    pattern = rb'("%s":")[0-9a-f]{64}"' % HEADER.encode()
+    return re.sub(pattern, rb'\g<1>%s"' % seal.encode(), header, count=1)
+
+
+def _read_header(path: Path, file: BinaryIO) -> Container:
+    size = os.fstat(file.fileno()).st_size
+    begin = file.read(_LENGTH.size)
+    length = _LENGTH.unpack(begin)[0] if len(begin) == _LENGTH.size else 0
+    if not 2 <= length <= _LONGEST_HEADER or file.read(1) != b"{":
+        raise _foreign(path)
+    if _LENGTH.size + length > size:
+        raise _damaged(path, f"its header alone is {length:,} bytes, and it has {size:,}")
+    file.seek(_LENGTH.size)
+    text = file.read(length)
+    metadata, end = _parse(path, text)
+    facts = _facts(path, metadata)
+    if _digest(_sealed(begin + text, _BLANK)).hexdigest() != metadata.get(HEADER):
+        raise CacheError(
+            f"{path} is damaged: its header was changed after it was written. Copy it again, or compress the document "
+            "again."
+        )
+    expected = _LENGTH.size + length + end
+    if size != expected:
+        raise _damaged(path, f"{size:,} of {expected:,} bytes")
+    return Container(path, facts, str(metadata.get(PAYLOAD)), _LENGTH.size + length)
+
+
+def _parse(path: Path, text: bytes) -> tuple[dict[str, Any], int]:
+    """Metadata of a header, and how many bytes of tensors follow it."""
+    try:
+        header = json.loads(text)
+        metadata = header.pop("__metadata__", {})
+        end = max((int(entry["data_offsets"][1]) for entry in header.values()), default=0)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError):
+        raise _damaged(path, "its header cannot be read") from None
+    return metadata if isinstance(metadata, dict) else {}, end
+
+
+def _facts(path: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    if FACTS not in metadata:
+        raise _foreign(path)
+    try:
+        facts = json.loads(metadata[FACTS])
+        version = int(facts["version"])
+    except (ValueError, TypeError, KeyError):
+        raise _damaged(path, "its header cannot be read") from None
+    if version != VERSION:
+        raise CacheError(
+            f"{path} has format version {version}, this Winnow reads version {VERSION}: upgrade winnow-kv, or compress "
+            "the document again."
+        )
+    return dict(facts)
+
+
+def _foreign(path: Path) -> CacheError:
+    return CacheError(
+        f"{path} is not a context: give a file that `winnow compress DOCUMENT -o FILE` or context.save wrote."
+    )
+
+
+def _damaged(path: Path, what: str) -> CacheError:
+    return CacheError(
+        f"{path} is damaged ({what}): it may have been cut off while it was copied. Copy it again, or compress the "
+        "document again."
+    )
+
+
+def _hash(file: BinaryIO) -> str:
+    """Of a file from where it stands to its end."""
+    digest = _digest()
+    while piece := file.read(_PIECE):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _digest(start: bytes = b"") -> hashlib.blake2b:
+    return hashlib.blake2b(start, digest_size=32)

@@ -1,0 +1,68 @@
+"""The output projection of an attention module, as a matrix per query head."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from winnow.errors import ModelError
+
+_NAMES = ("o_proj", "out_proj", "dense", "c_proj", "wo", "Wo")
+_PLAIN = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+_REMEDY = "Use the method without its second stage (snapkv instead of criticalkv), or the model in unquantised form."
+
+
+def output_projection(attention: nn.Module, heads: int, dim: int) -> Tensor:
+    """[Hq, Dv, E]: query head h adds its attention output [Dv] times matrix h; biases aside. A view of the weight.
+
+    heads: Hq, the query heads; dim: Dv, the size of a value. The matrix is tried on the projection itself, so that
+    adapters and scalings around the weight cannot go unnoticed.
+
+    Raises:
+        ModelError: no projection is found, or it is more than a matrix that can be read.
+    """
+    projection = checked_projection(attention)
+    weight = projection.get_parameter("weight").detach()
+    width = heads * dim
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.stack([torch.randn(width, generator=generator), torch.zeros(width)]).to(weight)
+    for matrix in (weight.t(), weight):  # Linear keeps [out, in], Conv1D [in, out]
+        if matrix.shape[0] == width and _computes(projection, inputs, matrix):
+            return matrix.unflatten(0, (heads, dim))
+    raise ModelError(
+        f"{_name(attention, projection)} does not compute what its weight {list(weight.shape)} alone would for {heads} "
+        f"heads of {dim} (an adapter, a scaling?). {_REMEDY} Merge adapters into the weights."
+    )
+
+
+def checked_projection(attention: nn.Module) -> nn.Module:
+    """The module that projects the heads' outputs. Raises ModelError where there is none with a plain weight."""
+    children = dict(attention.named_children())
+    projection = next((children[name] for name in _NAMES if name in children), None)
+    if projection is None:
+        raise ModelError(
+            f"{type(attention).__name__} has no output projection that winnow knows ({', '.join(_NAMES)}). {_REMEDY}"
+        )
+    weight: Any = getattr(projection, "weight", None)
+    # Quantised weights come as other types or as subclasses that only look like floating point.
+    plain = type(weight) is nn.Parameter and weight.dtype in _PLAIN and weight.dim() == 2
+    if not plain or weight.is_meta:
+        state = "is offloaded" if plain else "has no plain weight (quantised or fused?)"
+        raise ModelError(f"{_name(attention, projection)} {state}, so its matrix cannot be read. {_REMEDY}")
+    return projection
+
+
+def _computes(projection: nn.Module, inputs: Tensor, matrix: Tensor) -> bool:
+    """Whether the projection of inputs [2, Hq·Dv], the second one zero, differs by what the matrix says."""
+    # `forward` and not a call: hooks that someone put on the module are not meant for this.
+    with torch.no_grad():
+        output, bias = projection.forward(inputs)
+        expected = inputs[0] @ matrix
+    tolerance = 4 * torch.finfo(matrix.dtype).eps * (expected.norm() + bias.norm())
+    return bool((output - bias - expected).norm() <= tolerance)
+
+
+def _name(attention: nn.Module, projection: nn.Module) -> str:
+    return f"the output projection of {type(attention).__name__} ({type(projection).__name__})"

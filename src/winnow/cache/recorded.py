@@ -1,0 +1,97 @@
+"""The method of a context that was read from a file: what it was called, not the means to choose again.
+
+What a method chose is in the file. Choosing again would need its scorer, which may be the user's own, and its head
+scores, which may be gone or changed since; a method that was rebuilt from its name could differ without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, NoReturn
+
+from torch import Tensor
+
+from winnow.allocate import Allocation, Allocator, Plan
+from winnow.budget import Budget
+from winnow.errors import CacheError
+from winnow.heads import HeadScores
+from winnow.method import Method
+from winnow.score import LayerView, Scorer
+from winnow.store import Dense
+
+
+def describe(method: Method) -> dict[str, Any]:
+    """What a file says of a method."""
+    return {
+        "name": method.name,
+        "budget": str(method.budget),
+        "takes_budget": method.allocator.takes_budget,
+        "head_scores": [
+            {**table.facts(), "shape": list(table.shape)} for table in _tables((method.scorer, method.allocator))
+        ],
+    }
+
+
+def recorded(described: dict[str, Any]) -> Method:
+    """A method of the same name and budget that refuses to compress anything."""
+    budget = described["budget"]
+    name = str(described["name"])
+    return Method(
+        name,
+        RecordedScorer(name),
+        RecordedAllocator(name, bool(described["takes_budget"])),
+        Dense(),
+        Budget.parse(None if budget == "everything" else budget),
+    )
+
+
+@dataclass(frozen=True)
+class RecordedScorer(Scorer):
+    """Scores nothing."""
+
+    name: str
+
+    def __call__(self, view: LayerView) -> Tensor:
+        """Refused."""
+        _refuse(self.name)
+
+
+@dataclass(frozen=True)
+class RecordedAllocator(Allocator):
+    """Divides nothing."""
+
+    name: str
+    budgeted: bool
+
+    @property
+    def takes_budget(self) -> bool:
+        """As the allocator that was used."""
+        return self.budgeted
+
+    def layer_totals(self, plan: Plan) -> list[int]:
+        """Refused."""
+        _refuse(self.name)
+
+    def head_slots(self, scores: Tensor, allocation: Allocation, layer: int) -> Tensor:
+        """Refused."""
+        _refuse(self.name)
+
+
+def _refuse(name: str) -> NoReturn:
+    raise CacheError(
+        f"this cache comes from a file, which says that {name!r} compressed it but cannot compress another prompt: "
+        "make a new CompressedCache for that."
+    )
+
+
+def _tables(part: Any) -> Iterator[HeadScores]:
+    """Head scores anywhere inside the parts of a method."""
+    if isinstance(part, HeadScores):
+        yield part
+    elif isinstance(part, tuple):
+        for each in part:
+            yield from _tables(each)
+    elif is_dataclass(part):
+        for field in fields(part):
+            yield from _tables(getattr(part, field.name))

@@ -1,0 +1,116 @@
+"""K-VEC: Coverage-Driven KV Cache Eviction for Efficient and Improved Inference of LLM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from winnow.errors import MethodError
+from winnow.parameters import check_choice, check_count, check_number, meaning
+from winnow.score.base import Extra, LayerView, Ranking, Scorer
+from winnow.score.window import Pool, attention_blocks, keep_window, pool_tokens
+from winnow.select import best
+
+
+class Votes(NamedTuple):
+    """What one pass of attention over the wide window gives, for the tokens outside the window."""
+
+    near: Tensor
+    """[H, N - O] mean over the last O queries and the query group (Eq. 2)."""
+    wide: Tensor
+    """[H, N - O] the same over the last O' queries (Eq. 5)."""
+    importance: Tensor
+    """[N - O] mean over the last O queries of the maximum over all query heads (Eq. 7)."""
+
+
+@dataclass(frozen=True)
+class KVEC(Scorer):
+    """SnapKV's votes, spread over heads and layers so that fewer tokens are lost everywhere.
+
+    Heads: the `wide_heads` heads of a layer whose votes are least focused (lowest standard deviation over the tokens)
+    vote with the last `wide_window` queries instead (Eq. 4-5). Layers: tokens that few earlier layers kept gain
+    novelty·I·(1 - coverage), I being the importance to any head of the layer (Eq. 6-9); the best `sure` share of a
+    head's slots outside the window, by its own votes, stay whatever that does (Eq. 10).
+
+    novelty=0 leaves cross-head coverage alone, wide_heads=0 cross-layer coverage alone, both together SnapKV.
+    """
+
+    window: int = field(default=16, metadata=meaning("O, last tokens of the prompt that vote and are always kept"))
+    wide_window: int = field(default=32, metadata=meaning("O', last tokens that vote in the least focused heads"))
+    wide_heads: int = field(default=3, metadata=meaning("δ, how many heads of a layer vote with the wide window"))
+    novelty: float = field(default=1.0, metadata=meaning("λ, weight of tokens that earlier layers did not keep"))
+    sure: float = field(
+        default=0.25, metadata=meaning("β, share of a head's slots outside the window that its own votes fill")
+    )
+    kernel: int = field(default=7, metadata=meaning("width of the pooling over neighbouring tokens; odd, 1 for none"))
+    pool: Pool = field(default="max", metadata=meaning("how neighbours are pooled: max or avg"))
+
+    def __post_init__(self) -> None:
+        check_count(self, "window", 1)
+        check_count(self, "wide_window", self.window)
+        check_count(self, "wide_heads", 0)
+        check_number(self, "novelty", 0)
+        check_number(self, "sure", 0, 1)
+        check_count(self, "kernel", 1)
+        check_choice(self, "pool", ("max", "avg"))
+        if self.kernel % 2 == 0:
+            raise MethodError(f"KVEC: kernel must be odd, not {self.kernel}; use {self.kernel + 1}.")
+
+    @property
+    def guaranteed(self) -> int:
+        return self.window
+
+    @property
+    def extras(self) -> Extra:
+        return Extra.COVERAGE
+
+    def queries_needed(self, length: int) -> int:
+        return min(self.wide_window, length)
+
+    def __call__(self, view: LayerView) -> Tensor:
+        return self.rank(view).scores
+
+    def rank(self, view: LayerView) -> Ranking:
+        """Scores are P' of Eq. 9; the basis is P, which `refine` keeps the best of."""
+        heads, length, _ = view.keys.shape
+        if length <= self.window:
+            return Ranking(view.keys.new_full((heads, length), torch.inf, dtype=torch.float32))
+        votes = self._votes(view)
+        priority = pool_tokens(votes.near, self.kernel, self.pool)
+        if self.wide_heads:
+            # the δ heads of lowest σ; equal ones by their index
+            unfocused = priority.double().std(dim=1, correction=0).argsort(stable=True)[: self.wide_heads]
+            priority[unfocused] = pool_tokens(votes.wide[unfocused], self.kernel, self.pool)
+        focus = votes.importance * (1 - self._coverage(view))
+        return Ranking(keep_window(priority + self.novelty * focus, self.window), keep_window(priority, self.window))
+
+    def refine(self, ranking: Ranking, slots: Tensor, view: LayerView) -> Tensor:
+        """P' with the best ⌊β·b⌋ tokens of every head by P kept for sure."""
+        if ranking.basis is None:
+            return ranking.scores
+        sure = ((slots - self.window).clamp(min=0).double() * self.sure).floor().long() + self.window
+        return ranking.scores.masked_fill(best(ranking.basis, sure), torch.inf)
+
+    def _votes(self, view: LayerView) -> Votes:
+        """One pass over the last O' queries, or over all of a shorter prompt."""
+        heads, length, _ = view.keys.shape
+        near = view.keys.new_zeros((heads, length), dtype=torch.float32)
+        wide, importance = torch.zeros_like(near), torch.zeros_like(near[0])
+        for block in attention_blocks(view, self.wide_window):
+            visible = block.attention.shape[-1]
+            wide[:, :visible] += block.attention.mean(dim=1).sum(dim=1)
+            inside = block.attention[:, :, max(0, length - self.window - block.first) :]
+            near[:, :visible] += inside.mean(dim=1).sum(dim=1)
+            importance[:visible] += inside.flatten(0, 1).amax(dim=0).sum(dim=0)
+        outside = length - self.window
+        rows = min(self.wide_window, length)
+        return Votes(near[:, :outside] / self.window, wide[:, :outside] / rows, importance[:outside] / self.window)
+
+    def _coverage(self, view: LayerView) -> Tensor | float:
+        """Layers before this one that kept a token in any head, over l + 1 (Eq. 6): [N - O]."""
+        if view.coverage is None:
+            return 0.0
+        return view.coverage[: view.keys.shape[1] - self.window].float() / (view.layer + 1)
