@@ -18,16 +18,10 @@ from winnow.evaluate.shared import SharedPrefill
 from winnow.models import load_model, open_model
 from winnow.tasks import Question, format_prompt, generate_document
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 DOCUMENT = generate_document(3, tokens=200, questions_per_kind=1)
 METHODS = ["snapkv", "adakv", "ada-pyramidkv", "h2o", "tova", "streamingllm", "keydiff", "random"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

@@ -55,14 +55,15 @@ def decode_batch(model: PreTrainedModel, rows: Sequence[Row], limit: int, stops:
             if token in stops or len(texts[row]) == limit:
                 open_rows.discard(row)
         if open_rows:
-            tokens = _step(model, cache, tokens, positions + steps)
+            tokens = next_tokens(model, cache, tokens, positions + steps)
             steps += 1
     share = (clock(model) - begin) / len(rows)
     return [Decoded(text, steps, share) for text in texts]
 
 
 @torch.no_grad()
-def _step(model: PreTrainedModel, cache: CompressedCache, tokens: Tensor, positions: Tensor) -> Tensor:
+def next_tokens(model: PreTrainedModel, cache: CompressedCache, tokens: Tensor, positions: Tensor) -> Tensor:
+    """The most likely tokens [R] after tokens [R], which stand at positions [R, 1]; rows see nothing of each other."""
     output = model(input_ids=tokens[:, None], position_ids=positions, past_key_values=cache, use_cache=True)
     following: Tensor = output.logits[:, -1].argmax(-1)
     return following

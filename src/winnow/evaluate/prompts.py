@@ -13,14 +13,19 @@ from winnow.tasks import format_prompt
 
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, document: str, question: str) -> Tensor:
     """[1, N] tokens of a document followed by a question, ready for the answer."""
+    text, special = prompt_text(tokenizer, document, question)
+    encoded: Tensor = tokenizer(text, add_special_tokens=special, return_tensors="pt").input_ids
+    return encoded
+
+
+def prompt_text(tokenizer: PreTrainedTokenizerBase, document: str, question: str) -> tuple[str, bool]:
+    """The text of such a prompt, and whether the tokenizer has to add its special tokens."""
     if getattr(tokenizer, "chat_template", None) is None:
-        encoded: Tensor = tokenizer(format_prompt(document, question), return_tensors="pt").input_ids
-        return encoded
+        return format_prompt(document, question), True
     message = {"role": "user", "content": f"{document}\n\n{question}"}
     # Models that think aloud would spend the whole answer on it; templates without the switch ignore it.
     text = tokenizer.apply_chat_template([message], tokenize=False, add_generation_prompt=True, enable_thinking=False)
-    templated: Tensor = tokenizer(text, add_special_tokens=False, return_tensors="pt").input_ids
-    return templated
+    return str(text), False
 
 
 def document_tokens(tokenizer: PreTrainedTokenizerBase, document: str, prompts: Sequence[Tensor]) -> int:

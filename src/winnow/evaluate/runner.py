@@ -16,6 +16,7 @@ from winnow.evaluate.greedy import stop_tokens
 from winnow.evaluate.prompts import encode_prompt
 from winnow.evaluate.shared import DensePrompt, SharedPrefill
 from winnow.evaluate.slots import mean_slots
+from winnow.presets import takes_budget
 from winnow.tasks import Question, exact_match
 
 
@@ -59,12 +60,8 @@ class Score:
 
 
 def grid(names: Iterable[str], budgets: Sequence[int | str]) -> list[Method]:
-    """Every method at every budget; the full cache, which has none, once."""
-    return [
-        method(name, None if name == "full" else budget)
-        for name in names
-        for budget in (budgets if name != "full" else budgets[:1])
-    ]
+    """Every method at every budget; those that take none, as the full cache, once."""
+    return [method(name, budget) for name in names for budget in (budgets if takes_budget(name) else (None,))]
 
 
 def evaluate(

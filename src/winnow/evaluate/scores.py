@@ -8,40 +8,36 @@ from dataclasses import replace
 from torch import Tensor
 
 from winnow.method import Method
-from winnow.score import LayerView, Scorer
+from winnow.score import Extra, LayerView, Ranking, Refiner, Scorer
 
 
-class RememberedScorer(Scorer):
+class RememberedScorer(Refiner):
     """A scorer's answers for the layers of one prompt. Knows what asking again would have cost."""
 
     def __init__(self, scorer: Scorer) -> None:
-        self.scorer = scorer
+        self.base = scorer
         self.saved_seconds = 0.0
-        self._scores: dict[int, Tensor] = {}
+        self._rankings: dict[int, Ranking] = {}
         self._seconds: dict[int, float] = {}
 
-    @property
-    def guaranteed(self) -> int:
-        return self.scorer.guaranteed
-
-    @property
-    def window(self) -> int:
-        return self.scorer.window
-
-    def queries_needed(self, length: int) -> int:
-        return self.scorer.queries_needed(length)
-
     def __call__(self, view: LayerView) -> Tensor:
-        if view.layer in self._scores:
+        return self.rank(view).scores
+
+    def rank(self, view: LayerView) -> Ranking:
+        if Extra.COVERAGE in self.extras:
+            # What earlier layers kept depends on allocation and budget.
+            return self.base.rank(view)
+        if view.layer in self._rankings:
             self.saved_seconds += self._seconds[view.layer]
         else:
             begin = time.perf_counter()
-            self._scores[view.layer] = self.scorer(view)
+            self._rankings[view.layer] = self.base.rank(view)
             self._seconds[view.layer] = time.perf_counter() - begin
-        return self._scores[view.layer].clone()
+        ranking = self._rankings[view.layer]
+        return ranking._replace(scores=ranking.scores.clone())
 
-    def refine(self, scores: Tensor, slots: Tensor, view: LayerView) -> Tensor:
-        return self.scorer.refine(scores, slots, view)
+    def refine(self, ranking: Ranking, slots: Tensor, view: LayerView) -> Tensor:
+        return self.base.refine(ranking, slots, view)
 
 
 class PromptScores:

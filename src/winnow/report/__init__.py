@@ -1,6 +1,25 @@
 """Results as pictures (needs the extra "plot")."""
 
 from winnow.report.accuracy import Line, draw_accuracy
+from winnow.report.diagnosis import Profile, draw_profiles
+from winnow.report.heatmap import HeadMap, draw_heatmap
+from winnow.report.iou import draw_overlaps
 from winnow.report.keptmap import Panel, draw_kept_map
+from winnow.report.retention import Strip, draw_retention
+from winnow.report.tuning import BudgetLine, draw_tuning
 
-__all__ = ["Line", "Panel", "draw_accuracy", "draw_kept_map"]
+__all__ = [
+    "BudgetLine",
+    "HeadMap",
+    "Line",
+    "Panel",
+    "Profile",
+    "Strip",
+    "draw_accuracy",
+    "draw_heatmap",
+    "draw_kept_map",
+    "draw_overlaps",
+    "draw_profiles",
+    "draw_retention",
+    "draw_tuning",
+]

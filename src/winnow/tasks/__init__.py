@@ -1,6 +1,6 @@
 """Synthetic retrieval tasks for evaluation, training and demonstrations."""
 
-from winnow.tasks.document import KINDS, Document, Question, generate_document
+from winnow.tasks.document import KINDS, Document, Question, generate_document, read_questions
 from winnow.tasks.prompts import exact_match, format_prompt, lead_in
 
 __all__ = [
@@ -11,4 +11,5 @@ __all__ = [
     "format_prompt",
     "generate_document",
     "lead_in",
+    "read_questions",
 ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 from winnow.tasks import sentences as s
 from winnow.tasks import vocabulary as v
@@ -24,6 +26,12 @@ class Question:
     kind: str
     text: str
     answer: str
+
+
+def read_questions(path: Path) -> list[Question]:
+    """Questions of a JSONL file with "kind", "text" and "answer"."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [Question(**json.loads(line)) for line in lines if line.strip()]
 
 
 @dataclass(frozen=True)

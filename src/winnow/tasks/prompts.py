@@ -64,3 +64,9 @@ def exact_match(generated: str, answer: str) -> bool:
     """
     ended = re.split(r"[.\n]", generated.strip(), maxsplit=1)[0]
     return bool(ended) and normalise(ended) == normalise(answer)
+
+
+def is_settled(generated: str, answer: str) -> bool:
+    """Whether nothing that may still be generated changes what `exact_match` says of a text."""
+    begun = generated.strip()
+    return bool(re.search(r"[.\n]", begun)) or not normalise(answer).startswith(normalise(begun))

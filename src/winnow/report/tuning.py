@@ -1,0 +1,101 @@
+"""Accuracy against the values of a knob: one line per budget, with the chosen value and the default."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from winnow.report.style import FAINT, INK, MARK, add_title, line_style, new_figure, quiet_frame, save
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class BudgetLine(NamedTuple):
+    """Accuracies at one budget, or their mean over budgets."""
+
+    label: str
+    accuracies: Sequence[float]
+    """Between 0 and 1, one for every value."""
+    intervals: Sequence[tuple[float, float]]
+
+
+def draw_tuning(
+    path: Path | str,
+    values: Sequence[str],
+    lines: Sequence[BudgetLine],
+    mean: BudgetLine,
+    knob: str,
+    chosen: str,
+    default: str,
+    title: str,
+    subtitle: str = "",
+) -> Path:
+    """Draws the lines over evenly spaced values; returns the path written.
+
+    mean: drawn on top, in black. chosen: the value that gets a mark. default: of the method, marked where it is among
+    the values.
+    """
+    figure = new_figure(9.5, 5.4)
+    axes = figure.add_axes((0.085, 0.14, 0.68, 0.66))
+    add_title(figure, title, subtitle, left=0.035)
+    quiet_frame(axes)
+    for index, line in enumerate(lines):
+        _draw(axes, line, line_style(index)["color"], line_style(index)["marker"], width=1.6)
+    _draw(axes, mean, INK, "", width=2.4)
+    _mark(axes, values, chosen, default)
+    highest = max(high for line in [*lines, mean] for _, high in line.intervals)
+    axes.set_xticks(range(len(values)), list(values))
+    axes.set_xlim(-0.3, len(values) - 0.7)
+    axes.set_ylim(0, min(103, 108 * highest))
+    axes.yaxis.set_major_formatter("{x:.0f}%")
+    axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.set_xlabel(knob, color=INK)
+    axes.set_ylabel("questions answered right", color=INK)
+    handles, labels = axes.get_legend_handles_labels()
+    legend = axes.legend(
+        handles[::-1],
+        labels[::-1],
+        loc="center left",
+        bbox_to_anchor=(1.03, 0.5),
+        frameon=False,
+        fontsize=10,
+        labelspacing=0.75,
+        title="slots per KV head",
+        title_fontproperties={"size": 9},
+        labelcolor=INK,
+    )
+    legend.get_title().set_color(FAINT)
+    return save(figure, path)
+
+
+def _draw(axes: Axes, line: BudgetLine, colour: str, marker: str, width: float) -> None:
+    places = range(len(line.accuracies))
+    low, high = ([100 * interval[side] for interval in line.intervals] for side in (0, 1))
+    axes.fill_between(places, low, high, color=colour, alpha=0.1, linewidth=0)
+    accuracies = [100 * accuracy for accuracy in line.accuracies]
+    axes.plot(places, accuracies, label=line.label, color=colour, marker=marker, linewidth=width, markersize=5)
+
+
+def _mark(axes: Axes, values: Sequence[str], chosen: str, default: str) -> None:
+    """Vertical lines, named above the frame."""
+    if default in values and default != chosen:
+        axes.axvline(values.index(default), color=FAINT, linestyle=(0, (4, 3)), linewidth=1.2, zorder=0)
+        _name(axes, values.index(default), "default", FAINT)
+    axes.axvline(values.index(chosen), color=MARK, linewidth=1.4, zorder=0)
+    _name(axes, values.index(chosen), "chosen, the default" if chosen == default else "chosen", MARK)
+
+
+def _name(axes: Axes, place: int, text: str, colour: str) -> None:
+    axes.annotate(
+        text,
+        (place, 1),
+        xycoords=("data", "axes fraction"),
+        xytext=(0, 3),
+        textcoords="offset points",
+        ha="center",
+        fontsize=9,
+        color=colour,
+    )
