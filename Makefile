@@ -4,7 +4,7 @@ PYTHON ?= python3
 TORCH  ?= torch==2.13.0
 # The lower end of the supported range of transformers; the upper one is what pip chooses.
 TRANSFORMERS_LOW := 5.14.0
-INTEGRATION := tests/test_families.py tests/test_generation.py tests/test_guards.py tests/test_cache_properties.py
+INTEGRATION := tests/test_families.py tests/test_generation.py tests/test_guards.py tests/test_cache_properties.py tests/test_extras.py
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -12,12 +12,13 @@ READY := $(VENV)/.ready
 DEV   := $(VENV)/.ready-dev
 LOW   := $(VENV)/transformers-low
 
-.PHONY: help setup dev demo test test-low lint format bench clean
+.PHONY: help setup dev demo test test-low test-slow lint format bench clean
 
 help:
 	@echo "make demo        set up, then run the main job on the bundled model"
 	@echo "make test        set up, then run the tests"
 	@echo "make test-low    the integration tests on the lowest supported transformers"
+	@echo "make test-slow   a Ray cluster that loses a node (installs ray)"
 	@echo "make lint        ruff and mypy"
 	@echo "make bench       the benchmarks behind the tables in docs/results"
 
@@ -49,6 +50,10 @@ $(LOW): Makefile | $(DEV)
 
 test-low: $(LOW)
 	PYTHONPATH=$(LOW) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu" $(INTEGRATION)
+
+test-slow: $(DEV)
+	$(BIN)/python -m pip install --quiet --editable ".[ray]"
+	$(BIN)/python -m pytest -m slow
 
 lint: $(DEV)
 	$(BIN)/ruff check .

@@ -14,23 +14,17 @@ import pytest
 import torch
 
 import winnow
+from winnow import HeadScores
 from winnow.bundled import MODEL_PATH
-from winnow.cli import main
 from winnow.commands import demo as demo_command
 from winnow.models import open_model
 from winnow.tasks import generate_document
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 DOCUMENT = generate_document(3, tokens=200, questions_per_kind=1)
 QUESTION = DOCUMENT.questions[0]
 SOURCES = str(Path(winnow.__file__).parents[1])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
@@ -44,19 +38,6 @@ def folder(tmp_path_factory):
     (folder / "latin.txt").write_bytes("caf\xe9".encode("latin-1"))
     (folder / "long.txt").write_text(DOCUMENT.text * 40, encoding="utf-8")
     return folder
-
-
-@pytest.fixture
-def winnow_run(folder, capsys, monkeypatch):
-    """Runs a command line in `folder`; returns its exit code, stdout and stderr."""
-    monkeypatch.chdir(folder)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = main(list(arguments))
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture
@@ -313,6 +294,17 @@ def test_methods_are_listed(winnow_run):
     code, out, _ = winnow_run("methods", "adakv")
     assert "arXiv 2407.11550" in out
     assert "floor" in out
+
+
+def test_methods_without_a_budget_need_none(winnow_run, folder):
+    HeadScores(torch.rand(4, 4) + 0.1, "duoattention").save(folder / "gates.safetensors")
+    name = "duoattention(sinks=4, recent=12, scores=gates.safetensors)"
+    code, out, err = winnow_run(*ASK, "--method", name, "--compare", "full,snapkv", "--json")
+    assert (code, err) == (0, "")
+    assert [json.loads(line)["budget"] for line in out.splitlines()] == ["everything", "everything", "128"]
+    code, out, err = winnow_run(*ASK, "--method", name, "--budget", "64")
+    assert code == 2
+    assert "takes no budget; drop budget='64'" in err
 
 
 def test_demo_writes_its_results(winnow_run, folder, monkeypatch):

@@ -2,8 +2,10 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
-from winnow.cache import CacheStats, CompressedCache, Context, compress
+from winnow.cache import CacheStats, CompressedCache, Context, compress, load_context
+from winnow.diagnose import Diagnosis, diagnose
 from winnow.errors import BudgetError, CacheError, MethodError, ModelError, WinnowError
+from winnow.heads import HeadScores
 from winnow.method import Method
 from winnow.presets import MethodRecord, method, methods
 
@@ -18,12 +20,16 @@ __all__ = [
     "CacheStats",
     "CompressedCache",
     "Context",
+    "Diagnosis",
+    "HeadScores",
     "Method",
     "MethodError",
     "MethodRecord",
     "ModelError",
     "WinnowError",
     "compress",
+    "diagnose",
+    "load_context",
     "method",
     "methods",
 ]

@@ -15,8 +15,17 @@ except ImportError:
 import torch
 
 import winnow
+from winnow.commands.ask import ask
+from winnow.commands.compress import compress
 from winnow.commands.console import messages, output, silence_libraries
 from winnow.commands.demo import demo
+from winnow.commands.heads import heads
+from winnow.commands.heads_cokv import cokv
+from winnow.commands.heads_merge import merge
+from winnow.commands.heads_needle import needle
+from winnow.commands.heads_tune import tune
+from winnow.commands.heads_verify import verify
+from winnow.commands.inspect import inspect
 from winnow.commands.methods import methods
 from winnow.commands.run import run
 from winnow.errors import BudgetError, MethodError, WinnowError
@@ -34,8 +43,17 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command()(run)
+app.command()(compress)
+app.command()(ask)
 app.command()(methods)
 app.command()(demo)
+app.command()(inspect)
+heads.command()(needle)
+heads.command()(cokv)
+heads.command()(merge)
+heads.command()(tune)
+heads.command()(verify)
+app.add_typer(heads)
 
 
 def _print_version(wanted: bool) -> None:

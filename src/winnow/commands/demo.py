@@ -30,7 +30,7 @@ from winnow.evaluate.answering import finish, read_with_question
 from winnow.evaluate.prompts import encode_prompt
 from winnow.kernels import backend
 from winnow.models import load_model, open_model
-from winnow.tasks import Question
+from winnow.tasks import Question, read_questions
 
 ANSWER_TOKENS = 24
 BATCH = 24
@@ -48,15 +48,15 @@ class Plan:
 
 EVERYTHING = Plan(
     methods=(
-        "full", "adakv", "ada-pyramidkv", "snapkv", "pyramidkv", "h2o", "tova", "streamingllm", "keydiff",
-        "knorm", "random",
+        "full", "headkv-er", "headkv-r2", "cokv", "kvec", "aperturekv", "adakv", "ada-pyramidkv", "snapkv", "pyramidkv",
+        "h2o", "tova", "streamingllm", "keydiff", "random",
     ),
     budgets=(16, 32, 64, 128, 256, 512, 1024),
     questions=None,
 )  # fmt: skip
-QUICK = Plan(methods=("full", "adakv", "snapkv", "streamingllm", "random"), budgets=(32, 128), questions=12)
+QUICK = Plan(methods=("full", "headkv-er", "adakv", "snapkv", "random"), budgets=(32, 128), questions=12)
 
-SHOWN_METHOD = "adakv"
+SHOWN_METHOD = "headkv-er"
 SHOWN_BUDGET = 256
 
 
@@ -71,7 +71,7 @@ def demo(
     console = output()
     plan = QUICK if quick else EVERYTHING
     document = DOCUMENT_PATH.read_text(encoding="utf-8")
-    questions = _spread(_read_questions(QUESTIONS_PATH), plan.questions)
+    questions = _spread(read_questions(QUESTIONS_PATH), plan.questions)
     source = open_model(MODEL_PATH)
     with _one_thread():
         model = load_model(source, "cpu", "float32")
@@ -86,12 +86,6 @@ def demo(
     console.print("\nWritten:")
     for path in (*pictures, results):
         console.print(f"  {escape(str(path))}", soft_wrap=True)
-
-
-def _read_questions(path: Path) -> list[Question]:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    entries = [json.loads(line) for line in lines if line.strip()]
-    return [Question(entry["kind"], entry["text"], entry["answer"]) for entry in entries]
 
 
 def _spread(questions: list[Question], count: int | None) -> list[Question]:

@@ -16,8 +16,8 @@ from winnow.evaluate.shared import SharedPrefill
 from winnow.report import Line, Panel, draw_accuracy, draw_kept_map
 from winnow.tasks import Question
 
-MAP_METHODS = ("adakv", "snapkv", "pyramidkv", "keydiff", "streamingllm")
-MAP_BUDGETS = ("64", "128", "32")
+MAP_METHODS = ("headkv-er", "cokv", "kvec", "aperturekv", "adakv", "snapkv", "streamingllm")
+MAP_BUDGETS = ("256", "128", "32")
 """The first of them that was asked for."""
 
 

@@ -14,6 +14,7 @@ from winnow import Method, WinnowError
 from winnow.compose import Value, parse
 from winnow.errors import BudgetError
 from winnow.models import available_memory, pick_device
+from winnow.presets import takes_budget
 
 DEFAULT_BUDGET = "128"
 
@@ -80,9 +81,8 @@ def check_memory(methods: Iterable[Method], device: str) -> None:
 
 
 def _budget_of(name: str, budget: str | None, insist: bool) -> str | None:
-    """The full cache and names with "@" get no budget unless the user insists, which `method` refuses."""
-    has_none = name.strip().lower() == "full" or "@" in name
-    if has_none and not insist:
+    """Methods without a budget and names with "@" get none unless the user insists, which `method` refuses."""
+    if ("@" in name or not takes_budget(name)) and not insist:
         return None
     return budget or DEFAULT_BUDGET
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +18,20 @@ from winnow.commands.answers import Result, as_json, costs_table, print_answer
 from winnow.commands.batch_file import Asked, read_batch
 from winnow.commands.console import messages, output
 from winnow.commands.inputs import InputError, build_methods, check_memory, read_document
+from winnow.commands.options import (
+    BUNDLED_MODEL,
+    AnswerTokensOption,
+    BudgetOption,
+    ChunkOption,
+    CompareOption,
+    Device,
+    DeviceOption,
+    Dtype,
+    DtypeOption,
+    MethodOption,
+    ModelOption,
+    SettingsOption,
+)
 from winnow.evaluate.answering import (
     CompressedDocument,
     Prefilled,
@@ -29,23 +42,6 @@ from winnow.evaluate.answering import (
 )
 from winnow.evaluate.prompts import document_tokens, encode_prompt
 from winnow.models import ModelSource, load_model, open_model
-
-
-class Device(StrEnum):
-    """Where the model runs."""
-
-    AUTO = "auto"
-    CPU = "cpu"
-    CUDA = "cuda"
-
-
-class Dtype(StrEnum):
-    """The type of weights and cache."""
-
-    AUTO = "auto"
-    FLOAT32 = "float32"
-    BFLOAT16 = "bfloat16"
-    FLOAT16 = "float16"
 
 
 @dataclass(frozen=True)
@@ -66,22 +62,11 @@ def run(
         str | None, typer.Option(metavar="FILE", help="Text file to ask about; - for standard input.")
     ] = None,
     question: Annotated[str | None, typer.Option(help="The question.")] = None,
-    model: Annotated[str, typer.Option(help="Directory or Hugging Face name.", show_default="the bundled model")] = str(
-        MODEL_PATH
-    ),
-    method: Annotated[str, typer.Option(help="Compression method, also composed: 'snapkv(window=16)+ada'.")] = "adakv",
-    budget: Annotated[
-        str | None,
-        typer.Option(help="Tokens per KV head (128), share of the prompt (2%) or bytes (64MiB).", show_default="128"),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Parameter of the method; may be repeated."),
-    ] = None,
-    compare: Annotated[
-        str | None,
-        typer.Option(metavar="METHODS", help="Other methods to show at the same budget: 'full,snapkv'."),
-    ] = None,
+    model: ModelOption = BUNDLED_MODEL,
+    method: MethodOption = "adakv",
+    budget: BudgetOption = None,
+    settings: SettingsOption = None,
+    compare: CompareOption = None,
     batch: Annotated[
         str | None,
         typer.Option(
@@ -93,12 +78,10 @@ def run(
     question_agnostic: Annotated[
         bool, typer.Option("--question-agnostic", help="Compress the document before the question is known.")
     ] = False,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Tokens of an answer at most.")] = 64,
-    device: Annotated[Device, typer.Option(help="Where the model runs.")] = Device.AUTO,
-    dtype: Annotated[Dtype, typer.Option(help="Type of weights and cache.")] = Dtype.AUTO,
-    chunk: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Prefill N tokens at a time: less working memory.")
-    ] = None,
+    max_new_tokens: AnswerTokensOption = 64,
+    device: DeviceOption = Device.AUTO,
+    dtype: DtypeOption = Dtype.AUTO,
+    chunk: ChunkOption = None,
     as_lines: Annotated[bool, typer.Option("--json", help="One JSON object per answer instead of text.")] = False,
 ) -> None:
     """Ask a question about a document; answer it from a compressed cache."""

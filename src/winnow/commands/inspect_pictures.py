@@ -1,0 +1,128 @@
+"""The pictures of `winnow inspect`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from winnow import Diagnosis
+from winnow.commands.inspect_prompt import Inspected
+from winnow.report import HeadMap, Profile, Strip, draw_heatmap, draw_overlaps, draw_profiles, draw_retention
+
+# Characters that fit into the narrowest picture, and beside the note of a strip.
+_SUBTITLE, _LABEL = 80, 42
+
+
+class Shown(NamedTuple):
+    """What the pictures tell of their subject."""
+
+    model: str
+    inspected: Inspected
+
+    @property
+    def subtitle(self) -> str:
+        """Model, length and question, cut where they are too long."""
+        tokens = f"{self.inspected.prompt.shape[1]:,} tokens"
+        asked = "no question" if self.inspected.question is None else f"asked: {self.inspected.question}"
+        text = f"{self.model} · {tokens} · {asked}"
+        return text if len(text) <= _SUBTITLE else f"{text[: _SUBTITLE - 1]}…"
+
+
+def draw_pictures(folder: Path, diagnoses: Sequence[Diagnosis], shown: Shown) -> list[Path]:
+    """Three pictures of every method, and with several methods two that compare them; returns the paths written.
+
+    Raises MissingPackage without matplotlib.
+    """
+    pictures = []
+    for stem, diagnosis in zip(_stems(diagnoses), diagnoses, strict=True):
+        pictures += [
+            _retention(folder / f"{stem}-retention.png", [diagnosis], shown),
+            _slots(folder / f"{stem}-slots.png", diagnosis, shown),
+            _overlaps(folder / f"{stem}-overlap.png", diagnosis, shown),
+        ]
+    if len(diagnoses) > 1:
+        pictures.append(_retention(folder / "retention.png", diagnoses, shown))
+        pictures.append(_profiles(folder / "comparison.png", diagnoses, shown))
+    return pictures
+
+
+def _stems(diagnoses: Iterable[Diagnosis]) -> list[str]:
+    """A file name for every method: "snapkv(window=16) @ 64" -> "snapkv-window=16-64", numbered where two are alike."""
+    stems: list[str] = []
+    for diagnosis in diagnoses:
+        stem = re.sub(r"[^\w.+=%]+", "-", str(diagnosis.method)).strip("-.")[:80]
+        stems.append(stem if stem not in stems else f"{stem}-{len(stems) + 1}")
+    return stems
+
+
+def _retention(path: Path, diagnoses: Sequence[Diagnosis], shown: Shown) -> Path:
+    facts = shown.inspected.facts
+    strips = [
+        Strip(
+            _label(found),
+            _note(found, facts),
+            found.retention.numpy(),
+            max(len(layer.kept) for layer in found.layers),
+        )
+        for found in diagnoses
+    ]
+    marks = " · orange: the sentences that the answer is in" if facts else ""
+    subtitle = shown.subtitle + marks
+    return draw_retention(path, strips, "Which tokens each layer keeps, in how many heads", subtitle, facts)
+
+
+def _note(found: Diagnosis, facts: Sequence[tuple[int, int]]) -> str:
+    anywhere = found.retention.any(dim=0)
+    needed = sorted({token for start, stop in facts for token in range(start, stop)})
+    of_facts = f" · {int(anywhere[needed].sum())} of {len(needed)} fact tokens" if needed else ""
+    return f"kept in a layer: {found.rtd:.1%} of all tokens, in any: {found.coverage_share:.1%}{of_facts}"
+
+
+def _slots(path: Path, found: Diagnosis, shown: Shown) -> Path:
+    slots = _rectangle(found.slots)
+    least, most = found.slot_range
+    note = f"{found.mean_slots:,.0f} slots on average" + ("" if least == most else f", {least:,} to {most:,}")
+    # Equal slots are in the middle of the colours, in every picture alike.
+    high = max(1.0, most, 2 * found.mean_slots)
+    table = HeadMap(_label(found), note, slots, low=0.0, high=high)
+    return draw_heatmap(path, [table], "Where the budget goes", shown.subtitle)
+
+
+def _rectangle(rows: Sequence[Sequence[int]]) -> NDArray[np.float64]:
+    """[L, H]; layers with fewer heads than others end with zeros."""
+    table = np.zeros((len(rows), max(len(row) for row in rows)))
+    for index, row in enumerate(rows):
+        table[index, : len(row)] = row
+    return table
+
+
+def _overlaps(path: Path, found: Diagnosis, shown: Shown) -> Path:
+    matrices = [layer.iou.numpy() for layer in found.layers]
+    means = [layer.mean_iou for layer in found.layers]
+    title = f"What two heads keep in common: {_label(found)}"
+    return draw_overlaps(path, matrices, means, title, shown.subtitle)
+
+
+def _profiles(path: Path, diagnoses: Sequence[Diagnosis], shown: Shown) -> Path:
+    profiles = [
+        Profile(
+            _label(found),
+            found.coverage_share,
+            [layer.rtd for layer in found.layers],
+            [layer.error for layer in found.layers],
+        )
+        for found in diagnoses
+    ]
+    title = "What methods keep of a prompt, and what they lose"
+    return draw_profiles(path, profiles, title, shown.subtitle)
+
+
+def _label(found: Diagnosis) -> str:
+    """The method; without its middle where that is too long, as names begin with the method and end with the budget."""
+    name, half = str(found.method), _LABEL // 2
+    return name if len(name) <= _LABEL else f"{name[:half]}…{name[1 - half :]}"

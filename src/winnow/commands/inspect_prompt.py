@@ -1,0 +1,73 @@
+"""What `winnow inspect` looks at: a prompt, and where in it the answer is when that is known."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from winnow.bundled import DOCUMENT_PATH, QUESTIONS_PATH
+from winnow.commands.inputs import InputError, read_document
+from winnow.evaluate.facts import fact_tokens
+from winnow.evaluate.prompts import document_tokens, encode_prompt
+from winnow.models import ModelSource
+from winnow.tasks import Question, read_questions
+
+# Any question will do to find where a document ends.
+_PLACEHOLDER = "What is it?"
+
+
+class Inspected(NamedTuple):
+    """A prompt to look into."""
+
+    prompt: Tensor
+    """[1, N]"""
+    question: str | None
+    """None where the document stands alone."""
+    facts: list[tuple[int, int]]
+    """[start, stop) of the tokens that the answer needs; empty where the answer is not known."""
+
+
+def read_inspected(source: ModelSource, document: str | None, question: str | None) -> Inspected:
+    """A document (the bundled one for None) with a question (for the bundled document: its first one), as tokens.
+
+    Raises InputError where there is no text, or more than the model reads.
+    """
+    if document is None:
+        asked = _bundled_question(question)
+        text = DOCUMENT_PATH.read_text(encoding="utf-8")
+        prompt = encode_prompt(source.tokenizer, text, asked.text)
+        found = Inspected(prompt, asked.text, _facts(source.tokenizer, text, asked))
+    elif question is None:
+        found = Inspected(_document_alone(source.tokenizer, read_document(document)), None, [])
+    else:
+        found = Inspected(encode_prompt(source.tokenizer, read_document(document), question), question, [])
+    _check_context(source, found.prompt.shape[1])
+    return found
+
+
+def _bundled_question(text: str | None) -> Question:
+    """The first bundled question, or the one with this text; a question of the user's own has no known answer."""
+    questions = read_questions(QUESTIONS_PATH)
+    own = [] if text is None else [Question("own", text, "")]
+    return next(question for question in (*questions, *own) if text in (None, question.text))
+
+
+def _facts(tokenizer: PreTrainedTokenizerBase, document: str, question: Question) -> list[tuple[int, int]]:
+    """Positions are known in plain prompts, of tokenizers that know the characters of their tokens."""
+    plain = getattr(tokenizer, "chat_template", None) is None and tokenizer.is_fast
+    return fact_tokens(tokenizer, document, question) if plain and question.answer else []
+
+
+def _document_alone(tokenizer: PreTrainedTokenizerBase, document: str) -> Tensor:
+    prompt = encode_prompt(tokenizer, document, _PLACEHOLDER)
+    return prompt[:, : document_tokens(tokenizer, document, [prompt])]
+
+
+def _check_context(source: ModelSource, tokens: int) -> None:
+    if source.context is not None and tokens > source.context:
+        raise InputError(
+            f"The prompt has {tokens:,} tokens; the model reads {source.context:,} at most. Shorten the document, or "
+            "use a model that reads more."
+        )
