@@ -35,6 +35,10 @@ VOCABULARY = 1024
 METHODS = (
     "snapkv",
     "adakv",
+    "kvec",
+    "aperturekv",
+    "criticalkv",
+    "expectedattention",
     "pyramidkv",
     "ada-pyramidkv",
     "tova",
