@@ -41,7 +41,11 @@ class Method:
 
     def for_model(self, name: str, heads: tuple[int, ...]) -> Method:
         """The method with what it knows of a model (head scores); see `Allocator.for_model`."""
-        return replace(self, allocator=self.allocator.for_model(name, heads))
+        return replace(self, allocator=self.allocator.for_model(name, heads), store=self.store.for_model(name, heads))
+
+    def queries_needed(self, length: int) -> int:
+        """How many of the last queries of a prompt of `length` tokens scorer and store look at."""
+        return max(self.scorer.queries_needed(length), self.store.queries_needed(length))
 
     def allocation(self, length: int, heads: tuple[int, ...], bytes_per_slot: tuple[float, ...]) -> Allocation:
         """How the slots for a prompt of `length` tokens are divided among the layers.

@@ -13,6 +13,7 @@ from winnow.cache.coverage import Coverage
 from winnow.cache.prefix import POSITION_BYTES
 from winnow.errors import CacheError
 from winnow.method import Method
+from winnow.store import LayerShape
 
 
 @dataclass
@@ -49,8 +50,13 @@ class Compression:
             "configuration; pass heads_per_layer=[...] to CompressedCache."
         )
 
+    def shape(self, layer: int, keys: Tensor, values: Tensor, window: int) -> LayerShape:
+        """What bytes of layer `layer` depend on, from its keys [..., D] and values [..., Dv]."""
+        return LayerShape(layer, self.heads[layer], keys.shape[-1], values.shape[-1], keys.element_size(), window)
+
     def allocation(self, length: int, keys: Tensor, values: Tensor) -> Allocation:
         """Slots of all compressed layers for a sequence of `length` tokens; shapes from keys [..., D] and values."""
-        slot = self.method.store.bytes_per_slot(keys.shape[-1], values.shape[-1], keys.element_size())
-        costs = (slot + POSITION_BYTES,) * len(self.heads)
+        window = min(self.method.scorer.window, length)
+        shapes = [self.shape(layer, keys, values, window) for layer in range(len(self.heads))]
+        costs = tuple(self.method.store.cost(shape).slot + POSITION_BYTES for shape in shapes)
         return self.method.allocation(length, tuple(self.heads), costs)

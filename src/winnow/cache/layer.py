@@ -181,7 +181,7 @@ class CompressedLayer(CacheLayerMixin):
 
     def held_prefixes(self) -> list[Prefix]:
         """One of every set of prefixes that view the same keys and values."""
-        return list({id(prefix.block.keys): prefix for prefix in self.distinct_prefixes()}.values())
+        return list({prefix.block.identity: prefix for prefix in self.distinct_prefixes()}.values())
 
     def slots(self) -> list[int]:
         """Compressed slots per KV head that are held; prefixes and views that rows share count once."""
@@ -302,7 +302,7 @@ class CompressedLayer(CacheLayerMixin):
         goal = self.compression.prompt_length
         self.arriving.add(queries, valid, own=self.recording or goal is not None)
         if goal is not None and not self.recording:
-            self.arriving.keep_last(self.compression.method.scorer.queries_needed(max(length, goal)))
+            self.arriving.keep_last(self.compression.method.queries_needed(max(length, goal)))
 
     def _compress_deferred(self) -> None:
         self.awaiting_crop = False
@@ -334,7 +334,7 @@ class CompressedLayer(CacheLayerMixin):
     def _view(self, row: int, parts: RowParts, spec: AttentionSpec) -> LayerView:
         """What the scorer sees of one sequence: besides queries, keys and values only what it asks for."""
         scorer, length = self.compression.method.scorer, parts.keys.shape[1]
-        needed = min(scorer.queries_needed(length), length)
+        needed = min(self.compression.method.queries_needed(length), length)
         asked = scorer.extras
         return LayerView(
             layer=self.index,

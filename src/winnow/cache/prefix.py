@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from winnow.allocate import Allocation
-from winnow.kernels.interface import PrefixBlock
+from winnow.errors import CacheError
+from winnow.kernels.interface import Block, PrefixBlock
 from winnow.method import Method
 from winnow.score.base import LayerView
 
@@ -21,7 +22,7 @@ POSITION_BYTES = 4
 class Prefix:
     """Kept slots of every KV head one after another. Nothing writes to it after `compress_layer`."""
 
-    block: PrefixBlock
+    block: Block
     """What the kernels read: packed keys and values, and where each head begins."""
     positions: Tensor
     """[S] int32, the kept positions of each head, ascending, counted without padding."""
@@ -43,25 +44,31 @@ class Prefix:
 
         Where a mask is true, the head reads what this prefix reads; elsewhere only what it has of the last `window`
         tokens of the prompt, which are its last slots because positions ascend.
+
+        Raises:
+            CacheError: the slots are packed.
         """
+        dense = self.block
+        if not isinstance(dense, PrefixBlock):
+            raise CacheError(
+                "coalitions are formed of dense slots; leave spark, think, bits and kivi out of the method."
+            )
         first = self.length - window
         recent = torch.tensor([int((kept >= first).sum()) for kept in self.kept()])
         patterns, which = masks.cpu().unique(dim=0, return_inverse=True)
-        starts = torch.where(patterns, self.block.starts, self.block.stops - recent)
-        views = [replace(self, block=replace(self.block, later_starts=each)) for each in starts]
+        starts = torch.where(patterns, dense.starts, dense.stops - recent)
+        views = [replace(self, block=replace(dense, later_starts=each)) for each in starts]
         return [views[index] for index in which.tolist()]
 
     def bytes(self) -> dict[str, int]:
         """Bytes held, by kind."""
-        return {
-            "keys": self.block.keys.nbytes,
-            "values": self.block.values.nbytes,
-            "indices": self.positions.nbytes + self.block.offsets.nbytes,
-        }
+        kinds = self.block.bytes()
+        return kinds | {"indices": kinds["indices"] + self.positions.nbytes}
 
     def view_bytes(self) -> int:
         """Bytes that are this view's own, where it is one."""
-        return 0 if self.block.later_starts is None else self.block.later_starts.nbytes
+        own = self.block.later_starts if isinstance(self.block, PrefixBlock) else None
+        return 0 if own is None else own.nbytes
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Prefix:
         # Immutable, so a fork of a cache shares it.
@@ -71,6 +78,6 @@ class Prefix:
 def compress_layer(method: Method, view: LayerView, allocation: Allocation) -> Prefix:
     """Score, allocate, select and pack one layer of one sequence."""
     selection = method.select(view, allocation)
-    block = method.store.pack(view.keys, view.values, selection)
+    block = method.store.pack(view, selection, min(method.scorer.window, view.keys.shape[1]))
     positions = selection.positions.to(device=view.keys.device, dtype=torch.int32)
     return Prefix(block, positions, view.keys.shape[1])

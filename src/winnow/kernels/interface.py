@@ -8,10 +8,22 @@ import torch
 from torch import Tensor
 
 from winnow.kernels import native
+from winnow.kernels.packed import Block, PackedBlock, Parts, parts_of
 from winnow.kernels.reference import ReferencePlan
 from winnow.kernels.segments import AttentionSpec, PrefixBlock, TailSegments
 
-__all__ = ["AttentionSpec", "DecodePlan", "PrefixBlock", "TailSegments", "attend", "backend"]
+__all__ = [
+    "AttentionSpec",
+    "Block",
+    "DecodePlan",
+    "PackedBlock",
+    "Parts",
+    "PrefixBlock",
+    "TailSegments",
+    "attend",
+    "backend",
+    "parts_of",
+]
 
 
 class DecodePlan:
@@ -22,15 +34,15 @@ class DecodePlan:
     run in two threads at once.
     """
 
-    def __init__(self, prefixes: Sequence[PrefixBlock | None], tail: TailSegments, spec: AttentionSpec) -> None:
+    def __init__(self, prefixes: Sequence[Block | None], tail: TailSegments, spec: AttentionSpec) -> None:
         """Raises ValueError when prefixes and tail do not fit together."""
-        chosen = native.NativePlan if native.supports(tail) else ReferencePlan
+        chosen = native.NativePlan if native.supports(prefixes, tail) else ReferencePlan
         self.spec = spec
         self.run = chosen(prefixes, tail, spec).run
         """query [R, Hq, Q, D] -> output [R, Q, Hq, Dv] in the query's dtype, as documented at the two plans."""
 
 
-def attend(query: Tensor, prefixes: Sequence[PrefixBlock | None], tail: TailSegments, spec: AttentionSpec) -> Tensor:
+def attend(query: Tensor, prefixes: Sequence[Block | None], tail: TailSegments, spec: AttentionSpec) -> Tensor:
     """One step of decode attention without keeping a plan.
 
     query [R, Hq, Q, D] (any strides) -> output [R, Q, Hq, Dv]. Query i of row r sees the row's whole prefix and

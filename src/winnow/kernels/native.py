@@ -18,7 +18,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from winnow.kernels.segments import AttentionSpec, PrefixBlock, TailSegments, check_layout, check_query
+from winnow.kernels.layout import check_layout, check_query
+from winnow.kernels.packed import Block
+from winnow.kernels.segments import AttentionSpec, PrefixBlock, TailSegments
 
 ABI = 2
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
@@ -97,8 +99,10 @@ def library() -> ctypes.CDLL | None:
     return None
 
 
-def supports(tail: TailSegments) -> bool:
+def supports(prefixes: Sequence[Block | None], tail: TailSegments) -> bool:
     """Whether the native kernels can serve this layer: on the CPU, in a dtype they know, with a library."""
+    if not all(prefix is None or isinstance(prefix, PrefixBlock) for prefix in prefixes):
+        return False
     return tail.keys.device.type == "cpu" and tail.keys.dtype in DTYPES and library() is not None
 
 
@@ -110,7 +114,7 @@ class NativePlan:
     tensor it points to alive. Several plans may run at once, but one plan only in one thread at a time.
     """
 
-    def __init__(self, prefixes: Sequence[PrefixBlock | None], tail: TailSegments, spec: AttentionSpec) -> None:
+    def __init__(self, prefixes: Sequence[Block | None], tail: TailSegments, spec: AttentionSpec) -> None:
         """Raises ValueError when prefixes and tail do not fit together."""
         self.layout = check_layout(prefixes, tail)
         loaded = library()
@@ -121,7 +125,7 @@ class NativePlan:
         rows, heads, key_dim, value_dim = self.layout
         sinks = None if spec.sinks is None else spec.sinks.detach().to(torch.float32, copy=True).contiguous()
         self._sinks = sinks
-        present = [prefix if prefix is not None and len(prefix.keys) else None for prefix in prefixes]
+        present = [prefix if isinstance(prefix, PrefixBlock) and prefix.slots else None for prefix in prefixes]
         pointers = [
             _pointers([None if prefix is None else prefix.keys for prefix in present]),
             _pointers([None if prefix is None else prefix.values for prefix in present]),

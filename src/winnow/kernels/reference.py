@@ -12,9 +12,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from winnow.kernels.segments import AttentionSpec, PrefixBlock, TailSegments, check_layout, check_query
+from winnow.kernels.layout import check_layout, check_query
+from winnow.kernels.packed import Block, PackedBlock, parts_of
+from winnow.kernels.segments import AttentionSpec, PrefixBlock, TailSegments
 
 BLOCK = 64
+PIECE = 256
+"""Blocks that are gathered, and unpacked where they are packed, at once."""
 
 
 class Partial(NamedTuple):
@@ -39,29 +43,29 @@ class Blocks(NamedTuple):
     """[B] KV head of a block."""
 
 
-def cut_blocks(prefix: PrefixBlock) -> Blocks:
-    """The blocks of a prefix, on its device."""
+def cut_blocks(prefix: PackedBlock | PrefixBlock) -> list[Blocks]:
+    """The blocks of a prefix in pieces, on its device."""
     starts, stops = prefix.starts, prefix.stops
     counts = (stops - starts + BLOCK - 1) // BLOCK
     head = torch.repeat_interleave(torch.arange(len(counts)), counts)
     index_in_head = torch.arange(len(head)) - (counts.cumsum(0) - counts)[head]
     slots = (starts[head] + index_in_head * BLOCK)[:, None] + torch.arange(BLOCK)
     last = stops[head][:, None] - 1
-    device = prefix.keys.device
-    return Blocks(slots.clamp(max=last).to(device), (slots > last)[:, None].to(device), head.to(device))
+    device = prefix.device
+    whole = Blocks(slots.clamp(max=last).to(device), (slots > last)[:, None].to(device), head.to(device))
+    return [Blocks(*piece) for piece in zip(*(each.split(PIECE) for each in whole), strict=True)]
 
 
 class ReferencePlan:
     """Decode attention of one layer; what does not change between steps is worked out once."""
 
-    def __init__(self, prefixes: Sequence[PrefixBlock | None], tail: TailSegments, spec: AttentionSpec) -> None:
+    def __init__(self, prefixes: Sequence[Block | None], tail: TailSegments, spec: AttentionSpec) -> None:
         """Raises ValueError when prefixes and tail do not fit together."""
         self.layout = check_layout(prefixes, tail)
         self.tail = tail
         self.spec = spec
-        self.prefixes = [prefix if prefix is not None and len(prefix.keys) else None for prefix in prefixes]
-        shared = {id(prefix): cut_blocks(prefix) for prefix in self.prefixes if prefix is not None}
-        self.blocks = [shared.get(id(prefix)) for prefix in self.prefixes]
+        self.parts = [[part for part in parts_of(prefix) if part.slots] if prefix else [] for prefix in prefixes]
+        self.blocks = {id(part): cut_blocks(part) for parts in self.parts for part in parts}
 
     def run(self, query: Tensor) -> Tensor:
         """query [R, Hq, Q, D] -> output [R, Q, Hq, Dv]; the tail already holds the Q new tokens."""
@@ -70,7 +74,7 @@ class ReferencePlan:
         tokens = query.shape[2]
         queries = query.float().reshape(rows, heads, group * tokens, dim) * self.spec.scaling
         partials = [self._tail(queries, tokens)]
-        if any(prefix is not None for prefix in self.prefixes):
+        if any(self.parts):
             per_row = [self._prefix(row, queries[row]) for row in range(rows)]
             partials.append(Partial(*map(torch.stack, zip(*per_row, strict=True))))
         merged = self._merge(partials, group, tokens)
@@ -105,19 +109,25 @@ class ReferencePlan:
 
     def _prefix(self, row: int, queries: Tensor) -> Partial:
         """queries [H, G·Q, D] of one row, which see the whole prefix."""
-        prefix, blocks = self.prefixes[row], self.blocks[row]
-        empty = self._nothing(queries)
-        if prefix is None or blocks is None:
-            return empty
+        together = self._nothing(queries)
+        for part in self.parts[row]:
+            for blocks in self.blocks[id(part)]:
+                together = self._add_blocks(together, part, blocks, queries)
+        return together
+
+    def _add_blocks(self, before: Partial, part: PackedBlock | PrefixBlock, blocks: Blocks, queries: Tensor) -> Partial:
+        """The partial result over what `before` covers and some more blocks."""
         head = blocks.head
-        logits = self._logits(queries[head], prefix.keys[blocks.slots]).masked_fill(blocks.absent, -torch.inf)
+        keys, values = part.recover(blocks.slots)
+        logits = self._logits(queries[head], keys).masked_fill(blocks.absent, -torch.inf)
         block_maximum = logits.amax(-1)
-        maximum = empty.maximum.scatter_reduce(0, head[:, None].expand_as(block_maximum), block_maximum, "amax")
+        maximum = before.maximum.scatter_reduce(0, head[:, None].expand_as(block_maximum), block_maximum, "amax")
         weights = torch.exp(logits - maximum[head][..., None])
+        scale = torch.exp(before.maximum - _finite(maximum))
         return Partial(
             maximum,
-            empty.total.index_add(0, head, weights.sum(-1)),
-            empty.weighted.index_add(0, head, weights @ prefix.values[blocks.slots].float()),
+            (scale * before.total).index_add(0, head, weights.sum(-1)),
+            (scale[..., None] * before.weighted).index_add(0, head, weights @ values),
         )
 
     def _nothing(self, queries: Tensor) -> Partial:

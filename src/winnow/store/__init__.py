@@ -1,6 +1,6 @@
 """How a kept slot is written."""
 
-from winnow.store.base import Store
+from winnow.store.base import Cost, LayerShape, Store
 from winnow.store.dense import Dense
 
-__all__ = ["Dense", "Store"]
+__all__ = ["Cost", "Dense", "LayerShape", "Store"]

@@ -3,20 +3,77 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
-from winnow.kernels.interface import PrefixBlock
+from winnow.kernels.interface import Block
+from winnow.score.base import LayerView
 from winnow.select import Selection
+
+OFFSET_BYTES = 8
+"""A head of a block remembers its first slot as one int64."""
+
+
+class LayerShape(NamedTuple):
+    """What bytes depend on before any prompt is seen."""
+
+    layer: int
+    """Index among the compressed layers of the model, from 0."""
+    heads: int
+    """H, KV heads of the layer."""
+    key_dim: int
+    """D"""
+    value_dim: int
+    """Dv"""
+    itemsize: int
+    """Bytes of a number in the model's dtype."""
+    window: int
+    """Slots at the end of every head that the scorer keeps whatever happens."""
+
+
+class Cost(NamedTuple):
+    """Bytes of a layer as a line: fixed + slots·slot, positions not counted. Exact where all heads cost the same."""
+
+    fixed: float
+    """Bytes of the layer whatever it keeps: what dense window slots cost more than packed ones, constants of heads."""
+    slot: float
+    """Bytes of one more slot, averaged over the heads."""
 
 
 class Store(ABC):
-    """Writes the kept slots of one layer of one sequence. A store never sees scores."""
+    """Writes the kept slots of one layer of one sequence; never sees scores. Subclasses are frozen dataclasses."""
+
+    def queries_needed(self, length: int) -> int:
+        """How many of the last queries of a prompt of `length` tokens the packed form depends on."""
+        return 0
+
+    def for_model(self, name: str, heads: tuple[int, ...]) -> Store:
+        """The store with what it knows of a model (bits per head); see `Allocator.for_model`."""
+        return self
 
     @abstractmethod
-    def pack(self, keys: Tensor, values: Tensor, selection: Selection) -> PrefixBlock:
-        """Copies of the selected slots, head after head, from keys [H, N, D] and values [H, N, Dv]."""
+    def pack(self, view: LayerView, selection: Selection, window: int, like: Block | None = None) -> Block:
+        """Copies of the selected slots of a layer, head after head.
+
+        window: the last so many positions of the view are the scorer's window, of which every head holds all.
+        like: what an earlier part of the same sequence was packed to; constants of heads (channel norms, kept
+            channels) are taken from it, so that slots recovered from it pack to what they were.
+        Raises ModelError where keys or values are not finite and the form cannot hold that.
+        """
 
     @abstractmethod
-    def bytes_per_slot(self, head_dim: int, value_dim: int, itemsize: int) -> float:
-        """Bytes that one slot takes in the packed form, without its position."""
+    def cost(self, shape: LayerShape) -> Cost:
+        """What a layer is expected to cost."""
+
+    def bytes(self, view: LayerView, selection: Selection, window: int) -> int:
+        """Exact bytes that `pack` would take, without packing where that can be known."""
+        return sum(self.pack(view, selection, window).bytes().values())
+
+
+def gathered(tensor: Tensor, selection: Selection) -> Tensor:
+    """The selected rows [S, D] of [H, N, D], head after head; never shares memory with it."""
+    counts = selection.offsets.diff().to(tensor.device)
+    heads = torch.arange(tensor.shape[0], device=tensor.device).repeat_interleave(counts)
+    return tensor.detach()[heads, selection.positions.to(tensor.device)]

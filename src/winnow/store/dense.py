@@ -4,29 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
-from winnow.kernels.interface import PrefixBlock
+from winnow.kernels.interface import Block, PrefixBlock
+from winnow.score.base import LayerView
 from winnow.select import Selection
-from winnow.store.base import Store
+from winnow.store.base import OFFSET_BYTES, Cost, LayerShape, Store, gathered
 
 
 @dataclass(frozen=True)
 class Dense(Store):
     """Keys and values of the kept slots, unchanged, one after another: [S, D] and [S, Dv]."""
 
-    def pack(self, keys: Tensor, values: Tensor, selection: Selection) -> PrefixBlock:
-        """Gathers the selected rows. The result never shares memory with `keys` or `values`."""
-        counts = selection.offsets.diff().to(keys.device)
-        heads = torch.arange(keys.shape[0], device=keys.device).repeat_interleave(counts)
-        positions = selection.positions.to(keys.device)
-        return PrefixBlock(
-            keys=keys.detach()[heads, positions],
-            values=values.detach()[heads, positions],
-            offsets=selection.offsets,
-        )
+    def pack(self, view: LayerView, selection: Selection, window: int, like: Block | None = None) -> PrefixBlock:
+        """Gathers the selected rows. The result never shares memory with the view's keys and values."""
+        return PrefixBlock(gathered(view.keys, selection), gathered(view.values, selection), selection.offsets)
 
-    def bytes_per_slot(self, head_dim: int, value_dim: int, itemsize: int) -> float:
-        """(D + Dv) entries."""
-        return float((head_dim + value_dim) * itemsize)
+    def cost(self, shape: LayerShape) -> Cost:
+        """(D + Dv) entries a slot."""
+        return Cost(OFFSET_BYTES * (shape.heads + 1), (shape.key_dim + shape.value_dim) * shape.itemsize)

@@ -1,0 +1,60 @@
+"""Small integers in bytes: how rows of 8, 4 and 2 bit numbers lie in memory, for the kernels and for the stores.
+
+A row of T numbers takes ceil(T·bits / 8) bytes. Numbers of 4 bits come in blocks of 32, 16 bytes each: byte i holds
+number i in its low half and number i + 16 in its high half, so that one load of 16 bytes gives two vectors of
+neighbours by a mask and a shift. Numbers of 2 bits come in blocks of 64: byte i holds numbers i, i + 16, i + 32 and
+i + 48, the first lowest. The last, incomplete block of m numbers has h = ceil(m·bits / 8) bytes and h in place of 16.
+Signed numbers are in two's complement.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from torch import Tensor
+
+BLOCK_BYTES = 16
+WIDTHS = (8, 4, 2)
+"""Bits per number."""
+
+
+def row_bytes(numbers: int, bits: int) -> int:
+    """Bytes of a row."""
+    return -(-numbers * bits // 8)
+
+
+def pack_rows(numbers: Tensor, bits: int) -> Tensor:
+    """Integers [..., T] -> uint8 [..., row_bytes(T)]; each must fit into `bits` bits, signed or not."""
+    if bits == 8:
+        return numbers.to(torch.int16).bitwise_and(255).to(torch.uint8)
+    count = numbers.shape[-1]
+    index, shift = _places(count, bits)
+    small = numbers.to(torch.uint8).bitwise_and((1 << bits) - 1) << shift.to(numbers.device)
+    packed = small.new_zeros(*numbers.shape[:-1], row_bytes(count, bits))
+    # Numbers of one byte use different bits of it, so their sum is their union.
+    return packed.index_add_(-1, index.to(numbers.device), small)
+
+
+def unpack_rows(packed: Tensor, count: int, bits: int, signed: bool) -> Tensor:
+    """uint8 [..., row_bytes(count)] -> int16 [..., count]."""
+    if bits == 8:
+        numbers = packed.to(torch.int16)
+    else:
+        index, shift = _places(count, bits)
+        numbers = (packed[..., index.to(packed.device)] >> shift.to(packed.device)).to(torch.int16)
+        numbers &= (1 << bits) - 1
+    return torch.where(numbers >= 1 << (bits - 1), numbers - (1 << bits), numbers) if signed else numbers
+
+
+@cache
+def _places(count: int, bits: int) -> tuple[Tensor, Tensor]:
+    """Of every number of a row: its byte, int64 [T], and how far it is shifted in there, uint8 [T]."""
+    per_byte = 8 // bits
+    number = torch.arange(count)
+    block = number // (BLOCK_BYTES * per_byte)
+    first = block * BLOCK_BYTES * per_byte
+    size = (count - first).clamp(max=BLOCK_BYTES * per_byte)
+    width = -(-size // per_byte)
+    inside = number - first
+    return block * BLOCK_BYTES + inside % width, (inside // width * bits).to(torch.uint8)
