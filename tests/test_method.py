@@ -29,9 +29,10 @@ from winnow.score import (
     SnapKV,
     StreamingLLM,
 )
-from winnow.store import Dense
+from winnow.store import Cost, Dense
 
 BYTES = (68.0,) * 4
+COSTS = tuple(Cost(0, size) for size in BYTES)
 
 
 def test_presets() -> None:
@@ -70,7 +71,7 @@ def test_presets() -> None:
 
 def test_records_explain_every_parameter() -> None:
     records = {record.name: record for record in methods()}
-    assert {record.kind for record in records.values()} == {"method", "allocator", "refiner"}
+    assert {record.kind for record in records.values()} == {"method", "allocator", "refiner", "store"}
     assert all(record.summary and all(p.meaning for p in record.parameters) for record in records.values())
     assert [p.name for p in records["ada-pyramidkv"].parameters] == [
         *("window", "kernel", "pool", "reduce", "pool_first", "diversify", "over"),
@@ -146,7 +147,7 @@ def test_text() -> None:
     [
         ("snapvk", {}, UnknownMethod, "did you mean 'snapkv'"),
         ("nonsense", {}, UnknownMethod, "There are: ada-pyramidkv, adakv"),
-        ("adakv+spark(0.8)", {}, UnknownMethod, "There are: ada, critical, duo, headkv"),
+        ("adakv+sprak(0.8)", {}, UnknownMethod, "did you mean .spark"),
         ("snapkv+knorm", {}, UnknownMethod, "no part 'knorm'"),
         ("ada", {}, MethodError, r"snapkv\+ada"),
         ("snapkv", {"windw": 3}, UnknownParameter, "did you mean 'window'"),
@@ -196,7 +197,7 @@ def test_budgets_are_needed_where_something_is_evicted() -> None:
 def test_selections_hold_the_budget(name: str, length: int, budget: int | str) -> None:
     chosen = ready(name, budget)
     heads = (2, 2, 2, 2)
-    allocation = chosen.allocation(length, heads, BYTES)
+    allocation = chosen.allocation(length, heads, COSTS)
     expected = chosen.budget.slots(length, heads, BYTES, min(chosen.scorer.guaranteed, length))
     assert sum(allocation.totals) == expected
     for layer, total in enumerate(allocation.totals):
@@ -212,7 +213,7 @@ def test_selections_hold_the_budget(name: str, length: int, budget: int | str) -
 @pytest.mark.parametrize("name", METHODS)
 def test_budgets_beyond_the_prompt_keep_everything(name: str) -> None:
     chosen = ready(name, 500)
-    allocation = chosen.allocation(30, (2, 2, 2, 2), BYTES)
+    allocation = chosen.allocation(30, (2, 2, 2, 2), COSTS)
     assert allocation.totals == (60,) * 4
     positions, offsets = chosen.select(shown_to(chosen.scorer, random_view(length=30)), allocation)
     assert positions.tolist() == [*range(30), *range(30)]
@@ -243,13 +244,13 @@ def test_bytes_are_kept_even_if_layers_differ(
     layers: list[tuple[int, float]], length: int, amount: int, name: str
 ) -> None:
     heads, sizes = zip(*layers, strict=True)
-    totals = method(name, f"{amount}B").allocation(length, heads, sizes).totals
+    totals = method(name, f"{amount}B").allocation(length, heads, tuple(Cost(0, size) for size in sizes)).totals
     assert sum(total * size for total, size in zip(totals, sizes, strict=True)) <= amount
 
 
 def test_published_rounding_still_selects_within_the_prompt() -> None:
     chosen = method("ada-pyramidkv", 12, rounding="paper")
-    allocation = chosen.allocation(40, (2,) * 4, BYTES)
+    allocation = chosen.allocation(40, (2,) * 4, COSTS)
     for layer in range(4):
         view = shown_to(chosen.scorer, random_view(length=40, layer=layer))
         positions, offsets = chosen.select(view, allocation)

@@ -54,7 +54,7 @@ from winnow.score import (
     StreamingLLM,
 )
 from winnow.select import select
-from winnow.store import Dense
+from winnow.store import Cost, Dense
 
 PEER = Path(__file__).with_name("peer_selections.py")
 SHAPES = {  # heads, group, length, dim
@@ -257,7 +257,7 @@ def test_same_retrieval_heads(peer: Peer, tensors: str, streaming: float, layer:
     expected = peer[json.dumps(duo_case(tensors, streaming, layer))]
     heads, _, length, _ = SHAPES[tensors]
     chosen = winnow.method("duoattention(sinks=8, recent=24)", scores=gates(tensors), retrieval=1 - streaming)
-    allocation = chosen.allocation(length, (heads,) * LAYERS, (1.0,) * LAYERS)
+    allocation = chosen.allocation(length, (heads,) * LAYERS, (Cost(0, 1),) * LAYERS)
     positions, offsets = chosen.select(view_of(tensors, layer), allocation)
     assert [part.tolist() for part in positions.tensor_split(offsets[1:-1])] == expected
 

@@ -76,12 +76,19 @@ class Budget:
                 f"head (observation window and sinks): use at least {guaranteed}, or a smaller window."
             )
 
-    def slots(self, length: int, heads: Sequence[int], bytes_per_slot: Sequence[float], guaranteed: int) -> int:
+    def slots(
+        self,
+        length: int,
+        heads: Sequence[int],
+        bytes_per_slot: Sequence[float],
+        guaranteed: int,
+        fixed_bytes: float = 0.0,
+    ) -> int:
         """Slots over all layers and heads for a prompt of `length` tokens.
 
         heads: KV heads of every compressed layer; bytes_per_slot: of a slot in every layer, index included;
-        guaranteed: slots per head that are always kept. Where bytes_per_slot differs between layers, a byte
-        budget is exact for uniform layers; see `fits`.
+        guaranteed: slots per head that are always kept; fixed_bytes: of all layers, whatever they keep. Where
+        bytes_per_slot differs between layers, a byte budget is exact for uniform layers; see `fits`.
         Raises BudgetError for a byte budget that is too small.
         """
         all_heads = sum(heads)
@@ -95,17 +102,17 @@ class Budget:
             # Decimal fractions of a percent are not exact in binary: 0.3% of 1000 is 3, not 2.
             return max(least, math.floor(everything * self.amount / 100 + 1e-9))
         per_token = sum(count * size for count, size in zip(heads, bytes_per_slot, strict=True))
-        needed = math.ceil(per_token * least / all_heads)
+        needed = math.ceil(fixed_bytes + per_token * least / all_heads)
         if self.amount < needed:
             raise BudgetError(
                 f"A budget of {self} cannot hold the {least // all_heads} tokens per head that this method "
                 f"keeps of a prompt of {length}: use at least {needed} bytes ({_rounded_up(needed)})."
             )
-        return min(everything, math.floor(self.amount * all_heads / per_token + 1e-9))
+        return min(everything, math.floor((self.amount - fixed_bytes) * all_heads / per_token + 1e-9))
 
-    def fits(self, layer_totals: Sequence[int], bytes_per_slot: Sequence[float]) -> bool:
+    def fits(self, layer_totals: Sequence[int], bytes_per_slot: Sequence[float], fixed_bytes: float = 0.0) -> bool:
         """Whether slots given to the layers stay within a byte budget; other budgets do not count bytes."""
-        used = sum(total * size for total, size in zip(layer_totals, bytes_per_slot, strict=True))
+        used = fixed_bytes + sum(total * size for total, size in zip(layer_totals, bytes_per_slot, strict=True))
         return self.unit != "bytes" or used <= self.amount
 
 

@@ -9,9 +9,15 @@ import torch
 
 from winnow.allocate import Allocation, Allocator, Plan
 from winnow.budget import Budget
-from winnow.score import LayerView, Scorer
+from winnow.errors import BudgetError
+from winnow.score import LayerView, Ranking, Scorer
 from winnow.select import Selection, check_scores, everything, select
-from winnow.store import Store
+from winnow.store import Cost, Dense, Store
+
+_AIM, _FULL_ENOUGH = 0.998, 0.995
+"""Shares of a layer's bytes: what the next size is to take, and what is good enough."""
+_ATTEMPTS = 24
+"""Sizes to try: in proportion, where a layer's bytes are nearly a line; then halving what is left."""
 
 
 @dataclass(frozen=True)
@@ -47,38 +53,92 @@ class Method:
         """How many of the last queries of a prompt of `length` tokens scorer and store look at."""
         return max(self.scorer.queries_needed(length), self.store.queries_needed(length))
 
-    def allocation(self, length: int, heads: tuple[int, ...], bytes_per_slot: tuple[float, ...]) -> Allocation:
+    def allocation(self, length: int, heads: tuple[int, ...], costs: tuple[Cost, ...]) -> Allocation:
         """How the slots for a prompt of `length` tokens are divided among the layers.
 
-        heads: KV heads of every compressed layer; bytes_per_slot: of a slot in each, its index included.
+        heads: KV heads of every compressed layer; costs: what a slot is expected to take in each.
         The totals sum to the budget, except where rounding="paper" drifts. Raises BudgetError for a byte budget
         that cannot hold what is always kept.
         """
-        return _allocation(self, length, heads, bytes_per_slot)
+        return _allocation(self, length, heads, costs)
 
     @torch.no_grad()
     def select(self, view: LayerView, allocation: Allocation) -> Selection:
-        """The positions that stay of one layer, allocation.totals[view.layer] slots over all its heads."""
-        heads, length, _ = view.keys.shape
-        if allocation.totals[view.layer] >= heads * length:
-            return everything(heads, length, view.keys.device)
+        """The positions that stay of one layer, allocation.totals[view.layer] slots over all its heads.
+
+        With a budget in bytes, as many as the layer's bytes hold once they are packed.
+        """
+        if self._keeps_all(view, allocation):
+            return everything(view.keys.shape[0], view.keys.shape[1], view.keys.device)
         ranking = self.scorer.rank(view)
         check_scores(ranking.scores, view.layer)
+        if allocation.bytes is None or isinstance(self.store, Dense):
+            return self._selected(ranking, view, allocation)
+        return self._fitted(ranking, view, allocation, allocation.bytes[view.layer])
+
+    def _keeps_all(self, view: LayerView, allocation: Allocation) -> bool:
+        heads, length, _ = view.keys.shape
+        return allocation.totals[view.layer] >= heads * length
+
+    def _selected(self, ranking: Ranking, view: LayerView, allocation: Allocation) -> Selection:
+        if self._keeps_all(view, allocation):
+            return everything(view.keys.shape[0], view.keys.shape[1], view.keys.device)
         slots = self.allocator.head_slots(ranking.scores, allocation, view.layer)
         return select(self.scorer.refine(ranking, slots, view), slots, view.layer)
 
+    def _fitted(self, ranking: Ranking, view: LayerView, allocation: Allocation, limit: float) -> Selection:
+        """The selection of an allocation of the same kind, larger or smaller, that fills the layer's bytes.
+
+        What a slot takes depends on its head, which depends on the scores; so sizes are tried, in proportion to what
+        the last one took, until less than 0.5 % of the bytes is left.
+        """
+        plan = allocation.plan
+        least, window, slots = plan.guaranteed * sum(plan.heads), min(self.scorer.window, plan.length), plan.slots
+        low, high = least, plan.length * sum(plan.heads) + 1
+        fitting: Selection | None = None
+        for attempt in range(_ATTEMPTS):
+            selection = self._selected(ranking, view, self._resized(allocation, slots))
+            size = self.store.bytes(view, selection, window)
+            if size <= limit:
+                fitting, low = selection, slots + 1
+            else:
+                high = slots
+            if low >= high or _FULL_ENOUGH * limit <= size <= limit:
+                break
+            guess = int(slots * _AIM * limit / size) if attempt < _ATTEMPTS // 2 else (low + high) // 2
+            slots = min(max(guess, low), high - 1)
+        if fitting is None:
+            raise BudgetError(
+                f"{self} cannot hold what it always keeps of layer {view.layer} in {int(limit)} bytes, that layer's "
+                "share: use a larger budget, or a smaller window."
+            )
+        return fitting
+
+    def _resized(self, allocation: Allocation, slots: int) -> Allocation:
+        plan = allocation.plan._replace(slots=slots)
+        return allocation._replace(plan=plan, totals=tuple(self.allocator.layer_totals(plan)))
+
 
 @lru_cache(maxsize=64)
-def _allocation(method: Method, length: int, heads: tuple[int, ...], bytes_per_slot: tuple[float, ...]) -> Allocation:
+def _allocation(method: Method, length: int, heads: tuple[int, ...], costs: tuple[Cost, ...]) -> Allocation:
     """Every layer of a prompt asks for the same, hence the cache."""
     guaranteed = min(method.scorer.guaranteed, length)
-    slots = method.budget.slots(length, heads, bytes_per_slot, guaranteed)
+    per_slot, fixed = [cost.slot for cost in costs], sum(cost.fixed for cost in costs)
+    slots = method.budget.slots(length, heads, per_slot, guaranteed, fixed)
     plan = Plan(slots, heads, length, guaranteed)
     totals = method.allocator.layer_totals(plan)
     # Layers of different slot size: what the allocator prefers may be dearer than the mean.
-    while not method.budget.fits(totals, bytes_per_slot) and slots > guaranteed * sum(heads):
+    while not method.budget.fits(totals, per_slot, fixed) and slots > guaranteed * sum(heads):
         slots -= max(1, slots // 256)
         slots = max(slots, guaranteed * sum(heads))
         plan = plan._replace(slots=slots)
         totals = method.allocator.layer_totals(plan)
-    return Allocation(plan, tuple(totals))
+    return Allocation(plan, tuple(totals), _layer_bytes(method.budget, totals, costs))
+
+
+def _layer_bytes(budget: Budget, totals: list[int], costs: tuple[Cost, ...]) -> tuple[float, ...] | None:
+    """A budget in bytes, divided among the layers in proportion to what they are expected to take."""
+    if budget.unit != "bytes":
+        return None
+    expected = [cost.fixed + total * cost.slot for total, cost in zip(totals, costs, strict=True)]
+    return tuple(budget.amount * each / sum(expected) for each in expected)

@@ -24,10 +24,12 @@ def meaning(text: str) -> dict[str, str]:
 
 
 def parameters_of(part: Any) -> tuple[Parameter, ...]:
-    """The parameters of a part (a dataclass instance), each with the value it has there as its default."""
-    return tuple(
-        Parameter(f.name, getattr(part, f.name), f.metadata["meaning"]) for f in fields(part) if "meaning" in f.metadata
-    )
+    """The parameters of a part (a dataclass instance), each with the value it has there as its default.
+
+    In the order in which a composed name takes them: a subclass's own before those that it shares with others.
+    """
+    offered = sorted((f for f in fields(part) if "meaning" in f.metadata), key=lambda f: bool(f.kw_only))
+    return tuple(Parameter(f.name, getattr(part, f.name), f.metadata["meaning"]) for f in offered)
 
 
 def check_count(owner: object, name: str, least: int) -> None:

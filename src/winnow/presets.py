@@ -14,6 +14,7 @@ from winnow.method import Method
 from winnow.parameters import Parameter, parameters_of
 from winnow.registry import PARTS, PRESETS, Kind, MethodRecord, Part, Preset
 from winnow.score import Refiner, Scorer
+from winnow.store import AllChannels, AsIs, Channels, Dense, Packed, Precision, Store
 
 _PRESETS = {preset.name: preset for preset in PRESETS}
 _PARTS = {part.name: part for part in PARTS}
@@ -42,8 +43,9 @@ def method(name: str, budget: int | str | None = None, **parameters: Value) -> M
     """A method by name, with its budget and parameters.
 
     name: one of `winnow.methods()`, alone ("adakv") or followed by parts that replace the method's own
-    allocation or refine its scores ("snapkv(window=16)+ada(0.3)+pyramid", the parts in any order). What
-    `str(method)` gives, with its budget after "@", is read back to an equal method.
+    allocation, refine its scores or say how slots are written ("snapkv(window=16)+ada(0.3)+pyramid",
+    "aperturekv+spark(0.8)+bits(8, 4)", the parts in any order). What `str(method)` gives, with its budget after "@",
+    is read back to an equal method.
     budget: see `winnow.budget.Budget`; none for "full", which keeps everything, and for methods whose own rule says
     what stays (duoattention, masking); needed for all others.
     parameters: of the method and its parts, by name (window=16, floor=0.3, rounding="paper", scores="FILE").
@@ -56,7 +58,7 @@ def method(name: str, budget: int | str | None = None, **parameters: Value) -> M
     parts = _by_role(groups)
     allocator = _allocator(parts)
     canonical = "+".join(written(group.name, _differences(group)) for group in groups)
-    return Method(canonical, _scorer(parts), allocator, preset.store, _limit(preset, allocator, budget))
+    return Method(canonical, _scorer(parts), allocator, _store(parts), _limit(preset, allocator, budget))
 
 
 def takes_budget(name: str) -> bool:
@@ -108,13 +110,16 @@ def _limit(preset: Preset, allocator: Allocator, budget: int | str | None) -> Bu
 
 def _resolve(preset: Preset, calls: list[Call]) -> list[tuple[Call, list[Any]]]:
     """Every part of the name with its dataclasses; the order after the first is that of their roles."""
-    if preset.name == "full" and len(calls) > 1:
-        raise MethodError("'full' keeps everything, so there is nothing to allocate; drop what follows it.")
-    followers = sorted(((call, _part(call.name)) for call in calls[1:]), key=lambda found: _role(found[1]))
+    followers = sorted(((call, _part(call.name)) for call in calls[1:]), key=lambda found: ROLES.index(_role(found[1])))
     roles = [_role(part) for _, part in followers]
-    if len(set(roles)) < len(roles):
-        names = " and ".join(call.name for call, _ in followers)
-        raise MethodError(f"{names} do the same work; keep one of each kind ('ada', and 'uniform' or 'pyramid').")
+    if preset.name == "full" and not set(roles) <= {"channels", "bits"}:
+        raise MethodError(
+            "'full' keeps everything, so there is nothing to allocate; only spark, think, bits … follow it."
+        )
+    for role in sorted(set(roles)):
+        names = [call.name for call, part in followers if _role(part) == role]
+        if len(names) > 1:
+            raise MethodError(f"{' and '.join(names)} do the same work ({_WORK[role]}); keep one of them.")
     own = _components(preset, replaced=roles)
     return [(calls[0], own), *((call, [part]) for call, part in followers)]
 
@@ -125,14 +130,32 @@ def _part(name: str) -> Part:
     return _PARTS[name].part
 
 
+ROLES = ("score", "heads", "layers", "refinement", "channels", "bits")
+"""What parts do, in the order of a canonical name."""
+_WORK = {
+    "score": "score tokens",
+    "heads": "divide a layer's slots among its heads",
+    "layers": "divide slots among layers",
+    "refinement": "refine scores",
+    "channels": "choose channels",
+    "bits": "choose bits",
+}
+
+
 def _role(part: Part) -> str:
-    """What a part does: score tokens, refine scores, divide a layer's slots among its heads, or all among layers."""
+    """What a part does, one of ROLES."""
+    if isinstance(part, Channels):
+        return "channels"
+    if isinstance(part, Precision):
+        return "bits"
     if isinstance(part, Scorer):
         return "refinement" if isinstance(part, Refiner) else "score"
     return "heads" if isinstance(part, HeadAllocator) else "layers"
 
 
 def _kind(part: Part) -> Kind:
+    if isinstance(part, Channels | Precision):
+        return "store"
     return "refiner" if isinstance(part, Scorer) else "allocator"
 
 
@@ -156,6 +179,13 @@ def _allocator(parts: Mapping[str, Any]) -> Allocator:
     """One allocator from at most one for the heads and at most one for the layers."""
     layers: Allocator = parts.get("layers", Uniform())
     return replace(parts["heads"], across=layers) if "heads" in parts else layers
+
+
+def _store(parts: Mapping[str, Any]) -> Store:
+    """One store from at most one choice of channels and one of bits."""
+    if not parts.keys() & {"channels", "bits"}:
+        return Dense()
+    return Packed(parts.get("channels", AllChannels()), parts.get("bits", AsIs()))
 
 
 def _offered(parts: Iterable[Any]) -> tuple[Parameter, ...]:

@@ -20,10 +20,10 @@ from winnow.score import (
     SnapKV,
     StreamingLLM,
 )
-from winnow.store import Dense, Store
+from winnow.store import Bits, Channels, Kivi, MixedBits, Precision, Spark, SparkG, SparkP, Think
 
 Kind = Literal["method", "allocator", "refiner", "store"]
-Part = Scorer | Allocator
+Part = Scorer | Allocator | Channels | Precision
 
 
 class MethodRecord(NamedTuple):
@@ -46,11 +46,10 @@ class Preset(NamedTuple):
     paper: str
     scorer: Scorer
     allocator: Allocator = Uniform()
-    store: Store = Dense()
 
 
 class NamedPart(NamedTuple):
-    """An allocator, or a second stage of scoring, that can follow a method, as in "snapkv+ada"."""
+    """An allocator, a second stage of scoring, or half of a store, that can follow a method, as in "snapkv+ada"."""
 
     name: str
     summary: str
@@ -66,6 +65,7 @@ _HEADKV = "Fu et al. 2024, arXiv 2410.19258"
 _COKV = "Sun et al. 2025, arXiv 2502.17501"
 _DUO = "Xiao et al. 2024, arXiv 2410.10819"
 _KVEC = "K-VEC, under review at ICLR 2026"
+_SPARK = "Liao et al. 2025, SPARK"
 _APERTURE = "ApertureKV, under review at ICLR 2026"
 
 PRESETS = (
@@ -190,4 +190,20 @@ PARTS = (
         Critical(base=SnapKV()),
     ),
     NamedPart("duo", "The highest heads by score keep all, the others what is always kept.", _DUO, Duo()),
+    NamedPart(
+        "spark", "Every key keeps its most salient channels; the others come back by size and sign.", _SPARK, Spark()
+    ),
+    NamedPart("spark-p", "Every key keeps the channels that make up most of its saliency.", _SPARK, SparkP()),
+    NamedPart("spark-g", "Every key gets one of a few ratios of channels, by its saliency.", _SPARK, SparkG()),
+    NamedPart(
+        "think", "Every head drops the key channels that it uses least.", "Xu et al. 2024, arXiv 2407.21018", Think()
+    ),
+    NamedPart("bits", "8, 4 or 2 bits per number, more in heads of high score.", _COKV, Bits()),
+    NamedPart("mixedbits", "16, 8, 4 or 2 bits in every head by its score, under a mean.", _COKV, MixedBits()),
+    NamedPart(
+        "kivi",
+        "8, 4 or 2 bits, keys scaled per channel and values per token.",
+        "Liu et al. 2024, arXiv 2402.02750",
+        Kivi(),
+    ),
 )

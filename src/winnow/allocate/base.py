@@ -28,6 +28,8 @@ class Allocation(NamedTuple):
     plan: Plan
     totals: tuple[int, ...]
     """Slots of every compressed layer."""
+    bytes: tuple[float, ...] | None = None
+    """What every layer may take, where the budget is in bytes."""
 
 
 class Allocator(ABC):

@@ -10,7 +10,6 @@ from transformers import PreTrainedModel
 
 from winnow.allocate import Allocation
 from winnow.cache.coverage import Coverage
-from winnow.cache.prefix import POSITION_BYTES
 from winnow.errors import CacheError
 from winnow.method import Method
 from winnow.store import LayerShape
@@ -58,5 +57,5 @@ class Compression:
         """Slots of all compressed layers for a sequence of `length` tokens; shapes from keys [..., D] and values."""
         window = min(self.method.scorer.window, length)
         shapes = [self.shape(layer, keys, values, window) for layer in range(len(self.heads))]
-        costs = tuple(self.method.store.cost(shape).slot + POSITION_BYTES for shape in shapes)
+        costs = tuple(self.method.store.cost(shape) for shape in shapes)
         return self.method.allocation(length, tuple(self.heads), costs)

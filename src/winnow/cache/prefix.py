@@ -14,9 +14,6 @@ from winnow.kernels.interface import Block, PrefixBlock
 from winnow.method import Method
 from winnow.score.base import LayerView
 
-POSITION_BYTES = 4
-"""A kept slot remembers its position as one int32."""
-
 
 @dataclass(frozen=True, eq=False)
 class Prefix:

@@ -28,7 +28,8 @@ def describe(method: Method) -> dict[str, Any]:
         "budget": str(method.budget),
         "takes_budget": method.allocator.takes_budget,
         "head_scores": [
-            {**table.facts(), "shape": list(table.shape)} for table in _tables((method.scorer, method.allocator))
+            {**table.facts(), "shape": list(table.shape)}
+            for table in _tables((method.scorer, method.allocator, method.store))
         ],
     }
 

@@ -25,6 +25,7 @@ from winnow.score import LayerView, Refiner, Scorer
 from winnow.score.diversity import diversified
 from winnow.score.window import last_queries
 from winnow.select import Selection
+from winnow.store import Cost
 
 DIVERSIFY = 0.45
 """λ for methods that do not diversify queries themselves: that of ApertureKV."""
@@ -78,14 +79,15 @@ class _Watched(Method):
     observe: Callable[[LayerView, Selection], None] = field(kw_only=True, compare=False)
 
     def for_model(self, name: str, heads: tuple[int, ...]) -> Method:
-        return replace(self, method=self.method.for_model(name, heads))
+        method = self.method.for_model(name, heads)
+        return replace(self, method=method, store=method.store)
 
-    def allocation(self, length: int, heads: tuple[int, ...], bytes_per_slot: tuple[float, ...]) -> Allocation:
-        return self.method.allocation(length, heads, bytes_per_slot)
+    def allocation(self, length: int, heads: tuple[int, ...], costs: tuple[Cost, ...]) -> Allocation:
+        return self.method.allocation(length, heads, costs)
 
     @torch.no_grad()
     def select(self, view: LayerView, allocation: Allocation) -> Selection:
-        needed = min(self.method.scorer.queries_needed(view.keys.shape[1]), view.queries.shape[1])
+        needed = min(self.method.queries_needed(view.keys.shape[1]), view.queries.shape[1])
         selection = self.method.select(view._replace(queries=last_queries(view, needed)), allocation)
         self.observe(view, selection)
         return selection

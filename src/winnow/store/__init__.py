@@ -1,6 +1,28 @@
 """How a kept slot is written."""
 
 from winnow.store.base import Cost, LayerShape, Store
+from winnow.store.channels import AllChannels, Channels
 from winnow.store.dense import Dense
+from winnow.store.packed import Packed
+from winnow.store.precision import AsIs, Bits, Kivi, MixedBits, Precision
+from winnow.store.spark import Spark, SparkG, SparkP
+from winnow.store.think import Think
 
-__all__ = ["Cost", "Dense", "LayerShape", "Store"]
+__all__ = [
+    "AllChannels",
+    "AsIs",
+    "Bits",
+    "Channels",
+    "Cost",
+    "Dense",
+    "Kivi",
+    "LayerShape",
+    "MixedBits",
+    "Packed",
+    "Precision",
+    "Spark",
+    "SparkG",
+    "SparkP",
+    "Store",
+    "Think",
+]

@@ -16,6 +16,10 @@ OFFSET_BYTES = 8
 """A head of a block remembers its first slot as one int64."""
 
 
+POSITION_BYTES = 4
+"""A kept slot remembers its position as one int32."""
+
+
 class LayerShape(NamedTuple):
     """What bytes depend on before any prompt is seen."""
 
@@ -34,12 +38,12 @@ class LayerShape(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Bytes of a layer as a line: fixed + slots·slot, positions not counted. Exact where all heads cost the same."""
+    """Bytes of a layer as a line: fixed + slots·slot. Exact where all slots cost the same."""
 
     fixed: float
     """Bytes of the layer whatever it keeps: what dense window slots cost more than packed ones, constants of heads."""
     slot: float
-    """Bytes of one more slot, averaged over the heads."""
+    """Bytes of one more slot with its position, averaged over the heads."""
 
 
 class Store(ABC):
@@ -52,6 +56,11 @@ class Store(ABC):
     def for_model(self, name: str, heads: tuple[int, ...]) -> Store:
         """The store with what it knows of a model (bits per head); see `Allocator.for_model`."""
         return self
+
+    @property
+    def exact_again(self) -> bool:
+        """Whether slots recovered from a block pack to what they were, which folding a tail into a prefix needs."""
+        return True
 
     @abstractmethod
     def pack(self, view: LayerView, selection: Selection, window: int, like: Block | None = None) -> Block:
@@ -67,9 +76,9 @@ class Store(ABC):
     def cost(self, shape: LayerShape) -> Cost:
         """What a layer is expected to cost."""
 
-    def bytes(self, view: LayerView, selection: Selection, window: int) -> int:
-        """Exact bytes that `pack` would take, without packing where that can be known."""
-        return sum(self.pack(view, selection, window).bytes().values())
+    def bytes(self, view: LayerView, selection: Selection, window: int) -> float:
+        """Exact bytes of what `pack` would give, positions included; without packing where they can be known."""
+        return sum(self.pack(view, selection, window).bytes().values()) + POSITION_BYTES * len(selection.positions)
 
 
 def gathered(tensor: Tensor, selection: Selection) -> Tensor:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from winnow.kernels.interface import Block, PrefixBlock
 from winnow.score.base import LayerView
 from winnow.select import Selection
-from winnow.store.base import OFFSET_BYTES, Cost, LayerShape, Store, gathered
+from winnow.store.base import OFFSET_BYTES, POSITION_BYTES, Cost, LayerShape, Store, gathered
 
 
 @dataclass(frozen=True)
@@ -20,4 +20,6 @@ class Dense(Store):
 
     def cost(self, shape: LayerShape) -> Cost:
         """(D + Dv) entries a slot."""
-        return Cost(OFFSET_BYTES * (shape.heads + 1), (shape.key_dim + shape.value_dim) * shape.itemsize)
+        return Cost(
+            OFFSET_BYTES * (shape.heads + 1), (shape.key_dim + shape.value_dim) * shape.itemsize + POSITION_BYTES
+        )

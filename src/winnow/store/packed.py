@@ -1,0 +1,178 @@
+"""Slots with fewer channels, fewer bits, or both: any choice of channels in any precision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from winnow.errors import MethodError, ModelError
+from winnow.kernels.interface import Block, PackedBlock, Parts, PrefixBlock
+from winnow.kernels.packed import PackedKeys, PackedValues
+from winnow.kernels.segments import heads_of_slots
+from winnow.score.base import LayerView
+from winnow.select import Selection
+from winnow.store.base import OFFSET_BYTES, POSITION_BYTES, Cost, LayerShape, Store, gathered
+from winnow.store.channels import AllChannels, Channels, Chosen, Slots, packed_part
+from winnow.store.precision import AsIs, Precision
+from winnow.store.writing import Written, joined, write
+
+_ALL, _AS_IS = AllChannels(), AsIs()
+_AT_ONCE = 8192
+"""Slots that pass through fp32 together: few enough to stay near the processor."""
+
+
+@dataclass(frozen=True)
+class Packed(Store):
+    """Kept slots as blocks of one format each: heads of equal bits together, slots that stay dense apart.
+
+    Raises MethodError for channels and precision that do not go together.
+    """
+
+    channels: Channels = _ALL
+    precision: Precision = _AS_IS
+
+    def __post_init__(self) -> None:
+        if self.channels.per_slot and self.precision.slots_together > 1:
+            raise MethodError(
+                "kivi scales every key channel over 32 slots, but after spark each slot has channels of its own; "
+                "combine spark with bits, or kivi with think."
+            )
+
+    def for_model(self, name: str, heads: tuple[int, ...]) -> Store:
+        return replace(self, precision=self.precision.for_model(name, heads))
+
+    def queries_needed(self, length: int) -> int:
+        return self.channels.queries_needed(length)
+
+    def pack(self, view: LayerView, selection: Selection, window: int, like: Block | None = None) -> Block:
+        heads = view.keys.shape[0]
+        counts = self._packed_counts(selection.offsets.diff(), window)
+        chosen = self.channels.choose(view, selection, packed_part(like))
+        bits = self.precision.bits(view.layer, heads)
+        parts: list[PackedBlock | PrefixBlock] = []
+        for width in bits.unique().tolist():
+            part = _first_slots(selection, torch.where(bits == width, counts, 0))
+            if len(part.positions):
+                parts.append(self._part(view, part, int(width), chosen))
+        rest = _last_slots(selection, selection.offsets.diff() - counts)
+        if len(rest.positions) or not parts:
+            parts.append(PrefixBlock(gathered(view.keys, rest), gathered(view.values, rest), rest.offsets))
+        return parts[0] if len(parts) == 1 else Parts(tuple(parts))
+
+    @property
+    def exact_again(self) -> bool:
+        return self.channels.exact_again and self.precision.slots_together == 1
+
+    def cost(self, shape: LayerShape) -> Cost:
+        """Expected bytes; exact but for slots that keep different numbers of channels, and for what fills no group."""
+        bits: list[int] = self.precision.bits(shape.layer, shape.heads).tolist()
+        slot = sum(self._slot_bytes(shape, width) for width in bits) / shape.heads
+        # Slots that fill no group stay dense, too, but how many is known only once heads know theirs.
+        apart = self._apart(shape.window)
+        blocks = len(set(bits)) * self._block_bytes(shape) + (apart > 0) * OFFSET_BYTES * (shape.heads + 1)
+        return Cost(blocks + apart * shape.heads * (_dense_bytes(shape) - slot), slot + POSITION_BYTES)
+
+    def bytes(self, view: LayerView, selection: Selection, window: int) -> float:
+        if self.channels.varies:
+            return super().bytes(view, selection, window)
+        heads, _, dim = view.keys.shape
+        shape = LayerShape(view.layer, heads, dim, view.values.shape[-1], view.keys.element_size(), window)
+        counts = selection.offsets.diff()
+        packed = self._packed_counts(counts, window)
+        dense = int((counts - packed).sum())
+        total: float = POSITION_BYTES * int(counts.sum()) + dense * _dense_bytes(shape)
+        total += OFFSET_BYTES * (heads + 1) if dense else 0
+        bits = self.precision.bits(view.layer, heads)
+        for width in bits.unique().tolist():
+            slots = int(packed[bits == width].sum())
+            total += (slots * self._slot_bytes(shape, width) + self._block_bytes(shape)) if slots else 0
+        return total
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    def _apart(self, window: int) -> int:
+        """Slots of every head that stay dense because they are the window's."""
+        return window if self.channels.window_dense or self.precision.slots_together > 1 else 0
+
+    def _packed_counts(self, counts: Tensor, window: int) -> Tensor:
+        """[H]: how many of every head's slots are packed, the first ones; the others stay dense."""
+        together = self.precision.slots_together
+        return (counts - self._apart(window)).clamp(min=0) // together * together
+
+    def _block_bytes(self, shape: LayerShape) -> int:
+        """Bytes of a block besides its slots."""
+        return OFFSET_BYTES * (shape.heads + 1) + shape.heads * self.channels.head_bytes(shape.key_dim)
+
+    def _slot_bytes(self, shape: LayerShape, bits: int) -> float:
+        """Bytes of a packed slot of a head of `bits` bits."""
+        keys, values = self.channels.widths(shape.key_dim, shape.value_dim, shape.itemsize)
+        scales = (0.0, 0.0)
+        if bits < 16:
+            scales = self.precision.scale_bytes(keys.numbers, values.numbers, shape.itemsize)
+        return keys.bytes(bits, shape.itemsize) + values.bytes(bits, shape.itemsize) + sum(scales)
+
+    def _part(self, view: LayerView, selection: Selection, bits: int, chosen: Chosen) -> PackedBlock | PrefixBlock:
+        """The selected slots, all at the same number of bits."""
+        if bits == 16 and isinstance(self.channels, AllChannels):
+            return PrefixBlock(gathered(view.keys, selection), gathered(view.values, selection), selection.offsets)
+        starts = range(0, len(selection.positions), _AT_ONCE)
+        pieces = [self._piece(view, selection, start, bits, chosen) for start in starts]
+        keys = joined([piece[0] for piece in pieces], view.keys.shape[-1])
+        values = joined([piece[1] for piece in pieces], view.values.shape[-1])
+        return PackedBlock(
+            PackedKeys(view.keys.shape[-1], keys.entries, keys.channels, keys.pruned),
+            PackedValues(view.values.shape[-1], values.entries, values.pruned),
+            selection.offsets,
+            view.keys.dtype,
+        )
+
+    def _piece(
+        self, view: LayerView, selection: Selection, start: int, bits: int, chosen: Chosen
+    ) -> tuple[Written, Written]:
+        """Keys and values of the selected slots from `start` on, packed."""
+        slots = _slots(view, selection, start)
+        _check_finite(slots.keys, view.layer, "keys")
+        _check_finite(slots.values, view.layer, "values")
+        dtype = view.keys.dtype
+        keys = write(chosen.keys(slots), bits, dtype, self.precision.keys)
+        return keys, write(chosen.values(slots), bits, dtype, self.precision.values)
+
+
+def _dense_bytes(shape: LayerShape) -> int:
+    """Bytes of a slot that stays dense, without its position."""
+    return (shape.key_dim + shape.value_dim) * shape.itemsize
+
+
+def _slots(view: LayerView, selection: Selection, start: int) -> Slots:
+    """Keys and values of some selected slots, gathered."""
+    heads = view.keys.shape[0]
+    positions = selection.positions[start : start + _AT_ONCE].to(view.keys.device)
+    head = heads_of_slots(selection.offsets, torch.arange(start, start + len(positions))).to(view.keys.device)
+    return Slots(view.keys.detach()[head, positions], view.values.detach()[head, positions], head, heads)
+
+
+def _first_slots(selection: Selection, counts: Tensor) -> Selection:
+    """The first counts[h] selected slots of every head."""
+    return _span(selection, selection.offsets[:-1], counts)
+
+
+def _last_slots(selection: Selection, counts: Tensor) -> Selection:
+    """The last counts[h] selected slots of every head."""
+    return _span(selection, selection.offsets[1:] - counts, counts)
+
+
+def _span(selection: Selection, starts: Tensor, counts: Tensor) -> Selection:
+    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    index = torch.arange(int(offsets[-1])) + (starts - offsets[:-1]).repeat_interleave(counts)
+    return Selection(selection.positions[index.to(selection.positions.device)], offsets)
+
+
+def _check_finite(numbers: Tensor, layer: int, kind: str) -> None:
+    """Raise ModelError where a number cannot be packed."""
+    if not bool(numbers.isfinite().all()):
+        raise ModelError(
+            f"The {kind} of layer {layer} contain infinities or NaN, which no packed form can hold. Check the prompt "
+            "without compression; a model in float16 may need bfloat16 or float32."
+        )

@@ -1,0 +1,222 @@
+"""At how many bits the kept numbers of every head are written: the other half of a packed store."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from winnow.allocate.table import highest
+from winnow.errors import MethodError
+from winnow.heads import HeadScores, read_scores
+from winnow.heads.shipped import shipped_scores
+from winnow.kernels.packed import GROUP, Entries
+from winnow.parameters import check_choice, check_number, meaning
+from winnow.store.quantise import grouped_by_channels, grouped_by_slots, symmetric
+
+WIDTHS = (16, 8, 4, 2)
+"""Bits that a head may have; 16 stands for numbers as they are, whatever the model's dtype."""
+
+
+class Precision(ABC):
+    """How kept numbers are written. Subclasses are frozen dataclasses."""
+
+    slots_together: int = 1
+    """Slots of a head that can only be written together."""
+
+    def for_model(self, name: str, heads: tuple[int, ...]) -> Precision:
+        """With what it knows of a model; see `Allocator.for_model`."""
+        return self
+
+    @abstractmethod
+    def bits(self, layer: int, heads: int) -> Tensor:
+        """[H] int64 bits of every head of a layer."""
+
+    @abstractmethod
+    def keys(self, rows: Tensor, bits: int, dtype: torch.dtype) -> Entries:
+        """Kept key numbers [n, T] fp32 of one head or several, in `bits` bits."""
+
+    @abstractmethod
+    def values(self, rows: Tensor, bits: int, dtype: torch.dtype) -> Entries:
+        """Kept value numbers [n, T] fp32."""
+
+    def scale_bytes(self, key_numbers: float, value_numbers: float, itemsize: int) -> tuple[float, float]:
+        """Bytes of the scales of a slot's keys and values below 16 bits."""
+        return itemsize, itemsize
+
+
+class PerSlot(Precision):
+    """Symmetric, one scale per slot and matrix."""
+
+    def keys(self, rows: Tensor, bits: int, dtype: torch.dtype) -> Entries:
+        return symmetric(rows, bits, dtype)
+
+    def values(self, rows: Tensor, bits: int, dtype: torch.dtype) -> Entries:
+        return symmetric(rows, bits, dtype)
+
+
+@dataclass(frozen=True)
+class AsIs(PerSlot):
+    """All heads in the model's dtype."""
+
+    def bits(self, layer: int, heads: int) -> Tensor:
+        return torch.full((heads,), 16)
+
+
+@dataclass(frozen=True)
+class ByScores(PerSlot):
+    """What widths by head scores have in common: where the scores come from."""
+
+    scores: HeadScores | None = field(
+        default=None,
+        kw_only=True,
+        metadata=meaning("head scores that decide: a file, or a winnow.HeadScores; none for those shipped"),
+    )
+
+    def __post_init__(self) -> None:
+        if isinstance(self.scores, str):
+            object.__setattr__(self, "scores", read_scores(self.scores))
+        if self.scores is not None and not isinstance(self.scores, HeadScores):
+            raise MethodError(
+                f"bits: scores must be a file of head scores or a winnow.HeadScores, not {self.scores!r}."
+            )
+
+    def for_model(self, name: str, heads: tuple[int, ...]) -> Precision:
+        if not self._needs_scores:
+            return self
+        known = self.scores or shipped_scores(name, "cokv")
+        if known is None:
+            raise MethodError(
+                f"bits that differ between heads need head scores of {name or 'this model'}: give scores=FILE (`winnow "
+                "heads cokv` estimates them), or the same bits for all, as in bits(4)."
+            )
+        layers, per_layer = known.shape
+        if known.heads != "kv" or heads != (per_layer,) * layers:
+            raise MethodError(
+                f"{known} is of {layers} layers of {per_layer} {known.heads} heads, the model has {heads}."
+            )
+        return replace(self, scores=known)
+
+    @property
+    def _needs_scores(self) -> bool:
+        return True
+
+    @abstractmethod
+    def table(self) -> Tensor:
+        """[L, H] int64 bits."""
+
+    def bits(self, layer: int, heads: int) -> Tensor:
+        return _table(self)[layer]
+
+    def _importance(self) -> Tensor:
+        if self.scores is None:
+            raise MethodError("bits that differ between heads are known once a cache of a model is made.")
+        return self.scores.values
+
+
+@dataclass(frozen=True)
+class Bits(ByScores):
+    """Fewer bits per number: `high` in the half of the heads with the higher scores, `low` in the others.
+
+    CoKV §4.4 and App. C.2. One number is for all heads, and no scores are needed.
+    """
+
+    high: int = field(default=8, metadata=meaning("bits of all heads, or of the better half: 16, 8, 4 or 2"))
+    low: int = field(default=0, metadata=meaning("bits of the other half; 0 for the same as high"))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice(self, "high", WIDTHS)
+        check_choice(self, "low", (0, *WIDTHS))
+        if self.low >= self.high:
+            raise MethodError(
+                f"bits: low must be below high, not {self.low} and {self.high}; bits(8, 4) is the paper's."
+            )
+        if self.high == 16 and not self.low:
+            raise MethodError("bits(16) writes everything as it is; leave it out, or give fewer bits.")
+
+    @property
+    def _needs_scores(self) -> bool:
+        return self.low > 0
+
+    def bits(self, layer: int, heads: int) -> Tensor:
+        return super().bits(layer, heads) if self.low else torch.full((heads,), self.high)
+
+    def table(self) -> Tensor:
+        scores = self._importance()
+        best = highest(scores, scores.numel() // 2)
+        return torch.where(best, self.high, self.low)
+
+
+@dataclass(frozen=True)
+class MixedBits(ByScores):
+    """16, 8, 4 or 2 bits for every head under a mean, by head scores.
+
+    An error of b bits is about 4^-b of the range, so heads climb from 2 bits in the order of score·Δ(4^-b) per bit, as
+    long as the mean allows. Scores below zero count as none.
+    """
+
+    mean: float = field(default=6.0, metadata=meaning("bits per number, averaged over all heads: at most this"))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number(self, "mean", WIDTHS[-1], WIDTHS[0])
+
+    def table(self) -> Tensor:
+        scores = self._importance()
+        weights = scores.double().flatten().clamp(min=0)
+        weights = weights / weights.max() + 1e-9
+        left = int((self.mean - WIDTHS[-1]) * len(weights) + 1e-9)
+        return _climb(weights, left).view(scores.shape)
+
+
+@dataclass(frozen=True)
+class Kivi(Precision):
+    """KIVI: A Tuning-Free Asymmetric 2bit Quantization for KV Cache (Liu et al. 2024, arXiv 2402.02750).
+
+    Keys per channel over groups of 32 slots, values per slot over groups of 32 channels, both with a zero; slots that
+    fill no group, and the scorer's window, stay dense.
+    """
+
+    width: int = field(default=4, metadata=meaning("bits per number: 8, 4 or 2"))
+
+    slots_together = GROUP
+
+    def __post_init__(self) -> None:
+        check_choice(self, "width", WIDTHS[1:])
+
+    def bits(self, layer: int, heads: int) -> Tensor:
+        return torch.full((heads,), self.width)
+
+    def keys(self, rows: Tensor, bits: int, dtype: torch.dtype) -> Entries:
+        return grouped_by_slots(rows, bits, dtype)
+
+    def values(self, rows: Tensor, bits: int, dtype: torch.dtype) -> Entries:
+        return grouped_by_channels(rows, bits, dtype)
+
+    def scale_bytes(self, key_numbers: float, value_numbers: float, itemsize: int) -> tuple[float, float]:
+        return 2 * itemsize * key_numbers / GROUP, 2 * itemsize * -(-value_numbers // GROUP)
+
+
+def _climb(weights: Tensor, left: int) -> Tensor:
+    """Widths [n] from 2 bits on, spending at most `left` further bits where they gain most; ties to the lower head."""
+    steps = [(2, 4), (4, 8), (8, 16)]
+    gains = torch.stack([weights * (4.0**-low - 4.0**-high) / (high - low) for low, high in steps])
+    widths = torch.full(weights.shape, 2, dtype=torch.int64)
+    # A head's later steps gain less than its earlier ones, so the order of gains never skips a step.
+    for place in gains.flatten().argsort(descending=True, stable=True).tolist():
+        low, high = steps[place // len(weights)]
+        head = place % len(weights)
+        if widths[head] == low and high - low <= left:
+            widths[head] = high
+            left -= high - low
+    return widths
+
+
+@lru_cache(maxsize=64)
+def _table(precision: ByScores) -> Tensor:
+    """Every layer of a prompt asks for the same, hence the cache."""
+    return precision.table()

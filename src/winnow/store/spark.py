@@ -1,0 +1,276 @@
+"""SPARK: query-aware unstructured sparsity of the KV cache with recoverable channels.
+
+Every slot keeps the key channels that its own product with the window's queries lives on. For the others a statistic
+of the slot stays, from which attention takes their size, and their signs.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from winnow.errors import MethodError
+from winnow.kernels.interface import PackedBlock
+from winnow.kernels.packed import Pruned, Recovery
+from winnow.parameters import check_choice, check_count, check_number, meaning
+from winnow.score.base import LayerView
+from winnow.select import Selection
+from winnow.store.channels import Channels, Chosen, Kept, Slots, Width, pack_flags, window_queries
+
+Sign = Literal["stored", "query", "none"]
+Norm = Literal["rms", "mean"]
+Recent = Literal["dense", "pruned"]
+
+_LEAST_NORM = 1e-6
+"""Of the largest norm of a head: a channel that no query uses must not recover to infinity."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saliency(Channels):
+    """What the forms of SPARK have in common: saliency, recovery, signs.
+
+    w_{t,j} = n_j·|k_{t,j}| (Eq. 7), n_j from the window's queries; a pruned entry comes back as σ_{t,j}·w̃_t / n_j
+    (Eq. 8), w̃ = mean of the pruned saliencies (degenerate), or drawn from N(μ, σ²) or Exp(1 / μ) of all of them.
+    """
+
+    recovery: Recovery = field(
+        default="degenerate", metadata=meaning("size of pruned entries: degenerate (their mean), gaussian, exponential")
+    )
+    sign: Sign = field(
+        default="stored", metadata=meaning("sign of pruned entries: stored (1 bit), that of the mean query, or none")
+    )
+    norm: Norm = field(
+        default="rms", metadata=meaning("n_j over window and group: root mean square, or |mean query| as in the paper")
+    )
+    recent: Recent = field(default="dense", metadata=meaning("slots of the scorer's window: dense, or pruned as well"))
+    queries: int = field(default=32, metadata=meaning("last queries that say which channels matter"))
+    seed: int = field(default=0, metadata=meaning("of random recoveries"))
+
+    per_slot = True
+
+    def __post_init__(self) -> None:
+        check_choice(self, "recovery", ("degenerate", "gaussian", "exponential"))
+        check_choice(self, "sign", ("stored", "query", "none"))
+        check_choice(self, "norm", ("rms", "mean"))
+        check_choice(self, "recent", ("dense", "pruned"))
+        check_count(self, "queries", 1)
+        check_count(self, "seed", 0)
+
+    @property
+    def window_dense(self) -> bool:  # type: ignore[override]
+        return self.recent == "dense"
+
+    @property
+    def exact_again(self) -> bool:  # type: ignore[override]
+        # A drawn size, or a share of all saliency, is another one when it is taken from what was recovered.
+        return self.recovery == "degenerate" and not self.varies
+
+    def queries_needed(self, length: int) -> int:
+        return min(self.queries, length)
+
+    @abstractmethod
+    def masks(self, saliency: Tensor) -> Tensor:
+        """Which channels stay, bool [S, D], of saliencies [S, D]."""
+
+    @abstractmethod
+    def kept(self, dim: int) -> float:
+        """Channels that a slot keeps, on average."""
+
+    def choose(self, view: LayerView, selection: Selection, like: PackedBlock | None) -> Chosen:
+        before = like.keys.pruned if like is not None else None
+        if before is not None and before.inverse_norms is not None:
+            return _PerSlot(self, before.inverse_norms)
+        return _PerSlot(self, self._inverse_norms(view))
+
+    def widths(self, key_dim: int, value_dim: int, itemsize: int) -> tuple[Width, Width]:
+        kept = self.kept(key_dim)
+        signs = -(-(key_dim - kept) // 8) if self.sign == "stored" else 0
+        stats = itemsize * (2 if self.recovery == "gaussian" else 1)
+        return Width(kept, -(-key_dim // 8) + stats + signs), Width(value_dim)
+
+    def head_bytes(self, key_dim: int) -> int:
+        return key_dim * torch.float32.itemsize
+
+    def _inverse_norms(self, view: LayerView) -> Tensor:
+        """fp32 [H, D]: 1 / n_j, negative where the mean query is and that is the sign of pruned entries."""
+        queries = window_queries(view, self.queries)
+        mean = queries.mean(1)
+        norms = queries.square().mean(1).sqrt() if self.norm == "rms" else mean.abs()
+        largest = norms.amax(1, keepdim=True)
+        norms = torch.where(largest > 0, norms.maximum(_LEAST_NORM * largest), 1.0)
+        return 1 / torch.where(mean < 0, -norms, norms) if self.sign == "query" else 1 / norms
+
+
+@dataclass(frozen=True)
+class Spark(Saliency):
+    """Every slot keeps the T = D - ⌊λD⌋ key channels of the largest saliency; optionally, of its values the largest."""
+
+    ratio: float = field(default=0.5, metadata=meaning("λ of keys: the share of channels that every slot drops"))
+    values: float = field(default=0.0, metadata=meaning("λ of values, by magnitude; 0 leaves them whole"))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("ratio", "values"):
+            check_number(self, name, 0, 1)
+        if not 0 < self.ratio < 1 or self.values == 1:
+            raise MethodError(
+                f"spark: ratio must lie between 0 and 1 and values below 1, not {self.ratio} and {self.values}; "
+                "spark(0.8) drops 80 % of every key."
+            )
+
+    def kept(self, dim: int) -> float:
+        return dim - int(self.ratio * dim)
+
+    def masks(self, saliency: Tensor) -> Tensor:
+        return largest(saliency, int(self.kept(saliency.shape[1])))
+
+    def value_masks(self, sizes: Tensor) -> Tensor | None:
+        """Which value channels stay, bool [S, Dv], of magnitudes [S, Dv]; None for all."""
+        dropped = int(self.values * sizes.shape[1])
+        return largest(sizes, sizes.shape[1] - dropped) if dropped else None
+
+    def widths(self, key_dim: int, value_dim: int, itemsize: int) -> tuple[Width, Width]:
+        keys, _ = super().widths(key_dim, value_dim, itemsize)
+        dropped = int(self.values * value_dim)
+        return keys, Width(value_dim - dropped, -(-value_dim // 8) + itemsize if dropped else 0)
+
+
+@dataclass(frozen=True)
+class SparkP(Saliency):
+    """SPARK-p: every slot keeps the fewest channels whose saliencies reach a share of their sum."""
+
+    share: float = field(default=0.99, metadata=meaning("share of a key's saliency that its kept channels reach"))
+
+    varies = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number(self, "share", 0, 1)
+
+    def kept(self, dim: int) -> float:
+        # Near-Gaussian keys reach 99 % of their saliency with about 85 % of the channels.
+        return round(0.85 * dim)
+
+    def masks(self, saliency: Tensor) -> Tensor:
+        counts, order = fewest(saliency, self.share)
+        return first_of(order, counts)
+
+
+@dataclass(frozen=True)
+class SparkG(Saliency):
+    """SPARK-g: every slot gets the lowest of a few ratios at which its kept channels reach a share of the saliency."""
+
+    groups: int = field(default=4, metadata=meaning("4: keep 0.25, 0.5, 0.75 or 1 of the channels; 5: 0.1, 0.3 … 0.9"))
+    share: float = field(default=0.99, metadata=meaning("share of a key's saliency that kept channels should reach"))
+
+    varies = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice(self, "groups", (4, 5))
+        check_number(self, "share", 0, 1)
+
+    def levels(self, dim: int) -> list[int]:
+        """Channels that a slot may keep, ascending."""
+        shares = (0.25, 0.5, 0.75, 1.0) if self.groups == 4 else (0.1, 0.3, 0.5, 0.7, 0.9)
+        return [max(1, round(share * dim)) for share in shares]
+
+    def kept(self, dim: int) -> float:
+        return self.levels(dim)[-1]
+
+    def masks(self, saliency: Tensor) -> Tensor:
+        counts, order = fewest(saliency, self.share)
+        levels = torch.tensor(self.levels(saliency.shape[1]), device=saliency.device)
+        place = torch.searchsorted(levels, counts).clamp(max=len(levels) - 1)
+        return first_of(order, levels[place])
+
+
+@dataclass(frozen=True)
+class _PerSlot(Chosen):
+    """Saliency of a layer whose channel norms are known."""
+
+    how: Saliency
+    inverse_norms: Tensor
+    """fp32 [H, D]"""
+
+    def keys(self, slots: Slots) -> Kept:
+        saliency = slots.keys.float().abs_().div_(self.inverse_norms.abs()[slots.head])
+        mask = self.how.masks(saliency)
+        negative = (slots.keys < 0) if self.how.sign == "stored" else None
+        kept = _kept(slots.keys, mask, self._stats(saliency, mask, slots.keys.dtype), negative, self.how.varies)
+        assert kept.pruned is not None
+        norms = replace(kept.pruned, inverse_norms=self.inverse_norms, recovery=self.how.recovery, seed=self.how.seed)
+        return kept._replace(pruned=norms)
+
+    def values(self, slots: Slots) -> Kept:
+        mask = self.how.value_masks(slots.values.float().abs_()) if isinstance(self.how, Spark) else None
+        if mask is None:
+            return Kept(slots.values)
+        fill = _mean_where(slots.values.float(), ~mask)
+        return _kept(slots.values, mask, fill.to(slots.values.dtype), None, varies=False)
+
+    def _stats(self, saliency: Tensor, mask: Tensor, dtype: torch.dtype) -> Tensor:
+        """[S, 1] or [S, 2] (Eq. 11 to 13)."""
+        if self.how.recovery == "degenerate":
+            return _mean_where(saliency, ~mask).to(dtype)
+        mean = saliency.mean(1, keepdim=True)
+        if self.how.recovery == "exponential":
+            return mean.to(dtype)
+        return torch.cat([mean, saliency.std(1, correction=0, keepdim=True)], 1).to(dtype)
+
+
+def largest(sizes: Tensor, count: int) -> Tensor:
+    """bool [S, D]: the `count` largest of every row, the lower channel first among equals."""
+    threshold = sizes.topk(count, dim=1, sorted=False).values.amin(1, keepdim=True)
+    keep, tied = sizes > threshold, sizes == threshold
+    wanted = count - keep.sum(1)
+    if bool((tied.sum(1) != wanted).any()):
+        tied &= tied.cumsum(1) <= wanted[:, None]
+    return keep | tied
+
+
+def fewest(saliency: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """Of every row: how many of its largest reach `share` of its sum, at least one [S], and its order [S, D]."""
+    ordered, order = saliency.sort(dim=1, descending=True, stable=True)
+    reached = ordered.cumsum(1) >= share * ordered.sum(1, keepdim=True)
+    never = ~reached.any(1)
+    counts = reached.int().argmax(1) + 1
+    return torch.where(never, saliency.shape[1], counts), order
+
+
+def first_of(order: Tensor, counts: Tensor) -> Tensor:
+    """bool [S, D]: of every row the first counts[s] columns in its order [S, D]."""
+    chosen = torch.arange(order.shape[1], device=order.device) < counts[:, None]
+    return torch.zeros_like(chosen).scatter_(1, order, chosen)
+
+
+def _kept(numbers: Tensor, mask: Tensor, stats: Tensor, negative: Tensor | None, varies: bool) -> Kept:
+    """Kept numbers, row after row, with the masks and, packed, the signs of the others."""
+    slots, dim = numbers.shape
+    rows = numbers[mask]
+    masks = pack_flags(mask)
+    if not varies:
+        signs = None if negative is None else pack_flags(negative[~mask].view(slots, -1))
+        count = rows.numel() // slots if slots else 0
+        return Kept(rows.view(slots, count), pruned=Pruned(masks, stats, signs))
+    counts = mask.sum(1)
+    signs = None if negative is None else _flat_signs(negative, mask, dim - counts)
+    return Kept(rows, counts, Pruned(masks, stats, signs))
+
+
+def _flat_signs(negative: Tensor, mask: Tensor, counts: Tensor) -> Tensor:
+    """uint8 [bytes]: the signs of pruned entries, every row from a whole byte on."""
+    order = mask.int().argsort(dim=1, stable=True)
+    packed = pack_flags(negative.gather(1, order) & (torch.arange(mask.shape[1], device=mask.device) < counts[:, None]))
+    used = torch.arange(packed.shape[1], device=mask.device) < (-(-counts // 8))[:, None]
+    return packed[used]
+
+
+def _mean_where(numbers: Tensor, where: Tensor) -> Tensor:
+    """[S, 1]: the mean of every row over the columns that `where` marks; 0 where it marks none."""
+    total = torch.where(where, numbers, 0.0).sum(1, keepdim=True)
+    return total / where.sum(1, keepdim=True).clamp(min=1)
