@@ -200,8 +200,8 @@ class _PerSlot(Chosen):
     def keys(self, slots: Slots) -> Kept:
         saliency = slots.keys.float().abs_().div_(self.inverse_norms.abs()[slots.head])
         mask = self.how.masks(saliency)
-        negative = (slots.keys < 0) if self.how.sign == "stored" else None
-        kept = _kept(slots.keys, mask, self._stats(saliency, mask, slots.keys.dtype), negative, self.how.varies)
+        signed = self.how.sign == "stored"
+        kept = _kept(slots.keys, mask, self._stats(saliency, mask, slots.keys.dtype), signed, self.how.varies)
         assert kept.pruned is not None
         norms = replace(kept.pruned, inverse_norms=self.inverse_norms, recovery=self.how.recovery, seed=self.how.seed)
         return kept._replace(pruned=norms)
@@ -211,7 +211,7 @@ class _PerSlot(Chosen):
         if mask is None:
             return Kept(slots.values)
         fill = _mean_where(slots.values.float(), ~mask)
-        return _kept(slots.values, mask, fill.to(slots.values.dtype), None, varies=False)
+        return _kept(slots.values, mask, fill.to(slots.values.dtype), signed=False, varies=False)
 
     def _stats(self, saliency: Tensor, mask: Tensor, dtype: torch.dtype) -> Tensor:
         """[S, 1] or [S, 2] (Eq. 11 to 13)."""
@@ -248,17 +248,17 @@ def first_of(order: Tensor, counts: Tensor) -> Tensor:
     return torch.zeros_like(chosen).scatter_(1, order, chosen)
 
 
-def _kept(numbers: Tensor, mask: Tensor, stats: Tensor, negative: Tensor | None, varies: bool) -> Kept:
+def _kept(numbers: Tensor, mask: Tensor, stats: Tensor, signed: bool, varies: bool) -> Kept:
     """Kept numbers, row after row, with the masks and, packed, the signs of the others."""
     slots, dim = numbers.shape
     rows = numbers[mask]
     masks = pack_flags(mask)
     if not varies:
-        signs = None if negative is None else pack_flags(negative[~mask].view(slots, -1))
+        signs = pack_flags((numbers[~mask] < 0).view(slots, -1)) if signed else None
         count = rows.numel() // slots if slots else 0
         return Kept(rows.view(slots, count), pruned=Pruned(masks, stats, signs))
     counts = mask.sum(1)
-    signs = None if negative is None else _flat_signs(negative, mask, dim - counts)
+    signs = _flat_signs(numbers < 0, mask, dim - counts) if signed else None
     return Kept(rows, counts, Pruned(masks, stats, signs))
 
 
