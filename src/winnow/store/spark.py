@@ -198,7 +198,7 @@ class _PerSlot(Chosen):
     """fp32 [H, D]"""
 
     def keys(self, slots: Slots) -> Kept:
-        saliency = slots.keys.float().abs_().div_(self.inverse_norms.abs()[slots.head])
+        saliency = slots.keys.float().abs().div_(self.inverse_norms.abs()[slots.head])
         mask = self.how.masks(saliency)
         signed = self.how.sign == "stored"
         kept = _kept(slots.keys, mask, self._stats(saliency, mask, slots.keys.dtype), signed, self.how.varies)
@@ -207,7 +207,7 @@ class _PerSlot(Chosen):
         return kept._replace(pruned=norms)
 
     def values(self, slots: Slots) -> Kept:
-        mask = self.how.value_masks(slots.values.float().abs_()) if isinstance(self.how, Spark) else None
+        mask = self.how.value_masks(slots.values.float().abs()) if isinstance(self.how, Spark) else None
         if mask is None:
             return Kept(slots.values)
         fill = _mean_where(slots.values.float(), ~mask)
