@@ -19,7 +19,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import winnow
-from answers import Answering
+from answers import Answering, Asked
 from kept import Keeping
 from picture import draw
 from reporting import machine, markdown_table, write_results
@@ -59,7 +59,7 @@ class Study:
         model = load_model(source, "cpu", "float32")
         protocol = {"tokens": TOKENS, "questions_per_kind": QUESTIONS_PER_KIND, "answer_tokens": ANSWER_TOKENS}
         opened = Journal.open(journal, protocol)
-        self.answering = Answering(model, source.tokenizer, opened)
+        self.answering = Answering(model, source.tokenizer, opened, Asked(**protocol))
         self.keeping = Keeping(model, source.tokenizer, opened)
 
     def tune(self) -> tuple[dict[str, str], str]:

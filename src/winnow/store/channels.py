@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -123,6 +124,11 @@ def window_queries(view: LayerView, count: int) -> Tensor:
     """[H, G·n, D] fp32: the last n queries of every KV head's group."""
     queries = view.queries[:, max(0, view.queries.shape[1] - count) :].float()
     return queries.reshape(view.keys.shape[0], -1, queries.shape[-1])
+
+
+def dropped(ratio: float, dim: int) -> int:
+    """⌊λD⌋; decimal fractions are not exact in binary, and 0.29 of 100 are 29."""
+    return math.floor(ratio * dim + 1e-9)
 
 
 def pack_flags(flags: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from winnow.kernels.packed import Pruned, Recovery
 from winnow.parameters import check_choice, check_count, check_number, meaning
 from winnow.score.base import LayerView
 from winnow.select import Selection
-from winnow.store.channels import Channels, Chosen, Kept, Slots, Width, pack_flags, window_queries
+from winnow.store.channels import Channels, Chosen, Kept, Slots, Width, dropped, pack_flags, window_queries
 
 Sign = Literal["stored", "query", "none"]
 Norm = Literal["rms", "mean"]
@@ -123,20 +123,21 @@ class Spark(Saliency):
             )
 
     def kept(self, dim: int) -> float:
-        return dim - int(self.ratio * dim)
+        return dim - dropped(self.ratio, dim)
 
     def masks(self, saliency: Tensor) -> Tensor:
         return largest(saliency, int(self.kept(saliency.shape[1])))
 
     def value_masks(self, sizes: Tensor) -> Tensor | None:
         """Which value channels stay, bool [S, Dv], of magnitudes [S, Dv]; None for all."""
-        dropped = int(self.values * sizes.shape[1])
-        return largest(sizes, sizes.shape[1] - dropped) if dropped else None
+        dim = sizes.shape[1]
+        gone = dropped(self.values, dim)
+        return largest(sizes, dim - gone) if gone else None
 
     def widths(self, key_dim: int, value_dim: int, itemsize: int) -> tuple[Width, Width]:
         keys, _ = super().widths(key_dim, value_dim, itemsize)
-        dropped = int(self.values * value_dim)
-        return keys, Width(value_dim - dropped, -(-value_dim // 8) + itemsize if dropped else 0)
+        gone = dropped(self.values, value_dim)
+        return keys, Width(value_dim - gone, -(-value_dim // 8) + itemsize if gone else 0)
 
 
 @dataclass(frozen=True)
@@ -162,10 +163,13 @@ class SparkP(Saliency):
 
 @dataclass(frozen=True)
 class SparkG(Saliency):
-    """SPARK-g: every slot gets the lowest of a few ratios at which its kept channels reach a share of the saliency."""
+    """SPARK-g: every slot gets the lowest of a few ratios at which its kept channels reach a share of the saliency.
+
+    Where none does, it gets the highest. The paper gives the ratios, not the share; 0.8 comes near its mean ratios.
+    """
 
     groups: int = field(default=4, metadata=meaning("4: keep 0.25, 0.5, 0.75 or 1 of the channels; 5: 0.1, 0.3 … 0.9"))
-    share: float = field(default=0.99, metadata=meaning("share of a key's saliency that kept channels should reach"))
+    share: float = field(default=0.8, metadata=meaning("share of a key's saliency that kept channels should reach"))
 
     varies = True
 
@@ -180,7 +184,7 @@ class SparkG(Saliency):
         return [max(1, round(share * dim)) for share in shares]
 
     def kept(self, dim: int) -> float:
-        return self.levels(dim)[-1]
+        return round(0.6 * dim)
 
     def masks(self, saliency: Tensor) -> Tensor:
         counts, order = fewest(saliency, self.share)

@@ -13,7 +13,7 @@ from winnow.parameters import check_count, check_number, meaning
 from winnow.score.base import LayerView
 from winnow.select import Selection
 from winnow.store.base import gathered
-from winnow.store.channels import Channels, Chosen, Kept, Slots, Width, window_queries
+from winnow.store.channels import Channels, Chosen, Kept, Slots, Width, dropped, window_queries
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Think(Channels):
 
     def kept(self, dim: int) -> int:
         """T, the channels that stay of `dim`."""
-        return dim - int(self.ratio * dim)
+        return dim - dropped(self.ratio, dim)
 
     def choose(self, view: LayerView, selection: Selection, like: PackedBlock | None) -> Chosen:
         if like is not None and like.keys.channels is not None:

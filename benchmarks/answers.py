@@ -6,18 +6,28 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import NamedTuple
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from journaled import over_documents
-from settings import ANSWER_TOKENS, QUESTIONS_PER_KIND, TOKENS
-from winnow import Method
+from winnow import CacheStats, Method
 from winnow.evaluate import evaluate
 from winnow.evaluate.slots import mean_slots
 from winnow.heads.journal import Journal, Record
 from winnow.tasks import generate_document
 
 BATCH = 16
+
+
+class Asked(NamedTuple):
+    """What a study asks about every document."""
+
+    tokens: int
+    """Prompt and answer together, at most."""
+    questions_per_kind: int
+    """Of every document; there are four kinds."""
+    answer_tokens: int
 
 
 @dataclass
@@ -28,6 +38,8 @@ class Tally:
     asked: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     slots: list[float] = field(default_factory=list)
     """Mean over the heads, of every document."""
+    share: list[float] = field(default_factory=list)
+    """Bytes of the compressed prompt over those of the full cache, of every document."""
 
     @property
     def questions(self) -> int:
@@ -49,13 +61,16 @@ class Tally:
             self.right[kind] += right
             self.asked[kind] += asked
         self.slots.append(record["slots"])
+        self.share.append(record["share"])
 
 
 class Answering:
     """The model, and the journal of what it answered already."""
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, journal: Journal) -> None:
-        self.model, self.tokenizer, self.journal = model, tokenizer, journal
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, journal: Journal, asked: Asked
+    ) -> None:
+        self.model, self.tokenizer, self.journal, self.asked = model, tokenizer, journal, asked
 
     def tally(self, title: str, seeds: Sequence[int], methods: Iterable[Method]) -> dict[str, Tally]:
         """All questions of all documents under every method, by the method's text."""
@@ -68,14 +83,23 @@ class Answering:
 
     def _document(self, seed: int, methods: Sequence[Method]) -> Iterator[Record]:
         """Right answers and questions of every kind."""
-        document = generate_document(seed, TOKENS, QUESTIONS_PER_KIND)
+        document = generate_document(seed, self.asked.tokens, self.asked.questions_per_kind)
         counts: dict[Method, dict[str, list[int]]] = {method: defaultdict(lambda: [0, 0]) for method in methods}
         slots: dict[Method, list[float]] = defaultdict(list)
-        questions = document.questions
-        for trial in evaluate(self.model, self.tokenizer, document.text, questions, methods, ANSWER_TOKENS, BATCH):
+        shares: dict[Method, list[float]] = defaultdict(list)
+        questions, limit = document.questions, self.asked.answer_tokens
+        for trial in evaluate(self.model, self.tokenizer, document.text, questions, methods, limit, BATCH):
             count = counts[trial.method][trial.question.kind]
             count[0] += trial.right
             count[1] += 1
             slots[trial.method].append(mean_slots(trial.stats))
+            shares[trial.method].append(prefix_share(trial.stats))
         for method in methods:
-            yield {"method": str(method), "answers": counts[method], "slots": fmean(slots[method])}
+            facts = {"slots": fmean(slots[method]), "share": fmean(shares[method])}
+            yield {"method": str(method), "answers": counts[method], **facts}
+
+
+def prefix_share(stats: CacheStats) -> float:
+    """Bytes of the compressed prompt over those of the full cache; the tail's room for the answer does not count."""
+    room = stats.bytes.get("tail_keys", 0) + stats.bytes.get("tail_values", 0)
+    return (stats.held_bytes - room) / stats.full_bytes

@@ -1,0 +1,67 @@
+"""The fidelity study in tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from attention_error import Error
+
+from answers import Tally
+from reporting import markdown_table
+from winnow.tasks import KINDS
+
+Errors = Mapping[str, Mapping[str, Error]]
+"""Model -> store -> error."""
+
+
+def store_table(stores: Sequence[str], errors: Errors, tallies: Mapping[str, Tally]) -> str:
+    """Bytes, output errors and accuracy of stores on the whole cache; errors of models without head scores stay out."""
+    models = list(errors)
+    head = ["store", "bytes, bundled", *(f"output error, {model}" for model in models), "accuracy", *KINDS]
+    body = []
+    for store in stores:
+        own = [errors[model].get(store) for model in models]
+        shown = [f"{100 * each.error:.2f} %" if each else "" for each in own]
+        share = f"{100 * own[0].share:.1f} %" if own[0] else ""
+        tally = tallies[store]
+        kinds = [f"{100 * tally.accuracy_in(kind):.0f} %" for kind in KINDS]
+        body.append([f"`{store}`", share, *shown, f"{100 * tally.accuracy:.1f} %", *kinds])
+    return markdown_table(head, body)
+
+
+def wide_table(stores: Sequence[str], errors: Errors, models: Sequence[str]) -> str:
+    """Bytes and errors of stores on models without a task."""
+    head = ["store", *(f"{model}: bytes" for model in models), *(f"{model}: error" for model in models)]
+    body = []
+    for store in stores:
+        own = [errors[model].get(store) for model in models]
+        if all(own):
+            shares = [f"{100 * each.share:.1f} %" for each in own if each]
+            body.append([f"`{store}`", *shares, *(f"{100 * each.error:.2f} %" for each in own if each)])
+    return markdown_table(head, body)
+
+
+def frontier_table(rows: Mapping[str, Sequence[Tally | None]], columns: Sequence[str]) -> str:
+    """Accuracy of a method with a store, a column per share of bytes; the best of a column in bold."""
+    best = [max(t.accuracy for t in column if t) for column in zip(*rows.values(), strict=True)]
+    body = [[f"`{name}`", *(_cell(t, top) for t, top in zip(row, best, strict=True))] for name, row in rows.items()]
+    return markdown_table(["method", *columns], body)
+
+
+def winners_table(rows: Mapping[str, Sequence[Tally | None]], columns: Sequence[str], dense: Sequence[str]) -> str:
+    """Of every share of bytes: the best method, and the best that leaves slots dense."""
+    body = []
+    for index, column in enumerate(columns):
+        at = {name: row[index].accuracy for name, row in rows.items() if row[index] is not None}  # type: ignore[union-attr]
+        own = {name: at[name] for name in dense if name in at}
+        best, plain = max(at, key=lambda name: at[name]), max(own, key=lambda name: own[name], default="")
+        shown = f"`{plain}` {100 * own[plain]:.0f} %" if plain else "none fits"
+        body.append([column, f"`{best}`", f"{100 * at[best]:.0f} %", shown])
+    return markdown_table(["bytes of the full cache", "best", "accuracy", "best with dense slots"], body)
+
+
+def _cell(tally: Tally | None, best: float) -> str:
+    if tally is None:
+        return "does not fit"
+    shown = f"{100 * tally.accuracy:.0f} %"
+    return f"**{shown}**" if tally.accuracy == best else shown
