@@ -136,7 +136,7 @@ def report(errors: Errors, tallies: dict[str, Tally], rows: dict[str, list[Tally
         f"questions, greedy answers, exact match, question visible at compression, window {WINDOW}. Full cache: "
         f"{100 * full.accuracy:.1f} %. Output error: attention of the last {ASKING} tokens' queries over everything "
         f"before them, packed, against the same dense. {machine()}",
-        "Regenerate with `python benchmarks/fidelity/fidelity.py`; [docs/stores.md](../stores.md) tells how to read it.",
+        "Regenerate with `python benchmarks/fidelity/fidelity.py`; how to read it: [docs/stores.md](../stores.md).",
         f"## Which combination is best\n\n{winners_table(rows, columns, EVICTIONS)}",
         f"## Accuracy at equal bytes\n\n{frontier_table(rows, columns)}",
         f"## Stores on the whole cache\n\n{families}",
