@@ -99,13 +99,14 @@ def oracle_mass(layer, kept, queries):
     return [sum(shares[h * group : (h + 1) * group]) / group for h in range(heads)]
 
 
-def oracle_error(layer, kept, queries):
+def oracle_error(layer, kept, queries, packed=None):
+    """`packed`: the layer as its slots come back from their packed form."""
     length, group = layer["keys"].shape[1], len(layer["queries"]) // len(kept)
     lost = whole = 0.0
     for head in range(len(layer["queries"])):
         for query in range(max(0, length - queries), length):
             full = output_of(layer, head, query, list(range(query + 1)))
-            reduced = output_of(layer, head, query, [t for t in kept[head // group] if t <= query])
+            reduced = output_of(packed or layer, head, query, [t for t in kept[head // group] if t <= query])
             lost += ((full - reduced) ** 2).sum()
             whole += (full**2).sum()
     return math.sqrt(lost / whole)
@@ -358,6 +359,33 @@ def test_attention_over_random_masks(model, heads, group, length):
     found = kept_attention(view, mask, 7)
     np.testing.assert_allclose(found.mass, oracle_mass(layer, kept, 7), atol=1e-6)
     assert found.error == pytest.approx(oracle_error(layer, kept, 7), abs=1e-5)
+
+
+@pytest.mark.parametrize("model", [{}, {"softcap": 1.5, "sinks": True}], ids=str)
+def test_error_of_packed_slots(model):
+    """The mass is that of the selection; the error includes what comes back from the packed form."""
+    view = random_view(heads=2, group=2, length=20, **model)
+    noise = torch.Generator().manual_seed(2)
+    packed = view._replace(
+        keys=view.keys + 0.3 * torch.randn(view.keys.shape, generator=noise),
+        values=view.values + 0.3 * torch.randn(view.values.shape, generator=noise),
+    )
+    layers = [
+        {name: getattr(each, name).double().numpy() for name in ("queries", "keys", "values")}
+        | {"scaling": view.scaling, "softcap": view.softcap}
+        | {"sinks": None if view.sinks is None else view.sinks.double().numpy()}
+        for each in (view, packed)
+    ]
+    mask = torch.rand(2, 20, generator=torch.Generator().manual_seed(1)) < 0.5
+    kept = [row.nonzero().flatten().tolist() for row in mask]
+    found = kept_attention(view, mask, 7, packed)
+    np.testing.assert_allclose(found.mass, oracle_mass(layers[0], kept, 7), atol=1e-6)
+    assert found.error == pytest.approx(oracle_error(layers[0], kept, 7, layers[1]), abs=1e-5)
+
+
+def test_packing_shows_in_the_error(llama):
+    errors = [winnow.diagnose(llama, prompt(), winnow.method(f"full+bits({bits})")).error for bits in (8, 4, 2)]
+    assert 0 < errors[0] < errors[1] < errors[2]
 
 
 def test_blocks_do_not_change_attention(monkeypatch):

@@ -20,12 +20,13 @@ from winnow.diagnose.kept import kept_mask, overlap, retained_diversity
 from winnow.diagnose.result import Diagnosis, LayerDiagnosis
 from winnow.diagnose.similarity import mean_cosine
 from winnow.errors import CacheError
+from winnow.kernels.segments import heads_of_slots
 from winnow.method import Method
 from winnow.score import LayerView, Refiner, Scorer
 from winnow.score.diversity import diversified
 from winnow.score.window import last_queries
 from winnow.select import Selection
-from winnow.store import Cost
+from winnow.store import Cost, Dense
 
 DIVERSIFY = 0.45
 """λ for methods that do not diversify queries themselves: that of ApertureKV."""
@@ -53,8 +54,8 @@ def diagnose(
     strength = _strength(method.scorer)
     layers: list[LayerDiagnosis] = []
 
-    def observe(view: LayerView, selection: Selection) -> None:
-        layers.append(_measure(view, selection, window, queries, strength))
+    def observe(view: LayerView, selection: Selection, packed: LayerView | None) -> None:
+        layers.append(_measure(view, selection, packed, window, queries, strength))
 
     compress(model, prompt, _watched(method, max(window, queries), observe))
     return Diagnosis(method, prompt.shape[1], window, queries, strength, tuple(layers))
@@ -76,7 +77,7 @@ class _Watched(Method):
     """Selects what `method` does, then shows `observe` the layer and the selection."""
 
     method: Method = field(kw_only=True)
-    observe: Callable[[LayerView, Selection], None] = field(kw_only=True, compare=False)
+    observe: Callable[[LayerView, Selection, LayerView | None], None] = field(kw_only=True, compare=False)
 
     def for_model(self, name: str, heads: tuple[int, ...]) -> Method:
         method = self.method.for_model(name, heads)
@@ -89,19 +90,32 @@ class _Watched(Method):
     def select(self, view: LayerView, allocation: Allocation) -> Selection:
         needed = min(self.method.queries_needed(view.keys.shape[1]), view.queries.shape[1])
         selection = self.method.select(view._replace(queries=last_queries(view, needed)), allocation)
-        self.observe(view, selection)
+        self.observe(view, selection, None if isinstance(self.store, Dense) else self._packed(view, selection))
         return selection
 
+    def _packed(self, view: LayerView, selection: Selection) -> LayerView:
+        """The view with kept slots as they come back from their packed form."""
+        block = self.store.pack(view, selection, min(self.scorer.window, view.keys.shape[1]))
+        slots = torch.arange(len(selection.positions), device=view.keys.device)
+        heads, positions = heads_of_slots(selection.offsets, slots), selection.positions
+        keys, values = view.keys.to(torch.float32, copy=True), view.values.to(torch.float32, copy=True)
+        keys[heads, positions], values[heads, positions] = block.recover(slots)
+        return view._replace(keys=keys, values=values)
 
-def _watched(method: Method, queries: int, observe: Callable[[LayerView, Selection], None]) -> _Watched:
+
+def _watched(
+    method: Method, queries: int, observe: Callable[[LayerView, Selection, LayerView | None], None]
+) -> _Watched:
     scorer = _ShownMore(base=method.scorer, queries=queries)
     return _Watched(method.name, scorer, method.allocator, method.store, method.budget, method=method, observe=observe)
 
 
-def _measure(view: LayerView, selection: Selection, window: int, queries: int, strength: float) -> LayerDiagnosis:
+def _measure(
+    view: LayerView, selection: Selection, packed: LayerView | None, window: int, queries: int, strength: float
+) -> LayerDiagnosis:
     mask = kept_mask(selection, view.keys.shape[1]).to(view.keys.device)
     watching = last_queries(view, min(window, view.queries.shape[1]))
-    attention = kept_attention(view, mask, queries)
+    attention = kept_attention(view, mask, queries, packed)
     return LayerDiagnosis(
         kept=tuple(selection.positions.cpu().split(selection.offsets.diff().tolist())),
         rtd=retained_diversity(mask),
