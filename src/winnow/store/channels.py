@@ -72,14 +72,20 @@ class Width(NamedTuple):
 class Channels(ABC):
     """How channels are chosen. Subclasses are frozen dataclasses."""
 
-    window_dense: bool = False
-    """Whether the window's slots stay as they are."""
     varies: bool = False
     """Whether slots of one head keep different numbers of channels."""
     per_slot: bool = False
     """Whether slots of one head keep different channels."""
-    exact_again: bool = True
-    """Whether recovered slots give up the same channels again and recover to the same."""
+
+    @property
+    def window_dense(self) -> bool:
+        """Whether the window's slots stay as they are."""
+        return False
+
+    @property
+    def exact_again(self) -> bool:
+        """Whether recovered slots give up the same channels again and recover to the same."""
+        return True
 
     def queries_needed(self, length: int) -> int:
         """How many of the last queries the choice depends on."""

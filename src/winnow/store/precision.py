@@ -168,7 +168,8 @@ class MixedBits(ByScores):
     def table(self) -> Tensor:
         scores = self._importance()
         weights = scores.double().flatten().clamp(min=0)
-        weights = weights / weights.max() + 1e-9
+        # A head of no score climbs last, but before bits are left over.
+        weights = weights / weights.max().clamp(min=torch.finfo(weights.dtype).tiny) + 1e-9
         left = int((self.mean - WIDTHS[-1]) * len(weights) + 1e-9)
         return _climb(weights, left).view(scores.shape)
 

@@ -61,11 +61,11 @@ class Saliency(Channels):
         check_count(self, "seed", 0)
 
     @property
-    def window_dense(self) -> bool:  # type: ignore[override]
+    def window_dense(self) -> bool:
         return self.recent == "dense"
 
     @property
-    def exact_again(self) -> bool:  # type: ignore[override]
+    def exact_again(self) -> bool:
         # A drawn size, or a share of all saliency, is another one when it is taken from what was recovered.
         return self.recovery == "degenerate" and not self.varies
 
@@ -207,8 +207,10 @@ class _PerSlot(Chosen):
         signed = self.how.sign == "stored"
         kept = _kept(slots.keys, mask, self._stats(saliency, mask, slots.keys.dtype), signed, self.how.varies)
         assert kept.pruned is not None
-        norms = replace(kept.pruned, inverse_norms=self.inverse_norms, recovery=self.how.recovery, seed=self.how.seed)
-        return kept._replace(pruned=norms)
+        # A copy: every block holds, and counts, its own.
+        norms = self.inverse_norms.clone()
+        pruned = replace(kept.pruned, inverse_norms=norms, recovery=self.how.recovery, seed=self.how.seed)
+        return kept._replace(pruned=pruned)
 
     def values(self, slots: Slots) -> Kept:
         mask = self.how.value_masks(slots.values.float().abs()) if isinstance(self.how, Spark) else None

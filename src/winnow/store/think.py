@@ -27,8 +27,6 @@ class Think(Channels):
     ratio: float = field(default=0.5, metadata=meaning("λ, the share of key channels to drop"))
     queries: int = field(default=32, metadata=meaning("last queries that say which channels matter"))
 
-    window_dense = True
-
     def __post_init__(self) -> None:
         check_number(self, "ratio", 0, 1)
         check_count(self, "queries", 1)
@@ -36,6 +34,10 @@ class Think(Channels):
             raise MethodError(
                 f"think: ratio must lie between 0 and 1, not {self.ratio}; 0.5 drops half of the channels."
             )
+
+    @property
+    def window_dense(self) -> bool:
+        return True
 
     def queries_needed(self, length: int) -> int:
         return min(self.queries, length)
@@ -70,4 +72,5 @@ class _Columns(Chosen):
 
     def keys(self, slots: Slots) -> Kept:
         columns = self.channels.to(torch.int64)[slots.head]
-        return Kept(slots.keys.gather(1, columns), channels=self.channels)
+        # A copy: every block holds, and counts, its own.
+        return Kept(slots.keys.gather(1, columns), channels=self.channels.clone())
