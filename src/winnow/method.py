@@ -10,14 +10,10 @@ import torch
 from winnow.allocate import Allocation, Allocator, Plan
 from winnow.budget import Budget
 from winnow.errors import BudgetError
+from winnow.fitting import Sizes, fill_bytes
 from winnow.score import LayerView, Ranking, Scorer
 from winnow.select import Selection, check_scores, everything, select
 from winnow.store import Cost, Dense, Store
-
-_AIM, _FULL_ENOUGH = 0.998, 0.995
-"""Shares of a layer's bytes: what the next size is to take, and what is good enough."""
-_ATTEMPTS = 24
-"""Sizes to try: in proportion, where a layer's bytes are nearly a line; then halving what is left."""
 
 
 @dataclass(frozen=True)
@@ -89,24 +85,16 @@ class Method:
     def _fitted(self, ranking: Ranking, view: LayerView, allocation: Allocation, limit: float) -> Selection:
         """The selection of an allocation of the same kind, larger or smaller, that fills the layer's bytes.
 
-        What a slot takes depends on its head, which depends on the scores; so sizes are tried, in proportion to what
-        the last one took, until less than 0.5 % of the bytes is left.
+        What a slot takes depends on its head, and which heads get slots depends on the scores.
         """
         plan = allocation.plan
-        least, window, slots = plan.guaranteed * sum(plan.heads), min(self.scorer.window, plan.length), plan.slots
-        low, high = least, plan.length * sum(plan.heads) + 1
-        fitting: Selection | None = None
-        for attempt in range(_ATTEMPTS):
-            selection = self._selected(ranking, view, self._resized(allocation, slots))
-            size = self.store.bytes(view, selection, window)
-            if size <= limit:
-                fitting, low = selection, slots + 1
-            else:
-                high = slots
-            if low >= high or _FULL_ENOUGH * limit <= size <= limit:
-                break
-            guess = int(slots * _AIM * limit / size) if attempt < _ATTEMPTS // 2 else (low + high) // 2
-            slots = min(max(guess, low), high - 1)
+        heads, window = sum(plan.heads), min(self.scorer.window, plan.length)
+        fitting = fill_bytes(
+            limit,
+            Sizes(plan.guaranteed * heads, plan.slots, plan.length * heads),
+            lambda slots: self._selected(ranking, view, self._resized(allocation, slots)),
+            lambda selection: self.store.bytes(view, selection, window),
+        )
         if fitting is None:
             raise BudgetError(
                 f"{self} cannot hold what it always keeps of layer {view.layer} in {int(limit)} bytes, that layer's "
