@@ -4,7 +4,7 @@ PYTHON ?= python3
 TORCH  ?= torch==2.13.0
 # The lower end of the supported range of transformers; the upper one is what pip chooses.
 TRANSFORMERS_LOW := 5.14.0
-INTEGRATION := tests/test_families.py tests/test_generation.py tests/test_guards.py tests/test_cache_properties.py tests/test_extras.py
+INTEGRATION := tests/test_families.py tests/test_generation.py tests/test_guards.py tests/test_cache_properties.py tests/test_extras.py tests/test_fold.py
 
 VENV  := .venv
 BIN   := $(VENV)/bin

@@ -114,6 +114,14 @@ def test_chunked_prefill_changes_nothing(winnow_run):
     assert answers[0]["slots"] == answers[1]["slots"]
 
 
+def test_answers_are_folded(winnow_run):
+    long = (*ASK, "--compare", "full", "--budget", "48", "--max-new-tokens", "40", "--fold", "8", "--json")
+    for agnostic in ((), ("--question-agnostic",)):
+        code, out, err = winnow_run(*long, *agnostic)
+        assert code == 0, err
+        assert [json.loads(line)["budget"] for line in out.splitlines()] == ["48", "everything"]
+
+
 def test_document_from_standard_input(winnow_run, monkeypatch, folder):
     with open(folder / "document.txt", encoding="utf-8") as text:
         monkeypatch.setattr("sys.stdin", text)
@@ -173,6 +181,8 @@ WRONG_USAGE = {
     "unknown option": ((*ASK, "--fast"), "--fast"),
     "unknown command": (("sing",), "'sing'"),
     "chunk of zero": ((*ASK, "--chunk", "0"), "--chunk"),
+    "folds of zero": ((*ASK, "--fold", "0"), "--fold"),
+    "a method that cannot fold": ((*ASK, "--method", "kvec", "--fold", "8"), "leave fold_every out"),
     "question and batch": ((*ASK, "--batch", "questions.jsonl"), "--batch"),
     "unknown name to list": (("methods", "adakvv"), "did you mean 'adakv'"),
 }

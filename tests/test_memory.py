@@ -153,3 +153,19 @@ def test_the_tail_grows_in_steps_not_per_token(model):
         fill(model, cache, prompt(length=1))
         places.add(cache.compressed_layers()[0].tail.keys.data_ptr())
     assert len(places) <= 5
+
+
+@pytest.mark.parametrize(("name", "queries"), [("adakv", 8), ("h2o", 16)])
+def test_a_cache_that_folds_holds_what_it_says(model, name, queries):
+    method, ids = winnow.method(name, budget=BUDGET), prompt(rows=2, length=N)
+    before = alive()
+    cache = winnow.CompressedCache(model, method, fold_every=16)
+    fill(model, cache, ids)
+    for _ in range(70):
+        fill(model, cache, prompt(rows=2, length=1))
+    added = {where: size for where, size in alive().items() if where not in before}
+    stats = cache.stats()
+    assert sum(added.values()) == stats.held_bytes == sum(stats.bytes.values())
+    # The last queries, of 2 rows and 4 heads in 6 layers.
+    assert stats.bytes["other"] == 6 * 2 * 4 * queries * 16 * 4
+    assert stats.tail_tokens == [70 % 16] * 2

@@ -80,7 +80,8 @@ class RABA(HeadAllocator):
         heads, length = scores.shape
         if outside == 0:
             return torch.zeros(heads, dtype=torch.float64)
-        s = distributions(scores[~scores.isinf()].view(heads, length - guaranteed))
+        # -inf is a column that no head may fill; its share is 0
+        s = distributions(scores[scores != torch.inf].view(heads, length - guaranteed))
         won = winners_per_head(s, outside).double()
         weighted = distinctiveness(s, self.divergence).cpu() * won
         if not float(weighted.sum()) > 0:

@@ -178,7 +178,7 @@ def _over_tail(
     if not handle.taken:
         # A second layer that shares these keys and values finds them already appended.
         handle.taken = True
-        layer.append(key, value, valid)
+        layer.append(query, key, value, valid)
     if valid is None:
         return attend_compressed(query, layer.plan(spec))
     output = query.new_zeros(query.shape[0], query.shape[2], query.shape[1], value.shape[-1])

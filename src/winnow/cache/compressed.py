@@ -13,6 +13,7 @@ from transformers import Cache, PreTrainedModel
 
 from winnow.cache.compression import Compression
 from winnow.cache.extras import check_extras
+from winnow.cache.fold import check_foldable
 from winnow.cache.guards import check_implementation, check_model, text_config
 from winnow.cache.hybrid import heads_of, layers_of
 from winnow.cache.layer import CompressedLayer
@@ -24,7 +25,8 @@ from winnow.method import Method
 class CompressedCache(Cache):
     """A KV cache that keeps the slots a method chooses and frees the rest.
 
-    Every full-attention layer is compressed right after its own prefill; tokens that come later are kept dense.
+    Every full-attention layer is compressed right after its own prefill; tokens that come later are kept dense, or
+    folded into what is compressed every `fold_every` tokens, with eviction, so that memory stays within the budget.
     One cache serves one batch of sequences; for a new prompt make a new cache, to continue pass it again.
 
     Args:
@@ -33,12 +35,14 @@ class CompressedCache(Cache):
         prompt_length: tokens of the prompt, padding included, where it arrives in several chunks
             (`prefill_chunk_size`, own loops); compression waits for the last of them.
         heads_per_layer: KV heads of every full-attention layer, for models whose configuration does not tell.
+        fold_every: fold the later tokens of a row before the next ones arrive, once they are so many; None: never.
 
     Raises:
         CacheError: the attention implementation is not "winnow".
         ModelError: an encoder-decoder, latent-attention or bidirectional model; one that does not show what the
             method asks for (how queries are rotated, a plain output projection).
-        MethodError: a method without the head scores that it needs, or with those of a model of another shape.
+        MethodError: a method without the head scores that it needs, or with those of a model of another shape; one that
+            cannot fold.
     """
 
     def __init__(
@@ -48,15 +52,18 @@ class CompressedCache(Cache):
         *,
         prompt_length: int | None = None,
         heads_per_layer: Sequence[int] | None = None,
+        fold_every: int | None = None,
     ) -> None:
         check_model(model)
+        if fold_every is not None:
+            check_foldable(method, fold_every)
         if prompt_length is not None and prompt_length < 1:
             raise CacheError(f"prompt_length is {prompt_length}; give the number of prompt tokens, or None.")
         self.config = text_config(model)
         heads = list(heads_per_layer) if heads_per_layer is not None else heads_of(model, self.config)
         method = method.for_model(model.config.name_or_path, tuple(heads))
         check_extras(model, self.config, method.scorer.extras)
-        self.compression = Compression(method, heads, ref(model), prompt_length)
+        self.compression = Compression(method, heads, ref(model), prompt_length, fold_every=fold_every)
         layers = layers_of(self.config, self.compression)
         super().__init__(layers=layers)
         found = len(self.compressed_layers())
@@ -118,13 +125,16 @@ class CompressedCache(Cache):
         Prompts may differ in length, so pass `position_ids` when decoding. Tokens after the prompt are not taken over.
 
         Raises:
-            CacheError: no cache, or one that is not compressed, holds later tokens or has layers of another kind.
+            CacheError: no cache, or one that is not compressed, holds later tokens, has layers of another kind or
+                another fold_every.
         """
         if not caches or not all(cache._is_fresh() for cache in caches):
             raise CacheError(
                 "only caches of models with nothing but full attention can be joined, right after their prompts were "
                 "compressed and before anything is decoded."
             )
+        if len({cache.compression.fold_every for cache in caches}) > 1:
+            raise CacheError("caches that fold their tails differently cannot be joined; give all the same fold_every.")
         twin = deepcopy(caches[0])
         for layer, *others in zip(twin.compressed_layers(), *(c.compressed_layers() for c in caches[1:]), strict=True):
             layer.join(others)
@@ -141,8 +151,11 @@ class CompressedCache(Cache):
             window: tokens, at least 0; how many of them a head has depends on what was kept.
 
         Raises:
-            CacheError: nothing is compressed yet, several rows, masks of another shape or type, a negative window.
+            CacheError: nothing is compressed yet, several rows, a cache that folds, masks of another shape or type, a
+                negative window.
         """
+        if self.compression.fold_every is not None:
+            raise CacheError("coalitions read views of a prompt, which cannot be folded; leave fold_every out.")
         ours = self.compressed_layers()
         if not all(layer.compressed and len(layer.prefixes) == 1 and layer.prefixes[0] for layer in ours):
             raise CacheError("coalitions are formed of a cache that holds a single row, whose prompt is compressed.")
@@ -169,7 +182,9 @@ class CompressedCache(Cache):
         return sizes
 
     def kept(self, layer: int, row: int = 0) -> list[Tensor]:
-        """Kept prompt positions of one row: H int64 tensors, ascending, counted without padding.
+        """Kept positions of one row, of its prompt and of what was folded since: H int64 tensors, ascending.
+
+        Padding does not count.
 
         Args:
             layer: the model's layer index.

@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 
 from winnow.allocate import Allocation
 from winnow.cache.coverage import Coverage
+from winnow.cache.fold import check_foldable, queries_to_remember
 from winnow.errors import CacheError
 from winnow.method import Method
 from winnow.store import LayerShape
@@ -29,12 +30,20 @@ class Compression:
     seconds: float = 0.0
     """Time spent on scoring, selecting and packing so far."""
     coverage: Coverage = field(default_factory=Coverage)
+    fold_every: int | None = None
+    """After how many tokens the tail of a row is folded into its prefix; None: it grows."""
 
     def choose(self, method: Method) -> None:
-        """Another method, before anything is compressed. Raises MethodError where it cannot serve the model."""
+        """Another method, before anything is compressed. Raises MethodError where it cannot serve the model or fold."""
+        if self.fold_every is not None:
+            check_foldable(method, self.fold_every)
         model = self.model()
         self.method = method.for_model(model.config.name_or_path if model else "", tuple(self.heads))
         self.seconds = 0.0
+
+    def queries_to_remember(self) -> int:
+        """How many of a row's last queries a fold needs; none where nothing is folded."""
+        return 0 if self.fold_every is None else queries_to_remember(self.method, self.fold_every)
 
     def check_heads(self, index: int, heads: int) -> None:
         """Compares the KV heads that layer `index` really has with what the configuration promised."""

@@ -53,7 +53,8 @@ class Context:
     ) -> Path:
         """Writes a safetensors file that `load_context` reads, in any process that has the same model.
 
-        An interrupted or failed write leaves nothing behind.
+        An interrupted or failed write leaves nothing behind. What is read back does not fold (`fold_every`): queries
+        are not written.
 
         Args:
             tokenizer: what made the tokens; loading can then check it.
@@ -74,6 +75,7 @@ def compress(
     *,
     attention_mask: Tensor | None = None,
     chunk_size: int | None = None,
+    fold_every: int | None = None,
     **inputs: Any,
 ) -> Context:
     """Prefills input_ids [R, N] once and compresses them, with no question in sight.
@@ -82,17 +84,19 @@ def compress(
         attention_mask: [R, N], 0 for padding on the left.
         chunk_size: prefill in chunks of so many tokens: less working memory, but every layer's dense keys and values
             are alive until the last chunk.
+        fold_every: of the caches that start from the context; see `CompressedCache`.
         inputs: passed to the model with the first chunk (pixel values).
 
     Raises:
         CacheError: an empty prompt; an attention implementation that is not "winnow".
+        MethodError: a method that cannot fold, where fold_every is given.
     """
     if input_ids.dim() != 2 or input_ids.shape[1] == 0:
         raise CacheError(f"input_ids has shape {list(input_ids.shape)}; give [rows, tokens] with at least one token.")
     if chunk_size is not None and chunk_size < 1:
         raise CacheError(f"chunk_size is {chunk_size}; give a positive number of tokens, or None.")
     length = input_ids.shape[1]
-    cache = CompressedCache(model, method, prompt_length=length)
+    cache = CompressedCache(model, method, prompt_length=length, fold_every=fold_every)
     if "logits_to_keep" in inspect.signature(model.forward).parameters:
         inputs["logits_to_keep"] = 1
     with torch.no_grad():

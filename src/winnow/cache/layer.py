@@ -14,11 +14,13 @@ from transformers.cache_utils import CacheLayerMixin
 
 from winnow.cache.arriving import Arriving, RowParts
 from winnow.cache.compression import Compression
+from winnow.cache.fold import allocated_length, candidates, compress_to_fold, fold, prompt_of
 from winnow.cache.handle import Handle, Phase, attach
 from winnow.cache.length import LogicalLength
 from winnow.cache.op import OpaquePlan
 from winnow.cache.prefix import Prefix, compress_layer
 from winnow.cache.projection import output_projection
+from winnow.cache.recent_queries import RecentQueries
 from winnow.cache.rotary import rotation_of
 from winnow.cache.tail import Tail
 from winnow.errors import CacheError
@@ -56,6 +58,7 @@ class CompressedLayer(CacheLayerMixin):
         self.spec: AttentionSpec | None = None
         self.attention: ref[nn.Module] | None = None  # the module that computes queries, keys and values
         self.arriving = Arriving()
+        self.recent: RecentQueries | None = None  # only where the tail is folded
         self._plan: OpaquePlan | None = None
 
     # --- what transformers calls ---------------------------------------------------------------------------
@@ -81,6 +84,7 @@ class CompressedLayer(CacheLayerMixin):
             # Releases that skip an empty `crop` mean that every token was accepted.
             self._compress_deferred()
         new = key_states.shape[2]
+        self._fold(new)
         phase = self._phase(new)
         self.seen += new
         if phase is Phase.PART or (phase is Phase.PROMPT and self._held_tail().longest):
@@ -120,6 +124,8 @@ class CompressedLayer(CacheLayerMixin):
             self._held_tail().crop(tokens)
             self.seen -= tokens
             self.arriving.crop(tokens)
+            if self.recent is not None:
+                self.recent.crop(tokens)
         if self.awaiting_crop:
             self._compress_deferred()
 
@@ -157,7 +163,9 @@ class CompressedLayer(CacheLayerMixin):
         """Adds the rows of other fresh layers behind this one's."""
         rows = len(self.prefixes) + sum(len(other.prefixes) for other in others)
         tail = self._held_tail()
-        self.tail = Tail(tail.keys[:1].expand(rows, -1, -1, -1), tail.values[:1].expand(rows, -1, -1, -1))
+        self.tail = self._new_tail(tail.keys[:1].expand(rows, -1, -1, -1), tail.values[:1].expand(rows, -1, -1, -1))
+        if self.recent is not None:
+            self.recent = self.recent.joined([other.recent for other in others if other.recent is not None])
         self.prefixes = [*self.prefixes, *(prefix for other in others for prefix in other.prefixes)]
         self.seen = max(self.seen, *(other.seen for other in others)) if others else self.seen
         self._plan = None
@@ -194,7 +202,7 @@ class CompressedLayer(CacheLayerMixin):
         parts.append({"indices": sum(prefix.view_bytes() for prefix in self.distinct_prefixes())})
         if self.tail is not None:
             parts.append(self.tail.bytes() if self.compressed else {"other": sum(self.tail.bytes().values())})
-        parts.append({"other": self.arriving.nbytes()})
+        parts.append({"other": self.arriving.nbytes() + (self.recent.nbytes() if self.recent else 0)})
         kinds: dict[str, int] = {}
         for part in parts:
             for kind, size in part.items():
@@ -250,9 +258,14 @@ class CompressedLayer(CacheLayerMixin):
         """A part of a longer prompt, now `length` tokens, was attended to."""
         self._remember(queries, length, valid)
 
-    def append(self, keys: Tensor, values: Tensor, valid: Tensor | None) -> None:
-        """New tokens [R, H, Q, D] and [R, H, Q, Dv] after compression; `valid` [R, Q] if some are padding."""
+    def append(self, queries: Tensor, keys: Tensor, values: Tensor, valid: Tensor | None) -> None:
+        """New tokens after compression: [R, Hq, Q, D], [R, H, Q, D] and [R, H, Q, Dv].
+
+        valid: [R, Q] if some are padding.
+        """
         tail = self._held_tail()
+        if self.recent is not None:
+            self.recent.add(queries, valid, size=self._queries_to_keep(queries.shape[2]))
         moved = tail.append(keys, values) if valid is None else tail.append_valid(keys, values, valid)
         if moved:
             self._plan = None
@@ -313,23 +326,80 @@ class CompressedLayer(CacheLayerMixin):
         """Replaces the dense prompt [R, H, N, D], [R, H, N, Dv] by one prefix per row."""
         begin = time.perf_counter()
         with torch.no_grad():
-            self.prefixes = [self._compress_row(row, keys, values) for row in range(keys.shape[0])]
-        self.tail = Tail(keys, values)
+            prefixes, recent, count = [], [], self.compression.queries_to_remember()
+            for row in range(keys.shape[0]):
+                parts = self.arriving.row(row, keys, values)
+                prefixes.append(self._compress_row(row, parts))
+                recent.append(parts.queries[:, max(0, parts.queries.shape[1] - count) :].clone())
+        self.prefixes = prefixes
+        self.recent = None if self.compression.fold_every is None else RecentQueries(recent, count)
+        self.tail = self._new_tail(keys, values)
         self.arriving, self._plan = Arriving(), None
         self.compressed = True
         self.compression.seconds += time.perf_counter() - begin
 
-    def _compress_row(self, row: int, keys: Tensor, values: Tensor) -> Prefix | None:
-        parts = self.arriving.row(row, keys, values)
+    def _new_tail(self, keys: Tensor, values: Tensor) -> Tail:
+        """An empty one for keys [R, H, *, D] and values [R, H, *, Dv]."""
+        return Tail(keys, values, limit=self.compression.fold_every)
+
+    def _compress_row(self, row: int, parts: RowParts) -> Prefix | None:
         length = parts.keys.shape[1]
         if length == 0 or self.spec is None:
             return None
         view = self._view(row, parts, self.spec)
         allocation = self.compression.allocation(length, parts.keys, parts.values)
-        prefix = compress_layer(self.compression.method, view, allocation)
+        compress = compress_layer if self.compression.fold_every is None else compress_to_fold
+        prefix = compress(self.compression.method, view, allocation)
         if view.coverage is not None:
             self.compression.coverage.add(row, view, prefix)
         return prefix
+
+    def _fold(self, new: int) -> None:
+        """Folds the tails of rows that hold enough tokens; `new` ones are about to come.
+
+        Now and not right after those were attended to: other layers may attend over the same keys and values, and
+        assisted decoding takes back what was not accepted.
+        """
+        every, tail = self.compression.fold_every, self.tail
+        if every is None or tail is None or not self.compressed or tail.longest < every:
+            return
+        begin = time.perf_counter()
+        with torch.no_grad():
+            rows = [row for row, held in enumerate(tail.lengths.tolist()) if held >= every and self._knows_queries(row)]
+            for row in rows:
+                self.prefixes[row] = self._folded(row, tail)
+        if rows:
+            tail.empty(rows, new)
+            self._plan = None
+        self.compression.seconds += time.perf_counter() - begin
+
+    def _queries_to_keep(self, new: int) -> int:
+        """How many of the last queries to keep with a chunk of `new` tokens, at least."""
+        spare = self.compression.queries_to_remember() + new if self.recording else 0  # some may be taken back
+        return max(spare, self._held_tail().longest + new) if self.compression.method.scorer.accumulates else spare
+
+    def _knows_queries(self, row: int) -> bool:
+        """Whether as many of a row's last queries are there as a fold needs: not right after some were taken back."""
+        recent, prefix, new = self.recent, self.prefixes[row], int(self._held_tail().lengths[row])
+        if recent is None:
+            return False
+        seen = new + (prefix.length if prefix else 0)
+        needed = new if self.compression.method.scorer.accumulates else min(recent.count, seen)
+        return recent.held(row) >= needed
+
+    def _folded(self, row: int, tail: Tail) -> Prefix | None:
+        """The next prefix of a row: the best of its prefix and its tail."""
+        old, method = self.prefixes[row], self.compression.method
+        if self.recent is None or self.spec is None:
+            return old
+        held = candidates(old, *tail.row(row), method.scorer.window)
+        view = self._view(row, RowParts(self.recent.row(row), held.keys, held.values), self.spec)
+        absent = held.positions < 0
+        view = view._replace(
+            absent=absent if bool(absent.any()) else None, positions=held.positions, carried=held.carried
+        )
+        length = allocated_length(method, prompt_of(old), int(held.positions[0, -1]) + 1)
+        return fold(method, view, held, self.compression.allocation(length, held.keys, held.values), old)
 
     def _view(self, row: int, parts: RowParts, spec: AttentionSpec) -> LayerView:
         """What the scorer sees of one sequence: besides queries, keys and values only what it asks for."""
@@ -339,7 +409,7 @@ class CompressedLayer(CacheLayerMixin):
         return LayerView(
             layer=self.index,
             layers=len(self.compression.heads),
-            queries=parts.queries[:, parts.queries.shape[1] - needed :],
+            queries=parts.queries[:, max(0, parts.queries.shape[1] - needed) :],
             keys=parts.keys,
             values=parts.values,
             scaling=spec.scaling,
@@ -366,6 +436,8 @@ class CompressedLayer(CacheLayerMixin):
         self.prefixes = [self.prefixes[row] for row in rows.tolist()]
         self._held_tail().select(rows)
         self.arriving.select(rows)
+        if self.recent is not None:
+            self.recent.select(rows)
         self._plan = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CompressedLayer:

@@ -24,7 +24,11 @@ class Prefix:
     positions: Tensor
     """[S] int32, the kept positions of each head, ascending, counted without padding."""
     length: int
-    """N, the tokens of the prompt that it was made from."""
+    """N, the tokens that it was made from: the prompt's, and those that were folded into it since."""
+    prompt: int | None = None
+    """Tokens of the prompt where others were folded since; None: all N."""
+    carried: Tensor | None = None
+    """[S] fp32, what the slots scored so far, where the scorer accumulates and the tail is to be folded."""
 
     def slots(self) -> list[int]:
         """Slots of every KV head that are held, whether this view of them reads them all or not."""
@@ -60,7 +64,10 @@ class Prefix:
     def bytes(self) -> dict[str, int]:
         """Bytes held, by kind."""
         kinds = self.block.bytes()
-        return kinds | {"indices": kinds["indices"] + self.positions.nbytes}
+        kinds |= {"indices": kinds["indices"] + self.positions.nbytes}
+        if self.carried is not None:
+            kinds["statistics"] = kinds.get("statistics", 0) + self.carried.nbytes
+        return kinds
 
     def view_bytes(self) -> int:
         """Bytes that are this view's own, where it is one."""

@@ -15,10 +15,10 @@ class CacheStats:
     slots: list[list[int]]
     """Compressed slots per compressed layer and KV head; prefixes that rows share count once."""
     tail_tokens: list[int]
-    """Dense tokens after the prompt, per row."""
+    """Dense tokens after the prompt, or after the last fold, per row."""
     bytes: dict[str, int]
     """Bytes allocated by kind: keys, values, indices (positions, offsets, lengths), tail_keys, tail_values, and
-    other (sliding and linear layers, a prompt that is still arriving)."""
+    other (sliding and linear layers, a prompt that is still arriving, the recent queries of a cache that folds)."""
     held_bytes: int
     """Sum of `bytes`."""
     used_bytes: int

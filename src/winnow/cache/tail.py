@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -9,23 +11,31 @@ from winnow.errors import CacheError
 
 FIRST_CAPACITY = 64
 GROWTH = 1.5
+ROOMY = 2
+"""Buffers that many times larger than needed are given back."""
 
 
 class Tail:
     """Keys and values of the last tokens of R rows, with room to grow: [R, H, C, D] and [R, H, C, Dv].
 
     Every KV head of a row holds the same number of tokens; rows may differ where a chunk was padded.
-    Growth is amortised: a token costs its own copy, not a copy of everything before it.
+    Growth is amortised: a token costs its own copy, not a copy of everything before it. A tail that is folded every so
+    many tokens (`limit`) grows to that size and is used again and again.
     """
 
-    def __init__(self, keys: Tensor, values: Tensor, capacity: int = FIRST_CAPACITY) -> None:
-        """An empty tail for rows, heads, dims, dtype and device of `keys` [R, H, *, D], `values` [R, H, *, Dv]."""
+    def __init__(self, keys: Tensor, values: Tensor, capacity: int = FIRST_CAPACITY, limit: int | None = None) -> None:
+        """An empty tail for rows, heads, dims, dtype and device of `keys` [R, H, *, D], `values` [R, H, *, Dv].
+
+        `limit`: how many tokens a row will hold at most, but for chunks of several.
+        """
         rows, heads, _, dim = keys.shape
+        capacity = capacity if limit is None else min(capacity, limit)
         self.keys = keys.new_empty(rows, heads, capacity, dim)
         self.values = values.new_empty(rows, heads, capacity, values.shape[-1])
         self.lengths = torch.zeros(rows, dtype=torch.int64)
         self.longest = 0
         self.ragged = False
+        self.limit = limit
 
     def append(self, keys: Tensor, values: Tensor) -> bool:
         """Adds [R, H, Q, D] and [R, H, Q, Dv] to every row. True if the buffers moved."""
@@ -59,7 +69,7 @@ class Tail:
 
     def one(self, row: int) -> Tail:
         """A tail of one row over the same memory."""
-        twin = Tail(self.keys, self.values, capacity=0)
+        twin = Tail(self.keys, self.values, capacity=0, limit=self.limit)
         one = slice(row, row + 1)
         twin.keys, twin.values, twin.lengths = self.keys[one], self.values[one], self.lengths[one]
         twin._refresh()
@@ -78,11 +88,23 @@ class Tail:
         held = int(self.lengths.min())
         if tokens > held:
             raise CacheError(
-                f"cannot crop {tokens} tokens: only the {held} tokens after the compressed prompt can be taken "
-                "back. Start again from the prompt, or fork the cache (copy.deepcopy) before you generate."
+                f"cannot crop {tokens} tokens: only the {held} tokens after what is compressed (the prompt, and what "
+                "fold_every folded since) can be taken back. Start again from the prompt, or fork the cache "
+                "(copy.deepcopy) before you generate."
             )
         self.lengths -= tokens
         self._refresh()
+
+    def empty(self, rows: Sequence[int], room: int) -> None:
+        """Forgets all tokens of some rows, which are folded; `room`: how many tokens come next.
+
+        Buffers that a chunk made much larger than they will be needed are given back once they hold nothing.
+        """
+        self.lengths[list(rows)] = 0
+        self._refresh()
+        needed = (self.limit or 0) + room - 1
+        if not self.longest and self.keys.shape[2] > ROOMY * needed:
+            self.keys, self.values = self._grown(self.keys, needed), self._grown(self.values, needed)
 
     def select(self, rows: Tensor) -> None:
         """Rows in a new order, with repeats or omissions (`rows` int64)."""
@@ -93,7 +115,7 @@ class Tail:
 
     def clone(self) -> Tail:
         """An independent copy."""
-        twin = Tail(self.keys, self.values, capacity=0)
+        twin = Tail(self.keys, self.values, capacity=0, limit=self.limit)
         twin.keys, twin.values, twin.lengths = self.keys.clone(), self.values.clone(), self.lengths.clone()
         twin._refresh()
         return twin
@@ -125,6 +147,9 @@ class Tail:
         if tokens <= capacity:
             return False
         capacity = max(FIRST_CAPACITY, tokens, int(capacity * GROWTH))
+        if self.limit is not None:
+            # A chunk may lead beyond the limit; what it leads to is room enough.
+            capacity = max(tokens, min(capacity, self.limit))
         self.keys, self.values = self._grown(self.keys, capacity), self._grown(self.values, capacity)
         return True
 

@@ -46,6 +46,10 @@ CompareOption = Annotated[
 ChunkOption = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Prefill N tokens at a time: less working memory.")
 ]
+FoldOption = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Compress again every N answer tokens: memory stays within the budget."),
+]
 AnswerTokensOption = Annotated[int, typer.Option(min=1, help="Tokens of an answer at most.")]
 LicenceOption = Annotated[str, typer.Option(help="Licence of the scores, for the file.")]
 NotesOption = Annotated[str, typer.Option(help="Notes for the file.")]

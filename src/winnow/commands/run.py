@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from winnow import Method
 from winnow.bundled import MODEL_PATH
+from winnow.cache.fold import check_foldable
 from winnow.commands.answers import Result, as_json, costs_table, print_answer
 from winnow.commands.batch_file import Asked, read_batch
 from winnow.commands.console import messages, output
@@ -28,6 +29,7 @@ from winnow.commands.options import (
     DeviceOption,
     Dtype,
     DtypeOption,
+    FoldOption,
     MethodOption,
     ModelOption,
     SettingsOption,
@@ -55,6 +57,7 @@ class Work:
     question_seen: bool
     max_new_tokens: int
     chunk: int | None
+    fold_every: int | None = None
 
 
 def run(
@@ -82,17 +85,19 @@ def run(
     device: DeviceOption = Device.AUTO,
     dtype: DtypeOption = Dtype.AUTO,
     chunk: ChunkOption = None,
+    fold: FoldOption = None,
     as_lines: Annotated[bool, typer.Option("--json", help="One JSON object per answer instead of text.")] = False,
 ) -> None:
     """Ask a question about a document; answer it from a compressed cache."""
     methods = build_methods(method, compare, budget, settings or [])
     check_memory(methods, device)
+    _check_folds(methods, fold)
     asked = _questions(document, question, batch)
     with messages().status("Reading the tokenizer"):
         source = open_model(model)
         prompts = [encode_prompt(source.tokenizer, each.document, each.question) for each in asked]
     _check_context(source, asked, prompts)
-    work = Work(source, methods, asked, prompts, not question_agnostic, max_new_tokens, chunk)
+    work = Work(source, methods, asked, prompts, not question_agnostic, max_new_tokens, chunk, fold)
     with messages().status("Loading the model"):
         loaded = load_model(source, device, dtype)
     if as_lines:
@@ -119,6 +124,13 @@ def _questions(document: str | None, question: str | None, batch: str | None) ->
     if question is None or not question.strip():
         raise typer.BadParameter("give the question to answer; it cannot be empty.", param_hint="--question")
     return [Asked(read_document(document), question)]
+
+
+def _check_folds(methods: Sequence[Method], fold: int | None) -> None:
+    """Before any work: whether the methods can; the whole cache may be there to compare with."""
+    for number, method in enumerate(methods):
+        if fold is not None and not (number and method.full):
+            check_foldable(method, fold)
 
 
 def _check_context(source: ModelSource, asked: Sequence[Asked], prompts: Sequence[Tensor]) -> None:
@@ -158,7 +170,7 @@ class _CompressedDocuments:
 
     def ask(self, asked: Asked, prompt: Tensor, method: Method) -> Prefilled:
         if self._work.question_seen:
-            return read_with_question(self._model, method, prompt, self._work.chunk)
+            return read_with_question(self._model, method, prompt, self._work.chunk, self._fold_every(method))
         if asked.document != self._document:
             self._document, self._compressed = asked.document, {}
         if method not in self._compressed:
@@ -169,7 +181,11 @@ class _CompressedDocuments:
         work = self._work
         prompts = [p for a, p in zip(work.asked, work.prompts, strict=True) if a.document == asked.document]
         length = document_tokens(work.source.tokenizer, asked.document, prompts)
-        return compress_document(self._model, method, prompts[0][:, :length], work.chunk)
+        return compress_document(self._model, method, prompts[0][:, :length], work.chunk, self._fold_every(method))
+
+    def _fold_every(self, method: Method) -> int | None:
+        """The whole cache, which others are compared with, folds nothing."""
+        return None if method.full else self._work.fold_every
 
 
 def _heading(model: PreTrainedModel, work: Work) -> str:

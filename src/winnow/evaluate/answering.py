@@ -47,11 +47,13 @@ class Prefilled(NamedTuple):
     question_seen: bool
 
 
-def read_with_question(model: PreTrainedModel, method: Method, prompt: Tensor, chunk: int | None = None) -> Prefilled:
-    """Prefills and compresses prompt [1, N], document and question together."""
+def read_with_question(
+    model: PreTrainedModel, method: Method, prompt: Tensor, chunk: int | None = None, fold_every: int | None = None
+) -> Prefilled:
+    """Prefills and compresses prompt [1, N], document and question together; fold_every: see `CompressedCache`."""
     begin = clock(model)
     length = prompt.shape[1]
-    cache = CompressedCache(model, method, prompt_length=length if chunk else None)
+    cache = CompressedCache(model, method, prompt_length=length if chunk else None, fold_every=fold_every)
     logits = prefill(model, prompt, cache, chunk)
     return Prefilled(cache, logits, length, clock(model) - begin, question_seen=True)
 
@@ -65,11 +67,11 @@ class CompressedDocument(NamedTuple):
 
 
 def compress_document(
-    model: PreTrainedModel, method: Method, tokens: Tensor, chunk: int | None = None
+    model: PreTrainedModel, method: Method, tokens: Tensor, chunk: int | None = None, fold_every: int | None = None
 ) -> CompressedDocument:
-    """Prefills and compresses the document part [1, M] of a prompt."""
+    """Prefills and compresses the document part [1, M] of a prompt; fold_every: see `CompressedCache`."""
     begin = clock(model)
-    context = compress(model, tokens, method, chunk_size=chunk)
+    context = compress(model, tokens, method, chunk_size=chunk, fold_every=fold_every)
     return CompressedDocument(context, tokens.shape[1], clock(model) - begin)
 
 

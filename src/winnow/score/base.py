@@ -29,7 +29,12 @@ class Rotation(Protocol):
 
 
 class LayerView(NamedTuple):
-    """One sequence in one layer at the moment of compression (no padding, no batch axis)."""
+    """One sequence in one layer at the moment of compression (no padding, no batch axis).
+
+    Where a long generation is compressed again (`cache/fold.py`), the N columns of a head are what it still holds: the
+    slots it kept, then the tokens that came since. Heads that kept fewer slots than others have absent columns in
+    between, so that first tokens come first and the window last in all of them.
+    """
 
     layer: int
     """Index among the compressed layers of the model, from 0."""
@@ -53,6 +58,14 @@ class LayerView(NamedTuple):
     """How the queries were rotated. Only for scorers with Extra.ROTATION."""
     output: Tensor | None = None
     """[Hq, Dv, E] output projection: head h adds its attention output [Dv] times output[h]. With Extra.OUTPUT."""
+    absent: Tensor | None = None
+    """[H, N] bool, the columns that are no token of a head; None: every head holds N tokens. Keys and values are zero
+    there. Scorers may return anything for them but NaN: nobody selects them."""
+    positions: Tensor | None = None
+    """[H, N] int64, which token of the sequence each column is, -1 where absent; None: column t is token t."""
+    carried: Tensor | None = None
+    """[H, M] fp32, `Ranking.basis` of the first M columns when they were kept, 0 where absent; the other N - M tokens
+    came since. Only for scorers that accumulate, and None for a prompt."""
 
 
 class Ranking(NamedTuple):
@@ -61,7 +74,7 @@ class Ranking(NamedTuple):
     scores: Tensor
     """[H, N] fp32; higher is better, +inf means kept whatever happens, never NaN. Allocators compare heads by it."""
     basis: Tensor | None = None
-    """[H, N] a second order, for scorers whose `refine` needs one."""
+    """[H, N] a second order, for scorers whose `refine` needs one; what is carried on, for those that accumulate."""
 
 
 class Scorer(ABC):
@@ -88,6 +101,14 @@ class Scorer(ABC):
     def extras(self) -> Extra:
         """What has to be in the view besides queries, keys and values."""
         return Extra.NONE
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether scores of kept tokens carry on when a long generation is compressed again.
+
+        Such a scorer gets the queries of all tokens that came since, whatever `queries_needed` says.
+        """
+        return False
 
     @abstractmethod
     def __call__(self, view: LayerView) -> Tensor:
@@ -118,6 +139,10 @@ class Refiner(Scorer):
     @property
     def extras(self) -> Extra:
         return self.base.extras
+
+    @property
+    def accumulates(self) -> bool:
+        return self.base.accumulates
 
     def queries_needed(self, length: int) -> int:
         return self.base.queries_needed(length)

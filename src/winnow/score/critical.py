@@ -50,7 +50,8 @@ class Critical(Refiner):
         scores = self.base.refine(ranking, slots, view)
         first = (slots.double() * self.share).floor().long()
         certain = best(scores, first) | (scores == torch.inf)
-        lowest = scores.amin(dim=1, keepdim=True).clamp(max=0)
+        # -inf marks what cannot be kept, and is no score to raise others by
+        lowest = scores.masked_fill(scores == -torch.inf, 0).amin(dim=1, keepdim=True).clamp(max=0)
         return ((scores - lowest + self.smoothing) * projected_norms(view)).masked_fill(certain, torch.inf)
 
 

@@ -20,7 +20,8 @@ class H2O(Scorer):
     """Tokens are worth the attention that all queries of the prompt paid them.
 
     A share of each head's slots goes to its most recent tokens, the others to its heavy hitters. The work is
-    that of the prompt's attention once more, in time but not in memory.
+    that of the prompt's attention once more, in time but not in memory. In long generations what kept tokens were paid
+    carries on, and later queries add to it.
     """
 
     recent: float = field(
@@ -35,18 +36,34 @@ class H2O(Scorer):
     def queries_needed(self, length: int) -> int:
         return length
 
+    @property
+    def accumulates(self) -> bool:
+        return True
+
     def __call__(self, view: LayerView) -> Tensor:
+        return self.rank(view).scores
+
+    def rank(self, view: LayerView) -> Ranking:
+        """The basis is what tokens were paid in all, normalised or not."""
         length = view.keys.shape[1]
+        before = 0 if view.carried is None else view.carried.shape[1]
         view = view._replace(keys=view.keys.float())  # once, not for every block of rows
         # s[t] = Σ_i A[i, t], mean over the query group
-        scores = reduce_group(attention_mass(view, length), "mean")
-        if self.normalise:
-            # token t is seen by the N - t queries from its own on
-            scores /= torch.arange(length, 0, -1, device=scores.device)
-        return scores
+        paid = reduce_group(attention_mass(view, length - before), "mean")
+        if view.carried is not None:
+            paid[:, :before] += view.carried
+        return Ranking(paid / _seen_by(view) if self.normalise else paid, paid)
 
     def refine(self, ranking: Ranking, slots: Tensor, view: LayerView) -> Tensor:
-        scores, length = ranking.scores, ranking.scores.shape[1]
-        first = length - (slots.double() * self.recent).ceil().to(scores.device)
-        position = torch.arange(length, device=scores.device)
-        return scores.masked_fill(position >= first[:, None], torch.inf)
+        """The scores with the last tokens of every head kept for sure."""
+        recent = (slots.double() * self.recent).ceil().to(ranking.scores.device)
+        held = torch.ones_like(ranking.scores) if view.absent is None else (~view.absent).float()
+        from_last = held.flip(1).cumsum(1).flip(1)
+        return ranking.scores.masked_fill(from_last <= recent[:, None], torch.inf)
+
+
+def _seen_by(view: LayerView) -> Tensor:
+    """[N] or [H, N]: how many queries saw each token, all from its own on."""
+    if view.positions is None:
+        return torch.arange(view.keys.shape[1], 0, -1, device=view.keys.device)
+    return view.positions[:, -1:] + 1 - view.positions

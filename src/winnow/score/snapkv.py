@@ -82,8 +82,10 @@ class SnapKV(Scorer):
             votes = prefix_mass(view, self.window) / self.window
         else:
             votes = attention_mass(view, self.window)[..., : length - self.window] / self.window
+        absent = None if view.absent is None else view.absent[:, : length - self.window]
         if self.pool_first:
-            scores = reduce_group(pool_tokens(votes, self.kernel, self.pool), self.reduce)
+            absent = None if absent is None else absent[:, None]
+            scores = reduce_group(pool_tokens(votes, self.kernel, self.pool, absent), self.reduce)
         else:
-            scores = pool_tokens(reduce_group(votes, self.reduce), self.kernel, self.pool)
+            scores = pool_tokens(reduce_group(votes, self.reduce), self.kernel, self.pool, absent)
         return keep_window(scores, self.window)

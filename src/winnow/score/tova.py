@@ -32,7 +32,22 @@ class TOVA(Scorer):
 
     def __call__(self, view: LayerView) -> Tensor:
         # s[t] = 1/Hq Σ_h A_h[N - 1, t]
-        scores = attention_mass(view, 1).mean(dim=(0, 1))
+        attention = attention_mass(view, 1)
+        if view.positions is None:
+            scores = attention.mean(dim=(0, 1)).repeat(view.keys.shape[0], 1)
+        else:
+            scores = _mean_by_token(attention.mean(dim=1), view.positions)
         if self.keep_last:
-            scores[-1] = torch.inf
-        return scores.repeat(view.keys.shape[0], 1)
+            scores[:, -1] = torch.inf
+        return scores
+
+
+def _mean_by_token(attention: Tensor, positions: Tensor) -> Tensor:
+    """[H, N] the mean over the heads of what each column's token gets [H, N], where heads hold different tokens.
+
+    Summed on the CPU, where the order of the summands is always the same.
+    """
+    tokens, which = positions.cpu().unique(return_inverse=True)
+    sums = torch.zeros(len(tokens), dtype=torch.float64)
+    sums.index_add_(0, which.flatten(), attention.double().cpu().flatten())
+    return (sums[which] / len(positions)).to(attention)

@@ -80,8 +80,15 @@ def reduce_group(scores: Tensor, reduce: Reduce) -> Tensor:
     return scores.amax(dim=1) if reduce == "max" else scores.sum(dim=1)
 
 
-def pool_tokens(scores: Tensor, kernel: int, pool: Pool) -> Tensor:
-    """Pool [..., T] along the tokens with stride 1 and the same length (the average counts the padding)."""
+def pool_tokens(scores: Tensor, kernel: int, pool: Pool, absent: Tensor | None = None) -> Tensor:
+    """Pool [..., T] along the tokens with stride 1 and the same length (the average counts the padding).
+
+    Columns that are `absent` [..., T] must score 0; the tokens on both sides of them are neighbours.
+    """
+    if absent is not None:
+        together = absent.byte().argsort(dim=-1, stable=True).expand_as(scores)
+        pooled = pool_tokens(scores.gather(-1, together), kernel, pool)
+        return torch.empty_like(pooled).scatter_(-1, together, pooled)
     rows = scores.reshape(-1, scores.shape[-1])
     pooling = F.max_pool1d if pool == "max" else F.avg_pool1d
     return pooling(rows, kernel, stride=1, padding=kernel // 2).view(scores.shape)
@@ -106,12 +113,14 @@ def _attention(view: LayerView, queries: Tensor, first: int) -> Tensor:
 
 
 def _capped_logits(view: LayerView, queries: Tensor, visible: int) -> Tensor:
-    """[Hq, r, D] -> [H, G, r, visible] logits over the first `visible` keys."""
+    """[Hq, r, D] -> [H, G, r, visible] logits over the first `visible` keys; -inf where a head has none."""
     heads, rows = view.keys.shape[0], queries.shape[1]
     folded = queries.float().reshape(heads, -1, queries.shape[-1]) * view.scaling
     logits = _logits(folded, view.keys[:, :visible])
     if view.softcap is not None:
         logits.div_(view.softcap).tanh_().mul_(view.softcap)
+    if view.absent is not None:
+        logits.masked_fill_(view.absent[:, None, :visible], -torch.inf)
     return logits.view(heads, -1, rows, visible)
 
 
