@@ -19,6 +19,8 @@ class Sizes(NamedTuple):
     least: int
     guess: int
     most: int
+    there: int
+    """Slots that a selection can have: once it has them all, nothing larger follows."""
 
 
 def fill_bytes(
@@ -32,9 +34,11 @@ def fill_bytes(
         size = size_of(selection)
         if size <= limit:
             fitting, low = selection, slots + 1
+            if size >= _FULL_ENOUGH * limit or len(selection.positions) == sizes.there:
+                break
         else:
             high = slots
-        if low >= high or _FULL_ENOUGH * limit <= size <= limit:
+        if low >= high:
             break
         guess = int(slots * _AIM * limit / size) if attempt < _ATTEMPTS // 2 else (low + high) // 2
         slots = min(max(guess, low), high - 1)

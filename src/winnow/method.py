@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -64,13 +65,16 @@ class Method:
 
         With a budget in bytes, as many as the layer's bytes hold once they are packed.
         """
-        if self._keeps_all(view, allocation):
+        if self._keeps_all(view, allocation) and not self.tries_sizes(allocation):
             return everything(view.keys.shape[0], view.keys.shape[1], view.keys.device)
         ranking = self.scorer.rank(view)
         check_scores(ranking.scores, view.layer)
-        if allocation.bytes is None or isinstance(self.store, Dense):
-            return self._selected(ranking, view, allocation)
-        return self._fitted(ranking, view, allocation, allocation.bytes[view.layer])
+        there = view.keys.shape[0] * view.keys.shape[1]
+        return self.fitted(lambda tried: self._selected(ranking, view, tried), view, allocation, there)
+
+    def tries_sizes(self, allocation: Allocation) -> bool:
+        """Whether only packing tells how many slots an allocation's bytes hold: dense slots all take the same."""
+        return allocation.bytes is not None and not isinstance(self.store, Dense)
 
     def _keeps_all(self, view: LayerView, allocation: Allocation) -> bool:
         heads, length, _ = view.keys.shape
@@ -82,17 +86,24 @@ class Method:
         slots = self.allocator.head_slots(ranking.scores, allocation, view.layer)
         return select(self.scorer.refine(ranking, slots, view), slots, view.layer)
 
-    def _fitted(self, ranking: Ranking, view: LayerView, allocation: Allocation, limit: float) -> Selection:
-        """The selection of an allocation of the same kind, larger or smaller, that fills the layer's bytes.
+    def fitted(
+        self, choose: Callable[[Allocation], Selection], view: LayerView, allocation: Allocation, there: int
+    ) -> Selection:
+        """What `choose` selects of a layer with an allocation, or with one like it that fills the layer's bytes.
 
-        What a slot takes depends on its head, and which heads get slots depends on the scores.
+        there: slots that could be selected.
+
+        What a slot takes depends on its head, and which heads get slots depends on the scores, so that allocations of
+        the same kind, larger or smaller, are tried. Raises BudgetError where not even the smallest fits.
         """
-        plan = allocation.plan
+        if allocation.bytes is None or not self.tries_sizes(allocation):
+            return choose(allocation)
+        plan, limit = allocation.plan, allocation.bytes[view.layer]
         heads, window = sum(plan.heads), min(self.scorer.window, plan.length)
         fitting = fill_bytes(
             limit,
-            Sizes(plan.guaranteed * heads, plan.slots, plan.length * heads),
-            lambda slots: self._selected(ranking, view, self._resized(allocation, slots)),
+            Sizes(plan.guaranteed * heads, plan.slots, plan.length * heads, there),
+            lambda slots: choose(self._resized(allocation, slots)),
             lambda selection: self.store.bytes(view, selection, window),
         )
         if fitting is None:

@@ -19,7 +19,7 @@ from winnow.cache.prefix import Prefix, compress_layer
 from winnow.errors import MethodError
 from winnow.kernels.interface import Block
 from winnow.method import Method
-from winnow.score.base import Extra, LayerView
+from winnow.score.base import Extra, LayerView, Ranking
 from winnow.select import Selection, check_scores, select
 
 FOLDABLE = Extra.OUTPUT
@@ -73,6 +73,11 @@ def check_foldable(method: Method, every: int) -> None:
         raise MethodError(
             f"{method} keeps what a rule of its own says, which grows with the text; leave fold_every out, or give a "
             "method with a budget."
+        )
+    if not method.store.exact_again:
+        raise MethodError(
+            f"{method} packs slots in a form that changes when they are packed again, which folding does; leave "
+            "fold_every out, or store them dense, with bits, think or spark(recovery=degenerate)."
         )
     if scorer.extras & ~FOLDABLE:
         raise MethodError(
@@ -165,21 +170,32 @@ def select_present(method: Method, view: LayerView, counts: Tensor, allocation: 
 
     As many as the layer was given, or all there are.
     """
-    total = min(allocation.totals[view.layer], int(counts.sum()))
-    all_stay = total == int(counts.sum())
-    if all_stay and not method.scorer.accumulates:
+    enough = allocation.totals[view.layer] >= int(counts.sum()) and not method.tries_sizes(allocation)
+    if enough and not method.scorer.accumulates:
         return Chosen(_all_present(view, counts), None)
     ranking = method.scorer.rank(view)
     check_scores(ranking.scores, view.layer)
     carried = ranking.basis if method.scorer.accumulates else None
-    if all_stay:
-        return Chosen(_all_present(view, counts), carried)
     ranking = ranking._replace(scores=_without(ranking.scores, view.absent))
+
+    def chosen(tried: Allocation) -> Selection:
+        return _best_present(method, ranking, view, counts, tried)
+
+    return Chosen(method.fitted(chosen, view, allocation, int(counts.sum())), carried)
+
+
+def _best_present(
+    method: Method, ranking: Ranking, view: LayerView, counts: Tensor, allocation: Allocation
+) -> Selection:
+    """The best columns of an allocation, where no head gets more than it has."""
+    there = int(counts.sum())
+    total = min(allocation.totals[view.layer], there)
+    if total == there:
+        return _all_present(view, counts)
     totals = tuple(total if layer == view.layer else each for layer, each in enumerate(allocation.totals))
     slots = method.allocator.head_slots(ranking.scores, allocation._replace(totals=totals), view.layer)
     slots = _within(slots, counts, allocation.plan.guaranteed)
-    order = _without(method.scorer.refine(ranking, slots, view), view.absent)
-    return Chosen(select(order, slots, view.layer), carried)
+    return select(_without(method.scorer.refine(ranking, slots, view), view.absent), slots, view.layer)
 
 
 def _all_present(view: LayerView, counts: Tensor) -> Selection:
