@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -109,9 +110,17 @@ class Method:
         if fitting is None:
             raise BudgetError(
                 f"{self} cannot hold what it always keeps of layer {view.layer} in {int(limit)} bytes, that layer's "
-                "share: use a larger budget, or a smaller window."
+                f"share: use at least {self._needed(choose, view, allocation)} bytes, or a smaller window."
             )
         return fitting
+
+    def _needed(self, choose: Callable[[Allocation], Selection], view: LayerView, allocation: Allocation) -> int:
+        """Bytes of all layers with which this one can hold the least that it may keep, and a little more."""
+        plan, shares = allocation.plan, allocation.bytes
+        assert shares is not None
+        least = choose(self._resized(allocation, max(plan.guaranteed, 1) * sum(plan.heads)))
+        size = self.store.bytes(view, least, min(self.scorer.window, plan.length))
+        return math.ceil(1.02 * self.budget.amount * size / shares[view.layer])
 
     def _resized(self, allocation: Allocation, slots: int) -> Allocation:
         plan = allocation.plan._replace(slots=slots)

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from winnow.allocate import Allocation
 from winnow.cache.coverage import Coverage
 from winnow.cache.fold import check_foldable, queries_to_remember
+from winnow.cache.spending import Spending
 from winnow.errors import CacheError
 from winnow.method import Method
 from winnow.store import LayerShape
@@ -30,6 +31,7 @@ class Compression:
     seconds: float = 0.0
     """Time spent on scoring, selecting and packing so far."""
     coverage: Coverage = field(default_factory=Coverage)
+    spending: Spending = field(default_factory=Spending)
     fold_every: int | None = None
     """After how many tokens the tail of a row is folded into its prefix; None: it grows."""
 
@@ -62,9 +64,13 @@ class Compression:
         """What bytes of layer `layer` depend on, from its keys [..., D] and values [..., Dv]."""
         return LayerShape(layer, self.heads[layer], keys.shape[-1], values.shape[-1], keys.element_size(), window)
 
-    def allocation(self, length: int, keys: Tensor, values: Tensor) -> Allocation:
-        """Slots of all compressed layers for a sequence of `length` tokens; shapes from keys [..., D] and values."""
+    def allocation(self, row: int, layer: int, length: int, keys: Tensor, values: Tensor) -> Allocation:
+        """Slots of all layers for a row of `length` tokens, and the bytes that are left for this layer of it.
+
+        Shapes from keys [..., D] and values [..., Dv].
+        """
         window = min(self.method.scorer.window, length)
         shapes = [self.shape(layer, keys, values, window) for layer in range(len(self.heads))]
         costs = tuple(self.method.store.cost(shape) for shape in shapes)
-        return self.method.allocation(length, tuple(self.heads), costs)
+        allocation = self.method.allocation(length, tuple(self.heads), costs)
+        return self.spending.rest(row, layer, allocation)

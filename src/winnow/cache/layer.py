@@ -347,9 +347,10 @@ class CompressedLayer(CacheLayerMixin):
         if length == 0 or self.spec is None:
             return None
         view = self._view(row, parts, self.spec)
-        allocation = self.compression.allocation(length, parts.keys, parts.values)
+        allocation = self.compression.allocation(row, self.index, length, parts.keys, parts.values)
         compress = compress_layer if self.compression.fold_every is None else compress_to_fold
         prefix = compress(self.compression.method, view, allocation)
+        self.compression.spending.add(row, prefix)
         if view.coverage is not None:
             self.compression.coverage.add(row, view, prefix)
         return prefix
@@ -399,7 +400,10 @@ class CompressedLayer(CacheLayerMixin):
             absent=absent if bool(absent.any()) else None, positions=held.positions, carried=held.carried
         )
         length = allocated_length(method, prompt_of(old), int(held.positions[0, -1]) + 1)
-        return fold(method, view, held, self.compression.allocation(length, held.keys, held.values), old)
+        allocation = self.compression.allocation(row, self.index, length, held.keys, held.values)
+        prefix = fold(method, view, held, allocation, old)
+        self.compression.spending.add(row, prefix)
+        return prefix
 
     def _view(self, row: int, parts: RowParts, spec: AttentionSpec) -> LayerView:
         """What the scorer sees of one sequence: besides queries, keys and values only what it asks for."""

@@ -36,13 +36,21 @@ def pack_rows(numbers: Tensor, bits: int) -> Tensor:
     return packed.index_add_(-1, index.to(numbers.device), small)
 
 
-def unpack_rows(packed: Tensor, count: int, bits: int, signed: bool) -> Tensor:
-    """uint8 [..., row_bytes(count)] -> int16 [..., count]."""
+def unpack_rows(packed: Tensor, count: int, bits: int, signed: bool, counts: Tensor | None = None) -> Tensor:
+    """uint8 [..., row_bytes(count)] -> int16 [..., count].
+
+    Where rows differ in length, `counts` [...] tells how many numbers each has; what comes behind them is arbitrary.
+    """
     if bits == 8:
         numbers = packed.to(torch.int16)
     else:
-        index, shift = _places(count, bits)
-        numbers = (packed[..., index.to(packed.device)] >> shift.to(packed.device)).to(torch.int16)
+        if counts is None:
+            index, shift = (each.to(packed.device) for each in _places(count, bits))
+            numbers = packed[..., index]
+        else:
+            index, shift = _places_of(counts[..., None], torch.arange(count, device=packed.device), bits)
+            numbers = packed.gather(-1, index.clamp(max=max(packed.shape[-1] - 1, 0)))
+        numbers = (numbers >> shift).to(torch.int16)
         numbers &= (1 << bits) - 1
     return torch.where(numbers >= 1 << (bits - 1), numbers - (1 << bits), numbers) if signed else numbers
 
@@ -50,11 +58,15 @@ def unpack_rows(packed: Tensor, count: int, bits: int, signed: bool) -> Tensor:
 @cache
 def _places(count: int, bits: int) -> tuple[Tensor, Tensor]:
     """Of every number of a row: its byte, int64 [T], and how far it is shifted in there, uint8 [T]."""
+    return _places_of(torch.tensor(count), torch.arange(count), bits)
+
+
+def _places_of(count: Tensor, number: Tensor, bits: int) -> tuple[Tensor, Tensor]:
+    """The same for given numbers of rows with `count` numbers."""
     per_byte = 8 // bits
-    number = torch.arange(count)
     block = number // (BLOCK_BYTES * per_byte)
     first = block * BLOCK_BYTES * per_byte
-    size = (count - first).clamp(max=BLOCK_BYTES * per_byte)
+    size = (count - first).clamp(min=1, max=BLOCK_BYTES * per_byte)
     width = -(-size // per_byte)
     inside = number - first
-    return block * BLOCK_BYTES + inside % width, (inside // width * bits).to(torch.uint8)
+    return block * BLOCK_BYTES + inside % width, (inside // width % per_byte * bits).to(torch.uint8)

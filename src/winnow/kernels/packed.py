@@ -140,7 +140,7 @@ class PackedBlock:
         head = heads_of_slots(self.offsets, flat)
         keys = _keys(self.keys, flat, head)
         values = _rows(self.values.entries, self.values.dim, self.values.pruned, flat, head)
-        return keys.view(*slots.shape, -1), values.view(*slots.shape, -1)
+        return keys.view(*slots.shape, self.key_dim), values.view(*slots.shape, self.value_dim)
 
     def bytes(self) -> dict[str, int]:
         """Bytes held, by kind."""
@@ -218,7 +218,7 @@ class Parts:
             mine = (inside >= 0) & (inside < counts[head])
             keys[mine], values[mine] = part.recover(starts[head[mine]] + inside[mine])
             inside = inside - counts[head]
-        return keys.view(*slots.shape, -1), values.view(*slots.shape, -1)
+        return keys.view(*slots.shape, first.key_dim), values.view(*slots.shape, first.value_dim)
 
 
 Block = PrefixBlock | PackedBlock | Parts
@@ -259,17 +259,22 @@ def _rows(
     counts = mask.sum(1)
     most = int(counts.max()) if len(counts) else 0
     data, signs = _gather(entries, pruned, slots, most, dim)
-    kept = _numbers(data, most, entries, slots, grouped_slots) if most else data.new_zeros(len(slots), 1).float()
+    ragged = None if pruned.starts is None else counts
+    kept = (
+        _numbers(data, most, entries, slots, grouped_slots, ragged) if most else data.new_zeros(len(slots), 1).float()
+    )
     place = (mask.cumsum(1) - 1).clamp(min=0)
     return torch.where(mask, kept.gather(1, place), _pruned_entries(pruned, slots, head, mask, signs))
 
 
-def _numbers(data: Tensor, count: int, entries: Entries, slots: Tensor, grouped_slots: bool) -> Tensor:
-    """Stored rows -> fp32 [n, count]."""
+def _numbers(
+    data: Tensor, count: int, entries: Entries, slots: Tensor, grouped_slots: bool, counts: Tensor | None = None
+) -> Tensor:
+    """Stored rows -> fp32 [n, count]; rows of different length have `counts` [n] numbers each."""
     if entries.bits == 16:
         return data.float()
     assert entries.scales is not None
-    numbers = unpack_rows(data, count, entries.bits, signed=entries.zeros is None).float()
+    numbers = unpack_rows(data, count, entries.bits, entries.zeros is None, counts).float()
     if entries.zeros is None:
         return numbers * entries.scales[slots].float()[:, None]
     if grouped_slots:

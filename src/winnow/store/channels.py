@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from winnow.errors import ModelError
 from winnow.kernels.bits import row_bytes
 from winnow.kernels.interface import Block, PackedBlock, parts_of
 from winnow.kernels.packed import Pruned
@@ -58,14 +59,14 @@ class Chosen(ABC):
 class Width(NamedTuple):
     """What one row of a packed matrix takes, in numbers and in bytes besides the numbers."""
 
-    numbers: float
-    """Kept numbers; the expected ones where slots differ."""
+    numbers: int
+    """Kept numbers; the most that there can be where slots differ."""
     aside: float = 0
     """Bytes for masks, signs and statistics."""
 
     def bytes(self, bits: int, itemsize: int) -> float:
         """Bytes of a row, scales not counted."""
-        whole = self.numbers * itemsize if bits == 16 else row_bytes(round(self.numbers), bits)
+        whole = self.numbers * itemsize if bits == 16 else row_bytes(self.numbers, bits)
         return whole + self.aside
 
 
@@ -128,8 +129,17 @@ def packed_part(block: Block | None) -> PackedBlock | None:
 
 def window_queries(view: LayerView, count: int) -> Tensor:
     """[H, G·n, D] fp32: the last n queries of every KV head's group."""
-    queries = view.queries[:, max(0, view.queries.shape[1] - count) :].float()
+    queries = view.queries[:, max(0, view.queries.shape[1] - count) :].detach().float()
     return queries.reshape(view.keys.shape[0], -1, queries.shape[-1])
+
+
+def check_finite(numbers: Tensor, layer: int, kind: str) -> None:
+    """Raise ModelError where a number cannot be packed."""
+    if not bool(numbers.isfinite().all()):
+        raise ModelError(
+            f"The {kind} of layer {layer} contain infinities or NaN, which no packed form can hold. Check the prompt "
+            "without compression; a model in float16 may need bfloat16 or float32."
+        )
 
 
 def dropped(ratio: float, dim: int) -> int:

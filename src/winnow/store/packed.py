@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from winnow.errors import MethodError, ModelError
+from winnow.errors import MethodError
 from winnow.kernels.interface import Block, PackedBlock, Parts, PrefixBlock
 from winnow.kernels.packed import PackedKeys, PackedValues
 from winnow.kernels.segments import heads_of_slots
 from winnow.score.base import LayerView
 from winnow.select import Selection
 from winnow.store.base import OFFSET_BYTES, POSITION_BYTES, Cost, LayerShape, Store, gathered
-from winnow.store.channels import AllChannels, Channels, Chosen, Slots, packed_part
+from winnow.store.channels import AllChannels, Channels, Chosen, Slots, check_finite, packed_part
 from winnow.store.precision import AsIs, Precision
 from winnow.store.writing import Written, joined, write
 
@@ -66,7 +66,7 @@ class Packed(Store):
         return self.channels.exact_again and self.precision.slots_together == 1
 
     def cost(self, shape: LayerShape) -> Cost:
-        """Expected bytes; exact but for slots that keep different numbers of channels, and for what fills no group."""
+        """Exact but where slots keep different numbers of channels, all counted as the dearest, or fill no group."""
         bits: list[int] = self.precision.bits(shape.layer, shape.heads).tolist()
         slot = sum(self._slot_bytes(shape, width) for width in bits) / shape.heads
         # Slots that fill no group stay dense, too, but how many is known only once heads know theirs.
@@ -83,7 +83,7 @@ class Packed(Store):
         packed = self._packed_counts(counts, window)
         dense = int((counts - packed).sum())
         total: float = POSITION_BYTES * int(counts.sum()) + dense * _dense_bytes(shape)
-        total += OFFSET_BYTES * (heads + 1) if dense else 0
+        total += OFFSET_BYTES * (heads + 1) if dense or not packed.any() else 0
         bits = self.precision.bits(view.layer, heads)
         for width in bits.unique().tolist():
             slots = int(packed[bits == width].sum())
@@ -133,8 +133,8 @@ class Packed(Store):
     ) -> tuple[Written, Written]:
         """Keys and values of the selected slots from `start` on, packed."""
         slots = _slots(view, selection, start)
-        _check_finite(slots.keys, view.layer, "keys")
-        _check_finite(slots.values, view.layer, "values")
+        check_finite(slots.keys, view.layer, "keys")
+        check_finite(slots.values, view.layer, "values")
         dtype = view.keys.dtype
         keys = write(chosen.keys(slots), bits, dtype, self.precision.keys)
         return keys, write(chosen.values(slots), bits, dtype, self.precision.values)
@@ -167,12 +167,3 @@ def _span(selection: Selection, starts: Tensor, counts: Tensor) -> Selection:
     offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     index = torch.arange(int(offsets[-1])) + (starts - offsets[:-1]).repeat_interleave(counts)
     return Selection(selection.positions[index.to(selection.positions.device)], offsets)
-
-
-def _check_finite(numbers: Tensor, layer: int, kind: str) -> None:
-    """Raise ModelError where a number cannot be packed."""
-    if not bool(numbers.isfinite().all()):
-        raise ModelError(
-            f"The {kind} of layer {layer} contain infinities or NaN, which no packed form can hold. Check the prompt "
-            "without compression; a model in float16 may need bfloat16 or float32."
-        )

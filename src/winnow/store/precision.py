@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -43,7 +44,7 @@ class Precision(ABC):
     def values(self, rows: Tensor, bits: int, dtype: torch.dtype) -> Entries:
         """Kept value numbers [n, T] fp32."""
 
-    def scale_bytes(self, key_numbers: float, value_numbers: float, itemsize: int) -> tuple[float, float]:
+    def scale_bytes(self, key_numbers: int, value_numbers: int, itemsize: int) -> tuple[float, float]:
         """Bytes of the scales of a slot's keys and values below 16 bits."""
         return itemsize, itemsize
 
@@ -77,7 +78,7 @@ class ByScores(PerSlot):
     )
 
     def __post_init__(self) -> None:
-        if isinstance(self.scores, str):
+        if isinstance(self.scores, str | Path):
             object.__setattr__(self, "scores", read_scores(self.scores))
         if self.scores is not None and not isinstance(self.scores, HeadScores):
             raise MethodError(
@@ -198,7 +199,7 @@ class Kivi(Precision):
     def values(self, rows: Tensor, bits: int, dtype: torch.dtype) -> Entries:
         return grouped_by_channels(rows, bits, dtype)
 
-    def scale_bytes(self, key_numbers: float, value_numbers: float, itemsize: int) -> tuple[float, float]:
+    def scale_bytes(self, key_numbers: int, value_numbers: int, itemsize: int) -> tuple[float, float]:
         return 2 * itemsize * key_numbers / GROUP, 2 * itemsize * -(-value_numbers // GROUP)
 
 

@@ -60,6 +60,6 @@ def _unsigned(numbers: Tensor, scales: Tensor, zeros: Tensor, bits: int) -> Tens
 
 
 def _inverse(scales: Tensor) -> Tensor:
-    """1 / s in fp32, and 0 where s is 0."""
+    """1 / s in fp32, and 0 where s is 0 or so small that its inverse is infinite."""
     scales = scales.float()
-    return torch.where(scales > 0, 1 / scales, 0.0)
+    return torch.where(scales >= torch.finfo(torch.float32).tiny, 1 / scales, 0.0)

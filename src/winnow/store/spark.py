@@ -19,7 +19,17 @@ from winnow.kernels.packed import Pruned, Recovery
 from winnow.parameters import check_choice, check_count, check_number, meaning
 from winnow.score.base import LayerView
 from winnow.select import Selection
-from winnow.store.channels import Channels, Chosen, Kept, Slots, Width, dropped, pack_flags, window_queries
+from winnow.store.channels import (
+    Channels,
+    Chosen,
+    Kept,
+    Slots,
+    Width,
+    check_finite,
+    dropped,
+    pack_flags,
+    window_queries,
+)
 
 Sign = Literal["stored", "query", "none"]
 Norm = Literal["rms", "mean"]
@@ -77,8 +87,8 @@ class Saliency(Channels):
         """Which channels stay, bool [S, D], of saliencies [S, D]."""
 
     @abstractmethod
-    def kept(self, dim: int) -> float:
-        """Channels that a slot keeps, on average."""
+    def kept(self, dim: int) -> int:
+        """Channels that a slot keeps, at most."""
 
     def choose(self, view: LayerView, selection: Selection, like: PackedBlock | None) -> Chosen:
         before = like.keys.pruned if like is not None else None
@@ -90,7 +100,9 @@ class Saliency(Channels):
         kept = self.kept(key_dim)
         signs = -(-(key_dim - kept) // 8) if self.sign == "stored" else 0
         stats = itemsize * (2 if self.recovery == "gaussian" else 1)
-        return Width(kept, -(-key_dim // 8) + stats + signs), Width(value_dim)
+        # Rows of different length begin on whole bytes, and every 32nd beginning is known.
+        ends = 2 if self.varies else 0
+        return Width(kept, -(-key_dim // 8) + stats + signs + ends), Width(value_dim)
 
     def head_bytes(self, key_dim: int) -> int:
         return key_dim * torch.float32.itemsize
@@ -98,6 +110,7 @@ class Saliency(Channels):
     def _inverse_norms(self, view: LayerView) -> Tensor:
         """fp32 [H, D]: 1 / n_j, negative where the mean query is and that is the sign of pruned entries."""
         queries = window_queries(view, self.queries)
+        check_finite(queries, view.layer, "queries")
         mean = queries.mean(1)
         norms = queries.square().mean(1).sqrt() if self.norm == "rms" else mean.abs()
         largest = norms.amax(1, keepdim=True)
@@ -122,11 +135,11 @@ class Spark(Saliency):
                 "spark(0.8) drops 80 % of every key."
             )
 
-    def kept(self, dim: int) -> float:
+    def kept(self, dim: int) -> int:
         return dim - dropped(self.ratio, dim)
 
     def masks(self, saliency: Tensor) -> Tensor:
-        return largest(saliency, int(self.kept(saliency.shape[1])))
+        return largest(saliency, self.kept(saliency.shape[1]))
 
     def value_masks(self, sizes: Tensor) -> Tensor | None:
         """Which value channels stay, bool [S, Dv], of magnitudes [S, Dv]; None for all."""
@@ -152,9 +165,8 @@ class SparkP(Saliency):
         super().__post_init__()
         check_number(self, "share", 0, 1)
 
-    def kept(self, dim: int) -> float:
-        # Near-Gaussian keys reach 99 % of their saliency with about 85 % of the channels.
-        return round(0.85 * dim)
+    def kept(self, dim: int) -> int:
+        return dim
 
     def masks(self, saliency: Tensor) -> Tensor:
         counts, order = fewest(saliency, self.share)
@@ -183,8 +195,8 @@ class SparkG(Saliency):
         shares = (0.25, 0.5, 0.75, 1.0) if self.groups == 4 else (0.1, 0.3, 0.5, 0.7, 0.9)
         return [max(1, round(share * dim)) for share in shares]
 
-    def kept(self, dim: int) -> float:
-        return round(0.6 * dim)
+    def kept(self, dim: int) -> int:
+        return self.levels(dim)[-1]
 
     def masks(self, saliency: Tensor) -> Tensor:
         counts, order = fewest(saliency, self.share)
@@ -222,11 +234,11 @@ class _PerSlot(Chosen):
     def _stats(self, saliency: Tensor, mask: Tensor, dtype: torch.dtype) -> Tensor:
         """[S, 1] or [S, 2] (Eq. 11 to 13)."""
         if self.how.recovery == "degenerate":
-            return _mean_where(saliency, ~mask).to(dtype)
+            return _within(_mean_where(saliency, ~mask), dtype)
         mean = saliency.mean(1, keepdim=True)
         if self.how.recovery == "exponential":
-            return mean.to(dtype)
-        return torch.cat([mean, saliency.std(1, correction=0, keepdim=True)], 1).to(dtype)
+            return _within(mean, dtype)
+        return _within(torch.cat([mean, saliency.std(1, correction=0, keepdim=True)], 1), dtype)
 
 
 def largest(sizes: Tensor, count: int) -> Tensor:
@@ -274,6 +286,11 @@ def _flat_signs(negative: Tensor, mask: Tensor, counts: Tensor) -> Tensor:
     packed = pack_flags(negative.gather(1, order) & (torch.arange(mask.shape[1], device=mask.device) < counts[:, None]))
     used = torch.arange(packed.shape[1], device=mask.device) < (-(-counts // 8))[:, None]
     return packed[used]
+
+
+def _within(numbers: Tensor, dtype: torch.dtype) -> Tensor:
+    """In the model's dtype; products of large queries and keys may lie beyond fp16."""
+    return numbers.clamp(max=torch.finfo(dtype).max).to(dtype)
 
 
 def _mean_where(numbers: Tensor, where: Tensor) -> Tensor:

@@ -72,7 +72,7 @@ def _starts(entries: Entries, signed: bool, counts: Tensor, dim: int) -> Tensor:
     numbers = -(-counts * width // 8)
     signs = -(-(dim - counts) // 8) if signed else torch.zeros_like(counts)
     sizes = torch.stack([numbers, signs], 1)
-    return (sizes.cumsum(0) - sizes)[::STEP].contiguous()
+    return (sizes.cumsum(0) - sizes)[::STEP].clone()
 
 
 def _write_varying(rows: Tensor, counts: Tensor, bits: int, dtype: torch.dtype, quantise: Quantiser) -> Entries:
