@@ -51,6 +51,14 @@ struct Slice {
   int64_t first, count;
 };
 
+// Tokens [first, first + tokens) of keys and values, or of a part of a prefix.
+struct Segment {
+  const winnow_part* part;  // null: the tail
+  const void* keys;
+  const void* values;
+  int64_t first, tokens, visible;
+};
+
 // One call, or one slice of it: what the threads share.
 class Job {
  public:
@@ -89,10 +97,19 @@ class Job {
     return std::max<int64_t>(args_.tail_lengths[row] - later, 0);
   }
 
-  int64_t prefix_tokens(int64_t row, int64_t head) const {
-    return args_.prefix_starts[row] ? args_.prefix_stops[row][head] - args_.prefix_starts[row][head] : 0;
+  // Body(part) for every part of a row's prefix.
+  template <class Body>
+  void for_parts(int64_t row, const Body& body) const {
+    for (int64_t part = args_.part_bounds[row]; part < args_.part_bounds[row + 1]; ++part) body(args_.parts[part]);
   }
 
+  int64_t prefix_tokens(int64_t row, int64_t head) const {
+    int64_t tokens = 0;
+    for_parts(row, [&](const winnow_part& part) { tokens += part.stops[head] - part.starts[head]; });
+    return tokens;
+  }
+
+  // As if all were dense: packed tokens are fewer bytes, but no less work.
   int64_t count_bytes() const {
     int64_t tokens = 0;
     for (int64_t row = 0; row < args_.rows; ++row) {
@@ -111,34 +128,36 @@ class Job {
   void cut_chunks(int64_t most) {
     chunks_.clear();
     for (int64_t row = 0; row < args_.rows; ++row) {
-      const int64_t* starts = args_.prefix_starts[row];
       const int64_t tail = tail_tokens(row);
       for (int64_t head = 0; head < args_.heads; ++head) {
         const int64_t group = row * args_.heads + head;
-        if (starts) {
-          const int64_t tokens = prefix_tokens(row, head);
-          cut_segment(args_.prefix_keys[row], args_.prefix_values[row], starts[head], tokens, tokens, group, most);
-        }
+        for_parts(row, [&](const winnow_part& part) {
+          const int64_t tokens = part.stops[head] - part.starts[head];
+          cut_segment({&part, part.keys.data, part.values.data, part.starts[head], tokens, tokens}, group, most);
+        });
         // The first query of the slice sees all but the slice's own later tokens.
-        cut_segment(args_.tail_keys, args_.tail_values, group * args_.tail_capacity, tail,
-                    tail - (slice_.count - 1), group, most);
+        cut_segment({nullptr, args_.tail_keys, args_.tail_values, group * args_.tail_capacity, tail,
+                     tail - (slice_.count - 1)}, group, most);
       }
     }
   }
 
-  // Cuts tokens [first, first + tokens) of an array into chunks of nearly equal length.
-  void cut_segment(const void* keys, const void* values, int64_t first, int64_t tokens, int64_t visible,
-                   int64_t group, int64_t most) {
-    if (tokens == 0) return;
-    const int64_t pieces = (tokens + most - 1) / most;
-    const int64_t piece = round_up((tokens + pieces - 1) / pieces, kChunkTokenStep);
-    for (int64_t start = 0; start < tokens; start += piece) {
+  // Cuts a segment into chunks of nearly equal length.
+  void cut_segment(const Segment& segment, int64_t group, int64_t most) {
+    if (segment.tokens == 0) return;
+    const int64_t pieces = (segment.tokens + most - 1) / most;
+    const int64_t piece = round_up((segment.tokens + pieces - 1) / pieces, kChunkTokenStep);
+    const bool packed = segment.part && segment.part->packed;
+    for (int64_t start = 0; start < segment.tokens; start += piece) {
       Chunk chunk;
-      chunk.keys = at(keys, (first + start) * args_.key_dim);
-      chunk.values = at(values, (first + start) * args_.value_dim);
-      chunk.tokens = std::min(piece, tokens - start);
-      chunk.visible = visible - start;
+      chunk.slot = segment.first + start;
+      chunk.keys = packed ? nullptr : at(segment.keys, chunk.slot * args_.key_dim);
+      chunk.values = packed ? nullptr : at(segment.values, chunk.slot * args_.value_dim);
+      chunk.tokens = std::min(piece, segment.tokens - start);
+      chunk.visible = segment.visible - start;
       chunk.group = group;
+      chunk.head = group % args_.heads;
+      chunk.part = packed ? segment.part : nullptr;
       chunks_.push_back(chunk);
     }
   }
@@ -155,7 +174,9 @@ class Job {
     first_chunk_ = layout.take<int64_t>(groups() + 1);
     unfinished_ = layout.take<std::atomic<int64_t>>(groups());
     query_floats_ = kQueryPad * shape_.query_width;
-    scratch_floats_ = query_floats_ + kQueryPad * kLogitStride + kQueryPad * shape_.query_width;
+    dense_floats_ = query_floats_ + kQueryPad * kLogitStride + kQueryPad * shape_.query_width;
+    const bool packed = std::any_of(chunks_.begin(), chunks_.end(), [](const Chunk& chunk) { return chunk.part; });
+    scratch_floats_ = dense_floats_ + (packed ? packed_floats(shape_) : 0);
     scratch_ = layout.take<float>(threads_ * scratch_floats_);
   }
 
@@ -173,7 +194,8 @@ class Job {
 
   void work(int slot) {
     float* own = scratch_ + slot * scratch_floats_;
-    const Scratch scratch{own, own + query_floats_, own + query_floats_ + kQueryPad * kLogitStride};
+    const Scratch scratch{own, own + query_floats_, own + query_floats_ + kQueryPad * kLogitStride,
+                          own + dense_floats_};
     const int64_t count = static_cast<int64_t>(chunks_.size());
     for (;;) {
       const int64_t index = next_.fetch_add(1, std::memory_order_relaxed);
@@ -187,7 +209,8 @@ class Job {
     const Chunk& chunk = chunks_[index];
     const Partial partial{max_ + index * shape_.stats_width(), sum_ + index * shape_.stats_width(),
                           acc_ + index * shape_.acc_size()};
-    kernels_.dense[args_.dtype](shape_, chunk, queries_of(chunk.group), scratch, partial);
+    const ChunkFunction* functions = chunk.part ? kernels_.packed : kernels_.dense;
+    functions[args_.dtype](shape_, chunk, queries_of(chunk.group), scratch, partial);
     // Whoever finishes the last chunk of a group merges it: no barrier, and its results are still in cache.
     if (unfinished_[chunk.group].fetch_sub(1, std::memory_order_acq_rel) == 1) merge_group(chunk.group);
   }
@@ -229,7 +252,7 @@ class Job {
   int64_t* first_chunk_;      // [groups + 1]
   std::atomic<int64_t>* unfinished_;  // [groups] chunks to go
   float* scratch_;
-  int64_t query_floats_, scratch_floats_;
+  int64_t query_floats_, dense_floats_, scratch_floats_;
 };
 
 }  // namespace

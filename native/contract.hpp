@@ -1,11 +1,13 @@
 // What a chunk function promises, whatever the storage format it reads.
 //
-// A segment is the tokens of one (row, KV head) in one format: a dense prefix, the dense tail, and whatever
-// format comes next. It is cut into chunks; a chunk function turns one chunk into a partial result, and
-// partial results of any formats are merged by log-sum-exp. Adding a format means adding a chunk function.
+// A segment is the tokens of one (row, KV head) in one format: a part of the prefix or the dense tail. It is cut
+// into chunks; a chunk function turns one chunk into a partial result, and partial results of any formats are
+// merged by log-sum-exp.
 #pragma once
 
 #include <cstdint>
+
+#include "winnow_native.h"
 
 namespace winnow {
 
@@ -52,6 +54,9 @@ struct Chunk {
   int64_t tokens;
   int64_t visible;  // new token i sees the first clamp(visible + i, 0, tokens) tokens
   int64_t group;    // index of the (row, KV head) pair
+  const winnow_part* part;  // of packed chunks, which have no keys and values above; else null
+  int64_t slot;             // the first token's slot in the part
+  int64_t head;
 };
 
 // Queries of one KV head where they lie: element (i, g) starts at data + i·token_stride + g·head_stride.
@@ -66,7 +71,32 @@ struct Scratch {
   float* query;   // [kQueryPad, query_width]
   float* logits;  // [kQueryPad, kLogitStride]
   void* edge;     // rows of an incomplete tile
+  float* packed;  // [packed_floats(shape)] where there are packed chunks
 };
+
+// Rows of packed chunks that are unpacked together: few enough to stay in the first-level cache.
+constexpr int64_t kTileRows = 32;
+
+// What may be written, and of a copied row also read, behind a row that is unpacked.
+constexpr int64_t kRowSlack = 64;
+
+// Floats of one row of any kind, unpacked or not, with slack.
+constexpr int64_t packed_row_floats(const Shape& shape) {
+  return round_up(shape.key_dim > shape.value_dim ? shape.key_dim : shape.value_dim, 64) + 2 * kRowSlack;
+}
+
+// The pieces of Scratch::packed.
+struct PackedScratch {
+  float* tile;     // kTileRows unpacked rows
+  float* queries;  // kQueryPad rows
+  float* rows;     // kPackedRows single rows, see packed_rows.hpp
+  int64_t row_floats;
+};
+
+constexpr int64_t kPackedRows = 6;
+constexpr int64_t packed_floats(const Shape& shape) {
+  return (kTileRows + kQueryPad + kPackedRows) * packed_row_floats(shape);
+}
 
 // Softmax numerators relative to `max`, their sum, and the values weighted by them. The value dimension is in
 // the order of load_pair for the dtype of the output: pairs of vectors while they last, then single vectors.
@@ -105,6 +135,7 @@ constexpr int kDtypes = 3;  // in the order of winnow_dtype
 struct Kernels {
   const char* name;
   ChunkFunction dense[kDtypes];
+  ChunkFunction packed[kDtypes];
   MergeFunction merge[kDtypes];
   ReadFunction read;
 };
@@ -113,6 +144,7 @@ const Kernels& portable_kernels();
 #ifdef WINNOW_X86
 const Kernels& avx2_kernels();
 const Kernels& avx512_kernels();
+const Kernels& avx512vnni_kernels();
 #endif
 
 }  // namespace winnow

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstring>
+#include <type_traits>
 
 #include "contract.hpp"
 #include "query_blocks.hpp"
@@ -25,8 +26,8 @@ inline const void* query_at(const Shape& shape, const Queries& queries, int64_t 
 }
 
 // A block of queries in fp32, in the order that score_tile reads, scaled here instead of once per logit.
-// Queries of the padding are zero.
-template <int kQueries, class T>
+// Queries of the padding are zero. Keys of type Key meet them: the order of channels is that of its load_pair.
+template <int kQueries, class Key, class T>
 inline void gather_queries(const Shape& shape, const Queries& queries, int64_t first, float* block) {
   const int64_t dim = shape.key_dim;
   const Vec scaling = broadcast(shape.scaling);
@@ -37,7 +38,12 @@ inline void gather_queries(const Shape& shape, const Queries& queries, int64_t f
     int64_t d = 0;
     for (; d + 2 * Vec::width <= dim; d += 2 * Vec::width) {
       Vec a, b;
-      load_pair(from + d, a, b);
+      if constexpr (std::is_same_v<Key, T>) {
+        load_pair(from + d, a, b);
+      } else {
+        a = load(from + d);
+        b = load(from + d + Vec::width);
+      }
       store(to + d * kQueries, a * scaling);
       store(to + (d + Vec::width) * kQueries, b * scaling);
     }
@@ -56,13 +62,13 @@ inline int64_t visible_tokens(const Shape& shape, const Chunk& chunk, int64_t qu
 
 // Logits of a block of queries -> weights, in place, with their maxima and sums.
 template <int kQueries>
-inline void softmax_block(const Shape& shape, const Chunk& chunk, float* logits, int64_t first, const void* last,
-                          const Partial& out) {
+inline void softmax_block(const Shape& shape, const Chunk& chunk, float* logits, int64_t first, const void* values,
+                          const void* last, const Partial& out) {
   for (int64_t i = 0; i < kQueries; ++i) {
     const int64_t query = first + i;
     const int64_t visible = query < shape.queries ? visible_tokens(shape, chunk, query) : 0;
     // The first values have been on their way since the last keys; every row asks for what lies behind.
-    const char* next = static_cast<const char*>(chunk.values) + i * chunk.tokens / Vec::width * kLine;
+    const char* next = static_cast<const char*>(values) + i * chunk.tokens / Vec::width * kLine;
     const RowSoftmax row = softmax_row(logits + i * kLogitStride, visible, chunk.tokens, shape.softcap,
                                        clamped_ahead_of(next, last));
     out.max[query] = row.max;
@@ -76,9 +82,9 @@ inline void dense_block(const Shape& shape, const Chunk& chunk, const Queries& q
   const T* values = static_cast<const T*>(chunk.values);
   const T* last = values + chunk.tokens * shape.value_dim - 1;
   float* acc = out.acc + first * shape.value_width;
-  gather_queries<kQueries, T>(shape, queries, first, scratch.query);
+  gather_queries<kQueries, T, T>(shape, queries, first, scratch.query);
   score<kQueries, T>(shape, chunk, scratch.query, scratch.edge, scratch.logits);
-  softmax_block<kQueries>(shape, chunk, scratch.logits, first, last, out);
+  softmax_block<kQueries>(shape, chunk, scratch.logits, first, values, last, out);
   for (int64_t t = 0; t < chunk.tokens; t += kValueBlock) {
     const T* block = values + t * shape.value_dim;
     weigh<kQueries>(shape, scratch.logits + t, block, least(kValueBlock, chunk.tokens - t),
@@ -86,14 +92,18 @@ inline void dense_block(const Shape& shape, const Chunk& chunk, const Queries& q
   }
 }
 
-template <class T>
-void dense_chunk(const Shape& shape, const Chunk& chunk, const Queries& queries, const Scratch& scratch,
-                 const Partial& out) {
+inline void clear(const Shape& shape, const Partial& out) {
   for (int64_t query = 0; query < shape.stats_width(); query += Vec::width) {
     store(out.max + query, broadcast(kNoMax));
     store(out.sum + query, broadcast(0.0f));
   }
   std::memset(out.acc, 0, static_cast<size_t>(shape.acc_size()) * sizeof(float));
+}
+
+template <class T>
+void dense_chunk(const Shape& shape, const Chunk& chunk, const Queries& queries, const Scratch& scratch,
+                 const Partial& out) {
+  clear(shape, out);
   for_query_blocks(shape.queries, [&](int64_t first, auto size) {
     dense_block<decltype(size)::value, T>(shape, chunk, queries, scratch, first, out);
   });

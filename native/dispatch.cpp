@@ -9,12 +9,18 @@ namespace {
 
 bool machine_runs(const Kernels& kernels) {
 #ifdef WINNOW_X86
+  if (&kernels == &avx512vnni_kernels()) {
+    return machine_runs(avx512_kernels()) && __builtin_cpu_supports("avx512vnni");
+  }
   if (&kernels == &avx512_kernels()) {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("fma");
+           __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
   }
-  if (&kernels == &avx2_kernels()) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (&kernels == &avx2_kernels()) {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
+           __builtin_cpu_supports("popcnt");
+  }
 #endif
   return &kernels == &portable_kernels();
 }
@@ -23,6 +29,7 @@ bool machine_runs(const Kernels& kernels) {
 const Kernels* find(const char* name) {
   const Kernels* all[] = {
 #ifdef WINNOW_X86
+      &avx512vnni_kernels(),
       &avx512_kernels(),
       &avx2_kernels(),
 #endif

@@ -1,4 +1,4 @@
-// The 16-bit element types as they lie in memory.
+// Element types as they lie in memory.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,14 @@ struct Bf16 {
 
 struct Fp16 {
   uint16_t bits;
+};
+
+struct Int8 {
+  int8_t number;
+};
+
+struct Uint8 {
+  uint8_t number;
 };
 
 }  // namespace winnow

@@ -4,6 +4,7 @@
 #include "contract.hpp"
 #include "dense_chunk.hpp"
 #include "merge.hpp"
+#include "packed_chunk.hpp"
 #include "read_sum.hpp"
 
 namespace winnow {
@@ -12,6 +13,7 @@ namespace {
 constexpr Kernels kernel_table(const char* name) {
   return {name,
           {dense_chunk<float>, dense_chunk<Bf16>, dense_chunk<Fp16>},
+          {packed_chunk<float>, packed_chunk<Bf16>, packed_chunk<Fp16>},
           {merge<float>, merge<Bf16>, merge<Fp16>},
           read_sum};
 }

@@ -29,6 +29,10 @@ inline Vec load(const Half* p) {
   return widen(Half{}, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
 
+inline __m128i eight_bytes(const void* p) { return _mm_loadl_epi64(static_cast<const __m128i*>(p)); }
+inline Vec load(const Int8* p) { return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eight_bytes(p)))}; }
+inline Vec load(const Uint8* p) { return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(eight_bytes(p)))}; }
+
 // Two vectors' worth of consecutive elements; bf16 is dealt out alternately, see vec_avx512.hpp.
 template <class T>
 inline void load_pair(const T* p, Vec& a, Vec& b) {
@@ -52,6 +56,45 @@ inline Vec load_first(const Half* p, int64_t n) {
   Half padded[Vec::width] = {};
   std::memcpy(padded, p, static_cast<size_t>(n) * sizeof(Half));
   return load(padded);
+}
+
+// Numbers of kBits bits, one from each of the first bytes at p: the kField-th, counted from the lowest bits.
+template <int kBits, bool kSigned, int kField>
+inline Vec load_field(const uint8_t* p) {
+  const __m256i high = _mm256_slli_epi32(_mm256_cvtepu8_epi32(eight_bytes(p)), 32 - kBits - kField * kBits);
+  return {_mm256_cvtepi32_ps(kSigned ? _mm256_srai_epi32(high, 32 - kBits) : _mm256_srli_epi32(high, 32 - kBits))};
+}
+
+// Of every mask of eight lanes: the rank among the lanes set of each lane that is set.
+struct Ranks {
+  uint8_t of[256][8];
+};
+constexpr Ranks make_ranks() {
+  Ranks ranks{};
+  for (int mask = 0; mask < 256; ++mask) {
+    for (int lane = 0, rank = 0; lane < 8; ++lane) {
+      if (mask >> lane & 1) ranks.of[mask][lane] = static_cast<uint8_t>(rank++);
+    }
+  }
+  return ranks;
+}
+alignas(64) constexpr Ranks kRanks = make_ranks();
+
+inline __m256i lanes_of(uint32_t mask) {
+  const __m256i bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+  return _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(static_cast<int>(mask)), bit), bit);
+}
+
+// The first lanes of `values` go, in their order, where `mask` is set; the other lanes are those of `fill`.
+inline Vec expand(Vec fill, uint32_t mask, Vec values) {
+  const __m256i from = _mm256_cvtepu8_epi32(eight_bytes(kRanks.of[mask & 255]));
+  const __m256 spread = _mm256_permutevar8x32_ps(values.v, from);
+  return {_mm256_blendv_ps(fill.v, spread, _mm256_castsi256_ps(lanes_of(mask)))};
+}
+
+// Lanes change sign where `mask` is set.
+inline Vec negate_where(uint32_t mask, Vec a) {
+  return {_mm256_xor_ps(a.v, _mm256_and_ps(_mm256_castsi256_ps(lanes_of(mask)), _mm256_set1_ps(-0.0f)))};
 }
 
 inline __m128i narrow(Fp16, Vec a) { return _mm256_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT); }

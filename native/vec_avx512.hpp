@@ -32,6 +32,13 @@ inline Vec load(const Half* p) {
   return widen(Half{}, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
 
+inline Vec load(const Int8* p) {
+  return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+}
+inline Vec load(const Uint8* p) {
+  return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+}
+
 // Two vectors' worth of consecutive elements. The lanes of bf16 are dealt out alternately, which needs no
 // shuffle: as 32-bit words, elements with an odd index are in place and those with an even one a shift away.
 template <class T>
@@ -52,6 +59,37 @@ inline Vec load_first(const float* p, int64_t n) { return {_mm512_maskz_loadu_ps
 template <class Half>
 inline Vec load_first(const Half* p, int64_t n) {
   return widen(Half{}, _mm256_maskz_loadu_epi16(first_lanes(n), p));
+}
+
+inline Vec load_first(const Int8* p, int64_t n) {
+  return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(first_lanes(n), p)))};
+}
+inline Vec load_first(const Uint8* p, int64_t n) {
+  return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(first_lanes(n), p)))};
+}
+
+// Numbers of kBits bits, one from each of the first bytes at p: the kField-th, counted from the lowest bits.
+// A table of the values of a number does for its mask, its sign and its conversion.
+template <int kBits, bool kSigned>
+inline __m512 numbers_table() {
+  const __m512i index = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __m512i shifted = _mm512_slli_epi32(index, 32 - kBits);
+  return _mm512_cvtepi32_ps(kSigned ? _mm512_srai_epi32(shifted, 32 - kBits) : _mm512_srli_epi32(shifted, 32 - kBits));
+}
+template <int kBits, bool kSigned, int kField>
+inline Vec load_field(const uint8_t* p) {
+  const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return {_mm512_permutexvar_ps(_mm512_srli_epi32(bytes, kField * kBits), numbers_table<kBits, kSigned>())};
+}
+
+// The first lanes of `values` go, in their order, where `mask` is set; the other lanes are those of `fill`.
+inline Vec expand(Vec fill, uint32_t mask, Vec values) {
+  return {_mm512_mask_expand_ps(fill.v, static_cast<__mmask16>(mask), values.v)};
+}
+
+// Lanes change sign where `mask` is set.
+inline Vec negate_where(uint32_t mask, Vec a) {
+  return {_mm512_mask_xor_ps(a.v, static_cast<__mmask16>(mask), a.v, _mm512_set1_ps(-0.0f))};
 }
 
 inline __m256i narrow(Fp16, Vec a) { return _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT); }

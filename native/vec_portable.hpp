@@ -46,6 +46,20 @@ inline Vec load(const Half* p) {
   return widen(Half{}, __builtin_convertvector(bits, Bits));
 }
 
+typedef int32_t Ints __attribute__((vector_size(32)));
+typedef uint8_t ByteBits __attribute__((vector_size(8)));
+
+inline Bits eight_bytes(const void* p) {
+  ByteBits bytes;
+  std::memcpy(&bytes, p, sizeof bytes);
+  return __builtin_convertvector(bytes, Bits);
+}
+inline Vec signed_field(Bits high, int bits) {
+  return {__builtin_convertvector(reinterpret_cast<Ints>(high) >> (32 - bits), Vec::Lanes)};
+}
+inline Vec load(const Int8* p) { return signed_field(eight_bytes(p) << 24, 8); }
+inline Vec load(const Uint8* p) { return {__builtin_convertvector(eight_bytes(p), Vec::Lanes)}; }
+
 // Two vectors' worth of consecutive elements. Where words are little-endian, bf16 is dealt out alternately, see
 // vec_avx512.hpp; elsewhere the two halves change places, which is as good.
 template <class T>
@@ -66,6 +80,29 @@ inline Vec load_first(const T* p, int64_t n) {
   T padded[Vec::width] = {};
   std::memcpy(padded, p, static_cast<size_t>(n) * sizeof(T));
   return load(padded);
+}
+
+// Numbers of kBits bits, one from each of the first bytes at p: the kField-th, counted from the lowest bits.
+template <int kBits, bool kSigned, int kField>
+inline Vec load_field(const uint8_t* p) {
+  const Bits high = eight_bytes(p) << (32 - kBits - kField * kBits);
+  return kSigned ? signed_field(high, kBits) : Vec{__builtin_convertvector(high >> (32 - kBits), Vec::Lanes)};
+}
+
+// The first lanes of `values` go, in their order, where `mask` is set; the other lanes are those of `fill`.
+inline Vec expand(Vec fill, uint32_t mask, Vec values) {
+  for (int lane = 0, rank = 0; lane < Vec::width; ++lane) {
+    if (mask >> lane & 1) fill.v[lane] = values.v[rank++];
+  }
+  return fill;
+}
+
+// Lanes change sign where `mask` is set.
+inline Vec negate_where(uint32_t mask, Vec a) {
+  for (int lane = 0; lane < Vec::width; ++lane) {
+    if (mask >> lane & 1) a.v[lane] = -a.v[lane];
+  }
+  return a;
 }
 
 // Each lane rounded to bf16, in the upper half of its word.
@@ -124,7 +161,6 @@ inline Vec round_nearest(Vec a) { return {a.v + 0x1.8p23f - 0x1.8p23f}; }
 
 // a·2^n for whole n in -126..127.
 inline Vec scale_by_power(Vec a, Vec n) {
-  typedef int32_t Ints __attribute__((vector_size(32)));
   const Ints exponent = __builtin_convertvector(n.v, Ints) + 127;
   return {a.v * reinterpret_cast<Vec::Lanes>(exponent << 23)};
 }

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#define WINNOW_ABI 2
+#define WINNOW_ABI 3
 #define WINNOW_EXPORT __attribute__((visibility("default")))
 
 #ifdef __cplusplus
@@ -17,6 +17,43 @@ extern "C" {
 enum winnow_dtype { WINNOW_F32 = 0, WINNOW_BF16 = 1, WINNOW_F16 = 2 };
 
 enum winnow_status { WINNOW_OK = 0, WINNOW_NO_MEMORY = 1, WINNOW_BAD_LENGTH = 2, WINNOW_UNKNOWN_ISA = 3 };
+
+enum winnow_scaling { WINNOW_UNSCALED = 0, WINNOW_PER_SLOT = 1, WINNOW_GROUPED = 2 };
+
+enum winnow_recovery { WINNOW_DEGENERATE = 0, WINNOW_GAUSSIAN = 1, WINNOW_EXPONENTIAL = 2 };
+
+/* Keys or values of the S slots of a part; src/winnow/kernels/packed.py says what the arrays mean. Nothing is read
+ * beyond the sizes given, and all but `data` may be null where a format does not have it. */
+struct winnow_rows {
+  const void *data;            /* entries: of the model's dtype or packed integers */
+  int64_t data_bytes;
+  const void *scales;          /* of the model's dtype */
+  const void *zeros;
+  const int16_t *channels;     /* [H, T] */
+  const uint8_t *masks;        /* [S, ceil(dim / 8)] */
+  const void *stats;           /* [S, stats_width] of the model's dtype */
+  const uint8_t *signs;
+  int64_t signs_bytes;
+  const float *inverse_norms;  /* [H, dim] */
+  const float *draws;          /* [256] */
+  const int64_t *starts;       /* [ceil(S / 32), 2] where slots keep different numbers of entries */
+  int64_t kept;                /* T, entries of a slot; unused with masks, which tell it */
+  int64_t row_bytes;           /* of data and of signs from slot to slot; unused with starts */
+  int64_t sign_row_bytes;
+  int32_t bits;                /* 16: as they are; 8, 4, 2 */
+  int32_t scaling;
+  int32_t stats_width;
+  int32_t recovery;
+  uint32_t seed;
+};
+
+/* A prefix, or the slots of a prefix that share a format. */
+struct winnow_part {
+  const int64_t *starts, *stops;      /* [H]: head h reads slots starts[h] to stops[h] */
+  int64_t slots;                      /* S */
+  int32_t packed;                     /* 0: data is [S, D] and [S, Dv] in the model's dtype, and nothing else is set */
+  struct winnow_rows keys, values;
+};
 
 /* One call of decode attention: R rows, H KV heads, G query heads per KV head, Q new tokens. Strides count
  * elements. Nothing is retained after the call. */
@@ -29,10 +66,8 @@ struct winnow_decode_args {
   float scaling;
   float softcap;                        /* 0: none */
   const float *sinks;                   /* [H*G] or null */
-  const void *const *prefix_keys;       /* [R] of [S_r, D]; null entries only where the row has no prefix */
-  const void *const *prefix_values;     /* [R] of [S_r, Dv] */
-  const int64_t *const *prefix_starts;  /* [R] of [H]: head h reads slots starts[h] to stops[h] of the row's */
-  const int64_t *const *prefix_stops;   /* [R] of [H]; both null for a row without a prefix */
+  const struct winnow_part *parts;      /* the parts of all rows, row after row */
+  const int64_t *part_bounds;           /* [R + 1]: row r has parts part_bounds[r] to part_bounds[r + 1] */
   const void *tail_keys;                /* [R, H, C, D] */
   const void *tail_values;              /* [R, H, C, Dv] */
   const int64_t *tail_lengths;          /* [R], each in 0..C, new tokens included */
@@ -46,7 +81,7 @@ WINNOW_EXPORT int32_t winnow_abi(void);
 /* Decode attention; returns a winnow_status. Safe to call from several threads at once. */
 WINNOW_EXPORT int32_t winnow_decode(const struct winnow_decode_args *args);
 
-/* The instruction set in use: "avx512", "avx2" or "portable". */
+/* The instruction set in use: "avx512vnni", "avx512", "avx2" or "portable". */
 WINNOW_EXPORT const char *winnow_isa(void);
 
 /* Choose an instruction set by name, for tests; WINNOW_UNKNOWN_ISA when this machine lacks it. */

@@ -36,7 +36,7 @@ class DecodePlan:
 
     def __init__(self, prefixes: Sequence[Block | None], tail: TailSegments, spec: AttentionSpec) -> None:
         """Raises ValueError when prefixes and tail do not fit together."""
-        chosen = native.NativePlan if native.supports(prefixes, tail) else ReferencePlan
+        chosen = native.NativePlan if native.supports(tail) else ReferencePlan
         self.spec = spec
         self.run = chosen(prefixes, tail, spec).run
         """query [R, Hq, Q, D] -> output [R, Q, Hq, Dv] in the query's dtype, as documented at the two plans."""

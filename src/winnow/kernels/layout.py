@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from winnow.kernels.packed import Block, PackedBlock, parts_of
+from winnow.kernels.packed_checks import check_packed
 from winnow.kernels.segments import PrefixBlock, TailSegments
 
 
@@ -52,6 +53,8 @@ def _check_part(part: PackedBlock | PrefixBlock, tail: TailSegments, layout: Lay
                 f"all keys and values of a layer must agree: {dtype} on {device} next to "
                 f"{tail.keys.dtype} on {tail.keys.device}"
             )
+    if isinstance(part, PackedBlock):
+        check_packed(part)
 
 
 def check_query(query: Tensor, layout: Layout, dtype: torch.dtype, sinks: Tensor | None) -> int:

@@ -1,7 +1,7 @@
 """The compiled kernels through ctypes: no torch ABI and no Python ABI, one library per platform.
 
 Environment: WINNOW_NATIVE_LIBRARY names the library file, WINNOW_KERNELS=reference leaves it aside, WINNOW_ISA
-(avx512, avx2, portable) chooses its instruction set.
+(avx512vnni, avx512, avx2, portable) chooses its instruction set.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ import torch
 from torch import Tensor
 
 from winnow.kernels.layout import check_layout, check_query
+from winnow.kernels.native_args import DecodeArgs, part_list
 from winnow.kernels.packed import Block
-from winnow.kernels.segments import AttentionSpec, PrefixBlock, TailSegments
+from winnow.kernels.segments import AttentionSpec, TailSegments
 
-ABI = 2
+ABI = 3
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 LIBRARY_NAME = "libwinnow_native.dylib" if sys.platform == "darwin" else "libwinnow_native.so"
 
@@ -30,22 +31,6 @@ _REMEDY = (
     "Decoding falls back to the torch reference, which is several times slower. Install a C++ compiler and "
     "reinstall winnow-kv, or point WINNOW_NATIVE_LIBRARY at the library; WINNOW_KERNELS=reference silences this."
 )
-
-
-class DecodeArgs(ctypes.Structure):
-    """Mirror of winnow_decode_args in native/winnow_native.h."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("rows", "heads", "group", "queries")),
-        *((name, ctypes.c_int64) for name in ("key_dim", "value_dim", "tail_capacity")),
-        *((name, ctypes.c_int32) for name in ("dtype", "threads")),
-        *((name, ctypes.c_float) for name in ("scaling", "softcap")),
-        *((name, ctypes.c_void_p) for name in ("sinks", "prefix_keys", "prefix_values")),
-        *((name, ctypes.c_void_p) for name in ("prefix_starts", "prefix_stops")),
-        *((name, ctypes.c_void_p) for name in ("tail_keys", "tail_values", "tail_lengths", "query")),
-        *((name, ctypes.c_int64) for name in ("query_row_stride", "query_head_stride", "query_token_stride")),
-        ("output", ctypes.c_void_p),
-    )
 
 
 def library_candidates() -> Iterator[Path]:
@@ -99,10 +84,8 @@ def library() -> ctypes.CDLL | None:
     return None
 
 
-def supports(prefixes: Sequence[Block | None], tail: TailSegments) -> bool:
+def supports(tail: TailSegments) -> bool:
     """Whether the native kernels can serve this layer: on the CPU, in a dtype they know, with a library."""
-    if not all(prefix is None or isinstance(prefix, PrefixBlock) for prefix in prefixes):
-        return False
     return tail.keys.device.type == "cpu" and tail.keys.dtype in DTYPES and library() is not None
 
 
@@ -110,8 +93,8 @@ class NativePlan:
     """Decode attention of one layer through the native library.
 
     The argument struct is filled once; a step sets the query, the output and the thread count. The output is
-    fresh memory at every step. Keeps every
-    tensor it points to alive. Several plans may run at once, but one plan only in one thread at a time.
+    fresh memory at every step. Keeps every tensor it points to alive. Several plans may run at once, but one plan
+    only in one thread at a time.
     """
 
     def __init__(self, prefixes: Sequence[Block | None], tail: TailSegments, spec: AttentionSpec) -> None:
@@ -125,14 +108,8 @@ class NativePlan:
         rows, heads, key_dim, value_dim = self.layout
         sinks = None if spec.sinks is None else spec.sinks.detach().to(torch.float32, copy=True).contiguous()
         self._sinks = sinks
-        present = [prefix if isinstance(prefix, PrefixBlock) and prefix.slots else None for prefix in prefixes]
-        pointers = [
-            _pointers([None if prefix is None else prefix.keys for prefix in present]),
-            _pointers([None if prefix is None else prefix.values for prefix in present]),
-            _pointers([None if prefix is None else prefix.starts for prefix in present]),
-            _pointers([None if prefix is None else prefix.stops for prefix in present]),
-        ]
-        self._alive = (present, tail, pointers)
+        parts, bounds, alive = part_list(prefixes)
+        self._alive = (tail, parts, bounds, alive)
         self._args = DecodeArgs(
             rows=rows,
             heads=heads,
@@ -143,10 +120,8 @@ class NativePlan:
             scaling=spec.scaling,
             softcap=spec.softcap or 0.0,
             sinks=None if sinks is None else sinks.data_ptr(),
-            prefix_keys=ctypes.addressof(pointers[0]),
-            prefix_values=ctypes.addressof(pointers[1]),
-            prefix_starts=ctypes.addressof(pointers[2]),
-            prefix_stops=ctypes.addressof(pointers[3]),
+            parts=ctypes.addressof(parts),
+            part_bounds=ctypes.addressof(bounds),
             tail_keys=tail.keys.data_ptr(),
             tail_values=tail.values.data_ptr(),
             tail_lengths=tail.lengths.data_ptr(),
@@ -184,11 +159,6 @@ class NativePlan:
         rows, query_heads, args.queries, _ = query.shape
         self._shape = (rows, query.shape[2], query_heads, self.layout.value_dim)
         self._accepted = query.shape
-
-
-def _pointers(tensors: Sequence[Tensor | None]) -> ctypes.Array[ctypes.c_void_p]:
-    addresses = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
-    return (ctypes.c_void_p * len(addresses))(*addresses)
 
 
 def _error(status: int) -> Exception:

@@ -1,0 +1,36 @@
+// Products of packed integers with queries and weights of 16 bits, two to a lane. Include after a vec_*.hpp.
+//
+// Only where the machine multiplies pairs of 16-bit integers and adds them up in one instruction (AVX-512 VNNI), and
+// only for models in 16 bits: queries and weights are rounded to 2^-16 of the largest, which is finer than what
+// they were computed from but coarser than fp32.
+#pragma once
+
+#include "contract.hpp"
+
+#if defined(__AVX512VNNI__)
+#include "integer_keys.hpp"
+#include "integer_values.hpp"
+#endif
+
+namespace winnow {
+namespace {
+
+#if defined(__AVX512VNNI__)
+constexpr bool kIntegerDots = true;
+#else
+constexpr bool kIntegerDots = false;
+
+// Named where they would be used, never instantiated.
+template <int kQueries, bool kSigned, class... Arguments>
+void score_words(Arguments...);
+template <int kQueries, class... Arguments>
+void weigh_words(Arguments...);
+#endif
+
+// Whether rows of `count` numbers are whole loads of integers.
+inline bool whole_loads(const winnow_rows& rows, int64_t count) {
+  return rows.bits != 16 && !rows.masks && count > 0 && count * rows.bits % 256 == 0;
+}
+
+}  // namespace
+}  // namespace winnow

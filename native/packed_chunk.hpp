@@ -1,0 +1,41 @@
+// The chunk function of packed storage. Keys and values are packed independently of each other: how logits are
+// found depends on the keys' format only, how values are summed on the values' only. Include after a vec_*.hpp.
+#pragma once
+
+#include "contract.hpp"
+#include "dense_chunk.hpp"
+#include "packed_keys.hpp"
+#include "packed_values.hpp"
+#include "query_blocks.hpp"
+
+namespace winnow {
+namespace {
+
+inline PackedScratch packed_scratch(const Shape& shape, float* memory) {
+  const int64_t row = packed_row_floats(shape);
+  return {memory, memory + kTileRows * row, memory + (kTileRows + kQueryPad) * row, row};
+}
+
+template <int kQueries, class T>
+inline void packed_block(const Shape& shape, const Chunk& chunk, const Queries& queries, const Scratch& scratch,
+                         int64_t first, const Partial& out) {
+  const PackedScratch packed = packed_scratch(shape, scratch.packed);
+  const winnow_rows& rows = chunk.part->values;
+  const char* values = static_cast<const char*>(rows.data) + chunk.slot * rows.row_bytes;
+  const char* last = values + chunk.tokens * rows.row_bytes - (rows.row_bytes > 0);
+  score_packed<kQueries, T>(shape, chunk, queries, first, scratch, packed);
+  softmax_block<kQueries>(shape, chunk, scratch.logits, first, values, last, out);
+  weigh_packed<kQueries, T>(shape, chunk, scratch.logits, packed, out.acc + first * shape.value_width);
+}
+
+template <class T>
+void packed_chunk(const Shape& shape, const Chunk& chunk, const Queries& queries, const Scratch& scratch,
+                  const Partial& out) {
+  clear(shape, out);
+  for_query_blocks(shape.queries, [&](int64_t first, auto size) {
+    packed_block<decltype(size)::value, T>(shape, chunk, queries, scratch, first, out);
+  });
+}
+
+}  // namespace
+}  // namespace winnow

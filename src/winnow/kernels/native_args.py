@@ -1,0 +1,135 @@
+"""What the compiled kernels are told: the structs of native/winnow_native.h, filled from blocks."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from winnow.kernels.packed import Block, PackedBlock, PackedKeys, PackedValues, draws, parts_of
+from winnow.kernels.segments import PrefixBlock
+
+RECOVERIES = {"degenerate": 0, "gaussian": 1, "exponential": 2}
+UNSCALED, PER_SLOT, GROUPED = range(3)
+
+
+class RowsArgs(ctypes.Structure):
+    """Mirror of winnow_rows."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("data_bytes", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("scales", "zeros", "channels", "masks", "stats", "signs")),
+        ("signs_bytes", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("inverse_norms", "draws", "starts")),
+        *((name, ctypes.c_int64) for name in ("kept", "row_bytes", "sign_row_bytes")),
+        *((name, ctypes.c_int32) for name in ("bits", "scaling", "stats_width", "recovery")),
+        ("seed", ctypes.c_uint32),
+    )
+
+
+class PartArgs(ctypes.Structure):
+    """Mirror of winnow_part."""
+
+    _fields_ = (
+        ("starts", ctypes.c_void_p),
+        ("stops", ctypes.c_void_p),
+        ("slots", ctypes.c_int64),
+        ("packed", ctypes.c_int32),
+        ("keys", RowsArgs),
+        ("values", RowsArgs),
+    )
+
+
+class DecodeArgs(ctypes.Structure):
+    """Mirror of winnow_decode_args."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("rows", "heads", "group", "queries")),
+        *((name, ctypes.c_int64) for name in ("key_dim", "value_dim", "tail_capacity")),
+        *((name, ctypes.c_int32) for name in ("dtype", "threads")),
+        *((name, ctypes.c_float) for name in ("scaling", "softcap")),
+        *((name, ctypes.c_void_p) for name in ("sinks", "parts", "part_bounds")),
+        *((name, ctypes.c_void_p) for name in ("tail_keys", "tail_values", "tail_lengths", "query")),
+        *((name, ctypes.c_int64) for name in ("query_row_stride", "query_head_stride", "query_token_stride")),
+        ("output", ctypes.c_void_p),
+    )
+
+
+def part_list(
+    prefixes: Sequence[Block | None],
+) -> tuple[ctypes.Array[PartArgs], ctypes.Array[ctypes.c_int64], list[object]]:
+    """The parts of all rows, where each row's begin, and what must stay alive as long as they are used."""
+    parts: list[PartArgs] = []
+    bounds = [0]
+    alive: list[object] = []
+    for prefix in prefixes:
+        for part in parts_of(prefix) if prefix is not None else ():
+            if part.slots:
+                starts, stops = part.starts, part.stops
+                alive.extend((part, starts, stops))
+                parts.append(_part(part, starts, stops))
+        bounds.append(len(parts))
+    return (PartArgs * len(parts))(*parts), (ctypes.c_int64 * len(bounds))(*bounds), alive
+
+
+def _part(part: PackedBlock | PrefixBlock, starts: Tensor, stops: Tensor) -> PartArgs:
+    if isinstance(part, PrefixBlock):
+        keys, values = (RowsArgs(data=each.data_ptr(), data_bytes=each.nbytes) for each in (part.keys, part.values))
+    else:
+        keys, values = _rows(part.keys), _rows(part.values)
+    return PartArgs(
+        starts=starts.data_ptr(),
+        stops=stops.data_ptr(),
+        slots=part.slots,
+        packed=isinstance(part, PackedBlock),
+        keys=keys,
+        values=values,
+    )
+
+
+def _rows(packed: PackedKeys | PackedValues) -> RowsArgs:
+    """Keys or values of a block that check_packed has accepted."""
+    entries = packed.entries
+    channels = packed.channels if isinstance(packed, PackedKeys) else None
+    args = RowsArgs(
+        data=entries.data.data_ptr(),
+        data_bytes=entries.data.nbytes,
+        bits=entries.bits,
+        kept=packed.dim if channels is None else channels.shape[1],
+        row_bytes=_row_bytes(entries.data),
+        channels=_address(channels),
+    )
+    if entries.bits != 16:
+        args.scaling = PER_SLOT if entries.zeros is None else GROUPED
+        args.scales, args.zeros = _address(entries.scales), _address(entries.zeros)
+    if packed.pruned is not None:
+        _fill_pruned(args, packed)
+    return args
+
+
+def _fill_pruned(args: RowsArgs, packed: PackedKeys | PackedValues) -> None:
+    pruned = packed.pruned
+    assert pruned is not None
+    args.masks, args.starts = pruned.masks.data_ptr(), _address(pruned.starts)
+    args.stats, args.stats_width = pruned.stats.data_ptr(), pruned.stats.shape[1]
+    # Without norms a pruned entry is the slot's mean itself, whatever else is said.
+    if pruned.inverse_norms is None:
+        return
+    args.inverse_norms = pruned.inverse_norms.data_ptr()
+    if pruned.signs is not None:
+        args.signs, args.signs_bytes = pruned.signs.data_ptr(), pruned.signs.nbytes
+        args.sign_row_bytes = _row_bytes(pruned.signs)
+    args.recovery = RECOVERIES[pruned.recovery]
+    if pruned.recovery != "degenerate":
+        args.draws, args.seed = draws(pruned.recovery).data_ptr(), pruned.seed & 0xFFFFFFFF
+
+
+def _address(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def _row_bytes(rows: Tensor) -> int:
+    """From row to row; 0 where rows are flat."""
+    return rows.shape[1] * rows.element_size() if rows.ndim == 2 else 0
