@@ -79,7 +79,9 @@ inline void score_words_tile(const WordQueries<kQueries>& queries, const uint8_t
   unroll<Vec::width>([&](auto i) { sums[i] = {_mm512_cvtepi32_ps(acc[i])}; });
   alignas(64) float dots[Vec::width];
   store(dots, fma(row_sums(sums), load(queries.step), load(queries.offset)));
-  for (int q = 0; q < kQueries; ++q) std::memcpy(logits + q * kLogitStride, dots + q * kTokens, kTokens * sizeof(float));
+  for (int q = 0; q < kQueries; ++q) {
+    std::memcpy(logits + q * kLogitStride, dots + q * kTokens, kTokens * sizeof(float));
+  }
 }
 
 // logits[q][t] = query[q] · numbers[t] + bias[q]; writes up to a tile past the last token.

@@ -99,7 +99,10 @@ class RowReader {
   // `rows` hold the slots of a part, `dim` channels each; `memory` is for kPackedRows rows.
   RowReader(const winnow_rows& rows, const winnow_part& part, int64_t head, int64_t slot, int64_t dim,
             bool grouped_channels, float* memory, int64_t memory_row)
-      : rows_(rows), dim_(rows.masks ? dim : rows.kept), slot_(slot), grouped_channels_(grouped_channels && rows.scaling == WINNOW_GROUPED),
+      : rows_(rows),
+        dim_(rows.masks ? dim : rows.kept),
+        slot_(slot),
+        grouped_channels_(grouped_channels && rows.scaling == WINNOW_GROUPED),
         data_end_(bytes_at(rows.data) + rows.data_bytes) {
     kept_ = memory;
     data_copy_ = memory + memory_row;
@@ -238,7 +241,9 @@ class RowReader {
     }
     if (d < dim_) {
       const Word here = word(dim_ - d);
-      for (int64_t lane = 0; d + lane < dim_; lane += Vec::width) expand_lanes<kScaled>(here, lane, kept, fill, d, scale, out);
+      for (int64_t lane = 0; d + lane < dim_; lane += Vec::width) {
+        expand_lanes<kScaled>(here, lane, kept, fill, d, scale, out);
+      }
     }
   }
 

@@ -13,9 +13,13 @@ namespace {
 
 // Adds the products of one or two vectors (kParts) of kTokens keys and kQueries queries to acc[query][token].
 // Whichever there are fewer of, keys or queries, stays in registers; each key is loaded and widened once.
+// Always inlined: with several callers the compiler would keep the accumulators in memory.
 template <int kQueries, int kTokens, int kParts, class LoadKey>
-inline void accumulate(Vec (&acc)[Vec::width], const float* query, const LoadKey& load_key) {
-  const auto load_query = [&](auto i, auto part) { return load(query + (part * kQueries + i) * Vec::width); };
+__attribute__((always_inline)) inline void accumulate(Vec (&acc)[Vec::width], const float* query,
+                                                      const LoadKey& load_key) {
+  const auto load_query = [&](auto i, auto part) __attribute__((always_inline)) {
+    return load(query + (part * kQueries + i) * Vec::width);
+  };
   if constexpr (kQueries <= kTokens) {
     Vec q[kQueries * kParts];
     unroll<kQueries * kParts>([&](auto i) { q[i] = load_query(Count<i % kQueries>{}, Count<i / kQueries>{}); });
