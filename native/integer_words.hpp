@@ -59,9 +59,13 @@ inline void store_words(int16_t* p, Vec numbers, Vec factor) {
 
 inline Vec magnitude(Vec a) { return {_mm512_abs_ps(a.v)}; }
 
+// Numbers that are all smaller than this count as zeros: the inverse of their step could be infinite. Weights are
+// relative to 1.
+constexpr float kLeastNumber = 1e-30f;
+
 // What a word stands for, where the largest number is `most`; and the inverse, where there is one.
 inline float step_of(float most) { return most / kMostWord; }
-inline float steps_of(float most) { return most > 0.0f ? kMostWord / most : 0.0f; }
+inline float steps_of(float most) { return most > kLeastNumber ? kMostWord / most : 0.0f; }
 
 }  // namespace
 }  // namespace winnow

@@ -466,6 +466,20 @@ def test_both_sides_packed_and_cut_into_chunks(dtype: torch.dtype, isas: list[st
         check(build(layer, dtype), isas, dtype)
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", [name for name in FORMATS if name.startswith("values")])
+def test_weights_that_all_but_vanish(name: str, dtype: torch.dtype, isas: list[str]) -> None:
+    """Queries that attend to one token: blocks of weights so small that the inverse of their size is infinite."""
+    problem = build(Layer([[FORMATS[name]]], [[[700, 64]]], [0], 64, 64, 4), dtype)
+    problem = problem._replace(query=40 * problem.query)
+    expected = oracle(problem)
+    for isa in isas:
+        native.select_isa(isa)
+        out = native.NativePlan(problem.prefixes, problem.tail, problem.spec).run(problem.query)
+        # Rounding of logits this large shows in the weights.
+        torch.testing.assert_close(out.double(), expected, rtol=2**-6, atol=0.02)
+
+
 FORMS = st.one_of(
     st.none(),
     st.tuples(st.sampled_from(sorted(KEYS)), st.sampled_from([*sorted(VALUES), "dense"])).map(
