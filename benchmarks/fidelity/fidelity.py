@@ -124,7 +124,7 @@ class Fidelity:
 def report(errors: Errors, tallies: dict[str, Tally], rows: dict[str, list[Tally | None]]) -> str:
     """The whole page."""
     full, columns = tallies["full"], [f"{share} %" for share in SHARES]
-    own, wide = {BUNDLED: errors[BUNDLED]}, [RANDOM, OUTLYING]
+    own, wide = errors[BUNDLED], [RANDOM, OUTLYING]
     families = "\n\n".join(f"### {name}\n\n{store_table(stores, own, tallies)}" for name, stores in FAMILIES.items())
     variants = "\n\n".join(
         f"### {name}\n\n{store_table(stores, own, tallies)}\n\n{wide_table(stores, errors, wide)}"

@@ -14,19 +14,15 @@ Errors = Mapping[str, Mapping[str, Error]]
 """Model -> store -> error."""
 
 
-def store_table(stores: Sequence[str], errors: Errors, tallies: Mapping[str, Tally]) -> str:
-    """Bytes, output errors and accuracy of stores on the whole cache; errors of models without head scores stay out."""
-    models = list(errors)
-    head = ["store", "bytes, bundled", *(f"output error, {model}" for model in models), "accuracy", *KINDS]
+def store_table(stores: Sequence[str], errors: Mapping[str, Error], tallies: Mapping[str, Tally]) -> str:
+    """Bytes, output errors and accuracy of stores on the whole cache of one model."""
     body = []
     for store in stores:
-        own = [errors[model].get(store) for model in models]
-        shown = [f"{100 * each.error:.2f} %" if each else "" for each in own]
-        share = f"{100 * own[0].share:.1f} %" if own[0] else ""
-        tally = tallies[store]
+        own, tally = errors[store], tallies[store]
         kinds = [f"{100 * tally.accuracy_in(kind):.0f} %" for kind in KINDS]
-        body.append([f"`{store}`", share, *shown, f"{100 * tally.accuracy:.1f} %", *kinds])
-    return markdown_table(head, body)
+        shown = [f"{100 * own.share:.1f} %", f"{100 * own.error:.2f} %", f"{100 * tally.accuracy:.1f} %"]
+        body.append([f"`{store}`", *shown, *kinds])
+    return markdown_table(["store", "bytes of dense slots", "output error", "accuracy", *KINDS], body)
 
 
 def wide_table(stores: Sequence[str], errors: Errors, models: Sequence[str]) -> str:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+MIXTURES = ("SPARK-p, SPARK-g", "bits by head score", "SPARK + bits", "ThinK + KIVI")
+TICKS = (1, 2, 5, 10, 20, 50, 100)
+
+
 def draw_errors(path: Path, families: Mapping[str, Sequence[str]], errors: Errors, subtitle: str) -> Path:
     """A panel per model: attention output error of every store against its bytes."""
     figure = new_figure(13.5, 4.9)
@@ -23,12 +27,16 @@ def draw_errors(path: Path, families: Mapping[str, Sequence[str]], errors: Error
         axes = figure.add_axes((0.055 + 0.27 * index, 0.13, 0.225, 0.63))
         quiet_frame(axes)
         for number, (family, stores) in enumerate(families.items()):
-            points = [found[store] for store in stores if store in found]
-            line = line_style(number)
+            points = sorted(found[store] for store in stores if store in found)
+            # Families of one knob are curves, mixtures are points.
+            line = line_style(number) | ({"linestyle": "none"} if family in MIXTURES else {})
             axes.plot([100 * p.share for p in points], [100 * p.error for p in points], label=family, **line)
         axes.set_yscale("log")
+        axes.set_yticks(TICKS, [f"{tick}%" for tick in TICKS])
+        axes.minorticks_off()
+        axes.set_ylim(0.5, 200)
         axes.set_title(model, fontsize=11, fontweight="bold", color=INK, loc="left")
-        _label(axes, "bytes of the dense slots, %", "relative error of a head's output, %" if index == 0 else "")
+        _label(axes, "bytes of the dense slots, %", "relative error of a head's output" if index == 0 else "")
         if index == 0:
             lines, labels = axes.get_legend_handles_labels()
             figure.legend(lines, labels, loc="center left", bbox_to_anchor=(0.855, 0.5), frameon=False, fontsize=9)
@@ -39,9 +47,9 @@ def draw_frontier(
     path: Path, rows: Mapping[str, Sequence[Tally | None]], shares: Sequence[float], full: Tally, subtitle: str
 ) -> Path:
     """Accuracy of every combination against its bytes; the best of each eviction with and without packing in colour."""
-    figure = new_figure(11.5, 6)
+    figure = new_figure(10.5, 6)
     add_title(figure, "Accuracy in a share of the full cache's bytes", subtitle, left=0.04)
-    axes = figure.add_axes((0.065, 0.105, 0.6, 0.73))
+    axes = figure.add_axes((0.07, 0.105, 0.66, 0.73))
     quiet_frame(axes)
     shown = _coloured(rows)
     for name, row in rows.items():
@@ -58,7 +66,7 @@ def draw_frontier(
     axes.set_ylim(0, 104)
     _label(axes, "bytes of the compressed prompt, share of the full cache", "questions answered exactly, %")
     lines, labels = axes.get_legend_handles_labels()
-    figure.legend(lines, labels, loc="center left", bbox_to_anchor=(0.68, 0.5), frameon=False, fontsize=9)
+    figure.legend(lines, labels, loc="center left", bbox_to_anchor=(0.75, 0.5), frameon=False, fontsize=9)
     return save(figure, path)
 
 

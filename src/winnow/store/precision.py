@@ -21,6 +21,9 @@ from winnow.store.quantise import grouped_by_channels, grouped_by_slots, symmetr
 WIDTHS = (16, 8, 4, 2)
 """Bits that a head may have; 16 stands for numbers as they are, whatever the model's dtype."""
 
+_LEAST_WEIGHT = 0.01
+"""Of a head without a score, in units of the largest score."""
+
 
 class Precision(ABC):
     """How kept numbers are written. Subclasses are frozen dataclasses."""
@@ -156,8 +159,9 @@ class Bits(ByScores):
 class MixedBits(ByScores):
     """16, 8, 4 or 2 bits for every head under a mean, by head scores.
 
-    An error of b bits is about 4^-b of the range, so heads climb from 2 bits in the order of score·Δ(4^-b) per bit, as
-    long as the mean allows. Scores below zero count as none.
+    An error of b bits is about 4^-b of the range, so heads climb from 2 bits in the order of weight·Δ(4^-b) per bit,
+    as long as the mean allows. A head's weight is its score (0 where that is negative) plus 1 % of the largest: a head
+    whose loss costs nothing may still mislead with 2 bits.
     """
 
     mean: float = field(default=6.0, metadata=meaning("bits per number, averaged over all heads: at most this"))
@@ -169,8 +173,7 @@ class MixedBits(ByScores):
     def table(self) -> Tensor:
         scores = self._importance()
         weights = scores.double().flatten().clamp(min=0)
-        # A head of no score climbs last, but before bits are left over.
-        weights = weights / weights.max().clamp(min=torch.finfo(weights.dtype).tiny) + 1e-9
+        weights = weights / weights.max().clamp(min=torch.finfo(weights.dtype).tiny) + _LEAST_WEIGHT
         left = int((self.mean - WIDTHS[-1]) * len(weights) + 1e-9)
         return _climb(weights, left).view(scores.shape)
 
