@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 MIXTURES = ("SPARK-p, SPARK-g", "bits by head score", "SPARK + bits", "ThinK + KIVI")
+HOLLOW = {"linestyle": "none", "markerfacecolor": "white"}
 TICKS = (1, 2, 5, 10, 20, 50, 100)
 
 
@@ -29,7 +30,7 @@ def draw_errors(path: Path, families: Mapping[str, Sequence[str]], errors: Error
         for number, (family, stores) in enumerate(families.items()):
             points = sorted(found[store] for store in stores if store in found)
             # Families of one knob are curves, mixtures are points.
-            line = line_style(number) | ({"linestyle": "none"} if family in MIXTURES else {})
+            line = line_style(number) | (HOLLOW if family in MIXTURES else {})
             axes.plot([100 * p.share for p in points], [100 * p.error for p in points], label=family, **line)
         axes.set_yscale("log")
         axes.set_yticks(TICKS, [f"{tick}%" for tick in TICKS])
