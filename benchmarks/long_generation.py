@@ -42,11 +42,11 @@ class Contender(NamedTuple):
 CONTENDERS = (
     Contender("snapkv", "snapkv", 32),
     Contender("snapkv", "snapkv", 128),
-    Contender("snapkv", "snapkv", 512),
     Contender("adakv", "adakv", 128),
-    Contender("tova", "tova", 128),
+    Contender("h2o", "h2o", 128),
     Contender("streamingllm", "streamingllm", 128),
-    Contender("knorm", "knorm", 128),
+    Contender("snapkv+bits(4)", "snapkv+bits(4)", 128),
+    Contender("snapkv+spark(0.8)+bits(8)", "snapkv+spark(0.8)+bits(8)", 128),
     Contender("adakv, never folded", "adakv"),
     Contender(STOCK),
 )
