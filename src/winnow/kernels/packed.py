@@ -238,7 +238,7 @@ def _keys(keys: PackedKeys, slots: Tensor, head: Tensor) -> Tensor:
     if keys.channels is None:
         return _rows(keys.entries, keys.dim, keys.pruned, slots, head, grouped_slots=True)
     channels = keys.channels.to(torch.int64)
-    kept = _rows(keys.entries, channels.shape[1], None, slots, head, channels, grouped_slots=True)
+    kept = _rows(keys.entries, channels.shape[1], None, slots, head, grouped_slots=True)
     return kept.new_zeros(len(slots), keys.dim).scatter_(1, channels[head], kept)
 
 
@@ -248,7 +248,6 @@ def _rows(
     pruned: Pruned | None,
     slots: Tensor,
     head: Tensor,
-    channels: Tensor | None = None,
     grouped_slots: bool = False,
 ) -> Tensor:
     """Rows [n, dim] fp32 of slots [n]."""

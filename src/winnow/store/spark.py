@@ -90,6 +90,10 @@ class Saliency(Channels):
     def kept(self, dim: int) -> int:
         """Channels that a slot keeps, at most."""
 
+    def value_masks(self, values: Tensor) -> Tensor | None:
+        """Which channels stay, bool [S, Dv], of values [S, Dv]; None for all."""
+        return None
+
     def choose(self, view: LayerView, selection: Selection, like: PackedBlock | None) -> Chosen:
         before = like.keys.pruned if like is not None else None
         if before is not None and before.inverse_norms is not None:
@@ -141,11 +145,10 @@ class Spark(Saliency):
     def masks(self, saliency: Tensor) -> Tensor:
         return largest(saliency, self.kept(saliency.shape[1]))
 
-    def value_masks(self, sizes: Tensor) -> Tensor | None:
-        """Which value channels stay, bool [S, Dv], of magnitudes [S, Dv]; None for all."""
-        dim = sizes.shape[1]
+    def value_masks(self, values: Tensor) -> Tensor | None:
+        dim = values.shape[1]
         gone = dropped(self.values, dim)
-        return largest(sizes, dim - gone) if gone else None
+        return largest(values.float().abs(), dim - gone) if gone else None
 
     def widths(self, key_dim: int, value_dim: int, itemsize: int) -> tuple[Width, Width]:
         keys, _ = super().widths(key_dim, value_dim, itemsize)
@@ -225,7 +228,7 @@ class _PerSlot(Chosen):
         return kept._replace(pruned=pruned)
 
     def values(self, slots: Slots) -> Kept:
-        mask = self.how.value_masks(slots.values.float().abs()) if isinstance(self.how, Spark) else None
+        mask = self.how.value_masks(slots.values)
         if mask is None:
             return Kept(slots.values)
         fill = _mean_where(slots.values.float(), ~mask)
