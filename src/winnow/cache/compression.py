@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from weakref import ref
 
 from torch import Tensor
@@ -14,7 +15,7 @@ from winnow.cache.fold import check_foldable, queries_to_remember
 from winnow.cache.spending import Spending
 from winnow.errors import CacheError
 from winnow.method import Method
-from winnow.store import LayerShape
+from winnow.store import Cost, LayerShape, Store
 
 
 @dataclass
@@ -71,6 +72,12 @@ class Compression:
         """
         window = min(self.method.scorer.window, length)
         shapes = [self.shape(layer, keys, values, window) for layer in range(len(self.heads))]
-        costs = tuple(self.method.store.cost(shape) for shape in shapes)
+        costs = tuple(_cost(self.method.store, shape) for shape in shapes)
         allocation = self.method.allocation(length, tuple(self.heads), costs)
         return self.spending.rest(row, layer, allocation)
+
+
+@lru_cache(maxsize=1024)
+def _cost(store: Store, shape: LayerShape) -> Cost:
+    """Every layer of a prompt asks for those of all layers, hence the cache."""
+    return store.cost(shape)
