@@ -180,7 +180,7 @@ class SparkP(Saliency):
 class SparkG(Saliency):
     """SPARK-g: every slot gets the lowest of a few ratios at which its kept channels reach a share of the saliency.
 
-    Where none does, it gets the highest. The paper gives the ratios, not the share; 0.8 comes near its mean ratios.
+    Where none does, it gets the highest. The paper gives the ratios, not how slots get theirs.
     """
 
     groups: int = field(default=4, metadata=meaning("4: keep 0.25, 0.5, 0.75 or 1 of the channels; 5: 0.1, 0.3 … 0.9"))
