@@ -23,9 +23,10 @@ inline uint64_t first_bits(int64_t n) { return n >= 64 ? ~uint64_t{0} : (uint64_
 
 // 64 bits from bit `first` of the memory at p on; reads nine bytes.
 inline uint64_t bits_at(const uint8_t* p, int64_t first) {
+  const uint8_t* from = p + first / 8;
   const int64_t shift = first % 8;
-  const uint64_t word = load_word(p + first / 8) >> shift;
-  return shift ? word | static_cast<uint64_t>(p[first / 8 + 8]) << (64 - shift) : word;
+  // Two shifts do nothing where one would be by 64 bits: a branch would be guessed wrong too often.
+  return load_word(from) >> shift | uint64_t{from[8]} << 1 << (63 - shift);
 }
 
 // The first bits of `source` go, in their order, where `mask` is set.

@@ -10,6 +10,7 @@
 
 #include "bits.hpp"
 #include "contract.hpp"
+#include "masked_rows.hpp"
 #include "packed_fill.hpp"
 #include "prefetch.hpp"
 #include "unroll.hpp"
@@ -19,13 +20,6 @@ namespace {
 
 constexpr int64_t kGroup = 32;       // channels of a value, or slots of keys, that share a scale and a zero
 constexpr int64_t kBlockBytes = 16;  // of a block of numbers of 4 or 2 bits
-
-inline int64_t bytes_of_bits(int64_t bits) { return (bits + 7) / 8; }
-
-// Bytes of a row of `numbers`.
-inline int64_t bytes_of_row(const winnow_rows& rows, int64_t numbers, int64_t element_bytes) {
-  return rows.bits == 16 ? numbers * element_bytes : bytes_of_bits(numbers * rows.bits);
-}
 
 // A row that may be read beyond its end: itself, or a copy where the array ends first. What a mask promises and the
 // array does not have is zero.
@@ -101,28 +95,23 @@ class RowReader {
             bool grouped_channels, float* memory, int64_t memory_row)
       : rows_(rows),
         dim_(rows.masks ? dim : rows.kept),
-        slot_(slot),
         grouped_channels_(grouped_channels && rows.scaling == WINNOW_GROUPED),
-        data_end_(bytes_at(rows.data) + rows.data_bytes) {
-    kept_ = memory;
-    data_copy_ = memory + memory_row;
-    data_ = bytes_at(rows.data);
-    if (!rows.masks) {
-      data_ += slot * rows.row_bytes;
-      return;
-    }
-    mask_bytes_ = bytes_of_bits(dim);
-    mask_end_ = rows.masks + part.slots * mask_bytes_;
-    mask_copy_ = memory + 2 * memory_row;
-    sign_copy_ = memory + 3 * memory_row;
+        slot_(slot),
+        data_(bytes_at(rows.data) + slot * rows.row_bytes),
+        data_end_(bytes_at(rows.data) + rows.data_bytes),
+        kept_(memory),
+        data_copy_(memory + memory_row),
+        mask_copy_(memory + 2 * memory_row),
+        sign_copy_(memory + 3 * memory_row) {
+    if (!rows.masks) return;
+    masked_ = MaskedRows(rows, part.slots, slot, dim, sizeof(T));
     fill_ = Fill<T>(rows, head, dim, memory + 4 * memory_row, memory + 5 * memory_row);
-    find_masked_row(slot);
   }
 
   // The next `count` rows, one after another without gaps.
   void unpack(int64_t count, float* out) {
-    const bool open = rows_.masks && open_ahead(count);
-    for (int64_t i = 0; i < count; ++i, ++slot_, out += dim_) {
+    const bool open = rows_.masks && masked_.open_ahead(count);
+    for (int64_t i = 0; i < count; ++i, out += dim_) {
       if (!rows_.masks) {
         unpack_whole(out);
       } else if (open) {
@@ -134,44 +123,10 @@ class RowReader {
   }
 
  private:
-  static const uint8_t* bytes_at(const void* p) { return static_cast<const uint8_t*>(p); }
   static const T* elements(const void* p) { return static_cast<const T*>(p); }
 
-  // Where rows differ in length, the beginning of every 32nd is known.
-  void find_masked_row(int64_t slot) {
-    if (!rows_.starts) {
-      data_ += slot * rows_.row_bytes;
-      signs_ = rows_.signs + slot * rows_.sign_row_bytes;
-      return;
-    }
-    const int64_t block = slot / kGroup;
-    data_ += rows_.starts[2 * block];
-    signs_ = rows_.signs + rows_.starts[2 * block + 1];
-    for (int64_t before = block * kGroup; before < slot; ++before) step(count_kept(rows_.masks + before * mask_bytes_));
-  }
-
-  int64_t count_kept(const uint8_t* mask) const {
-    int64_t kept = 0, byte = 0;
-    for (; byte + 8 <= mask_bytes_; byte += 8) kept += count_bits(load_word(mask + byte) & first_bits(dim_ - 8 * byte));
-    for (; byte < mask_bytes_; ++byte) kept += count_bits(mask[byte] & first_bits(dim_ - 8 * byte));
-    return kept;
-  }
-
-  // Past a row that keeps `kept` entries, which matters only where rows differ in length.
-  void step(int64_t kept) {
-    data_ += rows_.starts ? bytes_of_row(rows_, kept, sizeof(T)) : rows_.row_bytes;
-    signs_ += rows_.starts ? bytes_of_bits(dim_ - kept) : rows_.sign_row_bytes;
-  }
-
-  // The lines of a row to come.
-  void prefetch_row(int64_t bytes) const {
-    const char* ahead = reinterpret_cast<const char*>(data_) + kPrefetchBytes;
-    prefetch(ahead);
-    for (int64_t byte = kLine; byte < bytes; byte += kLine) prefetch(ahead + byte);
-  }
-
   void unpack_whole(float* out) {
-    const int64_t bytes = bytes_of_row(rows_, dim_, sizeof(T));
+    const int64_t slot = slot_++, bytes = bytes_of_row(rows_, dim_, sizeof(T));
     const uint8_t* row = readable(data_, bytes, data_end_, data_copy_);
     prefetch_row(bytes);
     data_ += bytes;
@@ -179,40 +134,37 @@ class RowReader {
     if (rows_.scaling == WINNOW_PER_SLOT) return unpack_numbers<true>(rows_.bits, row, dim_, out);
     unpack_numbers<false>(rows_.bits, row, dim_, out);
     if (!grouped_channels_) return;
-    const int64_t first = slot_ * ((dim_ + kGroup - 1) / kGroup);
+    const int64_t first = slot * ((dim_ + kGroup - 1) / kGroup);
     scale_groups(elements(rows_.scales) + first, elements(rows_.zeros) + first, dim_, out);
+  }
+
+  // The lines of a row to come.
+  void prefetch_row(int64_t bytes) const {
+    const char* ahead = reinterpret_cast<const char*>(data_) + kPrefetchBytes;
+    for (int64_t byte = 0; byte < bytes; byte += kLine) prefetch(ahead + byte);
   }
 
   static void convert(const uint8_t* row, int64_t count, float* out) {
     for (int64_t d = 0; d < count; d += Vec::width) store(out + d, load(elements(row) + d));
   }
 
-  // Whether the next rows may be read beyond their ends, whatever their masks say.
-  bool open_ahead(int64_t count) const {
-    const int64_t most = bytes_of_row(rows_, dim_, sizeof(T)), most_signs = bytes_of_bits(dim_);
-    const int64_t data = count * (rows_.starts ? most : rows_.row_bytes) + most;
-    const int64_t signs = count * (rows_.starts ? most_signs : rows_.sign_row_bytes) + most_signs;
-    return data_end_ - data_ >= data + kRowSlack &&
-           (!rows_.signs || rows_.signs + rows_.signs_bytes - signs_ >= signs + kRowSlack) &&
-           mask_end_ - rows_.masks >= (slot_ + count) * mask_bytes_ + kRowSlack;
-  }
-
-  // kOpen: see open_ahead.
+  // kOpen: see MaskedRows::open_ahead.
   template <bool kOpen>
   void unpack_masked(float* out) {
-    const uint8_t *mask = rows_.masks + slot_ * mask_bytes_, *row = data_, *signs = rows_.signs ? signs_ : nullptr;
-    const int64_t kept = kOpen && !rows_.starts && rows_.bits >= 8 ? 0 : count_kept(mask);
-    prefetch_row(rows_.row_bytes);
+    const uint8_t *mask = masked_.mask(), *row = masked_.data(), *signs = masked_.signs();
+    const int64_t slot = masked_.slot();
+    const int64_t kept = kOpen && !rows_.starts && rows_.bits >= 8 ? 0 : masked_.count_kept();
+    masked_.prefetch_row();
     if constexpr (!kOpen) {
       row = readable(row, bytes_of_row(rows_, kept, sizeof(T)), data_end_, data_copy_);
       if (signs) signs = readable(signs, bytes_of_bits(dim_ - kept), rows_.signs + rows_.signs_bytes, sign_copy_);
-      mask = readable(mask, mask_bytes_, mask_end_, mask_copy_);
+      mask = readable(mask, masked_.mask_bytes(), masked_.mask_end(), mask_copy_);
     }
-    fill_.begin(slot_, mask, mask_bytes_);
+    fill_.begin(slot, mask, masked_.mask_bytes());
     if (rows_.bits == 16) {
       expand_row<false>(elements(row), mask, signs, broadcast(1.0f), out);
     } else {
-      const Vec scale = broadcast(to_float(elements(rows_.scales)[slot_]));
+      const Vec scale = broadcast(to_float(elements(rows_.scales)[slot]));
       if (rows_.bits == 8) {
         expand_row<true>(reinterpret_cast<const Int8*>(row), mask, signs, scale, out);
       } else {
@@ -220,7 +172,7 @@ class RowReader {
         expand_row<true>(kept_, mask, signs, scale, out);
       }
     }
-    step(kept);
+    masked_.step(kept);
   }
 
   // Kept entries go to their channels, between the fill.
@@ -264,16 +216,14 @@ class RowReader {
   }
 
   const winnow_rows& rows_;
-  int64_t dim_;   // entries of a row as unpacked
-  int64_t slot_;  // the next row's
+  int64_t dim_;  // entries of a row as unpacked
   bool grouped_channels_;
-  const uint8_t* data_;             // of the next row
-  const uint8_t* signs_ = nullptr;  // of the next row
+  int64_t slot_;         // the next row's, and
+  const uint8_t* data_;  // where it is, if no masks tell
   const uint8_t* data_end_;
-  const uint8_t* mask_end_ = nullptr;
-  int64_t mask_bytes_ = 0;
+  MaskedRows masked_;
   Fill<T> fill_;
-  float *kept_, *data_copy_, *mask_copy_ = nullptr, *sign_copy_ = nullptr;
+  float *kept_, *data_copy_, *mask_copy_, *sign_copy_;
 };
 
 }  // namespace
