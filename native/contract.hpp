@@ -145,6 +145,7 @@ const Kernels& portable_kernels();
 const Kernels& avx2_kernels();
 const Kernels& avx512_kernels();
 const Kernels& avx512vnni_kernels();
+const Kernels& avx512bf16_kernels();
 #endif
 
 }  // namespace winnow

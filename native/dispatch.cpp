@@ -9,6 +9,10 @@ namespace {
 
 bool machine_runs(const Kernels& kernels) {
 #ifdef WINNOW_X86
+  if (&kernels == &avx512bf16_kernels()) {
+    return machine_runs(avx512vnni_kernels()) && __builtin_cpu_supports("avx512bf16") &&
+           __builtin_cpu_supports("avx512vbmi2");
+  }
   if (&kernels == &avx512vnni_kernels()) {
     return machine_runs(avx512_kernels()) && __builtin_cpu_supports("avx512vnni");
   }
@@ -29,6 +33,7 @@ bool machine_runs(const Kernels& kernels) {
 const Kernels* find(const char* name) {
   const Kernels* all[] = {
 #ifdef WINNOW_X86
+      &avx512bf16_kernels(),
       &avx512vnni_kernels(),
       &avx512_kernels(),
       &avx2_kernels(),

@@ -8,6 +8,9 @@
 #include "integer_dots.hpp"
 #include "packed_rows.hpp"
 #include "scores.hpp"
+#if defined(__AVX512VBMI2__) && defined(__AVX512BF16__)
+#include "pruned_keys.hpp"
+#endif
 
 namespace winnow {
 namespace {
@@ -86,14 +89,16 @@ inline void add_bias(const float (&bias)[kQueries], int64_t tokens, float* logit
 
 static_assert(kTileRows == kGroup, "a tile of grouped keys has one set of scales");
 
-// Any other keys, unpacked a tile at a time; tiles are groups of slots where these share scales.
+// Any other keys from a token on, unpacked a tile at a time; tiles are groups of slots where these share scales.
 template <int kQueries, class T>
 inline void score_unpacked(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first,
-                           const Scratch& scratch, const PackedScratch& packed) {
+                           int64_t token, const Scratch& scratch, const PackedScratch& packed) {
+  if (token == chunk.tokens) return;
   const winnow_rows& rows = chunk.part->keys;
-  RowReader<T> reader(rows, *chunk.part, chunk.head, chunk.slot, shape.key_dim, false, packed.rows, packed.row_floats);
+  RowReader<T> reader(rows, *chunk.part, chunk.head, chunk.slot + token, shape.key_dim, false, packed.rows,
+                      packed.row_floats);
   gather_queries<kQueries, float, T>(shape, queries, first, scratch.query);
-  for (int64_t t = 0; t < chunk.tokens; t += kTileRows) {
+  for (int64_t t = token; t < chunk.tokens; t += kTileRows) {
     Chunk tile = chunk;
     tile.keys = tile.values = packed.tile;
     tile.tokens = least(kTileRows, chunk.tokens - t);
@@ -142,6 +147,21 @@ inline bool score_integers([[maybe_unused]] const Shape& shape, [[maybe_unused]]
   }
 }
 
+// Keys with channels of their own by products of pairs, where the machine and the model allow it; returns how many
+// tokens these were, from the first on.
+template <int kQueries, class T>
+inline int64_t score_masked_rows([[maybe_unused]] const Shape& shape, [[maybe_unused]] const Chunk& chunk,
+                                   [[maybe_unused]] const Queries& queries, [[maybe_unused]] int64_t first,
+                                   [[maybe_unused]] const Scratch& scratch,
+                                   [[maybe_unused]] const PackedScratch& packed) {
+#if defined(__AVX512VBMI2__) && defined(__AVX512BF16__)
+  if constexpr (!std::is_same_v<T, float>) {
+    return score_pruned<kQueries, T>(shape, chunk, queries, first, packed, scratch.logits);
+  }
+#endif
+  return 0;
+}
+
 // scratch.logits[q][t] for the queries [first, first + kQueries) and all tokens of the chunk.
 template <int kQueries, class T>
 inline void score_packed(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first,
@@ -164,7 +184,8 @@ inline void score_packed(const Shape& shape, const Chunk& chunk, const Queries& 
   } else if (!rows.masks && rows.bits == 8 && rows.scaling == WINNOW_PER_SLOT) {
     score_in_place<kQueries, Int8, T>(kept, chunk, from, first, scratch);
   } else {
-    score_unpacked<kQueries, T>(kept, chunk, from, first, scratch, packed);
+    const int64_t scored = score_masked_rows<kQueries, T>(kept, chunk, from, first, scratch, packed);
+    score_unpacked<kQueries, T>(kept, chunk, from, first, scored, scratch, packed);
   }
   if (scaled_by_slot(rows)) {
     scale_by_slot<kQueries>(static_cast<const T*>(rows.scales) + chunk.slot, chunk.tokens, scratch.logits);

@@ -81,7 +81,7 @@ WINNOW_EXPORT int32_t winnow_abi(void);
 /* Decode attention; returns a winnow_status. Safe to call from several threads at once. */
 WINNOW_EXPORT int32_t winnow_decode(const struct winnow_decode_args *args);
 
-/* The instruction set in use: "avx512vnni", "avx512", "avx2" or "portable". */
+/* The instruction set in use: "avx512bf16", "avx512vnni", "avx512", "avx2" or "portable". */
 WINNOW_EXPORT const char *winnow_isa(void);
 
 /* Choose an instruction set by name, for tests; WINNOW_UNKNOWN_ISA when this machine lacks it. */

@@ -173,7 +173,7 @@ def available(name: str) -> bool:
 needs_native = pytest.mark.skipif(not available("portable"), reason="the native library was not built")
 
 
-@pytest.fixture(params=["avx512vnni", "avx512", "avx2", "portable"])
+@pytest.fixture(params=["avx512bf16", "avx512vnni", "avx512", "avx2", "portable"])
 def isa(request: pytest.FixtureRequest) -> Iterator[str]:
     """Every instruction set that this machine has, in turn."""
     if not available(request.param):

@@ -36,7 +36,7 @@ from winnow.kernels.reference import ReferencePlan
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 # Relative and absolute: fp32 as computed; the others as rounded on output, with what integer products add to it.
 TOLERANCE = {torch.float32: (1e-5, 1e-5), torch.bfloat16: (2**-8, 1e-4), torch.float16: (2**-10, 1e-4)}
-ISAS = ["avx512vnni", "avx512", "avx2", "portable"]
+ISAS = ["avx512bf16", "avx512vnni", "avx512", "avx2", "portable"]
 
 
 def available() -> list[str]:
@@ -464,6 +464,16 @@ def test_both_sides_packed_and_cut_into_chunks(dtype: torch.dtype, isas: list[st
         forms: list[tuple[Format, Format] | None] = [(KEYS[keys], VALUES[values]), None]
         layer = Layer([forms], [[[1350, 33], [1, 3]]], [0], 64, 64, 8, sinks=True)
         check(build(layer, dtype), isas, dtype)
+
+
+@pytest.mark.parametrize("group", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("name", ["spark", "spark 8", "spark without signs", "spark of means", "ragged", "ragged 8"])
+def test_enough_masked_keys_to_read_beyond_their_rows(name: str, group: int, isas: list[str]) -> None:
+    """Kernels that take keys with channels of their own as they lie do so far from the ends of arrays only."""
+    for dtype in (torch.bfloat16, torch.float16):
+        for dim in (32, 96, 128):
+            layer = Layer([[(KEYS[name], DENSE)]], [[[75, 0, 130]]], [0], dim, 64, group)
+            check(build(layer, dtype), isas, dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
