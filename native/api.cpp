@@ -5,6 +5,7 @@
 #include "attend.hpp"
 #include "dispatch.hpp"
 #include "pool.hpp"
+#include "prune_job.hpp"
 #include "winnow_native.h"
 
 namespace {
@@ -29,6 +30,15 @@ struct ReadJob {
   }
 };
 
+int32_t on_rows(const winnow_prune_args& args, winnow::PruneFunction function) {
+  try {
+    winnow::run_on_rows(args, function);
+  } catch (const std::bad_alloc&) {
+    return WINNOW_NO_MEMORY;
+  }
+  return WINNOW_OK;
+}
+
 }  // namespace
 
 extern "C" {
@@ -43,6 +53,14 @@ int32_t winnow_decode(const winnow_decode_args* args) {
     return WINNOW_NO_MEMORY;
   }
   return WINNOW_OK;
+}
+
+int32_t winnow_prune(const winnow_prune_args* args) {
+  return on_rows(*args, winnow::active_kernels().prune[args->dtype]);
+}
+
+int32_t winnow_take(const winnow_prune_args* args) {
+  return on_rows(*args, winnow::active_kernels().take[args->dtype]);
 }
 
 const char* winnow_isa(void) { return winnow::active_kernels().name; }

@@ -42,5 +42,18 @@ inline uint64_t deposit(uint64_t source, uint64_t mask) {
 #endif
 }
 
+// The inverse: the bits of `source` where `mask` is set, in their order from the lowest on.
+inline uint64_t extract(uint64_t source, uint64_t mask) {
+#if defined(__BMI2__)
+  return _pext_u64(source, mask);
+#else
+  uint64_t result = 0;
+  for (int place = 0; mask; mask &= mask - 1, ++place) {
+    if (source & mask & (~mask + 1)) result |= uint64_t{1} << place;
+  }
+  return result;
+#endif
+}
+
 }  // namespace
 }  // namespace winnow

@@ -127,6 +127,16 @@ struct Output {
 };
 
 using MergeFunction = void (*)(const Shape&, const Group&, const Output&);
+
+// Words of 64 bits that hold a flag for every channel.
+constexpr int64_t mask_words(int64_t dim) { return (dim + 63) / 64; }
+
+// Scratch of a pruned row: two masks of words, and the row twice, padded to whole words.
+constexpr int64_t prune_floats(int64_t dim) { return round_up(mask_words(dim) * (2 * 2 + 2 * 64), 16); }
+
+// Does rows first to last - 1 with the scratch of one row.
+using PruneFunction = void (*)(const winnow_prune_args&, int64_t first, int64_t last, float* scratch);
+
 using ReadFunction = int64_t (*)(const void* data, int64_t bytes);
 
 constexpr int kDtypes = 3;  // in the order of winnow_dtype
@@ -138,6 +148,8 @@ struct Kernels {
   ChunkFunction packed[kDtypes];
   MergeFunction merge[kDtypes];
   ReadFunction read;
+  PruneFunction prune[kDtypes];
+  PruneFunction take[kDtypes];
 };
 
 const Kernels& portable_kernels();

@@ -5,6 +5,7 @@
 #include "dense_chunk.hpp"
 #include "merge.hpp"
 #include "packed_chunk.hpp"
+#include "prune.hpp"
 #include "read_sum.hpp"
 
 namespace winnow {
@@ -15,7 +16,9 @@ constexpr Kernels kernel_table(const char* name) {
           {dense_chunk<float>, dense_chunk<Bf16>, dense_chunk<Fp16>},
           {packed_chunk<float>, packed_chunk<Bf16>, packed_chunk<Fp16>},
           {merge<float>, merge<Bf16>, merge<Fp16>},
-          read_sum};
+          read_sum,
+          {prune<float>, prune<Bf16>, prune<Fp16>},
+          {take<float>, take<Bf16>, take<Fp16>}};
 }
 
 }  // namespace

@@ -92,6 +92,13 @@ inline Vec expand(Vec fill, uint32_t mask, Vec values) {
   return {_mm256_blendv_ps(fill.v, spread, _mm256_castsi256_ps(lanes_of(mask)))};
 }
 
+// Lanes in memory whose bits, as a signed number, are above `bits`.
+inline uint32_t lanes_above(const float* p, int32_t bits) {
+  const __m256i lanes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  const __m256i above = _mm256_cmpgt_epi32(lanes, _mm256_set1_epi32(bits));
+  return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_castsi256_ps(above)));
+}
+
 // Lanes change sign where `mask` is set.
 inline Vec negate_where(uint32_t mask, Vec a) {
   return {_mm256_xor_ps(a.v, _mm256_and_ps(_mm256_castsi256_ps(lanes_of(mask)), _mm256_set1_ps(-0.0f)))};

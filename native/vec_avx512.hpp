@@ -87,6 +87,11 @@ inline Vec expand(Vec fill, uint32_t mask, Vec values) {
   return {_mm512_mask_expand_ps(fill.v, static_cast<__mmask16>(mask), values.v)};
 }
 
+// Lanes in memory whose bits, as a signed number, are above `bits`.
+inline uint32_t lanes_above(const float* p, int32_t bits) {
+  return _mm512_cmpgt_epi32_mask(_mm512_loadu_si512(p), _mm512_set1_epi32(bits));
+}
+
 // Lanes change sign where `mask` is set.
 inline Vec negate_where(uint32_t mask, Vec a) {
   return {_mm512_mask_xor_ps(a.v, static_cast<__mmask16>(mask), a.v, _mm512_set1_ps(-0.0f))};

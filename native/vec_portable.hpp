@@ -97,6 +97,16 @@ inline Vec expand(Vec fill, uint32_t mask, Vec values) {
   return fill;
 }
 
+// Lanes in memory whose bits, as a signed number, are above `bits`.
+inline uint32_t lanes_above(const float* p, int32_t bits) {
+  Ints lanes;
+  std::memcpy(&lanes, p, sizeof lanes);
+  const Ints flags = (lanes > bits) & Ints{1, 2, 4, 8, 16, 32, 64, 128};
+  int32_t found = 0;
+  for (int i = 0; i < Vec::width; ++i) found |= flags[i];
+  return static_cast<uint32_t>(found);
+}
+
 // Lanes change sign where `mask` is set.
 inline Vec negate_where(uint32_t mask, Vec a) {
   for (int lane = 0; lane < Vec::width; ++lane) {

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#define WINNOW_ABI 3
+#define WINNOW_ABI 4
 #define WINNOW_EXPORT __attribute__((visibility("default")))
 
 #ifdef __cplusplus
@@ -19,6 +19,13 @@ enum winnow_dtype { WINNOW_F32 = 0, WINNOW_BF16 = 1, WINNOW_F16 = 2 };
 enum winnow_status { WINNOW_OK = 0, WINNOW_NO_MEMORY = 1, WINNOW_BAD_LENGTH = 2, WINNOW_UNKNOWN_ISA = 3 };
 
 enum winnow_scaling { WINNOW_UNSCALED = 0, WINNOW_PER_SLOT = 1, WINNOW_GROUPED = 2 };
+
+enum winnow_statistic {
+  WINNOW_PRUNED_SIZES = 0,   /* mean of the pruned sizes */
+  WINNOW_PRUNED_NUMBERS = 1, /* mean of the pruned numbers, with their signs */
+  WINNOW_MEAN = 2,           /* mean of all sizes */
+  WINNOW_MOMENTS = 3         /* mean and standard deviation of all sizes */
+};
 
 enum winnow_recovery { WINNOW_DEGENERATE = 0, WINNOW_GAUSSIAN = 1, WINNOW_EXPONENTIAL = 2 };
 
@@ -76,10 +83,38 @@ struct winnow_decode_args {
   void *output;                         /* [R, Q, H*G, Dv] contiguous */
 };
 
+/* S rows whose largest entries are kept; src/winnow/kernels/pruning_reference.py says what the arrays mean. Nothing
+ * is retained after a call. */
+struct winnow_prune_args {
+  const void *rows;            /* [S, D], one row every row_stride elements */
+  int64_t slots, dim, row_stride;
+  const float *inverse_norms;  /* [H, D] or null: an entry's size is its magnitude divided by that of its channel's */
+  const int64_t *head;         /* [S], used with inverse_norms */
+  int64_t most;                /* channels that a row keeps, at most (with levels) or, without a share, exactly */
+  const int64_t *levels;       /* ascending, or null: a row keeps the first that is no less than its share needs */
+  int64_t level_count;
+  double share;                /* negative: none; else the fewest channels whose sizes reach this share of the row's */
+  const int64_t *starts;       /* [S, 2] or null where all rows keep `most`: where its kept and sign bytes begin */
+  uint8_t *masks;              /* [S, ceil(D / 8)] */
+  int64_t *counts;             /* [S] */
+  float *stats;                /* [S], or [S, 2] for WINNOW_MOMENTS */
+  void *kept;                  /* of the rows' dtype */
+  uint8_t *signs;              /* or null */
+  int32_t dtype;
+  int32_t statistic;
+  int32_t threads;
+};
+
 WINNOW_EXPORT int32_t winnow_abi(void);
 
 /* Decode attention; returns a winnow_status. Safe to call from several threads at once. */
 WINNOW_EXPORT int32_t winnow_decode(const struct winnow_decode_args *args);
+
+/* Which channels every row keeps: writes masks, counts and stats. Returns a winnow_status. */
+WINNOW_EXPORT int32_t winnow_prune(const struct winnow_prune_args *args);
+
+/* What the masks keep, and the signs of the rest: reads rows and masks, writes kept and signs. */
+WINNOW_EXPORT int32_t winnow_take(const struct winnow_prune_args *args);
 
 /* The instruction set in use: "avx512bf16", "avx512vnni", "avx512", "avx2" or "portable". */
 WINNOW_EXPORT const char *winnow_isa(void);

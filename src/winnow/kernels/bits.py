@@ -70,3 +70,12 @@ def _places_of(count: Tensor, number: Tensor, bits: int) -> tuple[Tensor, Tensor
     width = -(-size // per_byte)
     inside = number - first
     return block * BLOCK_BYTES + inside % width, (inside // width % per_byte * bits).to(torch.uint8)
+
+
+def pack_flags(flags: Tensor) -> Tensor:
+    """bool [n, m] -> uint8 [n, ceil(m / 8)], the first flag in the lowest bit."""
+    count = row_bytes(flags.shape[1], 1)
+    padded = torch.nn.functional.pad(flags, (0, 8 * count - flags.shape[1]))
+    full = padded.view(len(flags), count, 8).to(torch.uint8)
+    weights = torch.tensor([1 << bit for bit in range(8)], dtype=torch.uint8, device=flags.device)
+    return (full * weights).sum(-1, dtype=torch.uint8)

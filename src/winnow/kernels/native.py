@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from winnow.kernels.layout import check_layout, check_query
-from winnow.kernels.native_args import DecodeArgs, part_list
+from winnow.kernels.native_args import DecodeArgs, PruneArgs, part_list
 from winnow.kernels.packed import Block
 from winnow.kernels.segments import AttentionSpec, TailSegments
 
-ABI = 3
+ABI = 4
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 LIBRARY_NAME = "libwinnow_native.dylib" if sys.platform == "darwin" else "libwinnow_native.so"
 
@@ -60,6 +60,8 @@ def open_library(path: Path) -> ctypes.CDLL:
     if found != ABI:
         raise OSError(f"{path} has ABI {found}, this version of Winnow needs {ABI}; reinstall winnow-kv")
     library.winnow_decode.argtypes = [ctypes.POINTER(DecodeArgs)]
+    library.winnow_prune.argtypes = [ctypes.POINTER(PruneArgs)]
+    library.winnow_take.argtypes = [ctypes.POINTER(PruneArgs)]
     library.winnow_isa.restype = ctypes.c_char_p
     library.winnow_select_isa.argtypes = [ctypes.c_char_p]
     library.winnow_read_sum.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]

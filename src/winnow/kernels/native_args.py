@@ -57,6 +57,22 @@ class DecodeArgs(ctypes.Structure):
     )
 
 
+class PruneArgs(ctypes.Structure):
+    """Mirror of winnow_prune_args."""
+
+    _fields_ = (
+        ("rows", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("slots", "dim", "row_stride")),
+        *((name, ctypes.c_void_p) for name in ("inverse_norms", "head")),
+        ("most", ctypes.c_int64),
+        ("levels", ctypes.c_void_p),
+        ("level_count", ctypes.c_int64),
+        ("share", ctypes.c_double),
+        *((name, ctypes.c_void_p) for name in ("starts", "masks", "counts", "stats", "kept", "signs")),
+        *((name, ctypes.c_int32) for name in ("dtype", "statistic", "threads")),
+    )
+
+
 def part_list(
     prefixes: Sequence[Block | None],
 ) -> tuple[ctypes.Array[PartArgs], ctypes.Array[ctypes.c_int64], list[object]]:
@@ -99,11 +115,11 @@ def _rows(packed: PackedKeys | PackedValues) -> RowsArgs:
         bits=entries.bits,
         kept=packed.dim if channels is None else channels.shape[1],
         row_bytes=_row_bytes(entries.data),
-        channels=_address(channels),
+        channels=address(channels),
     )
     if entries.bits != 16:
         args.scaling = PER_SLOT if entries.zeros is None else GROUPED
-        args.scales, args.zeros = _address(entries.scales), _address(entries.zeros)
+        args.scales, args.zeros = address(entries.scales), address(entries.zeros)
     if packed.pruned is not None:
         _fill_pruned(args, packed)
     return args
@@ -112,7 +128,7 @@ def _rows(packed: PackedKeys | PackedValues) -> RowsArgs:
 def _fill_pruned(args: RowsArgs, packed: PackedKeys | PackedValues) -> None:
     pruned = packed.pruned
     assert pruned is not None
-    args.masks, args.starts = pruned.masks.data_ptr(), _address(pruned.starts)
+    args.masks, args.starts = pruned.masks.data_ptr(), address(pruned.starts)
     args.stats, args.stats_width = pruned.stats.data_ptr(), pruned.stats.shape[1]
     # Without norms a pruned entry is the slot's mean itself, whatever else is said.
     if pruned.inverse_norms is None:
@@ -126,7 +142,8 @@ def _fill_pruned(args: RowsArgs, packed: PackedKeys | PackedValues) -> None:
         args.draws, args.seed = draws(pruned.recovery).data_ptr(), pruned.seed & 0xFFFFFFFF
 
 
-def _address(tensor: Tensor | None) -> int | None:
+def address(tensor: Tensor | None) -> int | None:
+    """Where a tensor's numbers begin; None for none."""
     return None if tensor is None else tensor.data_ptr()
 
 

@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from winnow.errors import ModelError
@@ -135,7 +134,10 @@ def window_queries(view: LayerView, count: int) -> Tensor:
 
 def check_finite(numbers: Tensor, layer: int, kind: str) -> None:
     """Raise ModelError where a number cannot be packed."""
-    if not bool(numbers.isfinite().all()):
+    if not numbers.numel():
+        return
+    # The two extremes take one pass, and NaN is both of them.
+    if not all(bool(extreme.isfinite()) for extreme in numbers.aminmax()):
         raise ModelError(
             f"The {kind} of layer {layer} contain infinities or NaN, which no packed form can hold. Check the prompt "
             "without compression; a model in float16 may need bfloat16 or float32."
@@ -145,11 +147,3 @@ def check_finite(numbers: Tensor, layer: int, kind: str) -> None:
 def dropped(ratio: float, dim: int) -> int:
     """⌊λD⌋; decimal fractions are not exact in binary, and 0.29 of 100 are 29."""
     return math.floor(ratio * dim + 1e-9)
-
-
-def pack_flags(flags: Tensor) -> Tensor:
-    """bool [n, m] -> uint8 [n, ceil(m / 8)], the first flag in the lowest bit."""
-    missing = -flags.shape[1] % 8
-    full = torch.nn.functional.pad(flags, (0, missing)).view(len(flags), -1, 8).to(torch.uint8)
-    weights = torch.tensor([1 << bit for bit in range(8)], dtype=torch.uint8, device=flags.device)
-    return (full * weights).sum(-1, dtype=torch.uint8)

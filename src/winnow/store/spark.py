@@ -7,7 +7,7 @@ of the slot stays, from which attention takes their size, and their signs.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 from winnow.errors import MethodError
 from winnow.kernels.interface import PackedBlock
 from winnow.kernels.packed import Pruned, Recovery
+from winnow.kernels.pruning import Rule, Scale, Statistic, split
 from winnow.parameters import check_choice, check_count, check_number, meaning
 from winnow.score.base import LayerView
 from winnow.select import Selection
@@ -27,7 +28,6 @@ from winnow.store.channels import (
     Width,
     check_finite,
     dropped,
-    pack_flags,
     window_queries,
 )
 
@@ -35,6 +35,12 @@ Sign = Literal["stored", "query", "none"]
 Norm = Literal["rms", "mean"]
 Recent = Literal["dense", "pruned"]
 
+_STATISTIC: dict[Recovery, Statistic] = {
+    "degenerate": "pruned sizes",
+    "gaussian": "moments",
+    "exponential": "mean",
+}
+"""What a recovery makes pruned saliencies from (Eq. 11 to 13)."""
 _LEAST_NORM = 1e-6
 """Of the largest norm of a head: a channel that no query uses must not recover to infinity."""
 
@@ -83,15 +89,11 @@ class Saliency(Channels):
         return min(self.queries, length)
 
     @abstractmethod
-    def masks(self, saliency: Tensor) -> Tensor:
-        """Which channels stay, bool [S, D], of saliencies [S, D]."""
+    def rule(self, dim: int) -> Rule:
+        """Which channels of a key stay, by saliency."""
 
-    @abstractmethod
-    def kept(self, dim: int) -> int:
-        """Channels that a slot keeps, at most."""
-
-    def value_masks(self, values: Tensor) -> Tensor | None:
-        """Which channels stay, bool [S, Dv], of values [S, Dv]; None for all."""
+    def value_rule(self, dim: int) -> Rule | None:
+        """Which channels of a value stay, by magnitude; None for all."""
         return None
 
     def choose(self, view: LayerView, selection: Selection, like: PackedBlock | None) -> Chosen:
@@ -101,7 +103,7 @@ class Saliency(Channels):
         return _PerSlot(self, self._inverse_norms(view))
 
     def widths(self, key_dim: int, value_dim: int, itemsize: int) -> tuple[Width, Width]:
-        kept = self.kept(key_dim)
+        kept = self.rule(key_dim).most
         signs = -(-(key_dim - kept) // 8) if self.sign == "stored" else 0
         stats = itemsize * (2 if self.recovery == "gaussian" else 1)
         # Rows of different length begin on whole bytes, and every 32nd beginning is known.
@@ -139,16 +141,12 @@ class Spark(Saliency):
                 "spark(0.8) drops 80 % of every key."
             )
 
-    def kept(self, dim: int) -> int:
-        return dim - dropped(self.ratio, dim)
+    def rule(self, dim: int) -> Rule:
+        return Rule(dim - dropped(self.ratio, dim))
 
-    def masks(self, saliency: Tensor) -> Tensor:
-        return largest(saliency, self.kept(saliency.shape[1]))
-
-    def value_masks(self, values: Tensor) -> Tensor | None:
-        dim = values.shape[1]
+    def value_rule(self, dim: int) -> Rule | None:
         gone = dropped(self.values, dim)
-        return largest(values.float().abs(), dim - gone) if gone else None
+        return Rule(dim - gone) if gone else None
 
     def widths(self, key_dim: int, value_dim: int, itemsize: int) -> tuple[Width, Width]:
         keys, _ = super().widths(key_dim, value_dim, itemsize)
@@ -168,12 +166,8 @@ class SparkP(Saliency):
         super().__post_init__()
         check_number(self, "share", 0, 1)
 
-    def kept(self, dim: int) -> int:
-        return dim
-
-    def masks(self, saliency: Tensor) -> Tensor:
-        counts, order = fewest(saliency, self.share)
-        return first_of(order, counts)
+    def rule(self, dim: int) -> Rule:
+        return Rule(dim, self.share)
 
 
 @dataclass(frozen=True)
@@ -193,19 +187,14 @@ class SparkG(Saliency):
         check_choice(self, "groups", (4, 5))
         check_number(self, "share", 0, 1)
 
-    def levels(self, dim: int) -> list[int]:
+    def levels(self, dim: int) -> tuple[int, ...]:
         """Channels that a slot may keep, ascending."""
         shares = (0.25, 0.5, 0.75, 1.0) if self.groups == 4 else (0.1, 0.3, 0.5, 0.7, 0.9)
-        return [max(1, round(share * dim)) for share in shares]
+        return tuple(max(1, round(share * dim)) for share in shares)
 
-    def kept(self, dim: int) -> int:
-        return self.levels(dim)[-1]
-
-    def masks(self, saliency: Tensor) -> Tensor:
-        counts, order = fewest(saliency, self.share)
-        levels = torch.tensor(self.levels(saliency.shape[1]), device=saliency.device)
-        place = torch.searchsorted(levels, counts).clamp(max=len(levels) - 1)
-        return first_of(order, levels[place])
+    def rule(self, dim: int) -> Rule:
+        levels = self.levels(dim)
+        return Rule(levels[-1], self.share, levels)
 
 
 @dataclass(frozen=True)
@@ -217,86 +206,22 @@ class _PerSlot(Chosen):
     """fp32 [H, D]"""
 
     def keys(self, slots: Slots) -> Kept:
-        saliency = slots.keys.float().abs().div_(self.inverse_norms.abs()[slots.head])
-        mask = self.how.masks(saliency)
-        signed = self.how.sign == "stored"
-        kept = _kept(slots.keys, mask, self._stats(saliency, mask, slots.keys.dtype), signed, self.how.varies)
-        assert kept.pruned is not None
+        rule, signed = self.how.rule(slots.keys.shape[1]), self.how.sign == "stored"
+        found = split(slots.keys, rule, _STATISTIC[self.how.recovery], signed, Scale(self.inverse_norms, slots.head))
         # A copy: every block holds, and counts, its own.
         norms = self.inverse_norms.clone()
-        pruned = replace(kept.pruned, inverse_norms=norms, recovery=self.how.recovery, seed=self.how.seed)
-        return kept._replace(pruned=pruned)
+        stats = _within(found.stats, slots.keys.dtype)
+        pruned = Pruned(found.masks, stats, found.signs, norms, self.how.recovery, self.how.seed)
+        return Kept(found.rows, found.counts, pruned)
 
     def values(self, slots: Slots) -> Kept:
-        mask = self.how.value_masks(slots.values)
-        if mask is None:
+        rule = self.how.value_rule(slots.values.shape[1])
+        if rule is None:
             return Kept(slots.values)
-        fill = _mean_where(slots.values.float(), ~mask)
-        return _kept(slots.values, mask, fill.to(slots.values.dtype), signed=False, varies=False)
-
-    def _stats(self, saliency: Tensor, mask: Tensor, dtype: torch.dtype) -> Tensor:
-        """[S, 1] or [S, 2] (Eq. 11 to 13)."""
-        if self.how.recovery == "degenerate":
-            return _within(_mean_where(saliency, ~mask), dtype)
-        mean = saliency.mean(1, keepdim=True)
-        if self.how.recovery == "exponential":
-            return _within(mean, dtype)
-        return _within(torch.cat([mean, saliency.std(1, correction=0, keepdim=True)], 1), dtype)
-
-
-def largest(sizes: Tensor, count: int) -> Tensor:
-    """bool [S, D]: the `count` largest of every row, the lower channel first among equals."""
-    threshold = sizes.topk(count, dim=1, sorted=False).values.amin(1, keepdim=True)
-    keep, tied = sizes > threshold, sizes == threshold
-    wanted = count - keep.sum(1)
-    if bool((tied.sum(1) != wanted).any()):
-        tied &= tied.cumsum(1) <= wanted[:, None]
-    return keep | tied
-
-
-def fewest(saliency: Tensor, share: float) -> tuple[Tensor, Tensor]:
-    """Of every row: how many of its largest reach `share` of its sum, at least one [S], and its order [S, D]."""
-    ordered, order = saliency.sort(dim=1, descending=True, stable=True)
-    reached = ordered.cumsum(1) >= share * ordered.sum(1, keepdim=True)
-    never = ~reached.any(1)
-    counts = reached.int().argmax(1) + 1
-    return torch.where(never, saliency.shape[1], counts), order
-
-
-def first_of(order: Tensor, counts: Tensor) -> Tensor:
-    """bool [S, D]: of every row the first counts[s] columns in its order [S, D]."""
-    chosen = torch.arange(order.shape[1], device=order.device) < counts[:, None]
-    return torch.zeros_like(chosen).scatter_(1, order, chosen)
-
-
-def _kept(numbers: Tensor, mask: Tensor, stats: Tensor, signed: bool, varies: bool) -> Kept:
-    """Kept numbers, row after row, with the masks and, packed, the signs of the others."""
-    slots, dim = numbers.shape
-    rows = numbers[mask]
-    masks = pack_flags(mask)
-    if not varies:
-        signs = pack_flags((numbers[~mask] < 0).view(slots, -1)) if signed else None
-        count = rows.numel() // slots if slots else 0
-        return Kept(rows.view(slots, count), pruned=Pruned(masks, stats, signs))
-    counts = mask.sum(1)
-    signs = _flat_signs(numbers < 0, mask, dim - counts) if signed else None
-    return Kept(rows, counts, Pruned(masks, stats, signs))
-
-
-def _flat_signs(negative: Tensor, mask: Tensor, counts: Tensor) -> Tensor:
-    """uint8 [bytes]: the signs of pruned entries, every row from a whole byte on."""
-    order = mask.int().argsort(dim=1, stable=True)
-    packed = pack_flags(negative.gather(1, order) & (torch.arange(mask.shape[1], device=mask.device) < counts[:, None]))
-    used = torch.arange(packed.shape[1], device=mask.device) < (-(-counts // 8))[:, None]
-    return packed[used]
+        found = split(slots.values, rule, "pruned numbers", signed=False)
+        return Kept(found.rows, pruned=Pruned(found.masks, found.stats.to(slots.values.dtype)))
 
 
 def _within(numbers: Tensor, dtype: torch.dtype) -> Tensor:
     """In the model's dtype; products of large queries and keys may lie beyond fp16."""
     return numbers.clamp(max=torch.finfo(dtype).max).to(dtype)
-
-
-def _mean_where(numbers: Tensor, where: Tensor) -> Tensor:
-    """[S, 1]: the mean of every row over the columns that `where` marks; 0 where it marks none."""
-    total = torch.where(where, numbers, 0.0).sum(1, keepdim=True)
-    return total / where.sum(1, keepdim=True).clamp(min=1)

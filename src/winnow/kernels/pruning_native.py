@@ -1,0 +1,108 @@
+"""Splitting rows with the compiled kernels: which channels stay, then, once lengths are known, what is written."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from winnow.kernels import native
+from winnow.kernels.native_args import PruneArgs, address
+from winnow.kernels.pruning_reference import Rule, Scale, Split, Statistic
+
+STATISTICS: dict[Statistic, int] = {"pruned sizes": 0, "pruned numbers": 1, "mean": 2, "moments": 3}
+
+
+def supports(rows: Tensor) -> bool:
+    """Whether the native kernels can split these rows."""
+    return rows.device.type == "cpu" and rows.dtype in native.DTYPES and native.library() is not None
+
+
+def split(rows: Tensor, rule: Rule, statistic: Statistic, signed: bool, scale: Scale | None = None) -> Split:
+    """As `winnow.kernels.pruning_reference.split`, for rows that are supported."""
+    loaded = native.library()
+    if loaded is None:
+        raise RuntimeError("the native kernels are not available; use the reference")
+    _check(rows, rule, scale)
+    rows = rows if rows.stride(1) == 1 else rows.contiguous()
+    slots, dim = rows.shape
+    masks = torch.empty(slots, -(-dim // 8), dtype=torch.uint8)
+    counts = torch.empty(slots, dtype=torch.int64)
+    stats = torch.empty(slots, 2 if statistic == "moments" else 1)
+    args, _alive = _arguments(rows, rule, scale)
+    args.statistic = STATISTICS[statistic]
+    args.masks, args.counts, args.stats = masks.data_ptr(), counts.data_ptr(), stats.data_ptr()
+    _call(loaded.winnow_prune, args)
+    room = _flat_rows(rows, counts, signed) if rule.share is not None else _equal_rows(rows, rule.most, signed)
+    args.kept, args.signs, args.starts = address(room.kept), address(room.signs), address(room.starts)
+    _call(loaded.winnow_take, args)
+    return Split(room.kept, None if rule.share is None else counts, masks, stats, room.signs)
+
+
+def _check(rows: Tensor, rule: Rule, scale: Scale | None) -> None:
+    """Raise ValueError where the kernels would read or write what is not there."""
+    slots, dim = rows.shape
+    if not 0 < rule.most <= dim or (rule.levels and rule.levels[-1] != rule.most):
+        raise ValueError(f"{rule} does not fit rows of {dim} channels")
+    if scale is None:
+        return
+    heads = len(scale.inverse_norms)
+    fits = scale.inverse_norms.shape == (heads, dim) and scale.head.shape == (slots,)
+    if not fits or bool((scale.head < 0).any() or (scale.head >= heads).any()):
+        raise ValueError(f"norms {list(scale.inverse_norms.shape)} and their heads do not fit {slots} x {dim} numbers")
+
+
+def _arguments(rows: Tensor, rule: Rule, scale: Scale | None) -> tuple[PruneArgs, list[Tensor]]:
+    """What a call reads, and what must stay alive for it."""
+    args = PruneArgs(
+        rows=rows.data_ptr(),
+        slots=rows.shape[0],
+        dim=rows.shape[1],
+        row_stride=rows.stride(0),
+        most=rule.most,
+        share=-1.0 if rule.share is None else rule.share,
+        dtype=native.DTYPES[rows.dtype],
+        threads=torch.get_num_threads(),
+    )
+    alive = [rows]
+    if rule.levels:
+        alive.append(torch.tensor(rule.levels, dtype=torch.int64))
+        args.levels, args.level_count = alive[-1].data_ptr(), len(rule.levels)
+    if scale is not None:
+        alive += [scale.inverse_norms.to(torch.float32).contiguous(), scale.head.to(torch.int64).contiguous()]
+        args.inverse_norms, args.head = (each.data_ptr() for each in alive[-2:])
+    return args, alive
+
+
+class _Room(NamedTuple):
+    """Where kept numbers and signs go."""
+
+    kept: Tensor
+    signs: Tensor | None
+    starts: Tensor | None = None
+    """int64 [S, 2]: the bytes at which a row's kept numbers and signs begin, where rows differ in length."""
+
+
+def _equal_rows(rows: Tensor, kept: int, signed: bool) -> _Room:
+    """For rows that all keep as many."""
+    slots, dim = rows.shape
+    signs = torch.empty(slots, -(-(dim - kept) // 8), dtype=torch.uint8) if signed else None
+    return _Room(torch.empty(slots, kept, dtype=rows.dtype), signs)
+
+
+def _flat_rows(rows: Tensor, counts: Tensor, signed: bool) -> _Room:
+    """For rows of different length."""
+    sizes = torch.stack([counts * rows.element_size(), -(-(rows.shape[1] - counts) // 8)], 1)
+    ends = sizes.cumsum(0)
+    kept_bytes, sign_bytes = ends[-1].tolist() if len(ends) else (0, 0)
+    kept = torch.empty(kept_bytes // rows.element_size(), dtype=rows.dtype)
+    signs = torch.empty(sign_bytes, dtype=torch.uint8) if signed else None
+    return _Room(kept, signs, ends - sizes)
+
+
+def _call(function: Callable[..., int], args: PruneArgs) -> None:
+    if function(ctypes.byref(args)):
+        raise MemoryError("no memory for the scratch of pruning")

@@ -1,0 +1,134 @@
+"""Rows of numbers split into the channels that stay and what stands for the others.
+
+The definition the native kernels are held to: masks, kept numbers and signs are equal to the bit, and statistics, which
+are sums, to rounding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from winnow.kernels.bits import pack_flags
+
+Statistic = Literal["pruned sizes", "pruned numbers", "mean", "moments"]
+"""Of every row: the mean of its pruned sizes, or numbers; the mean of all its sizes; that and their deviation."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Which channels of a row stay: its largest, the lower channel first among equals."""
+
+    most: int
+    """How many, from 1 on; where a share decides, no row can keep more."""
+    share: float | None = None
+    """Not so many, but the fewest whose sizes reach this share of the row's, at least one."""
+    levels: tuple[int, ...] = ()
+    """Ascending. Not the fewest, but the first of these that is no less, or else the last."""
+
+
+class Scale(NamedTuple):
+    """What makes sizes of magnitudes: the size of an entry is |number| / |inverse norm|."""
+
+    inverse_norms: Tensor
+    """fp32 [H, D], contiguous"""
+    head: Tensor
+    """[S] int64: the head of every row."""
+
+
+class Split(NamedTuple):
+    """Rows [S, D], split; written as `winnow.kernels.packed.Pruned` says."""
+
+    rows: Tensor
+    """[S, T] kept numbers, ascending by channel; flat, row after row, where a share decides."""
+    counts: Tensor | None
+    """[S] int64: how many every row kept, where a share decides."""
+    masks: Tensor
+    stats: Tensor
+    """fp32 [S, 1], or [S, 2] for moments."""
+    signs: Tensor | None
+
+
+def split(rows: Tensor, rule: Rule, statistic: Statistic, signed: bool, scale: Scale | None = None) -> Split:
+    """Finite rows [S, D] split by a rule; without a scale the size of a number is its magnitude."""
+    numbers = rows.float()
+    sizes = numbers.abs()
+    if scale is not None:
+        sizes = sizes / scale.inverse_norms.abs()[scale.head]
+    mask = _mask(sizes, rule)
+    masks, stats = pack_flags(mask), _statistic(numbers, sizes, mask, statistic)
+    if rule.share is None:
+        gone = rows.shape[1] - rule.most
+        signs = pack_flags((rows[~mask] < 0).view(len(rows), gone)) if signed else None
+        return Split(rows[mask].view(len(rows), rule.most), None, masks, stats, signs)
+    counts = mask.sum(1)
+    signs = _flat_signs(rows < 0, mask, rows.shape[1] - counts) if signed else None
+    return Split(rows[mask], counts, masks, stats, signs)
+
+
+# --- which channels ------------------------------------------------------------------------------------------------
+
+
+def _mask(sizes: Tensor, rule: Rule) -> Tensor:
+    """bool [S, D]: the channels that stay."""
+    if rule.share is None:
+        return _largest(sizes, rule.most)
+    counts, order = _fewest(sizes, rule.share)
+    if rule.levels:
+        levels = torch.tensor(rule.levels, device=sizes.device)
+        counts = levels[torch.searchsorted(levels, counts).clamp(max=len(levels) - 1)]
+    return _first_of(order, counts)
+
+
+def _largest(sizes: Tensor, count: int) -> Tensor:
+    """bool [S, D]: the `count` largest of every row, the lower channel first among equals."""
+    threshold = sizes.topk(count, dim=1, sorted=False).values.amin(1, keepdim=True)
+    keep, tied = sizes > threshold, sizes == threshold
+    wanted = count - keep.sum(1)
+    if bool((tied.sum(1) != wanted).any()):
+        tied &= tied.cumsum(1) <= wanted[:, None]
+    return keep | tied
+
+
+def _fewest(sizes: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """Of every row: how many of its largest reach `share` of its sum, at least one [S], and its order [S, D]."""
+    ordered, order = sizes.sort(dim=1, descending=True, stable=True)
+    # In double precision: which channel is the one that reaches the share must not depend on the order of a sum.
+    reached = ordered.cumsum(1, dtype=torch.float64)
+    return (reached[:, :-1] < share * reached[:, -1:]).sum(1) + 1, order
+
+
+def _first_of(order: Tensor, counts: Tensor) -> Tensor:
+    """bool [S, D]: of every row the first counts[s] columns in its order [S, D]."""
+    chosen = torch.arange(order.shape[1], device=order.device) < counts[:, None]
+    return torch.zeros_like(chosen).scatter_(1, order, chosen)
+
+
+# --- what stands for the others ------------------------------------------------------------------------------------
+
+
+def _statistic(numbers: Tensor, sizes: Tensor, mask: Tensor, statistic: Statistic) -> Tensor:
+    """fp32 [S, 1] or [S, 2]"""
+    if statistic == "pruned sizes":
+        return _mean_where(sizes, ~mask)
+    if statistic == "pruned numbers":
+        return _mean_where(numbers, ~mask)
+    mean = sizes.mean(1, keepdim=True)
+    return mean if statistic == "mean" else torch.cat([mean, sizes.std(1, correction=0, keepdim=True)], 1)
+
+
+def _mean_where(numbers: Tensor, where: Tensor) -> Tensor:
+    """[S, 1]: the mean of every row over the columns that `where` marks; 0 where it marks none."""
+    total = torch.where(where, numbers, 0.0).sum(1, keepdim=True)
+    return total / where.sum(1, keepdim=True).clamp(min=1)
+
+
+def _flat_signs(negative: Tensor, mask: Tensor, counts: Tensor) -> Tensor:
+    """uint8 [bytes]: the signs of pruned entries, every row from a whole byte on."""
+    order = mask.int().argsort(dim=1, stable=True)
+    packed = pack_flags(negative.gather(1, order) & (torch.arange(mask.shape[1], device=mask.device) < counts[:, None]))
+    used = torch.arange(packed.shape[1], device=mask.device) < (-(-counts // 8))[:, None]
+    return packed[used]
