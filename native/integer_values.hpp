@@ -10,144 +10,160 @@
 namespace winnow {
 namespace {
 
-// Tokens whose weights share a largest: so many that sums of their products fit into 32 bits.
+// Tokens whose weights share a largest. Sums of their products fit into 32 bits: 32·255·kMostWord < 2^31. Those of
+// their words are exact in fp32: 32·kMostWord < 2^24.
 constexpr int64_t kWeightBlock = 32;
 
-// Weights of a block of tokens as words.
+// Weights of a few blocks of tokens as words, as many as there are lanes for their largest. Those behind the last token
+// are zero.
 template <int kQueries>
 struct WordWeights {
-  alignas(64) int16_t words[kQueries][kWeightBlock];
-  float step[kQueries];
-  float sum[kQueries];  // of the words
+  static constexpr int kBlocks = Vec::width / kQueries;
+  alignas(64) int8_t halves[kBlocks][kQueries][2][kWeightBlock];  // high and low
+  alignas(64) float step[kBlocks][kQueries];
+  alignas(64) int32_t offset[kBlocks][kQueries];  // for numbers that are larger by kOffset
 };
 
-template <int kQueries>
+// The halves of the words a and then b: 32 bytes of high ones, 32 bytes of low ones.
+inline __m512i halves_of(__m512i a, __m512i b) {
+  const __m512i words = _mm512_packs_epi32(a, b);  // four of a, four of b, ...
+  const __m512i high = _mm512_srai_epi16(_mm512_add_epi16(words, _mm512_set1_epi16(128)), 8);
+  const __m512i low = _mm512_srai_epi16(_mm512_slli_epi16(words, 8), 8);
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  return _mm512_permutexvar_epi32(order, _mm512_packs_epi16(high, low));
+}
+
+template <int kOffset, int kQueries>
 inline void quantise_weights(const float* weights, int64_t tokens, WordWeights<kQueries>& result) {
-  unroll<kQueries>([&](auto q) {
-    const float* row = weights + q * kLogitStride;
-    const auto at = [&](int64_t t) {
-      return tokens - t >= Vec::width ? load(row + t) : tokens > t ? load_first(row + t, tokens - t) : broadcast(0.0f);
-    };
-    const Vec first = at(0), second = at(Vec::width);
-    const float most = lane_max(max(magnitude(first), magnitude(second)));
-    const Vec factor = broadcast(steps_of(most));
-    store_words(result.words[q], first, factor);
-    store_words(result.words[q] + Vec::width, second, factor);
-    result.step[q] = step_of(most);
-    result.sum[q] = lane_sum(round_nearest(first * factor) + round_nearest(second * factor));
+  constexpr int kRows = Vec::width;
+  const auto at = [&](int64_t row, int64_t t) __attribute__((always_inline)) {
+    t += row / kQueries * kWeightBlock;
+    const int64_t rest = tokens - t < 0 ? 0 : tokens - t;
+    return load_first(weights + row % kQueries * kLogitStride + t, rest < Vec::width ? rest : Vec::width);
+  };
+  Vec most[kRows];
+  unroll<kRows>([&](auto row) { most[row] = larger_magnitude(at(row, 0), at(row, Vec::width)); });
+  const Vec largest = row_maxima(most);
+  alignas(64) float factors[kRows];
+  store(factors, steps_of(largest));
+  store(result.step[0], step_of(largest));
+  Vec sums[kRows];
+  unroll<kRows>([&](auto row) {
+    const Vec factor = broadcast(factors[row]);
+    const __m512i a = words_of(at(row, 0), factor), b = words_of(at(row, Vec::width), factor);
+    _mm512_store_si512(result.halves[row / kQueries][row % kQueries], halves_of(a, b));
+    sums[row] = {_mm512_cvtepi32_ps(_mm512_add_epi32(a, b))};
   });
+  const __m512i offsets = _mm512_mullo_epi32(_mm512_cvtps_epi32(row_sums(sums).v), _mm512_set1_epi32(-kOffset));
+  _mm512_store_si512(result.offset[0], offsets);
 }
 
-// Registers hold the sums of so many queries at once.
-template <int kQueries, int kLoads, class Form>
-constexpr int word_queries() {
-  constexpr int kMost = 16 / (2 * kLoads * Form::kFields);
-  return kQueries < kMost ? kQueries : kMost;
+// Lane i: byte i of each of the four chunks.
+inline __m512i interleave(__m512i chunks) {
+  const __m512i lanes = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  const __m512i bytes = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+  return _mm512_shuffle_epi8(_mm512_permutexvar_epi32(lanes, chunks), bytes);
 }
 
-// Adds the products of the weights of some queries, from `first` on, with kLoads loads of every row. Two tokens meet
-// in a lane: the words of both are interleaved, low halves and high halves of every four lanes apart, and the sums
-// stay in that order.
-template <int kQueries, int kLoads, class Form>
-inline void weigh_words_block(const WordWeights<kQueries>& all, int first, const uint8_t* rows, int64_t bytes,
-                              int64_t tokens, const char* ahead, float* acc, int64_t acc_width) {
-  constexpr int kFields = Form::kFields, kSums = 2 * kLoads * kFields;
-  constexpr int kBlock = word_queries<kQueries, kLoads, Form>();
-  __m512i sums[kBlock * kSums];
-  unroll<kBlock * kSums>([&](auto i) { sums[i] = _mm512_setzero_si512(); });
-  for (int64_t t = 0; t < tokens; t += 2) {
-    const uint8_t* even = rows + t * bytes;
-    const uint8_t* odd = t + 1 < tokens ? even + bytes : even;
-    prefetch(ahead + t * bytes);
-    prefetch(ahead + (t + 1) * bytes);
-    __m512i weight[kBlock];
-    unroll<kBlock>([&](auto q) {
-      int32_t pair;
-      std::memcpy(&pair, all.words[first + q] + t, sizeof pair);
-      weight[q] = _mm512_set1_epi32(pair);
-    });
-    unroll<kLoads>([&](auto l) {
-      const __m512i a = Form::load(even + l * kLoadBytes), b = Form::load(odd + l * kLoadBytes);
-      unroll<kFields>([&](auto field) {
-        const __m512i x = Form::template field<decltype(field)::value>(a);
-        const __m512i y = Form::template field<decltype(field)::value>(b);
-        const __m512i low = _mm512_unpacklo_epi16(x, y), high = _mm512_unpackhi_epi16(x, y);
-        constexpr int kAt = 2 * (decltype(l)::value * kFields + decltype(field)::value);
-        unroll<kBlock>([&](auto q) {
-          constexpr int at = q * kSums + kAt;
-          sums[at] = add_products(sums[at], low, weight[q]);
-          sums[at + 1] = add_products(sums[at + 1], high, weight[q]);
-        });
+// Registers hold the sums of so many chunks and queries at once.
+constexpr int chunks_at_once(int queries, int fields) {
+  const int most = 8 / (queries * fields);
+  return most < 1 ? 1 : most < 4 ? most : 4;
+}
+constexpr int queries_at_once(int queries, int fields) { return queries * fields < 8 ? queries : 8 / fields; }
+
+// Adds the products of the weights of kBlock queries, from `first` on, with kChunks chunks of the rows of a block.
+// Never inlined: the caller's pointers would take the registers that the loop needs.
+template <int kQueries, int kBlock, int kChunks, class Form>
+__attribute__((noinline)) void weigh_chunks(const WordWeights<kQueries>& all, int64_t block, int first,
+                                            const uint8_t* rows, int64_t bytes, const char* ahead, float* acc,
+                                            int64_t acc_width) {
+  constexpr int kStrips = kChunks * Form::kFields, kSums = kBlock * kStrips;
+  __m512i high[kSums], low[kSums];
+  unroll<kSums>([&](auto i) {
+    high[i] = _mm512_setzero_si512();
+    low[i] = _mm512_set1_epi32(all.offset[block][first + i / kStrips]);
+  });
+  const int8_t* weights = all.halves[block][first][0];
+  for (int64_t t = 0; t < kWeightBlock; t += 4) {
+    __m512i values[kStrips];
+    unroll<kChunks>([&](auto c) {
+      prefetch_numbers<Form>(ahead + c * kLine);
+      const __m512i chunks = Form::lift(interleave(load_chunks(rows + c * kChunkBytes, bytes)));
+      unroll<Form::kFields>([&](auto f) {
+        values[c * Form::kFields + f] = Form::template field<decltype(f)::value>(chunks);
       });
     });
+    unroll<kBlock>([&](auto q) {
+      const __m512i weight_high = broadcast_four(weights + 2 * q * kWeightBlock);
+      const __m512i weight_low = broadcast_four(weights + (2 * q + 1) * kWeightBlock);
+      unroll<kStrips>([&](auto s) {
+        constexpr int at = q * kStrips + s;
+        high[at] = add_products(high[at], values[s], weight_high);
+        low[at] = add_products(low[at], values[s], weight_low);
+      });
+    });
+    rows += 4 * bytes;
+    weights += 4;
+    ahead += kChunks * kLine;
   }
   unroll<kBlock>([&](auto q) {
-    const Vec step = broadcast(all.step[first + q]);
-    const Vec offset = broadcast(static_cast<float>(Form::kOffset) * all.sum[first + q]);
-    unroll<kSums>([&](auto i) {
-      float* at = acc + (first + q) * acc_width + i * Vec::width;
-      const Vec sum{_mm512_cvtepi32_ps(sums[q * kSums + i])};
-      store(at, fma(step, sum - offset, load(at)));
+    const Vec step = broadcast(all.step[block][first + q]);
+    unroll<kStrips>([&](auto s) {
+      float* at = acc + (first + q) * acc_width + s * Vec::width;
+      const Vec sum{_mm512_cvtepi32_ps(join(high[q * kStrips + s], low[q * kStrips + s]))};
+      store(at, fma(step, sum, load(at)));
     });
   });
 }
 
 // The same for all queries and whole rows.
-template <int kQueries, int kLoads, class Form>
-inline void weigh_words_rows(const WordWeights<kQueries>& weights, const uint8_t* rows, int64_t bytes, int64_t tokens,
-                             const char* last, float* acc, int64_t acc_width) {
-  for (int64_t at = 0; at < bytes; at += kLoads * kLoadBytes) {
-    for (int first = 0; first < kQueries; first += word_queries<kQueries, kLoads, Form>()) {
-      weigh_words_block<kQueries, kLoads, Form>(weights, first, rows + at, bytes, tokens,
-                                                clamped_ahead_of(rows + at, last), acc + at * Form::kFields, acc_width);
+template <int kQueries, class Form>
+inline void weigh_words_block(const WordWeights<kQueries>& weights, int64_t block, const uint8_t* rows,
+                              int64_t bytes, const char* ahead, float* acc, int64_t acc_width) {
+  constexpr int kBlock = queries_at_once(kQueries, Form::kFields), kChunks = chunks_at_once(kBlock, Form::kFields);
+  int64_t at = 0;
+  const auto run = [&](auto chunks) {
+    for (int first = 0; first < kQueries; first += kBlock) {
+      weigh_chunks<kQueries, kBlock, decltype(chunks)::value, Form>(
+          weights, block, first, rows + at, bytes, ahead + at * kWeightBlock, acc + at * Form::kFields, acc_width);
     }
+    at += chunks * kChunkBytes;
+  };
+  while (at + kChunks * kChunkBytes <= bytes) run(Count<kChunks>{});
+  if constexpr (kChunks > 1) {
+    while (at < bytes) run(Count<1>{});
   }
 }
 
-// Sums in the order of weigh_words_block -> in that of channels.
-template <class Form>
-inline void order_words(int64_t dim, float* acc, float* row) {
-  std::memcpy(row, acc, static_cast<size_t>(dim) * sizeof(float));
-  for (int64_t d = 0; d < dim; d += 16) {
-    const int64_t place = Form::place(d);
-    for (int64_t i = 0; i < 16; ++i) {
-      const int64_t word = place % kWords + i;
-      acc[d + i] = row[place / kWords * kWords + word % 8 / 4 * 16 + word / 8 * 4 + word % 4];
-    }
-  }
-}
-
-// acc[q] = sum over tokens of weights[q]·numbers, in the order of channels; acc is zero before. `row` is scratch.
+// acc[q] += sum over tokens of weights[q]·numbers, in the order of channels. `edge` is for the rows of a block.
 template <int kQueries, class Form>
 inline void weigh_words(const float* weights, const uint8_t* rows, int64_t dim, int64_t tokens, const char* last,
-                        float* acc, int64_t acc_width, float* row) {
-  constexpr bool kPair = Form::kFields == 1;
+                        void* edge, float* acc, int64_t acc_width) {
   const int64_t bytes = dim / Form::kFields;
   WordWeights<kQueries> words;
   for (int64_t t = 0; t < tokens; t += kWeightBlock) {
-    const int64_t count = tokens - t < kWeightBlock ? tokens - t : kWeightBlock;
+    const int64_t block = t / kWeightBlock % words.kBlocks, rest = tokens - t;
+    if (block == 0) quantise_weights<Form::kOffset>(weights + t, rest, words);
     const uint8_t* from = rows + t * bytes;
-    quantise_weights<kQueries>(weights + t, count, words);
-    if (kPair && bytes % (2 * kLoadBytes) == 0) {
-      weigh_words_rows<kQueries, kPair ? 2 : 1, Form>(words, from, bytes, count, last, acc, acc_width);
-    } else {
-      weigh_words_rows<kQueries, 1, Form>(words, from, bytes, count, last, acc, acc_width);
-    }
+    const char* ahead = clamped_ahead_of(from, last);
+    // The rest is copied, since a block must not read past the end. Whatever lies behind has no weight.
+    if (rest < kWeightBlock) from = static_cast<uint8_t*>(std::memcpy(edge, from, static_cast<size_t>(rest * bytes)));
+    weigh_words_block<kQueries, Form>(words, block, from, bytes, ahead, acc, acc_width);
   }
-  for (int q = 0; q < kQueries; ++q) order_words<Form>(dim, acc + q * acc_width, row);
 }
 
 // The same for any width of signed integers.
 template <int kQueries>
 inline void weigh_words(int32_t bits, const float* weights, const uint8_t* rows, int64_t dim, int64_t tokens,
-                        const char* last, float* acc, int64_t acc_width, float* row) {
+                        const char* last, void* edge, float* acc, int64_t acc_width) {
   const auto run = [&](auto form) {
-    weigh_words<kQueries, decltype(form)>(weights, rows, dim, tokens, last, acc, acc_width, row);
+    weigh_words<kQueries, decltype(form)>(weights, rows, dim, tokens, last, edge, acc, acc_width);
   };
   switch (bits) {
-    case 8: return run(Words<8, true>{});
-    case 4: return run(Words<4, true>{});
-    default: return run(Words<2, true>{});
+    case 8: return run(Numbers<8, true>{});
+    case 4: return run(Numbers<4, true>{});
+    default: return run(Numbers<2, true>{});
   }
 }
 

@@ -1,71 +1,98 @@
-// Packed integers as 16-bit words, for AVX-512. Include after vec_avx512.hpp.
+// Packed integers as bytes and what they are multiplied by as 16-bit words, for AVX-512. Include after vec_avx512.hpp.
 //
-// 32 bytes are loaded at once: two blocks of 4 or 2 bits (see bits.py). Word i of field f of load l is number
-// (2·l + i / 16)·16·fields + 16·f + i % 16: sixteen neighbours stay together. Signed numbers of 4 and 2 bits are
-// taken as unsigned ones, which are larger by kOffset.
+// A chunk is 16 bytes of a row: a block of 4 or 2 bits (see bits.py), whose field f are the numbers 16·f .. 16·f + 15
+// of the block. Numbers are taken as unsigned ones, since the machine multiplies unsigned bytes with signed ones:
+// signed numbers are larger by kOffset.
+//
+// A word is 256·high + low, halves that are signed bytes. Sums with either are kept apart and joined in the end.
 #pragma once
 
 #include <immintrin.h>
 
 #include <cstdint>
+#include <cstring>
 
 #include "unroll.hpp"
 
 namespace winnow {
 namespace {
 
-constexpr int64_t kLoadBytes = 32;
-constexpr int kWords = 32;
-constexpr float kMostWord = 32767.0f;
+constexpr int64_t kChunkBytes = 16;
+constexpr float kMostWord = 127 * 256 + 127;
 
 template <int kBits, bool kSigned>
-struct Words {
+struct Numbers {
   static constexpr int kFields = 8 / kBits;
-  static constexpr int kOffset = kSigned && kBits < 8 ? 1 << (kBits - 1) : 0;
+  static constexpr int kOffset = kSigned ? 1 << (kBits - 1) : 0;
 
-  static __m512i load(const uint8_t* p) {
-    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-    if constexpr (kBits == 8) return kSigned ? _mm512_cvtepi8_epi16(bytes) : _mm512_cvtepu8_epi16(bytes);
-    const __m512i words = _mm512_cvtepu8_epi16(bytes);
-    constexpr int kFlip = kBits == 4 ? 0x88 : 0xaa;
-    return kSigned ? _mm512_xor_si512(words, _mm512_set1_epi16(kFlip)) : words;
+  // All numbers of some bytes as unsigned ones, and one field of them. Not by a single vpternlog, which would take
+  // turns with the products.
+  static __m512i lift(__m512i bytes) {
+    constexpr int kSigns = kBits == 8 ? 0x80 : kBits == 4 ? 0x88 : 0xaa;
+    return kSigned ? _mm512_xor_si512(bytes, _mm512_set1_epi8(static_cast<char>(kSigns))) : bytes;
   }
 
   template <int kField>
-  static __m512i field(__m512i words) {
-    if constexpr (kBits == 8) return words;
-    const __m512i shifted = _mm512_srli_epi16(words, kField * kBits);
-    return kField + 1 == kFields ? shifted : _mm512_and_si512(shifted, _mm512_set1_epi16((1 << kBits) - 1));
-  }
-
-  // Where the sixteen numbers from `first` on are among the words.
-  static int64_t place(int64_t first) {
-    const int64_t block = first / (16 * kFields), field = first / 16 % kFields;
-    return (block / 2 * kFields + field) * kWords + block % 2 * 16;
+  static __m512i field(__m512i lifted) {
+    if constexpr (kBits == 8) return lifted;
+    const __m512i mask = _mm512_set1_epi8((1 << kBits) - 1);
+    return _mm512_and_si512(_mm512_srli_epi16(lifted, kField * kBits), mask);
   }
 };
 
-// acc[i] + a[2·i]·b[2·i] + a[2·i + 1]·b[2·i + 1], in words. The intrinsic makes GCC copy every accumulator twice.
-inline __m512i add_products(__m512i acc, __m512i a, __m512i b) {
-  asm("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
+// 16 bytes at p and at three more places, `stride` bytes apart.
+inline __m512i load_chunks(const uint8_t* p, int64_t stride) {
+  const auto chunk = [&](int64_t i) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + i * stride)); };
+  __m512i chunks = _mm512_castsi128_si512(chunk(0));
+  chunks = _mm512_mask_broadcast_i32x4(chunks, 0x00f0, chunk(1));
+  chunks = _mm512_mask_broadcast_i32x4(chunks, 0x0f00, chunk(2));
+  return _mm512_mask_broadcast_i32x4(chunks, 0xf000, chunk(3));
+}
+
+// A line to come. Rows of 8 bits are read faster than lines can be on their way into the first-level cache, so they are
+// fetched into the second.
+template <class Form>
+inline void prefetch_numbers(const char* p) {
+  __builtin_prefetch(p, 0, Form::kFields == 1 ? 2 : 3);
+}
+
+// acc[i] + the sum of the products of numbers and halves over the four bytes of lane i. The intrinsic makes GCC copy
+// every accumulator twice.
+inline __m512i add_products(__m512i acc, __m512i numbers, __m512i halves) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(numbers), "v"(halves));
   return acc;
 }
 
-// Sixteen floats as words, given a factor that makes the largest kMostWord.
-inline void store_words(int16_t* p, Vec numbers, Vec factor) {
-  const __m512i whole = _mm512_cvtps_epi32((numbers * factor).v);
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(whole));
+// Four bytes in every lane.
+inline __m512i broadcast_four(const int8_t* p) {
+  int32_t four;
+  std::memcpy(&four, p, sizeof four);
+  return _mm512_set1_epi32(four);
 }
 
-inline Vec magnitude(Vec a) { return {_mm512_abs_ps(a.v)}; }
+// Sums of products with the halves of words -> with words.
+inline __m512i join(__m512i high, __m512i low) { return _mm512_add_epi32(_mm512_slli_epi32(high, 8), low); }
+
+// Sixteen floats as words, given a factor that makes the largest kMostWord.
+inline __m512i words_of(Vec numbers, Vec factor) { return _mm512_cvtps_epi32((numbers * factor).v); }
+
+inline __m128i low_half(__m512i words) { return _mm512_cvtepi32_epi8(words); }
+inline __m128i high_half(__m512i words) {
+  return _mm512_cvtepi32_epi8(_mm512_srai_epi32(_mm512_add_epi32(words, _mm512_set1_epi32(128)), 8));
+}
+
+// max(|a|, |b|) in every lane
+inline Vec larger_magnitude(Vec a, Vec b) { return {_mm512_range_ps(a.v, b.v, 0x0b)}; }
 
 // Numbers that are all smaller than this count as zeros: the inverse of their step could be infinite. Weights are
 // relative to 1.
 constexpr float kLeastNumber = 1e-30f;
 
 // What a word stands for, where the largest number is `most`; and the inverse, where there is one.
-inline float step_of(float most) { return most / kMostWord; }
-inline float steps_of(float most) { return most > kLeastNumber ? kMostWord / most : 0.0f; }
+inline Vec step_of(Vec most) { return most * broadcast(1.0f / kMostWord); }
+inline Vec steps_of(Vec most) {
+  return if_less(broadcast(kLeastNumber), most, broadcast(kMostWord) / most, broadcast(0.0f));
+}
 
 }  // namespace
 }  // namespace winnow

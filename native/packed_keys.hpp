@@ -123,15 +123,15 @@ inline bool score_integers([[maybe_unused]] const Shape& shape, [[maybe_unused]]
                            [[maybe_unused]] const Scratch& scratch, [[maybe_unused]] const PackedScratch& packed) {
   if constexpr (kIntegerDots && !std::is_same_v<T, float>) {
     const winnow_rows& rows = chunk.part->keys;
-    if (!whole_loads(rows, shape.key_dim)) return false;
+    if (!whole_chunks(rows, shape.key_dim) || !sums_fit(rows, shape.key_dim)) return false;
     const uint8_t* data = static_cast<const uint8_t*>(rows.data) + chunk.slot * rows.row_bytes;
     const char* last = reinterpret_cast<const char*>(data) + chunk.tokens * rows.row_bytes - 1;
-    int16_t* words = reinterpret_cast<int16_t*>(packed.tile);
+    int8_t* words = reinterpret_cast<int8_t*>(packed.tile);
     float bias[kQueries] = {};
     gather_queries<kQueries, float, T>(shape, queries, first, scratch.query);
     if (rows.scaling == WINNOW_PER_SLOT) {
       score_words<kQueries, true>(rows.bits, scratch.query, shape.key_dim, bias, data, chunk.tokens, last, words,
-                                  scratch.logits);
+                                  scratch.edge, scratch.logits);
       return true;
     }
     for (int64_t t = 0; t < chunk.tokens; t += kGroup) {
@@ -139,7 +139,8 @@ inline bool score_integers([[maybe_unused]] const Shape& shape, [[maybe_unused]]
       fold_group<kQueries>(shape, static_cast<const T*>(rows.scales) + group,
                            static_cast<const T*>(rows.zeros) + group, scratch.query, packed.queries, bias);
       score_words<kQueries, false>(rows.bits, packed.queries, shape.key_dim, bias, data + t * rows.row_bytes,
-                                   least(kGroup, chunk.tokens - t), last, words, scratch.logits + t);
+                                   least(kGroup, chunk.tokens - t), last, words, scratch.edge,
+                                   scratch.logits + t);
     }
     return true;
   } else {

@@ -63,11 +63,11 @@ inline bool weigh_integers([[maybe_unused]] const Shape& shape, [[maybe_unused]]
                            [[maybe_unused]] float* acc) {
   if constexpr (kIntegerDots && !std::is_same_v<T, float>) {
     const winnow_rows& rows = chunk.part->values;
-    if (!whole_loads(rows, shape.value_dim) || rows.scaling != WINNOW_PER_SLOT) return false;
+    if (!whole_chunks(rows, shape.value_dim) || rows.scaling != WINNOW_PER_SLOT) return false;
     const uint8_t* data = static_cast<const uint8_t*>(rows.data) + chunk.slot * rows.row_bytes;
     const char* last = reinterpret_cast<const char*>(data) + chunk.tokens * rows.row_bytes - 1;
-    weigh_words<kQueries>(rows.bits, weights, data, shape.value_dim, chunk.tokens, last, acc, shape.value_width,
-                          packed.tile);
+    weigh_words<kQueries>(rows.bits, weights, data, shape.value_dim, chunk.tokens, last, packed.tile, acc,
+                          shape.value_width);
     return true;
   } else {
     return false;

@@ -22,6 +22,14 @@
 namespace winnow {
 namespace {
 
+constexpr int kWords = 32;
+
+// acc[i] + a[2·i]·b[2·i] + a[2·i + 1]·b[2·i + 1], in words; inline assembly as in add_products.
+inline __m512i add_pairs(__m512i acc, __m512i a, __m512i b) {
+  asm("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
+  return acc;
+}
+
 // Kept entries as they are, and as integers with a scale of the slot.
 struct KeptNumbers {
   using Sum = __m512;
@@ -29,7 +37,6 @@ struct KeptNumbers {
 
   static Sum zero() { return _mm512_setzero_ps(); }
   static __m512i load(const uint8_t* p) { return _mm512_loadu_si512(p); }
-  // Inline assembly as in add_products.
   static Sum add(Sum acc, __m512i a, __m512i b) {
     asm("vdpbf16ps %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
     return acc;
@@ -45,7 +52,7 @@ struct KeptIntegers {
   static __m512i load(const uint8_t* p) {
     return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
-  static Sum add(Sum acc, __m512i a, __m512i b) { return add_products(acc, a, b); }
+  static Sum add(Sum acc, __m512i a, __m512i b) { return add_pairs(acc, a, b); }
   static Vec scaled(Sum sum, float scale) { return Vec{_mm512_cvtepi32_ps(sum)} * broadcast(scale); }
 };
 
@@ -114,7 +121,7 @@ __attribute__((always_inline)) inline void sum_pairs(const uint16_t* kept, const
       unroll<kTokens>([&](auto t) __attribute__((always_inline)) {
         constexpr int pair = q * kTokens + t;
         kept_sums[pair] = Kept::add(kept_sums[pair], entries[t], kept_query);
-        pruned_sums[pair] = add_products(pruned_sums[pair], signs[t], pruned_query);
+        pruned_sums[pair] = add_pairs(pruned_sums[pair], signs[t], pruned_query);
       });
     });
     kept += stride;
@@ -160,7 +167,7 @@ inline Vec channels_at(const T* query, const float* factors, int64_t d) {
 template <class T>
 inline float largest_channel(const T* query, const float* factors, int64_t dim) {
   Vec most = broadcast(0.0f);
-  for (int64_t d = 0; d < dim; d += Vec::width) most = max(most, magnitude(channels_at(query, factors, d)));
+  for (int64_t d = 0; d < dim; d += Vec::width) most = larger_magnitude(most, channels_at(query, factors, d));
   return lane_max(most);
 }
 
@@ -191,14 +198,14 @@ inline PrunedQueries<kQueries> pruned_queries(const Shape& shape, const Chunk& c
   for (int q = 0; q < kQueries && first + q < shape.queries; ++q) {
     const T* query = static_cast<const T*>(query_at(shape, queries, first + q, sizeof(T)));
     const float factor = whole_factor(largest_channel(query, norms, shape.key_dim));
-    const float most = largest_channel<T>(query, nullptr, shape.key_dim);
-    result.kept_unit[q] = step_of(most) * factor;
+    const float kept_factor = whole_factor(largest_channel<T>(query, nullptr, shape.key_dim));
+    result.kept_unit[q] = factor / kept_factor;
     for (int t = 0; t < kTokens; ++t) result.units[q * kTokens + t] = shape.scaling / factor;
     for (int64_t d = 0; d < shape.key_dim; d += Vec::width) {
       const int64_t at = d / kWords * kWords * kQueries + q * kWords + d % kWords;
       store_saturated(pruned + at, channels_at(query, norms, d) * broadcast(factor));
       if constexpr (std::is_same_v<Kept, KeptIntegers>) {
-        store_saturated(kept + at, load(query + d) * broadcast(steps_of(most)));
+        store_saturated(kept + at, load(query + d) * broadcast(kept_factor));
       } else {
         store(reinterpret_cast<Bf16*>(kept + at), load(query + d) * broadcast(factor));
       }

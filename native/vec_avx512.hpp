@@ -149,24 +149,32 @@ inline Vec if_less(Vec a, Vec b, Vec yes, Vec no) {
 inline float lane_max(Vec a) { return _mm512_reduce_max_ps(a.v); }
 inline float lane_sum(Vec a) { return _mm512_reduce_add_ps(a.v); }
 
-// Lane i is the sum of rows[i]. Four rounds of "exchange halves and add" on all rows together cost a third
-// of sixteen horizontal sums; where one shuffle and one blend do, the blend relieves the shuffle port.
-inline Vec row_sums(const Vec (&rows)[16]) {
+// Lane i is rows[i], all lanes of it combined. Four rounds of "exchange halves and combine" on all rows together cost
+// a third of sixteen horizontal sums; where one shuffle and one blend do, the blend relieves the shuffle port.
+template <class Combine>
+__attribute__((always_inline)) inline Vec combine_rows(const Vec (&rows)[16], const Combine& combine) {
   __m512 a[8], b[4], c[2];
   unroll<8>([&](auto i) {
     const __m512 x = rows[i].v, y = rows[i + 8].v;
-    a[i] = _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x4e), _mm512_mask_blend_ps(0xff00, x, y));
+    a[i] = combine(_mm512_shuffle_f32x4(x, y, 0x4e), _mm512_mask_blend_ps(0xff00, x, y));
   });
   const __m512i swap = _mm512_setr_epi32(4, 5, 6, 7, 16, 17, 18, 19, 12, 13, 14, 15, 24, 25, 26, 27);
   unroll<4>([&](auto i) {
     const __m512 x = a[i], y = a[i + 4];
-    b[i] = _mm512_add_ps(_mm512_permutex2var_ps(x, swap, y), _mm512_mask_blend_ps(0xf0f0, x, y));
+    b[i] = combine(_mm512_permutex2var_ps(x, swap, y), _mm512_mask_blend_ps(0xf0f0, x, y));
   });
   unroll<2>([&](auto i) {
     const __m512 x = b[2 * i], y = b[2 * i + 1];
-    c[i] = _mm512_add_ps(_mm512_shuffle_ps(x, y, 0x4e), _mm512_mask_blend_ps(0xcccc, x, y));
+    c[i] = combine(_mm512_shuffle_ps(x, y, 0x4e), _mm512_mask_blend_ps(0xcccc, x, y));
   });
-  return {_mm512_add_ps(_mm512_shuffle_ps(c[0], c[1], 0x88), _mm512_shuffle_ps(c[0], c[1], 0xdd))};
+  return {combine(_mm512_shuffle_ps(c[0], c[1], 0x88), _mm512_shuffle_ps(c[0], c[1], 0xdd))};
+}
+
+inline Vec row_sums(const Vec (&rows)[16]) {
+  return combine_rows(rows, [](__m512 x, __m512 y) __attribute__((always_inline)) { return _mm512_add_ps(x, y); });
+}
+inline Vec row_maxima(const Vec (&rows)[16]) {
+  return combine_rows(rows, [](__m512 x, __m512 y) __attribute__((always_inline)) { return _mm512_max_ps(x, y); });
 }
 
 }  // namespace

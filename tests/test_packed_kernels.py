@@ -476,6 +476,20 @@ def test_enough_masked_keys_to_read_beyond_their_rows(name: str, group: int, isa
             check(build(layer, dtype), isas, dtype)
 
 
+@pytest.mark.parametrize("dim", [256, 512, 528])
+@pytest.mark.parametrize("name", ["8", "4", "kivi 8", "kivi 4"])
+def test_largest_sums_of_integers(name: str, dim: int, isas: list[str]) -> None:
+    """Keys whose numbers are all the largest or all the least, and queries of one sign."""
+    problem = build(Layer([[(KEYS[name], DENSE)]], [[[64]]], [0], dim, 64, 4), torch.bfloat16)
+    block = problem.prefixes[0]
+    assert isinstance(block, PackedBlock)
+    assert isinstance(block.keys, PackedKeys)
+    most, least = {"8": (0x7F, 0x80), "4": (0x77, 0x88)}.get(name, (0xFF, 0))
+    block.keys.entries.data.fill_(most)[::2] = least
+    for sign in (1, -1):
+        check(problem._replace(query=torch.full_like(problem.query, sign)), isas, torch.bfloat16)
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", [name for name in FORMATS if name.startswith("values")])
 def test_weights_that_all_but_vanish(name: str, dtype: torch.dtype, isas: list[str]) -> None:
