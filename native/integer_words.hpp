@@ -43,10 +43,10 @@ struct Numbers {
 // 16 bytes at p and at three more places, `stride` bytes apart.
 inline __m512i load_chunks(const uint8_t* p, int64_t stride) {
   const auto chunk = [&](int64_t i) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + i * stride)); };
-  __m512i chunks = _mm512_castsi128_si512(chunk(0));
-  chunks = _mm512_mask_broadcast_i32x4(chunks, 0x00f0, chunk(1));
-  chunks = _mm512_mask_broadcast_i32x4(chunks, 0x0f00, chunk(2));
-  return _mm512_mask_broadcast_i32x4(chunks, 0xf000, chunk(3));
+  // Not broadcasts under a mask, which take turns with the products.
+  const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(chunk(0)), chunk(1), 1);
+  const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(chunk(2)), chunk(3), 1);
+  return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 
 // A line to come. Rows of 8 bits are read faster than lines can be on their way into the first-level cache, so they are
