@@ -7,9 +7,10 @@
 namespace winnow {
 namespace {
 
-// Tokens whose weights share a largest. Sums of their products fit into 32 bits: 32·255·kMostWord < 2^31. Those of
-// their words are exact in fp32: 32·kMostWord < 2^24.
-constexpr int64_t kWeightBlock = 32;
+// Tokens whose weights share a largest. Sums of their products fit into 32 bits: 64·255·kMostWord < 2^31. Those of
+// their words are exact in fp32: 64·kMostWord < 2^24.
+constexpr int64_t kWeightBlock = 64;
+constexpr int kWeightVectors = kWeightBlock / Vec::width;
 
 // Weights of a few blocks of tokens as words, as many as there are lanes for their largest. Those behind the last token
 // are zero.
@@ -21,13 +22,15 @@ struct WordWeights {
   alignas(64) int32_t offset[kBlocks][kQueries];  // for numbers that are larger by kOffset
 };
 
-// The halves of the words a and then b: 32 bytes of high ones, 32 bytes of low ones.
-inline __m512i halves_of(__m512i a, __m512i b) {
+// The high halves of the words a and then b, and `apart` bytes behind them the low ones.
+inline void store_halves(int8_t* to, int64_t apart, __m512i a, __m512i b) {
   const __m512i words = _mm512_packs_epi32(a, b);  // four of a, four of b, ...
   const __m512i high = _mm512_srai_epi16(_mm512_add_epi16(words, _mm512_set1_epi16(128)), 8);
   const __m512i low = _mm512_srai_epi16(_mm512_slli_epi16(words, 8), 8);
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-  return _mm512_permutexvar_epi32(order, _mm512_packs_epi16(high, low));
+  const __m512i halves = _mm512_permutexvar_epi32(order, _mm512_packs_epi16(high, low));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_castsi512_si256(halves));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + apart), _mm512_extracti64x4_epi64(halves, 1));
 }
 
 template <int kOffset, int kQueries>
@@ -39,7 +42,13 @@ inline void quantise_weights(const float* weights, int64_t tokens, WordWeights<k
     return load_first(weights + row % kQueries * kLogitStride + t, rest < Vec::width ? rest : Vec::width);
   };
   Vec most[kRows];
-  unroll<kRows>([&](auto row) { most[row] = larger_magnitude(at(row, 0), at(row, Vec::width)); });
+  unroll<kRows>([&](auto row) {
+    Vec pairs[kWeightVectors / 2];
+    unroll<kWeightVectors / 2>([&](auto i) {
+      pairs[i] = larger_magnitude(at(row, 2 * i * Vec::width), at(row, (2 * i + 1) * Vec::width));
+    });
+    most[row] = max(pairs[0], pairs[1]);
+  });
   const Vec largest = row_maxima(most);
   alignas(64) float factors[kRows];
   store(factors, steps_of(largest));
@@ -47,9 +56,14 @@ inline void quantise_weights(const float* weights, int64_t tokens, WordWeights<k
   Vec sums[kRows];
   unroll<kRows>([&](auto row) {
     const Vec factor = broadcast(factors[row]);
-    const __m512i a = words_of(at(row, 0), factor), b = words_of(at(row, Vec::width), factor);
-    _mm512_store_si512(result.halves[row / kQueries][row % kQueries], halves_of(a, b));
-    sums[row] = {_mm512_cvtepi32_ps(_mm512_add_epi32(a, b))};
+    __m512i sum = _mm512_setzero_si512();
+    unroll<kWeightVectors / 2>([&](auto i) {
+      const __m512i a = words_of(at(row, 2 * i * Vec::width), factor);
+      const __m512i b = words_of(at(row, (2 * i + 1) * Vec::width), factor);
+      store_halves(result.halves[row / kQueries][row % kQueries][0] + i * 32, kWeightBlock, a, b);
+      sum = _mm512_add_epi32(sum, _mm512_add_epi32(a, b));
+    });
+    sums[row] = {_mm512_cvtepi32_ps(sum)};
   });
   const __m512i offsets = _mm512_mullo_epi32(_mm512_cvtps_epi32(row_sums(sums).v), _mm512_set1_epi32(-kOffset));
   _mm512_store_si512(result.offset[0], offsets);
