@@ -74,7 +74,7 @@ __attribute__((noinline)) void score_words_tile(const WordQueries<kQueries>& que
   for (const uint8_t* from = rows; from < end; from += kChunkBytes) {
     __m512i four[kTileVectors][4];
     unroll<kTileVectors>([&](auto v) {
-      unroll<4>([&](auto i) { prefetch_numbers<Form>(ahead + (v * 4 + i) * kLine); });
+      unroll<4>([&](auto i) { prefetch_numbers(ahead + (v * 4 + i) * kLine); });
       load_fours<Form>(from + v * Vec::width * bytes, bytes, four[v]);
     });
     unroll<4 * Form::kFields>([&](auto i) {

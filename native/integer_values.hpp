@@ -72,7 +72,7 @@ __attribute__((noinline)) void weigh_chunks(const WordWeights<kQueries>& all, in
                                             int64_t acc_width) {
   const auto load_bytes = [&](__m512i(&vectors)[kVectors], int64_t t) __attribute__((always_inline)) {
     unroll<kVectors>([&](auto v) {
-      prefetch_numbers<Form>(ahead + (t / 4 * kVectors + v) * kLine);
+      prefetch_numbers(ahead + (t / 4 * kVectors + v) * kLine);
       vectors[v] = interleave(load_chunks(rows + t * bytes + v * kChunkBytes, bytes));
     });
   };
@@ -90,7 +90,7 @@ __attribute__((noinline)) void weigh_parts(const WordWeights<kQueries>& all, int
     unroll<4>([&](auto i) { row[i] = _mm512_loadu_si512(rows + (t + i) * bytes); });
     unroll<kVectors>([&](auto v) {
       constexpr int part = kPart + v;
-      prefetch_numbers<Form>(ahead + (t + part) * kLine);
+      prefetch_numbers(ahead + (t + part) * kLine);
       constexpr bool kLow = part < 2;
       const __m512i a = kLow ? _mm512_unpacklo_epi8(row[0], row[1]) : _mm512_unpackhi_epi8(row[0], row[1]);
       const __m512i b = kLow ? _mm512_unpacklo_epi8(row[2], row[3]) : _mm512_unpackhi_epi8(row[2], row[3]);

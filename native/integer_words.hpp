@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "prefetch.hpp"
 #include "unroll.hpp"
 
 namespace winnow {
@@ -49,11 +50,12 @@ inline __m512i load_chunks(const uint8_t* p, int64_t stride) {
   return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 
-// A line to come. Rows of 8 bits are read faster than lines can be on their way into the first-level cache, so they are
-// fetched into the second.
-template <class Form>
-inline void prefetch_numbers(const char* p) {
-  __builtin_prefetch(p, 0, Form::kFields == 1 ? 2 : 3);
+// A line of integers to come, where `ahead` is kPrefetchBytes ahead. They are read faster than a line is on its way from
+// memory into the first-level cache, which waits for a few lines only: it is fetched into the second long before, and
+// from there into the first.
+inline void prefetch_numbers(const char* ahead) {
+  prefetch_for_later(ahead + kPrefetchBytes, 1);
+  prefetch(ahead - kPrefetchBytes / 3);
 }
 
 // acc[i] + the sum of the products of numbers and halves over the four bytes of lane i. The intrinsic makes GCC copy
