@@ -11,6 +11,10 @@
 namespace winnow {
 namespace {
 
+// A block is read several times and should be in the first-level cache before the first: prefetching is as much farther
+// ahead as it is longer than what is read of keys at once.
+constexpr int64_t kBlockAhead = 4096;
+
 // Registers hold the sums of so many vectors of numbers and queries at once.
 constexpr int vectors_at_once(int queries, int fields) {
   const int most = 8 / (queries * fields);
@@ -18,12 +22,13 @@ constexpr int vectors_at_once(int queries, int fields) {
 }
 constexpr int queries_at_once(int queries, int fields) { return queries * fields < 8 ? queries : 8 / fields; }
 
-// Adds the products of the weights of kBlock queries, from `first` on, with kVectors vectors of bytes of a block of
-// tokens; load(bytes, step) gives those of four tokens. Always inlined into functions that are not: the caller's
+// Adds the products of the weights of kBlock queries, from `first` on, with kVectors vectors of bytes of the first
+// tokens of a block; load_bytes(bytes, t) gives those of four. Always inlined into functions that are not: the caller's
 // pointers would take the registers that the loop needs.
 template <int kQueries, int kBlock, int kVectors, class Form, class Load>
 __attribute__((always_inline)) inline void weigh_vectors(const WordWeights<kQueries>& all, int64_t block, int first,
-                                                         const Load& load_bytes, float* acc, int64_t acc_width) {
+                                                         int64_t tokens, const Load& load_bytes, float* acc,
+                                                         int64_t acc_width) {
   constexpr int kStrips = kVectors * Form::kFields, kSums = kBlock * kStrips;
   __m512i high[kSums], low[kSums];
   unroll<kSums>([&](auto i) {
@@ -31,7 +36,7 @@ __attribute__((always_inline)) inline void weigh_vectors(const WordWeights<kQuer
     low[i] = _mm512_set1_epi32(all.offset[block][first + i / kStrips]);
   });
   const int8_t* weights = all.halves[block][first][0];
-  for (int64_t t = 0; t < kWeightBlock; t += 4) {
+  for (int64_t t = 0; t < tokens; t += 4) {
     __m512i bytes[kVectors], values[kStrips];
     load_bytes(bytes, t);
     unroll<kStrips>([&](auto s) {
@@ -68,36 +73,36 @@ inline __m512i interleave(__m512i chunks) {
 // The same for kVectors chunks of the rows of a block, a vector each.
 template <int kQueries, int kBlock, int kVectors, class Form>
 __attribute__((noinline)) void weigh_chunks(const WordWeights<kQueries>& all, int64_t block, int first,
-                                            const uint8_t* rows, int64_t bytes, const char* ahead, float* acc,
-                                            int64_t acc_width) {
+                                            const uint8_t* rows, int64_t bytes, int64_t tokens, const char* ahead,
+                                            float* acc, int64_t acc_width) {
   const auto load_bytes = [&](__m512i(&vectors)[kVectors], int64_t t) __attribute__((always_inline)) {
     unroll<kVectors>([&](auto v) {
-      prefetch_numbers(ahead + (t / 4 * kVectors + v) * kLine);
+      prefetch_numbers(ahead + kBlockAhead + (t / 4 * kVectors + v) * kLine);
       vectors[v] = interleave(load_chunks(rows + t * bytes + v * kChunkBytes, bytes));
     });
   };
-  weigh_vectors<kQueries, kBlock, kVectors, Form>(all, block, first, load_bytes, acc, acc_width);
+  weigh_vectors<kQueries, kBlock, kVectors, Form>(all, block, first, tokens, load_bytes, acc, acc_width);
 }
 
 // The same for kVectors parts, from kPart on, of 64 bytes of the rows of a block. Part p of four rows has, in lane
 // 4·c + i, byte 4·p + i of chunk c of every row: unpacking stays within chunks and takes no turns with the products.
 template <int kQueries, int kBlock, int kVectors, int kPart, class Form>
 __attribute__((noinline)) void weigh_parts(const WordWeights<kQueries>& all, int64_t block, int first,
-                                           const uint8_t* rows, int64_t bytes, const char* ahead, float* acc,
-                                           int64_t acc_width) {
+                                           const uint8_t* rows, int64_t bytes, int64_t tokens, const char* ahead,
+                                           float* acc, int64_t acc_width) {
   const auto load_bytes = [&](__m512i(&vectors)[kVectors], int64_t t) __attribute__((always_inline)) {
     __m512i row[4];
     unroll<4>([&](auto i) { row[i] = _mm512_loadu_si512(rows + (t + i) * bytes); });
     unroll<kVectors>([&](auto v) {
       constexpr int part = kPart + v;
-      prefetch_numbers(ahead + (t + part) * kLine);
+      prefetch_numbers(ahead + kBlockAhead + (t + part) * kLine);
       constexpr bool kLow = part < 2;
       const __m512i a = kLow ? _mm512_unpacklo_epi8(row[0], row[1]) : _mm512_unpackhi_epi8(row[0], row[1]);
       const __m512i b = kLow ? _mm512_unpacklo_epi8(row[2], row[3]) : _mm512_unpackhi_epi8(row[2], row[3]);
       vectors[v] = part % 2 == 0 ? _mm512_unpacklo_epi16(a, b) : _mm512_unpackhi_epi16(a, b);
     });
   };
-  weigh_vectors<kQueries, kBlock, kVectors, Form>(all, block, first, load_bytes, acc, acc_width);
+  weigh_vectors<kQueries, kBlock, kVectors, Form>(all, block, first, tokens, load_bytes, acc, acc_width);
 }
 
 // Whether rows are taken in parts of 64 bytes; else in chunks.
@@ -120,7 +125,7 @@ inline void order_parts(int64_t dim, float* acc, float* copy) {
 // The products of all queries and whole rows of a block; sums in the order of parts where there are whole lines.
 template <int kQueries, class Form>
 inline void weigh_words_block(const WordWeights<kQueries>& weights, int64_t block, const uint8_t* rows, int64_t bytes,
-                              const char* ahead, float* acc, int64_t acc_width) {
+                              int64_t tokens, const char* ahead, float* acc, int64_t acc_width) {
   constexpr int kBlock = queries_at_once(kQueries, Form::kFields), kVectors = vectors_at_once(kBlock, Form::kFields);
   constexpr int kStrips = kVectors * Form::kFields;
   if (whole_lines(bytes)) {
@@ -128,7 +133,7 @@ inline void weigh_words_block(const WordWeights<kQueries>& weights, int64_t bloc
       unroll<4 / kVectors>([&](auto p) {
         for (int first = 0; first < kQueries; first += kBlock) {
           weigh_parts<kQueries, kBlock, kVectors, p * kVectors, Form>(
-              weights, block, first, rows + at, bytes, ahead + at * kWeightBlock,
+              weights, block, first, rows + at, bytes, tokens, ahead + at * kWeightBlock,
               acc + at * Form::kFields + p * kStrips * Vec::width, acc_width);
         }
       });
@@ -139,7 +144,8 @@ inline void weigh_words_block(const WordWeights<kQueries>& weights, int64_t bloc
   const auto run = [&](auto vectors) {
     for (int first = 0; first < kQueries; first += kBlock) {
       weigh_chunks<kQueries, kBlock, decltype(vectors)::value, Form>(
-          weights, block, first, rows + at, bytes, ahead + at * kWeightBlock, acc + at * Form::kFields, acc_width);
+          weights, block, first, rows + at, bytes, tokens, ahead + at * kWeightBlock, acc + at * Form::kFields,
+          acc_width);
     }
     at += vectors * kChunkBytes;
   };
@@ -158,12 +164,13 @@ inline void weigh_words(const float* weights, const uint8_t* rows, int64_t dim, 
   WordWeights<kQueries> words;
   for (int64_t t = 0; t < tokens; t += kWeightBlock) {
     const int64_t block = t / kWeightBlock % words.kBlocks, rest = tokens - t;
+    const int64_t count = rest < kWeightBlock ? rest : kWeightBlock;
     if (block == 0) quantise_weights<Form::kOffset>(weights + t, rest, words);
     const uint8_t* from = rows + t * bytes;
     const char* ahead = clamped_ahead_of(from, last);
-    // The rest is copied, since a block must not read past the end. Whatever lies behind has no weight.
-    if (rest < kWeightBlock) from = static_cast<uint8_t*>(std::memcpy(edge, from, static_cast<size_t>(rest * bytes)));
-    weigh_words_block<kQueries, Form>(words, block, from, bytes, ahead, acc, acc_width);
+    // Tokens go by fours, and nothing is read past the end: the rest is copied. Whatever lies behind has no weight.
+    if (count % 4) from = static_cast<uint8_t*>(std::memcpy(edge, from, static_cast<size_t>(count * bytes)));
+    weigh_words_block<kQueries, Form>(words, block, from, bytes, count, ahead, acc, acc_width);
   }
   if (!whole_lines(bytes)) return;
   for (int q = 0; q < kQueries; ++q) order_parts<Form>(dim, acc + q * acc_width, static_cast<float*>(edge));

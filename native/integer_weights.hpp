@@ -7,9 +7,9 @@
 namespace winnow {
 namespace {
 
-// Tokens whose weights share a largest. Sums of their products fit into 32 bits: 64·255·kMostWord < 2^31. Those of
-// their words are exact in fp32: 64·kMostWord < 2^24.
-constexpr int64_t kWeightBlock = 64;
+// Tokens whose weights share a largest. Sums of their products fit into 32 bits: 128·255·kMostWord < 2^31. Those of
+// their words are exact in fp32: 128·kMostWord < 2^24.
+constexpr int64_t kWeightBlock = 128;
 constexpr int kWeightVectors = kWeightBlock / Vec::width;
 
 // Weights of a few blocks of tokens as words, as many as there are lanes for their largest. Those behind the last token
@@ -43,11 +43,8 @@ inline void quantise_weights(const float* weights, int64_t tokens, WordWeights<k
   };
   Vec most[kRows];
   unroll<kRows>([&](auto row) {
-    Vec pairs[kWeightVectors / 2];
-    unroll<kWeightVectors / 2>([&](auto i) {
-      pairs[i] = larger_magnitude(at(row, 2 * i * Vec::width), at(row, (2 * i + 1) * Vec::width));
-    });
-    most[row] = max(pairs[0], pairs[1]);
+    most[row] = broadcast(0.0f);
+    unroll<kWeightVectors>([&](auto i) { most[row] = larger_magnitude(most[row], at(row, i * Vec::width)); });
   });
   const Vec largest = row_maxima(most);
   alignas(64) float factors[kRows];
