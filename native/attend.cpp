@@ -26,8 +26,6 @@ constexpr int64_t kChunkTokenStep = 32;
 // More queries per KV head than this are done in slices, which bounds the memory for partial results.
 constexpr int64_t kSliceQueries = 64;
 
-constexpr int64_t kFloat = static_cast<int64_t>(sizeof(float));
-
 // Hands out consecutive pieces of a workspace, or only measures them when it has no base.
 class Layout {
  public:

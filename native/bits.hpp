@@ -7,6 +7,8 @@
 #include <immintrin.h>
 #endif
 
+#include "unroll.hpp"
+
 namespace winnow {
 namespace {
 
@@ -27,6 +29,16 @@ inline uint64_t bits_at(const uint8_t* p, int64_t first) {
   const int64_t shift = first % 8;
   // Two shifts do nothing where one would be by 64 bits: a branch would be guessed wrong too often.
   return load_word(from) >> shift | uint64_t{from[8]} << 1 << (63 - shift);
+}
+
+// body(Count<bits>) for numbers of 8, 4 or 2 bits.
+template <class Body>
+__attribute__((always_inline)) inline void for_width(int32_t bits, const Body& body) {
+  switch (bits) {
+    case 8: return body(Count<8>{});
+    case 4: return body(Count<4>{});
+    default: return body(Count<2>{});
+  }
 }
 
 // The first bits of `source` go, in their order, where `mask` is set.

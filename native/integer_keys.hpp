@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "bits.hpp"
 #include "contract.hpp"
 #include "integer_words.hpp"
 #include "prefetch.hpp"
@@ -126,14 +127,10 @@ inline void score_words(const float* query, int64_t dim, const float* bias, cons
 template <int kQueries, bool kSigned>
 inline void score_words(int32_t bits, const float* query, int64_t dim, const float* bias, const uint8_t* rows,
                         int64_t tokens, const char* last, int8_t* halves, void* edge, float* logits) {
-  const auto run = [&](auto form) {
-    score_words<kQueries, decltype(form)>(query, dim, bias, rows, tokens, last, halves, edge, logits);
-  };
-  switch (bits) {
-    case 8: return run(Numbers<8, kSigned>{});
-    case 4: return run(Numbers<4, kSigned>{});
-    default: return run(Numbers<2, kSigned>{});
-  }
+  for_width(bits, [&](auto width) {
+    score_words<kQueries, Numbers<decltype(width)::value, kSigned>>(query, dim, bias, rows, tokens, last, halves, edge,
+                                                                    logits);
+  });
 }
 
 }  // namespace

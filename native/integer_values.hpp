@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "bits.hpp"
 #include "contract.hpp"
 #include "integer_weights.hpp"
 #include "integer_words.hpp"
@@ -180,14 +181,9 @@ inline void weigh_words(const float* weights, const uint8_t* rows, int64_t dim, 
 template <int kQueries>
 inline void weigh_words(int32_t bits, const float* weights, const uint8_t* rows, int64_t dim, int64_t tokens,
                         const char* last, void* edge, float* acc, int64_t acc_width) {
-  const auto run = [&](auto form) {
-    weigh_words<kQueries, decltype(form)>(weights, rows, dim, tokens, last, edge, acc, acc_width);
-  };
-  switch (bits) {
-    case 8: return run(Numbers<8, true>{});
-    case 4: return run(Numbers<4, true>{});
-    default: return run(Numbers<2, true>{});
-  }
+  for_width(bits, [&](auto width) {
+    weigh_words<kQueries, Numbers<decltype(width)::value, true>>(weights, rows, dim, tokens, last, edge, acc, acc_width);
+  });
 }
 
 }  // namespace

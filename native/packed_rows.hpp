@@ -59,11 +59,7 @@ inline void unpack_numbers(const uint8_t* row, int64_t count, float* out) {
 
 template <bool kSigned>
 inline void unpack_numbers(int32_t bits, const uint8_t* row, int64_t count, float* out) {
-  switch (bits) {
-    case 8: return unpack_numbers<8, kSigned>(row, count, out);
-    case 4: return unpack_numbers<4, kSigned>(row, count, out);
-    default: return unpack_numbers<2, kSigned>(row, count, out);
-  }
+  for_width(bits, [&](auto width) { unpack_numbers<decltype(width)::value, kSigned>(row, count, out); });
 }
 
 // out[d] = zeros[g] + scales[g]·out[d] for the channels d of group g

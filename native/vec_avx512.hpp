@@ -64,9 +64,6 @@ inline Vec load_first(const Half* p, int64_t n) {
 inline Vec load_first(const Int8* p, int64_t n) {
   return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(first_lanes(n), p)))};
 }
-inline Vec load_first(const Uint8* p, int64_t n) {
-  return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(first_lanes(n), p)))};
-}
 
 // Numbers of kBits bits, one from each of the first bytes at p: the kField-th, counted from the lowest bits.
 // A table of the values of a number does for its mask, its sign and its conversion.
