@@ -67,6 +67,7 @@ format: $(DEV)
 bench: $(DEV)
 	$(BIN)/python benchmarks/decode_attention.py
 	$(BIN)/python benchmarks/packed_attention.py
+	$(BIN)/python benchmarks/packing.py
 	$(BIN)/python benchmarks/end_to_end.py
 	$(BIN)/python benchmarks/prefill_memory.py
 

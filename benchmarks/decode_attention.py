@@ -284,6 +284,19 @@ def cell(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
+def write_tables(
+    folder: Path, name: str, title: str, settings: dict[str, object], tables: dict[str, list[Row]]
+) -> tuple[str, str]:
+    """`name`.md and `name`.json with the machine, the settings and the tables; returns both texts."""
+    facts = "".join(f"- {key}: {value}\n" for key, value in {**machine(), **settings}.items())
+    text = f"# {title}\n\n{facts}\n{as_markdown(tables)}"
+    data = json.dumps({"machine": machine(), "settings": settings, "tables": tables}, indent=1)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.md").write_text(text)
+    (folder / f"{name}.json").write_text(data + "\n")
+    return text, data
+
+
 def main() -> None:
     """Parse arguments, run, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -294,15 +307,15 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args()
     torch.manual_seed(0)
-    settings = {"megabytes": options.megabytes, "rounds": options.rounds, "H": HEADS, "default G": GROUP}
+    settings: dict[str, object] = {
+        "megabytes": options.megabytes,
+        "rounds": options.rounds,
+        "H": HEADS,
+        "default G": GROUP,
+    }
     tables = run_all(options.megabytes, options.rounds, options.threads)
-    result = {"machine": machine(), "settings": settings, "tables": tables}
-    facts = "".join(f"- {key}: {value}\n" for key, value in {**machine(), **settings}.items())
-    text = f"# Decode attention\n\n{facts}\n{as_markdown(tables)}"
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "decode_attention.json").write_text(json.dumps(result, indent=1) + "\n")
-    (options.out / "decode_attention.md").write_text(text)
-    print(json.dumps(result, indent=1) if options.json else text)
+    text, data = write_tables(options.out, "decode_attention", "Decode attention", settings, tables)
+    print(data if options.json else text)
 
 
 if __name__ == "__main__":

@@ -3,13 +3,12 @@
 One run, one machine, one step of decoding at a time. Every format is measured in turn with a read-only pass over its
 own tensors and with dense attention in the same dtype; a ratio is the median of the ratios of the rounds.
 
-    python benchmarks/packed_attention.py [--megabytes 512] [--rounds 15] [--json]
+    python benchmarks/packed_attention.py [--megabytes 512] [--rounds 61] [--json]
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from decode_attention import GROUP, HEADS, Row, as_markdown, even_slots, machine, make_layer, measure, name_of, spec
+from decode_attention import GROUP, HEADS, Row, even_slots, make_layer, measure, name_of, spec, write_tables
 from winnow.kernels import DecodePlan, PackedBlock, TailSegments, native
 from winnow.kernels.bits import row_bytes
 from winnow.kernels.packed import Entries, PackedKeys, PackedValues, Pruned
@@ -170,7 +169,7 @@ def main() -> None:
     """Parse arguments, run, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=int, default=512, help="keys and values of as many dense slots")
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=61)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--formats", nargs="+", default=[], help="only these")
     parser.add_argument("--out", type=Path, default=Path("docs/results"), help="folder for the .json and .md")
@@ -178,7 +177,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(0)
     slots = even_slots(options.megabytes, DIM, DTYPE)
-    settings = {
+    settings: dict[str, object] = {
         "slots per head": slots,
         "rounds": options.rounds,
         "H": HEADS,
@@ -187,13 +186,9 @@ def main() -> None:
         "dtype": name_of(DTYPE),
     }
     tables = {"Packed prefixes": compare(options.threads, options.rounds, slots, options.formats)}
-    result = {"machine": machine(), "settings": settings, "tables": tables}
-    facts = "".join(f"- {key}: {value}\n" for key, value in {**machine(), **settings}.items())
-    text = f"# Decode attention from packed prefixes\n\n{facts}\n{as_markdown(tables)}"
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "packed_attention.json").write_text(json.dumps(result, indent=1) + "\n")
-    (options.out / "packed_attention.md").write_text(text)
-    print(json.dumps(result, indent=1) if options.json else text)
+    title = "Decode attention from packed prefixes"
+    text, data = write_tables(options.out, "packed_attention", title, settings, tables)
+    print(data if options.json else text)
 
 
 if __name__ == "__main__":
