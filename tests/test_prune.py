@@ -33,7 +33,7 @@ def same_isa_afterwards() -> Iterator[None]:
 
 
 def numbers(kind: str, slots: int, dim: int, dtype: torch.dtype, seed: int = 0) -> Tensor:
-    """[S, D] of one kind; half of them negative, some of them -0."""
+    """[S, D] of one kind, finite; half of them negative, some of them -0."""
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randn(slots, dim, generator=generator)
     made = {
@@ -43,7 +43,8 @@ def numbers(kind: str, slots: int, dim: int, dtype: torch.dtype, seed: int = 0) 
         "wide": drawn * torch.exp2(10 * torch.randn(slots, dim, generator=generator).clamp(-2, 1.4)),
         "tiny": drawn * 2 * torch.finfo(dtype).smallest_normal,
     }
-    rows = made[kind].to(dtype)
+    most = torch.finfo(dtype).max
+    rows = made[kind].clamp(-most, most).to(dtype)
     rows[1::5] = 0
     return rows
 
