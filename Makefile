@@ -4,7 +4,7 @@ PYTHON ?= python3
 TORCH  ?= torch==2.13.0
 # The lower end of the supported range of transformers; the upper one is what pip chooses.
 TRANSFORMERS_LOW := 5.14.0
-INTEGRATION := tests/test_families.py tests/test_generation.py tests/test_guards.py tests/test_cache_properties.py tests/test_extras.py tests/test_fold.py
+INTEGRATION := $(addprefix tests/cache/test_, families.py generation.py guards.py properties.py extras.py fold.py)
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -19,7 +19,7 @@ help:
 	@echo "make test        set up, then run the tests"
 	@echo "make test-low    the integration tests on the lowest supported transformers"
 	@echo "make test-slow   a Ray cluster that loses a node (installs ray)"
-	@echo "make lint        ruff and mypy"
+	@echo "make lint        ruff, mypy, and the contract on imports"
 	@echo "make bench       the benchmarks behind the tables in docs/results"
 
 $(READY): pyproject.toml $(wildcard native/*)
@@ -59,6 +59,7 @@ lint: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 format: $(DEV)
 	$(BIN)/ruff check --fix .

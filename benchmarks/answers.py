@@ -12,9 +12,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from journaled import over_documents
 from winnow import CacheStats, Method
+from winnow.estimate.journal import Journal, Record
 from winnow.evaluate import evaluate
 from winnow.evaluate.slots import mean_slots
-from winnow.heads.journal import Journal, Record
 from winnow.tasks import generate_document
 
 BATCH = 16

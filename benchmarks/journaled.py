@@ -8,7 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from winnow import Method
 from winnow.commands.console import messages
-from winnow.heads.journal import Journal, Record
+from winnow.estimate.journal import Journal, Record
 
 Work = Callable[[int, Sequence[Method]], Iterator[Record]]
 """A document's seed and the methods that are missing -> one record per method, with its text as "method"."""

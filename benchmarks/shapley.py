@@ -25,9 +25,7 @@ from shapley_speed import NEW, PROMPT, measure_speed, speed_table
 from winnow import HeadScores
 from winnow.bundled import HEADS_PATH, MODEL_PATH
 from winnow.cache.fingerprint import ModelFingerprint
-from winnow.heads.executors import LocalExecutor
-from winnow.heads.journal import Journal, fingerprint
-from winnow.heads.shapley import (
+from winnow.estimate.cokv import (
     CoalitionRecipe,
     Estimate,
     Exhaustive,
@@ -44,6 +42,8 @@ from winnow.heads.shapley import (
     strata_of,
     top_overlap,
 )
+from winnow.estimate.executors import LocalExecutor
+from winnow.estimate.journal import Journal, fingerprint
 from winnow.models import ModelSource, load_model, open_model
 
 ROOT = Path(__file__).resolve().parent.parent

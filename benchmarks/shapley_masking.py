@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from reporting import markdown_table
-from winnow.heads.shapley import CoalitionUtility, Example, Terms
+from winnow.estimate.cokv import CoalitionUtility, Example, Terms
 from winnow.models import ModelSource
 from winnow.report.style import FAINT, INK, add_title, line_style, new_figure, quiet_frame, save
 from winnow.tasks import KINDS, generate_document

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import winnow
-from families import build, prompt
+from support.families import build, prompt
 from winnow.allocate import Ada
 from winnow.budget import Budget
-from winnow.method import Method
+from winnow.composition.method import Method
 from winnow.store import Dense
 
 ROOT = Path(__file__).resolve().parent.parent

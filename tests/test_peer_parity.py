@@ -33,30 +33,20 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
 import winnow
-from ready import random_scores
-from views import one_layer, random_view, shown_to
+from support.ready import random_scores
+from support.views import one_layer, random_view, shown_to
 from winnow import HeadScores
 from winnow.allocate import Ada, Allocator, Uniform
 from winnow.allocate.pyramid import pyramid
 from winnow.budget import Budget
 from winnow.cache.rotary import Embedding, Rotary
-from winnow.method import Method
-from winnow.score import (
-    H2O,
-    TOVA,
-    Critical,
-    ExpectedAttention,
-    KeyDiff,
-    Knorm,
-    LayerView,
-    Scorer,
-    SnapKV,
-    StreamingLLM,
-)
+from winnow.composition.method import Method
+from winnow.score import H2O, TOVA, Critical, ExpectedAttention, KeyDiff, Knorm, Scorer, SnapKV, StreamingLLM
 from winnow.select import select
 from winnow.store import Cost, Dense
+from winnow.view import LayerView
 
-PEER = Path(__file__).with_name("peer_selections.py")
+PEER = Path(__file__).parent / "support" / "peer_selections.py"
 SHAPES = {  # heads, group, length, dim
     "small": (2, 1, 160, 16),
     "grouped": (4, 4, 300, 16),

@@ -11,8 +11,8 @@ from layers import Layer
 from torch import Tensor
 
 from winnow import Method
-from winnow.score import LayerView
 from winnow.select import everything
+from winnow.view import LayerView
 
 WINDOW = 8
 

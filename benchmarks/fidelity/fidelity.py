@@ -44,8 +44,8 @@ from answers import Answering, Asked, Tally
 from reporting import machine, write_results
 from winnow import Method
 from winnow.bundled import MODEL_PATH
+from winnow.estimate.journal import Journal
 from winnow.evaluate.prompts import encode_prompt
-from winnow.heads.journal import Journal
 from winnow.models import load_model, open_model
 from winnow.tasks import generate_document
 

@@ -14,8 +14,9 @@ import winnow
 from winnow import Method
 from winnow.allocate import Uniform
 from winnow.budget import Budget
-from winnow.score import LayerView, Scorer
+from winnow.score import Scorer
 from winnow.store import Dense
+from winnow.view import LayerView
 
 ASKING = 64
 """Last tokens of a prompt, whose queries attend to the packed rest."""

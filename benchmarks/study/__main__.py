@@ -44,7 +44,7 @@ from settings import (
 from tables import Cell, accuracy_table, halves_table, kept_table, layers_table, task_table, unbudgeted_table
 from winnow import Method
 from winnow.bundled import MODEL_PATH
-from winnow.heads.journal import Journal
+from winnow.estimate.journal import Journal
 from winnow.models import load_model, open_model
 from winnow.tasks import KINDS
 

@@ -14,9 +14,9 @@ import winnow
 from journaled import over_documents
 from settings import QUESTIONS_PER_KIND, TOKENS
 from winnow import Diagnosis, Method
+from winnow.estimate.journal import Journal, Record
 from winnow.evaluate.facts import fact_tokens
 from winnow.evaluate.prompts import encode_prompt
-from winnow.heads.journal import Journal, Record
 from winnow.tasks import KINDS, generate_document
 
 Spans = Sequence[tuple[int, int]]

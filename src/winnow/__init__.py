@@ -1,18 +1,12 @@
 """Winnow: long-context language models in a fraction of their KV-cache memory."""
 
-from importlib.metadata import PackageNotFoundError, version
-
 from winnow.cache import CacheStats, CompressedCache, Context, compress, load_context
-from winnow.diagnose import Diagnosis, diagnose
+from winnow.composition.method import Method
+from winnow.composition.names import MethodRecord, method, methods
+from winnow.diagnostics import Diagnosis, diagnose
 from winnow.errors import BudgetError, CacheError, MethodError, ModelError, WinnowError
 from winnow.heads import HeadScores
-from winnow.method import Method
-from winnow.presets import MethodRecord, method, methods
-
-try:
-    __version__ = version("winnow-kv")
-except PackageNotFoundError:  # a source tree that was never installed
-    __version__ = "0+unknown"
+from winnow.version import __version__
 
 __all__ = [
     "BudgetError",
@@ -27,6 +21,7 @@ __all__ = [
     "MethodRecord",
     "ModelError",
     "WinnowError",
+    "__version__",
     "compress",
     "diagnose",
     "load_context",

@@ -19,12 +19,12 @@ from winnow.commands.ask import ask
 from winnow.commands.compress import compress
 from winnow.commands.console import messages, output, silence_libraries
 from winnow.commands.demo import demo
-from winnow.commands.heads import heads
-from winnow.commands.heads_cokv import cokv
-from winnow.commands.heads_merge import merge
-from winnow.commands.heads_needle import needle
-from winnow.commands.heads_tune import tune
-from winnow.commands.heads_verify import verify
+from winnow.commands.heads.cokv import cokv
+from winnow.commands.heads.merge import merge
+from winnow.commands.heads.needle import needle
+from winnow.commands.heads.tables import heads
+from winnow.commands.heads.tune import tune
+from winnow.commands.heads.verify import verify
 from winnow.commands.inspect import inspect
 from winnow.commands.methods import methods
 from winnow.commands.run import run

@@ -34,6 +34,10 @@ class ModelError(WinnowError, ValueError):
     """The model, or what it computes, cannot be compressed."""
 
 
+class HeadScoresError(WinnowError, ValueError):
+    """Head scores that cannot be read, or that cannot be used."""
+
+
 def closest(name: str, known: Iterable[str]) -> str:
     """The end of an error text: what exists, and what was probably meant."""
     names = sorted(known)

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from winnow.allocate.base import Plan
-from winnow.allocate.table import TableAllocator, highest
+from winnow.allocate.table import TableAllocator
+from winnow.heads.resolve import highest
 from winnow.parameters import check_number, meaning
 
 

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from winnow.allocate.base import Plan
-from winnow.allocate.table import TableAllocator, highest
+from winnow.allocate.table import TableAllocator
 from winnow.errors import MethodError
+from winnow.heads.resolve import highest
 from winnow.parameters import check_choice, check_count, meaning
 
 

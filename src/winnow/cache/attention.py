@@ -18,7 +18,6 @@ from transformers.masking_utils import causal_mask_function, sdpa_mask
 from winnow.cache.dense import dense_attention, padded_attention
 from winnow.cache.handle import Handle, Phase, handle_of
 from winnow.cache.length import LogicalLength
-from winnow.cache.op import attend_compressed
 from winnow.errors import CacheError
 from winnow.kernels.interface import AttentionSpec
 
@@ -180,12 +179,12 @@ def _over_tail(
         handle.taken = True
         layer.append(query, key, value, valid)
     if valid is None:
-        return attend_compressed(query, layer.plan(spec))
+        return layer.plan(spec).run(query)
     output = query.new_zeros(query.shape[0], query.shape[2], query.shape[1], value.shape[-1])
     for row in range(query.shape[0]):
         asking = valid[row].nonzero().flatten()
         if len(asking):
-            output[row, asking] = attend_compressed(query[row : row + 1, :, asking], layer.row_plan(row, spec))[0]
+            output[row, asking] = layer.row_plan(row, spec).run(query[row : row + 1, :, asking])[0]
     return output
 
 

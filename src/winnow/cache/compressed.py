@@ -18,8 +18,8 @@ from winnow.cache.guards import check_implementation, check_model, text_config
 from winnow.cache.hybrid import heads_of, layers_of
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.stats import CacheStats, storage_bytes
+from winnow.composition.method import Method
 from winnow.errors import CacheError
-from winnow.method import Method
 
 
 class CompressedCache(Cache):

@@ -13,8 +13,8 @@ from winnow.allocate import Allocation
 from winnow.cache.coverage import Coverage
 from winnow.cache.fold import check_foldable, queries_to_remember
 from winnow.cache.spending import Spending
+from winnow.composition.method import Method
 from winnow.errors import CacheError
-from winnow.method import Method
 from winnow.store import Cost, LayerShape, Store
 
 

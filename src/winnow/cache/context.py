@@ -14,8 +14,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.disk import ContextFile, write_context
 from winnow.cache.stats import CacheStats
+from winnow.composition.method import Method
 from winnow.errors import CacheError
-from winnow.method import Method
 
 
 class Context:

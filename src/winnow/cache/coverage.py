@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from winnow.cache.prefix import Prefix
-from winnow.score.base import LayerView
+from winnow.view import LayerView
 
 
 class Coverage:

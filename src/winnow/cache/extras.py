@@ -8,7 +8,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from winnow.cache.hybrid import is_full_attention, stock_layers
 from winnow.cache.projection import checked_projection
 from winnow.cache.rotary import check_rotation
-from winnow.score.base import Extra
+from winnow.view import Extra
 
 
 def check_extras(model: PreTrainedModel, config: PreTrainedConfig, asked: Extra) -> None:

@@ -16,11 +16,12 @@ from torch import Tensor
 from winnow.allocate import Allocation
 from winnow.allocate.rounding import full_tensor, round_exactly
 from winnow.cache.prefix import Prefix, compress_layer
+from winnow.composition.method import Method
 from winnow.errors import MethodError
 from winnow.kernels.interface import Block
-from winnow.method import Method
-from winnow.score.base import Extra, LayerView, Ranking
+from winnow.score.base import Ranking
 from winnow.select import Selection, check_scores, select
+from winnow.view import Extra, LayerView
 
 FOLDABLE = Extra.OUTPUT
 """What a scorer may ask for: the others are known of whole prompts only."""

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    from winnow.cache.layer import CompressedLayer
+from winnow.kernels.interface import AttentionSpec, DecodePlan
 
 ATTRIBUTE = "_winnow_handle"
 
@@ -26,11 +25,24 @@ class Phase(Enum):
     TAIL = "new tokens only: append them, then attend over prefix and tail"
 
 
+class AttendedLayer(Protocol):
+    """What the attention function asks of a layer; `CompressedLayer` documents each."""
+
+    spec: AttentionSpec | None
+
+    def attended_by(self, attention: nn.Module, spec: AttentionSpec) -> None: ...
+    def finish_prompt(self, queries: Tensor, keys: Tensor, values: Tensor, valid: Tensor | None) -> None: ...
+    def finish_part(self, queries: Tensor, length: int, valid: Tensor | None) -> None: ...
+    def append(self, queries: Tensor, keys: Tensor, values: Tensor, valid: Tensor | None) -> None: ...
+    def plan(self, spec: AttentionSpec) -> DecodePlan: ...
+    def row_plan(self, row: int, spec: AttentionSpec) -> DecodePlan: ...
+
+
 @dataclass(eq=False)
 class Handle:
     """One `update` of one layer, until the attention function has taken it up."""
 
-    layer: CompressedLayer
+    layer: AttendedLayer
     phase: Phase
     new_tokens: int
     taken: bool = False

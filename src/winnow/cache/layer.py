@@ -17,7 +17,6 @@ from winnow.cache.compression import Compression
 from winnow.cache.fold import allocated_length, candidates, compress_to_fold, fold, prompt_of
 from winnow.cache.handle import Handle, Phase, attach
 from winnow.cache.length import LogicalLength
-from winnow.cache.op import OpaquePlan
 from winnow.cache.prefix import Prefix, compress_layer
 from winnow.cache.projection import output_projection
 from winnow.cache.recent_queries import RecentQueries
@@ -25,7 +24,7 @@ from winnow.cache.rotary import rotation_of
 from winnow.cache.tail import Tail
 from winnow.errors import CacheError
 from winnow.kernels.interface import AttentionSpec, DecodePlan, TailSegments
-from winnow.score.base import Extra, LayerView, Rotation
+from winnow.view import Extra, LayerView, Rotation
 
 
 class CompressedLayer(CacheLayerMixin):
@@ -59,7 +58,7 @@ class CompressedLayer(CacheLayerMixin):
         self.attention: ref[nn.Module] | None = None  # the module that computes queries, keys and values
         self.arriving = Arriving()
         self.recent: RecentQueries | None = None  # only where the tail is folded
-        self._plan: OpaquePlan | None = None
+        self._plan: DecodePlan | None = None
 
     # --- what transformers calls ---------------------------------------------------------------------------
 
@@ -270,20 +269,20 @@ class CompressedLayer(CacheLayerMixin):
         if moved:
             self._plan = None
 
-    def plan(self, spec: AttentionSpec) -> OpaquePlan:
+    def plan(self, spec: AttentionSpec) -> DecodePlan:
         """What the decode kernel needs to know of this layer; rebuilt only when rows or buffers moved."""
         if self._plan is None or not self._plan.attends_as(spec):
             self._plan = self._new_plan(self.prefixes, self._held_tail(), spec)
         return self._plan
 
-    def row_plan(self, row: int, spec: AttentionSpec) -> OpaquePlan:
+    def row_plan(self, row: int, spec: AttentionSpec) -> DecodePlan:
         """The same for one row alone, where a padded chunk leaves every row its own number of new tokens."""
         return self._new_plan(self.prefixes[row : row + 1], self._held_tail().one(row), spec)
 
-    def _new_plan(self, prefixes: list[Prefix | None], tail: Tail, spec: AttentionSpec) -> OpaquePlan:
+    def _new_plan(self, prefixes: list[Prefix | None], tail: Tail, spec: AttentionSpec) -> DecodePlan:
         blocks = [prefix.block if prefix else None for prefix in prefixes]
         segments = TailSegments(tail.keys, tail.values, tail.lengths)
-        return OpaquePlan(DecodePlan(blocks, segments, spec), tail.values.shape[-1])
+        return DecodePlan(blocks, segments, spec)
 
     # --- inside ----------------------------------------------------------------------------------------------
 

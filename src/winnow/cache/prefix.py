@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from winnow.allocate import Allocation
+from winnow.composition.method import Method
 from winnow.errors import CacheError
 from winnow.kernels.interface import Block, PrefixBlock
-from winnow.method import Method
-from winnow.score.base import LayerView
+from winnow.view import LayerView
 
 
 @dataclass(frozen=True, eq=False)

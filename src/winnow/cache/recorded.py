@@ -14,11 +14,12 @@ from torch import Tensor
 
 from winnow.allocate import Allocation, Allocator, Plan
 from winnow.budget import Budget
+from winnow.composition.method import Method
 from winnow.errors import CacheError
 from winnow.heads import HeadScores
-from winnow.method import Method
-from winnow.score import LayerView, Scorer
+from winnow.score import Scorer
 from winnow.store import Dense
+from winnow.view import LayerView
 
 
 def describe(method: Method) -> dict[str, Any]:

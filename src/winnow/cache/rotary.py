@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from winnow.errors import ModelError
-from winnow.score.base import Rotation
+from winnow.view import Rotation
 
 _TRIED = (0, 1, 3, 7, 20, 50, 150, 400)
 """Positions at which the attention module shows what it does."""

@@ -11,10 +11,10 @@ import typer
 
 import winnow
 from winnow import Method, WinnowError
-from winnow.compose import Value, parse
+from winnow.composition.names import takes_budget
+from winnow.composition.syntax import Value, parse
 from winnow.errors import BudgetError
 from winnow.models import available_memory, pick_device
-from winnow.presets import takes_budget
 
 DEFAULT_BUDGET = "128"
 

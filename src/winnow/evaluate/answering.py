@@ -8,7 +8,10 @@ from typing import NamedTuple
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from winnow import CacheStats, CompressedCache, Context, Method, compress
+from winnow.cache.compressed import CompressedCache
+from winnow.cache.context import Context, compress
+from winnow.cache.stats import CacheStats
+from winnow.composition.method import Method
 from winnow.evaluate.greedy import clock, decode, prefill, stop_tokens
 
 

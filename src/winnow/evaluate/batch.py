@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from winnow import CompressedCache
+from winnow.cache.compressed import CompressedCache
 from winnow.evaluate.greedy import clock
 
 

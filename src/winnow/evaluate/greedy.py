@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from winnow import CompressedCache
+from winnow.cache.compressed import CompressedCache
 
 
 @torch.no_grad()

@@ -10,13 +10,14 @@ from typing import NamedTuple
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from winnow import CacheStats, Method, method
+from winnow.cache.stats import CacheStats
+from winnow.composition.method import Method
+from winnow.composition.names import method, takes_budget
 from winnow.evaluate.batch import Decoded, Row, can_be_joined, decode_batch
 from winnow.evaluate.greedy import stop_tokens
 from winnow.evaluate.prompts import encode_prompt
 from winnow.evaluate.shared import DensePrompt, SharedPrefill
 from winnow.evaluate.slots import mean_slots
-from winnow.presets import takes_budget
 from winnow.tasks import Question, exact_match
 
 

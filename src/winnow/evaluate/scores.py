@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from winnow.method import Method
-from winnow.score import Extra, LayerView, Ranking, Refiner, Scorer
+from winnow.composition.method import Method
+from winnow.score import Ranking, Refiner, Scorer
+from winnow.view import Extra, LayerView
 
 
 class RememberedScorer(Refiner):

@@ -13,7 +13,9 @@ from typing import NamedTuple
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from winnow import CompressedCache, Method, method
+from winnow.cache.compressed import CompressedCache
+from winnow.composition.method import Method
+from winnow.composition.names import method
 from winnow.evaluate.greedy import clock, prefill
 from winnow.evaluate.prompts import common_start
 from winnow.evaluate.scores import PromptScores

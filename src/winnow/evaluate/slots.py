@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from winnow import CacheStats
+from winnow.cache.stats import CacheStats
 
 
 def mean_slots(stats: CacheStats) -> float:

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from winnow.heads.errors import HeadScoresError
+from winnow.errors import HeadScoresError
 from winnow.heads.files import numbers, read_json
 from winnow.heads.scores import HeadScores
 

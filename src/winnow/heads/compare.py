@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from winnow.heads.errors import HeadScoresError
+from winnow.errors import HeadScoresError
 from winnow.heads.scores import HeadScores
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from winnow.heads.errors import HeadScoresError
+from winnow.errors import HeadScoresError
 from winnow.heads.files import Kind, read_json, read_text
 from winnow.heads.scores import HeadScores
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from winnow.heads.errors import HeadScoresError
+from winnow.errors import HeadScoresError
 
 
 class Kind(Enum):

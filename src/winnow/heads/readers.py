@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from winnow.errors import HeadScoresError
 from winnow.heads.cokv_file import LAYOUT as COKV_LAYOUT
 from winnow.heads.cokv_file import Halves, is_cokv, read_cokv, task_of
 from winnow.heads.duo_file import read_duo
-from winnow.heads.errors import HeadScoresError
 from winnow.heads.files import Kind, kind_of, read_json
 from winnow.heads.headkv_file import LAYOUT as HEADKV_LAYOUT
 from winnow.heads.headkv_file import HeadKVKind, is_headkv, read_headkv

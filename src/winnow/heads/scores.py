@@ -14,8 +14,8 @@ from typing import Literal, NoReturn, get_args
 import torch
 from torch import Tensor
 
+from winnow.errors import HeadScoresError
 from winnow.heads import storage
-from winnow.heads.errors import HeadScoresError
 
 Heads = Literal["kv", "query"]
 

@@ -12,7 +12,7 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from winnow.heads.errors import HeadScoresError
+from winnow.errors import HeadScoresError
 from winnow.heads.files import Kind, kind_of
 
 VERSION = 1

@@ -41,6 +41,11 @@ class DecodePlan:
         self.run = chosen(prefixes, tail, spec).run
         """query [R, Hq, Q, D] -> output [R, Q, Hq, Dv] in the query's dtype, as documented at the two plans."""
 
+    def attends_as(self, spec: AttentionSpec) -> bool:
+        """Whether the plan was made for this scaling, soft-capping and these sinks (the model's own tensor)."""
+        mine = self.spec
+        return (mine.scaling, mine.softcap) == (spec.scaling, spec.softcap) and mine.sinks is spec.sinks
+
 
 def attend(query: Tensor, prefixes: Sequence[Block | None], tail: TailSegments, spec: AttentionSpec) -> Tensor:
     """One step of decode attention without keeping a plan.

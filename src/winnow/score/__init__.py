@@ -1,6 +1,6 @@
 """Scorers: what each token is worth to each KV head. One published idea per file."""
 
-from winnow.score.base import Extra, LayerView, Ranking, Refiner, Rotation, Scorer
+from winnow.score.base import Ranking, Refiner, Scorer
 from winnow.score.critical import Critical
 from winnow.score.expected import ExpectedAttention
 from winnow.score.full import Full
@@ -19,15 +19,12 @@ __all__ = [
     "TOVA",
     "Critical",
     "ExpectedAttention",
-    "Extra",
     "Full",
     "KeyDiff",
     "Knorm",
-    "LayerView",
     "Random",
     "Ranking",
     "Refiner",
-    "Rotation",
     "Scorer",
     "SnapKV",
     "StreamingLLM",

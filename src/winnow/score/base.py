@@ -1,71 +1,13 @@
-"""What a scorer sees and what it promises."""
+"""The contract of a scorer."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from enum import Flag, auto
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from torch import Tensor
 
-
-class Extra(Flag):
-    """What a scorer may ask for besides queries, keys and values; nobody pays for what no one asked for."""
-
-    NONE = 0
-    COVERAGE = auto()
-    ROTATION = auto()
-    OUTPUT = auto()
-
-
-class Rotation(Protocol):
-    """The rotary position embedding of one layer; the identity where the layer has none."""
-
-    def undo(self, queries: Tensor, first: int) -> Tensor:
-        """Queries [Hq, n, D] at positions first … first + n - 1 as they were before their rotation."""
-
-    def mean(self, first: int, count: int) -> Tensor:
-        """[D, D]: mean of the rotation matrices of `count` positions from `first` on; rotates q as R·q."""
-
-
-class LayerView(NamedTuple):
-    """One sequence in one layer at the moment of compression (no padding, no batch axis).
-
-    Where a long generation is compressed again (`cache/fold.py`), the N columns of a head are what it still holds: the
-    slots it kept, then the tokens that came since. Heads that kept fewer slots than others have absent columns in
-    between, so that first tokens come first and the window last in all of them.
-    """
-
-    layer: int
-    """Index among the compressed layers of the model, from 0."""
-    layers: int
-    """How many compressed layers the model has."""
-    queries: Tensor
-    """[Hq, n, D] queries of the *last* n tokens after RoPE; n = min(N, scorer.queries_needed(N))."""
-    keys: Tensor
-    """[H, N, D] keys after RoPE."""
-    values: Tensor
-    """[H, N, Dv] values."""
-    scaling: float
-    """Factor on q·k before the softmax."""
-    softcap: float | None = None
-    """Logits are softcap·tanh(logit/softcap) where the model does so."""
-    sinks: Tensor | None = None
-    """[Hq] extra logits in the softmax denominator where the model has them."""
-    coverage: Tensor | None = None
-    """[N] int32, in how many earlier layers any head kept each token. Only for scorers with Extra.COVERAGE."""
-    rotation: Rotation | None = None
-    """How the queries were rotated. Only for scorers with Extra.ROTATION."""
-    output: Tensor | None = None
-    """[Hq, Dv, E] output projection: head h adds its attention output [Dv] times output[h]. With Extra.OUTPUT."""
-    absent: Tensor | None = None
-    """[H, N] bool, the columns that are no token of a head; None: every head holds N tokens. Keys and values are zero
-    there. Scorers may return anything for them but NaN: nobody selects them."""
-    positions: Tensor | None = None
-    """[H, N] int64, which token of the sequence each column is, -1 where absent; None: column t is token t."""
-    carried: Tensor | None = None
-    """[H, M] fp32, `Ranking.basis` of the first M columns when they were kept, 0 where absent; the other N - M tokens
-    came since. Only for scorers that accumulate, and None for a prompt."""
+from winnow.view import Extra, LayerView
 
 
 class Ranking(NamedTuple):

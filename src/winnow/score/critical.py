@@ -12,8 +12,9 @@ from torch import Tensor
 
 from winnow.errors import MethodError
 from winnow.parameters import check_number, meaning
-from winnow.score.base import Extra, LayerView, Ranking, Refiner, Scorer
+from winnow.score.base import Ranking, Refiner, Scorer
 from winnow.select import best
+from winnow.view import Extra, LayerView
 
 _BLOCK = 1 << 23
 """Projected numbers to hold at once (32 MiB in fp32)."""

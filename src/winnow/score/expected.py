@@ -14,7 +14,8 @@ from torch import Tensor
 
 from winnow.errors import MethodError
 from winnow.parameters import check_choice, check_count, check_number, meaning
-from winnow.score.base import Extra, LayerView, Rotation, Scorer
+from winnow.score.base import Scorer
+from winnow.view import Extra, LayerView, Rotation
 
 _BLOCK = 1 << 20
 """Numbers per query head, token and dimension to hold at once (4 MiB in fp32): they should stay near the processor."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from winnow.score.base import LayerView, Scorer
+from winnow.score.base import Scorer
+from winnow.view import LayerView
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from winnow.parameters import check_choice, check_number, meaning
-from winnow.score.base import LayerView, Ranking, Scorer
+from winnow.score.base import Ranking, Scorer
 from winnow.score.window import attention_mass, reduce_group
+from winnow.view import LayerView
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from winnow.score.base import LayerView, Scorer
+from winnow.score.base import Scorer
+from winnow.view import LayerView
 
 _CHUNK = 1024
 """Tokens converted to fp32 at once."""

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from winnow.errors import MethodError
 from winnow.parameters import check_choice, check_count, check_number, meaning
-from winnow.score.base import Extra, LayerView, Ranking, Scorer
+from winnow.score.base import Ranking, Scorer
 from winnow.score.window import Pool, attention_blocks, keep_window, pool_tokens
 from winnow.select import best
+from winnow.view import Extra, LayerView
 
 
 class Votes(NamedTuple):

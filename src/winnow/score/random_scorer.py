@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from winnow.parameters import check_count, meaning
-from winnow.score.base import LayerView, Scorer
+from winnow.score.base import Scorer
+from winnow.view import LayerView
 
 _STRIDE = 1_000_003
 """Distance between the seeds of neighbouring user seeds; more than any model has layers."""

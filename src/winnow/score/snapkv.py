@@ -10,7 +10,7 @@ from torch import Tensor
 
 from winnow.errors import MethodError
 from winnow.parameters import check_choice, check_count, check_number, meaning
-from winnow.score.base import LayerView, Scorer
+from winnow.score.base import Scorer
 from winnow.score.diversity import diversified
 from winnow.score.window import (
     Pool,
@@ -22,6 +22,7 @@ from winnow.score.window import (
     prefix_mass,
     reduce_group,
 )
+from winnow.view import LayerView
 
 Over = Literal["visible", "prefix"]
 

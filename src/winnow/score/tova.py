@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from winnow.parameters import check_choice, meaning
-from winnow.score.base import LayerView, Scorer
+from winnow.score.base import Scorer
 from winnow.score.window import attention_mass
+from winnow.view import LayerView
 
 
 @dataclass(frozen=True)

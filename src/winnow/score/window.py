@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from winnow.score.base import LayerView
+from winnow.view import LayerView
 
 Reduce = Literal["mean", "max", "sum"]
 Pool = Literal["max", "avg"]

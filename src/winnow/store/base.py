@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from winnow.kernels.interface import Block
-from winnow.score.base import LayerView
 from winnow.select import Selection
+from winnow.view import LayerView
 
 OFFSET_BYTES = 8
 """A head of a block remembers its first slot as one int64."""

@@ -13,8 +13,8 @@ from winnow.errors import ModelError
 from winnow.kernels.bits import row_bytes
 from winnow.kernels.interface import Block, PackedBlock, parts_of
 from winnow.kernels.packed import Pruned
-from winnow.score.base import LayerView
 from winnow.select import Selection
+from winnow.view import LayerView
 
 
 class Slots(NamedTuple):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from winnow.kernels.interface import Block, PrefixBlock
-from winnow.score.base import LayerView
 from winnow.select import Selection
 from winnow.store.base import OFFSET_BYTES, POSITION_BYTES, Cost, LayerShape, Store, gathered
+from winnow.view import LayerView
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from winnow.errors import MethodError
 from winnow.kernels.interface import Block, PackedBlock, Parts, PrefixBlock
 from winnow.kernels.packed import PackedKeys, PackedValues
 from winnow.kernels.segments import heads_of_slots
-from winnow.score.base import LayerView
 from winnow.select import Selection
 from winnow.store.base import OFFSET_BYTES, POSITION_BYTES, Cost, LayerShape, Store, gathered
 from winnow.store.channels import AllChannels, Channels, Chosen, Slots, check_finite, packed_part
 from winnow.store.precision import AsIs, Precision
 from winnow.store.writing import Written, joined, write
+from winnow.view import LayerView
 
 _ALL, _AS_IS = AllChannels(), AsIs()
 _AT_ONCE = 8192

@@ -5,15 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from winnow.allocate.table import highest
 from winnow.errors import MethodError
-from winnow.heads import HeadScores, read_scores
-from winnow.heads.shipped import shipped_scores
+from winnow.heads import HeadScores
+from winnow.heads.resolve import given_scores, highest, scores_of_model
 from winnow.kernels.packed import GROUP, Entries
 from winnow.parameters import check_choice, check_number, meaning
 from winnow.store.quantise import grouped_by_channels, grouped_by_slots, symmetric
@@ -81,28 +79,16 @@ class ByScores(PerSlot):
     )
 
     def __post_init__(self) -> None:
-        if isinstance(self.scores, str | Path):
-            object.__setattr__(self, "scores", read_scores(self.scores))
-        if self.scores is not None and not isinstance(self.scores, HeadScores):
-            raise MethodError(
-                f"bits: scores must be a file of head scores or a winnow.HeadScores, not {self.scores!r}."
-            )
+        object.__setattr__(self, "scores", given_scores(self.scores, "bits"))
 
     def for_model(self, name: str, heads: tuple[int, ...]) -> Precision:
         if not self._needs_scores:
             return self
-        known = self.scores or shipped_scores(name, "cokv")
-        if known is None:
-            raise MethodError(
-                f"bits that differ between heads need head scores of {name or 'this model'}: give scores=FILE (`winnow "
-                "heads cokv` estimates them), or the same bits for all, as in bits(4)."
-            )
-        layers, per_layer = known.shape
-        if known.heads != "kv" or heads != (per_layer,) * layers:
-            raise MethodError(
-                f"{known} is of {layers} layers of {per_layer} {known.heads} heads, the model has {heads}."
-            )
-        return replace(self, scores=known)
+        lacking = (
+            f"bits that differ between heads need head scores of {name or 'this model'}: give scores=FILE (`winnow "
+            "heads cokv` estimates them), or the same bits for all, as in bits(4)."
+        )
+        return replace(self, scores=scores_of_model(self.scores, "cokv", name, heads, lacking))
 
     @property
     def _needs_scores(self) -> bool:

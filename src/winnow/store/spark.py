@@ -18,7 +18,6 @@ from winnow.kernels.interface import PackedBlock
 from winnow.kernels.packed import Pruned, Recovery
 from winnow.kernels.pruning import Rule, Scale, Statistic, split
 from winnow.parameters import check_choice, check_count, check_number, meaning
-from winnow.score.base import LayerView
 from winnow.select import Selection
 from winnow.store.channels import (
     Channels,
@@ -30,6 +29,7 @@ from winnow.store.channels import (
     dropped,
     window_queries,
 )
+from winnow.view import LayerView
 
 Sign = Literal["stored", "query", "none"]
 Norm = Literal["rms", "mean"]

@@ -10,10 +10,10 @@ from torch import Tensor
 from winnow.errors import MethodError
 from winnow.kernels.interface import PackedBlock
 from winnow.parameters import check_count, check_number, meaning
-from winnow.score.base import LayerView
 from winnow.select import Selection
 from winnow.store.base import gathered
 from winnow.store.channels import Channels, Chosen, Kept, Slots, Width, dropped, window_queries
+from winnow.view import LayerView
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The commands of `winnow heads`, one file each, and what they share."""

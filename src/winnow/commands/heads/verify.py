@@ -1,0 +1,280 @@
+"""`winnow heads verify`: a part of what a file of head scores claims, done again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from transformers import PreTrainedModel
+
+from winnow import HeadScores
+from winnow.bundled import is_bundled
+from winnow.commands.batch_file import read_batch
+from winnow.commands.console import messages, output
+from winnow.commands.heads.needle import reads_prose
+from winnow.commands.inputs import InputError, read_document
+from winnow.commands.model_names import model_name
+from winnow.commands.options import (
+    BUNDLED_MODEL,
+    ChunkOption,
+    Device,
+    DeviceOption,
+    Dtype,
+    DtypeOption,
+    ModelOption,
+)
+from winnow.estimate.cokv import CoalitionRecipe, Example, Sampled, Splits, Terms, generated_examples
+from winnow.estimate.cokv.examples import TOKENS
+from winnow.estimate.cokv.plan import PAIRS
+from winnow.estimate.cokv.players import players_of
+from winnow.estimate.needle.capture import full_layers, kv_heads
+from winnow.estimate.needle.examples import Example as Needle
+from winnow.estimate.needle.examples import FileExamples, ProseExamples, TaskExamples
+from winnow.estimate.needle.haystack import Haystack, ProseHaystack, TaskHaystack, TextHaystack
+from winnow.estimate.needle.plan import Plan, Settings
+from winnow.estimate.verify import (
+    Agreement,
+    CokvSettings,
+    Fresh,
+    NeedleSettings,
+    NotVerifiable,
+    Redrawn,
+    Rerun,
+    VerifyError,
+    choose,
+    cokv_settings,
+    compare,
+    expected_batches,
+    least_right,
+    mean_and_error,
+    needle_settings,
+)
+from winnow.heads import read_scores
+from winnow.models import ModelSource, load_model, open_model
+
+INCONSISTENT = 1
+UNKNOWN = 2
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for."""
+
+    table: HeadScores
+    source: ModelSource
+    share: float
+    seed: int | None
+    examples: str | None
+    haystack: str | None
+    repeat: bool
+    answer_tokens: int | None
+    device: Device
+    dtype: Dtype
+    chunk: int | None
+
+    def loaded(self) -> PreTrainedModel:
+        """The model with its weights."""
+        with messages().status("Loading the model"):
+            return load_model(self.source, self.device, self.dtype)
+
+
+def verify(
+    file: Annotated[Path, typer.Argument(help="Head scores that winnow heads needle or winnow heads cokv wrote.")],
+    model: ModelOption = BUNDLED_MODEL,
+    share: Annotated[float, typer.Option(help="How much of the work to do again.")] = 0.1,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            help="Chooses the runs, or draws the coalitions.", show_default="0, or for CoKV the file's and one more"
+        ),
+    ] = None,
+    examples: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="The --examples that the scores come from, if they were not built in."),
+    ] = None,
+    haystack: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The --haystack that they come from, if there was one.")
+    ] = None,
+    repeat: Annotated[bool, typer.Option("--repeat", help="As the haystack was used.")] = False,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Tokens of an answer.", show_default="as the file says")
+    ] = None,
+    device: DeviceOption = Device.AUTO,
+    dtype: DtypeOption = Dtype.AUTO,
+    chunk: ChunkOption = None,
+) -> None:
+    """Do a part of an estimation again and say whether the file fits it.
+
+    Ends with 0 if it does, 1 if it does not, 2 where the file does not say how it was made.
+    """
+    if not 0 < share <= 1:
+        raise typer.BadParameter(f"must be above 0 and at most 1, not {share:g}.", param_hint="--share")
+    request = Request(
+        read_scores(file),
+        open_model(model),
+        share,
+        seed,
+        examples,
+        haystack,
+        repeat,
+        max_new_tokens,
+        device,
+        dtype,
+        chunk,
+    )
+    try:
+        agreement = _verify(request)
+    except NotVerifiable as problem:
+        messages().print(str(problem), style="yellow", soft_wrap=True, markup=False)
+        raise typer.Exit(UNKNOWN) from None
+    _report(request.table, agreement)
+    if agreement.failures:
+        raise typer.Exit(INCONSISTENT)
+
+
+def _verify(request: Request) -> Agreement:
+    table = request.table
+    _check_model(request)
+    if table.method in ("headkv-r", "headkv-er", "headkv-r2"):
+        return _again(request, needle_settings(table))
+    if table.method == "cokv":
+        return _redrawn(request, cokv_settings(table))
+    raise NotVerifiable(
+        f"{table} holds {table.method} scores; only those of needles (headkv-…) and coalitions (cokv) can be estimated "
+        "again."
+    )
+
+
+def _check_model(request: Request) -> None:
+    told, given = (Path(name).name.lower() for name in (request.table.model, model_name(request.source)))
+    if told and told != given:
+        raise InputError(f"{request.table} holds scores of {request.table.model}, not of {given}: give its --model.")
+
+
+def _again(request: Request, settings: NeedleSettings) -> Agreement:
+    """Needle scores: some of the same runs."""
+    table = request.table
+    with messages().status("Cutting haystacks"):
+        plan = _plan(request, settings)
+    cells = choose(plan.cells, request.share, request.seed or 0)
+    model = request.loaded()
+    _check_shape(table, len(full_layers(model)), kv_heads(model), model)
+    rerun = Rerun(model, plan, cells, request.chunk)
+    outcomes = _shown("Needles again", rerun.outcomes(), len(cells))
+    right = sum(outcome.scores is not None for outcome in outcomes)
+    told = f"{len(cells)} of {settings.runs} runs again, {right} right"
+    output().print(f"{told}; of all runs the file counts {settings.right} as right.")
+    if right < least_right(len(cells), settings.runs, settings.right):
+        raise VerifyError(
+            f"Not consistent: {told}, where the file counts {settings.right} of {settings.runs} as right."
+        )
+    return compare(table, mean_and_error(table, outcomes, kv_heads(model)), independent=False)
+
+
+def _plan(request: Request, settings: NeedleSettings) -> Plan:
+    prose = reads_prose(request.source.tokenizer)
+    needles = _needles(request, settings, prose)
+    if len(needles) != settings.examples:
+        raise NotVerifiable(
+            f"{request.table} comes from {settings.examples} examples, and here are {len(needles)}: give the "
+            "--examples (and the --haystack) that it was made with."
+        )
+    tokens = request.answer_tokens or settings.answer_tokens
+    made = Settings(settings.kind, settings.lengths, settings.depths, settings.seed, tokens)
+    return Plan(request.source.tokenizer, made, needles, _haystack(request, settings, prose))
+
+
+def _needles(request: Request, settings: NeedleSettings, prose: bool) -> Sequence[Needle]:
+    if request.examples is not None:
+        return FileExamples(Path(request.examples)).examples(settings.kind, settings.seed)
+    return (ProseExamples() if prose else TaskExamples()).examples(settings.kind, settings.seed)
+
+
+def _haystack(request: Request, settings: NeedleSettings, prose: bool) -> Haystack:
+    if request.haystack is not None:
+        return TextHaystack(read_document(request.haystack), request.haystack, request.repeat)
+    return ProseHaystack(settings.seed) if prose else TaskHaystack(settings.seed)
+
+
+def _redrawn(request: Request, settings: CokvSettings) -> Agreement:
+    """CoKV scores: other coalitions, answering the same questions."""
+    seed = settings.seed + 1 if request.seed is None else request.seed
+    if seed == settings.seed:
+        raise typer.BadParameter(f"{seed} draws the file's own coalitions; give another one.", param_hint="--seed")
+    questions = _questions(request, settings)
+    splits = Splits(settings.players, settings.sizes, seed)
+    plan = Sampled(splits, -(-PAIRS // splits.cycle) * splits.cycle)
+    batches = expected_batches(plan, request.share, settings.samples)
+    model = request.loaded()
+    players = players_of(model)
+    _check_shape(request.table, players.layers, players.heads, model)
+    terms = Terms(settings.window, request.answer_tokens or settings.answer_tokens, request.chunk)
+    recipe = CoalitionRecipe(
+        request.source.name, str(request.device), str(request.dtype), players.heads, questions, terms, plan
+    )
+    redrawn = Redrawn(recipe.worker(model, request.source.tokenizer), plan, batches, len(questions))
+    _shown("Coalitions answering", redrawn.evaluate(), redrawn.items)
+    output().print(f"{batches * plan.pairs} new samples (seed {seed}); the file has {settings.samples}.")
+    found = redrawn.fresh(settings.samples)
+    shape = request.table.shape
+    return compare(
+        request.table, Fresh(found.values.view(shape), found.errors.view(shape), found.freedom), independent=True
+    )
+
+
+def _questions(request: Request, settings: CokvSettings) -> tuple[Example, ...]:
+    if request.examples is None:
+        if not is_bundled(request.source.name):
+            raise NotVerifiable(f"{request.table} comes from questions that it does not hold: give its --examples.")
+        return generated_examples(settings.questions, settings.tokens or TOKENS)
+    asked = read_batch(request.examples, None)
+    if len(asked) != settings.questions or any(each.answer is None for each in asked):
+        raise NotVerifiable(
+            f"{request.table} comes from {settings.questions} questions with answers; {request.examples} has "
+            f"{sum(each.answer is not None for each in asked)}."
+        )
+    return tuple(Example(each.document, each.question, each.answer or "") for each in asked)
+
+
+def _check_shape(table: HeadScores, layers: int, kv: int, model: PreTrainedModel) -> None:
+    heads = kv if table.heads == "kv" else model.config.get_text_config(decoder=True).num_attention_heads
+    if table.shape != (layers, heads):
+        raise InputError(
+            f"{table} has {table.shape[0]} layers of {table.shape[1]} heads, the model {layers} of {heads}: give the "
+            "scores of this model."
+        )
+
+
+def _shown(title: str, work: Iterable[T], total: int) -> list[T]:
+    """Everything that the work yields, with a bar."""
+    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=messages(), transient=True) as progress:
+        return list(progress.track(work, total=total))
+
+
+def _report(table: HeadScores, found: Agreement) -> None:
+    console = output()
+    shown = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("", "found", "expected of a true file"):
+        shown.add_column(column)
+    layer, head = found.place
+    correlation, overlap, deviation, inside = found.correlation, found.overlap, found.deviation, found.inside
+    shown.add_row("rank correlation", f"{correlation.found:.3f}", f"at least {correlation.limit:.3f}")
+    shown.add_row("top 50% overlap", f"{100 * overlap.found:.0f}%", f"at least {100 * overlap.limit:.0f}%")
+    shown.add_row(
+        "largest deviation",
+        f"{deviation.found:.1f} standard errors (layer {layer}, head {head})",
+        f"at most {deviation.limit:.1f}",
+    )
+    least = f"at least {100 * inside.limit:.0f}%" if inside.limit else "about 95%, not judged: heads err together"
+    shown.add_row("heads in their 95% interval", f"{100 * inside.found:.0f}%", least)
+    console.print(shown)
+    verdict = f"Not consistent: {', '.join(found.failures)}." if found.failures else "Consistent."
+    console.print(f"{table}: {verdict}", style="red" if found.failures else None, markup=False, soft_wrap=True)

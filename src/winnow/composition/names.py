@@ -1,0 +1,242 @@
+"""Methods by name: `methods()` lists what there is, `method()` puts it together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from winnow.allocate import Allocator, HeadAllocator, Uniform
+from winnow.budget import Budget
+from winnow.composition.method import Method
+from winnow.composition.registry import PARTS, PRESETS, Kind, MethodRecord, Part, Preset
+from winnow.composition.syntax import Call, Value, parse, written
+from winnow.errors import BudgetError, MethodError, UnknownMethod, UnknownParameter, closest
+from winnow.parameters import Parameter, parameters_of
+from winnow.score import Refiner, Scorer
+from winnow.store import AllChannels, AsIs, Channels, Dense, Packed, Precision, Store
+
+_PRESETS = {preset.name: preset for preset in PRESETS}
+_PARTS = {part.name: part for part in PARTS}
+
+
+class _Group(NamedTuple):
+    """One part of a composed name: the dataclasses it brings, as registered and as the user wants them."""
+
+    name: str
+    written: frozenset[str]
+    """Parameters that the name itself sets."""
+    defaults: list[Any]
+    chosen: list[Any]
+
+
+def methods() -> list[MethodRecord]:
+    """Everything that can be named: methods first, then the parts that can follow them."""
+    presets = [
+        MethodRecord(p.name, "method", p.summary, p.paper, _offered(_components(p, replaced=()))) for p in PRESETS
+    ]
+    parts = [MethodRecord(p.name, _kind(p.part), p.summary, p.paper, parameters_of(p.part)) for p in PARTS]
+    return presets + parts
+
+
+def method(name: str, budget: int | str | None = None, **parameters: Value) -> Method:
+    """A method by name, with its budget and parameters.
+
+    name: one of `winnow.methods()`, alone ("adakv") or followed by parts that replace the method's own
+    allocation, refine its scores or say how slots are written ("snapkv(window=16)+ada(0.3)+pyramid",
+    "aperturekv+spark(0.8)+bits(8, 4)", the parts in any order). What `str(method)` gives, with its budget after "@",
+    is read back to an equal method.
+    budget: see `winnow.budget.Budget`; none for "full", which keeps everything, and for methods whose own rule says
+    what stays (duoattention, masking); needed for all others.
+    parameters: of the method and its parts, by name (window=16, floor=0.3, rounding="paper", scores="FILE").
+
+    Raises UnknownMethod, UnknownParameter, MethodError or BudgetError, each with what exists or is allowed.
+    """
+    text, budget = _split_budget(name, budget)
+    preset, groups = _read(text)
+    groups = _with_parameters(groups, text, parameters)
+    parts = _by_role(groups)
+    allocator = _allocator(parts)
+    canonical = "+".join(written(group.name, _differences(group)) for group in groups)
+    return Method(canonical, _scorer(parts), allocator, _store(parts), _limit(preset, allocator, budget))
+
+
+def takes_budget(name: str) -> bool:
+    """Whether a method, by its composed name, divides a budget; "full" and some others say themselves what stays."""
+    preset, groups = _read(_split_budget(name, None)[0])
+    return preset.name != "full" and _allocator(_by_role(groups)).takes_budget
+
+
+def _read(text: str) -> tuple[Preset, list[_Group]]:
+    calls = parse(text)
+    preset = _preset(calls[0].name)
+    return preset, [_group(call, defaults) for call, defaults in _resolve(preset, calls)]
+
+
+def _by_role(groups: Iterable[_Group]) -> dict[str, Any]:
+    return {_role(part): part for group in groups for part in group.chosen}
+
+
+def _split_budget(name: str, budget: int | str | None) -> tuple[str, int | str | None]:
+    text, at, suffix = name.partition("@")
+    if at and budget is not None:
+        raise MethodError(f"The budget is given twice, {suffix.strip()!r} and {budget!r}; keep one.")
+    return text.strip(), suffix.strip() if at else budget
+
+
+def _preset(name: str) -> Preset:
+    if name in _PRESETS:
+        return _PRESETS[name]
+    if name in _PARTS:
+        raise MethodError(f"{name!r} only follows a method: write for example 'snapkv+{name}'.")
+    raise UnknownMethod(f"There is no method {name!r}: {closest(name, _PRESETS)}")
+
+
+def _limit(preset: Preset, allocator: Allocator, budget: int | str | None) -> Budget:
+    if preset.name == "full":
+        if budget is not None:
+            raise BudgetError(f"'full' keeps everything and takes no budget; drop budget={budget!r}.")
+    elif not allocator.takes_budget:
+        if budget is not None:
+            rule = type(allocator).__name__
+            raise BudgetError(f"{rule} keeps what its own parameters say and takes no budget; drop budget={budget!r}.")
+    elif budget is None:
+        raise BudgetError(
+            f"{preset.name!r} needs a budget: 128 (tokens per KV head), '2%' (of the prompt) "
+            "or '64MiB' (of one sequence)."
+        )
+    return Budget.parse(budget)
+
+
+def _resolve(preset: Preset, calls: list[Call]) -> list[tuple[Call, list[Any]]]:
+    """Every part of the name with its dataclasses; the order after the first is that of their roles."""
+    followers = sorted(((call, _part(call.name)) for call in calls[1:]), key=lambda found: ROLES.index(_role(found[1])))
+    roles = [_role(part) for _, part in followers]
+    if preset.name == "full" and not set(roles) <= {"channels", "bits"}:
+        raise MethodError(
+            "'full' keeps everything, so there is nothing to allocate; only spark, think, bits … follow it."
+        )
+    for role in sorted(set(roles)):
+        names = [call.name for call, part in followers if _role(part) == role]
+        if len(names) > 1:
+            raise MethodError(f"{' and '.join(names)} do the same work ({_WORK[role]}); keep one of them.")
+    own = _components(preset, replaced=roles)
+    return [(calls[0], own), *((call, [part]) for call, part in followers)]
+
+
+def _part(name: str) -> Part:
+    if name not in _PARTS:
+        raise UnknownMethod(f"There is no part {name!r} that could follow a method: {closest(name, _PARTS)}")
+    return _PARTS[name].part
+
+
+ROLES = ("score", "heads", "layers", "refinement", "channels", "bits")
+"""What parts do, in the order of a canonical name."""
+_WORK = {
+    "score": "score tokens",
+    "heads": "divide a layer's slots among its heads",
+    "layers": "divide slots among layers",
+    "refinement": "refine scores",
+    "channels": "choose channels",
+    "bits": "choose bits",
+}
+
+
+def _role(part: Part) -> str:
+    """What a part does, one of ROLES."""
+    if isinstance(part, Channels):
+        return "channels"
+    if isinstance(part, Precision):
+        return "bits"
+    if isinstance(part, Scorer):
+        return "refinement" if isinstance(part, Refiner) else "score"
+    return "heads" if isinstance(part, HeadAllocator) else "layers"
+
+
+def _kind(part: Part) -> Kind:
+    if isinstance(part, Channels | Precision):
+        return "store"
+    return "refiner" if isinstance(part, Scorer) else "allocator"
+
+
+def _components(preset: Preset, replaced: Iterable[str]) -> list[Any]:
+    """The preset's own parts but those replaced by others."""
+    if preset.name == "full":
+        return [preset.scorer]
+    scorer, allocator = preset.scorer, preset.allocator
+    own: list[Part] = [scorer, scorer.base] if isinstance(scorer, Refiner) else [scorer]
+    own += [allocator, allocator.across] if isinstance(allocator, HeadAllocator) else [allocator]
+    return [part for part in own if _role(part) not in replaced]
+
+
+def _scorer(parts: Mapping[str, Any]) -> Scorer:
+    """One scorer from one that scores and at most one that refines."""
+    scorer: Scorer = parts["score"]
+    return replace(parts["refinement"], base=scorer) if "refinement" in parts else scorer
+
+
+def _allocator(parts: Mapping[str, Any]) -> Allocator:
+    """One allocator from at most one for the heads and at most one for the layers."""
+    layers: Allocator = parts.get("layers", Uniform())
+    return replace(parts["heads"], across=layers) if "heads" in parts else layers
+
+
+def _store(parts: Mapping[str, Any]) -> Store:
+    """One store from at most one choice of channels and one of bits."""
+    if not parts.keys() & {"channels", "bits"}:
+        return Dense()
+    return Packed(parts.get("channels", AllChannels()), parts.get("bits", AsIs()))
+
+
+def _offered(parts: Iterable[Any]) -> tuple[Parameter, ...]:
+    """The parameters of several dataclasses, one of each name."""
+    offered: dict[str, Parameter] = {}
+    for part in parts:
+        for found in parameters_of(part):
+            offered.setdefault(found.name, found)
+    return tuple(offered.values())
+
+
+def _group(call: Call, defaults: list[Any]) -> _Group:
+    """Applies the arguments written in a part of the name to that part only."""
+    names = [p.name for p in _offered(defaults)]
+    if len(call.positional) > len(names):
+        raise MethodError(f"{call.name!r} takes {len(names)} arguments at most: {', '.join(names) or 'none'}.")
+    given = dict(zip(names, call.positional, strict=False))
+    for key in call.named:
+        if key in given:
+            raise MethodError(f"{call.name!r} got {key!r} twice; keep one.")
+    given |= call.named
+    _reject_unknown(call.name, given, names)
+    return _Group(call.name, frozenset(given), defaults, [_with(part, given) for part in defaults])
+
+
+def _with_parameters(groups: list[_Group], text: str, parameters: Mapping[str, Value]) -> list[_Group]:
+    """Applies parameters given by keyword to every part that has them."""
+    _reject_unknown(text, parameters, [p.name for g in groups for p in _offered(g.defaults)])
+    for group in groups:
+        for key in group.written & parameters.keys():
+            raise MethodError(f"{key!r} is given twice, in {text!r} and by keyword; keep one.")
+    return [g._replace(chosen=[_with(part, parameters) for part in g.chosen]) for g in groups]
+
+
+def _with(part: Any, given: Mapping[str, Value]) -> Any:
+    own = {p.name for p in parameters_of(part)}
+    return replace(part, **{key: value for key, value in given.items() if key in own})
+
+
+def _differences(group: _Group) -> dict[str, Value]:
+    """The parameters of a group that are not at their defaults."""
+    return {
+        after.name: after.default  # type: ignore[misc]
+        for default, chosen in zip(group.defaults, group.chosen, strict=True)
+        for before, after in zip(parameters_of(default), parameters_of(chosen), strict=True)
+        if before.default != after.default
+    }
+
+
+def _reject_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
+    known = list(known)
+    for key in given:
+        if key not in known:
+            raise UnknownParameter(f"{owner!r} has no parameter {key!r}: {closest(key, known)}")

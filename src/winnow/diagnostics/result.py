@@ -1,0 +1,180 @@
+"""What was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from winnow.composition.method import Method
+from winnow.diagnostics.pairs import mean_over_pairs
+
+
+@dataclass(frozen=True, eq=False)
+class LayerDiagnosis:
+    """One compressed layer. Tensors are on the CPU."""
+
+    kept: tuple[Tensor, ...]
+    """Kept positions of every KV head, int64, ascending."""
+    rtd: float
+    """Retained-token diversity: |union of the heads' kept sets| / N."""
+    iou: Tensor
+    """[H, H] float64, intersection over union of the kept sets of two heads."""
+    cosine: float | None
+    """Mean pairwise cosine of the window's queries, mean over the query heads; None for a single query."""
+    diversified_cosine: float | None
+    """The same after query diversification."""
+    mass: Tensor
+    """[H] float64, share of the last queries' attention that falls on kept tokens, mean over the query group."""
+    error: float
+    """Relative L2 error of the last queries' attention output (before the output projection) against the full cache."""
+
+    @property
+    def slots(self) -> list[int]:
+        """Kept tokens of every KV head."""
+        return [len(positions) for positions in self.kept]
+
+    @property
+    def mean_iou(self) -> float | None:
+        """Mean over the pairs of heads; None for a single head."""
+        return mean_over_pairs(self.iou)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        return {
+            "slots": self.slots,
+            "rtd": self.rtd,
+            "mean_iou": self.mean_iou,
+            "iou": self.iou.tolist(),
+            "cosine": self.cosine,
+            "diversified_cosine": self.diversified_cosine,
+            "mass": self.mass.tolist(),
+            "error": self.error,
+            "kept": [positions.tolist() for positions in self.kept],
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnosis:
+    """What a method keeps of one prompt, and what that costs. Layers are the compressed ones, in order."""
+
+    method: Method
+    tokens: int
+    """N, of the prompt."""
+    window: int
+    """Last queries that the cosines are taken of, at most; a shorter prompt has fewer."""
+    queries: int
+    """Last queries that mass and error are measured on, at most."""
+    diversify: float
+    """λ of the diversified cosine."""
+    layers: tuple[LayerDiagnosis, ...]
+
+    @property
+    def slots(self) -> list[list[int]]:
+        """[L][H] kept tokens of every KV head."""
+        return [layer.slots for layer in self.layers]
+
+    @property
+    def mean_slots(self) -> float:
+        """Mean over all KV heads."""
+        return fmean(slots for layer in self.slots for slots in layer)
+
+    @property
+    def slot_range(self) -> tuple[int, int]:
+        """Fewest and most slots of a KV head."""
+        counts = [slots for layer in self.slots for slots in layer]
+        return min(counts), max(counts)
+
+    @property
+    def retention(self) -> Tensor:
+        """[L, N] int64: how many heads of a layer keep each token."""
+        return torch.stack([torch.cat(layer.kept).bincount(minlength=self.tokens) for layer in self.layers])
+
+    @property
+    def coverage(self) -> int:
+        """Tokens that any head of any layer keeps."""
+        return int(self.retention.any(dim=0).sum())
+
+    @property
+    def coverage_share(self) -> float:
+        """The same as a share of the prompt."""
+        return self.coverage / self.tokens
+
+    @property
+    def rtd(self) -> float:
+        """Retained-token diversity, mean over the layers."""
+        return fmean(layer.rtd for layer in self.layers)
+
+    @property
+    def iou(self) -> float | None:
+        """Mean over the pairs of heads, then over the layers; None where every layer has one KV head."""
+        return _mean(layer.mean_iou for layer in self.layers)
+
+    @property
+    def cosine(self) -> float | None:
+        """Mean over the layers; None for a single query."""
+        return _mean(layer.cosine for layer in self.layers)
+
+    @property
+    def diversified_cosine(self) -> float | None:
+        """Mean over the layers; None for a single query."""
+        return _mean(layer.diversified_cosine for layer in self.layers)
+
+    @property
+    def mass(self) -> list[list[float]]:
+        """[L][H] share of attention on kept tokens."""
+        return [layer.mass.tolist() for layer in self.layers]
+
+    @property
+    def mean_mass(self) -> float:
+        """Mean over all KV heads."""
+        return fmean(mass for layer in self.mass for mass in layer)
+
+    @property
+    def least_mass(self) -> float:
+        """Of the KV head that loses most."""
+        return min(mass for layer in self.mass for mass in layer)
+
+    @property
+    def error(self) -> float:
+        """Relative error of the attention output, mean over the layers."""
+        return fmean(layer.error for layer in self.layers)
+
+    @property
+    def worst_layer(self) -> int:
+        """The layer with the largest error."""
+        return max(range(len(self.layers)), key=lambda index: self.layers[index].error)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        return {
+            "method": self.method.name,
+            "budget": str(self.method.budget),
+            "prompt_tokens": self.tokens,
+            "window": self.window,
+            "queries": self.queries,
+            "diversify": self.diversify,
+            "slots_mean": self.mean_slots,
+            "slots_min": self.slot_range[0],
+            "slots_max": self.slot_range[1],
+            "coverage_tokens": self.coverage,
+            "coverage": self.coverage_share,
+            "rtd": self.rtd,
+            "iou": self.iou,
+            "cosine": self.cosine,
+            "diversified_cosine": self.diversified_cosine,
+            "mass_mean": self.mean_mass,
+            "mass_min": self.least_mass,
+            "error_mean": self.error,
+            "error_worst_layer": self.worst_layer,
+            "layers": [layer.as_dict() for layer in self.layers],
+        }
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None

@@ -1,0 +1,80 @@
+"""Coalitions in numbered batches: what an item's batch number stands for."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from winnow.estimate.cokv.exact import all_coalitions
+from winnow.estimate.cokv.sampling import Splits
+from winnow.estimate.errors import ShapleyError
+
+PAIRS = 32
+"""Complementary pairs that are decoded side by side, unless said otherwise."""
+
+
+class Plan(Protocol):
+    """Which coalitions a batch holds. A batch never depends on how many there are."""
+
+    def coalitions(self, batch: int) -> Tensor:
+        """[2P, n] bool: P pairs, each a coalition directly followed by its rest."""
+
+    def config(self) -> dict[str, Any]:
+        """What it depends on, as plain JSON values."""
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Random splits: batch b holds splits b·P to (b + 1)·P - 1."""
+
+    splits: Splits
+    pairs: int = PAIRS
+
+    def __post_init__(self) -> None:
+        if self.pairs < 1 or self.pairs % self.splits.cycle:
+            raise ShapleyError(
+                f"A batch of {self.pairs} pairs does not serve both halves of the samples and all "
+                f"{len(self.splits.sizes)} sizes alike: take a multiple of {self.splits.cycle}."
+            )
+
+    def coalitions(self, batch: int) -> Tensor:
+        return self.splits.coalitions(range(batch * self.pairs, (batch + 1) * self.pairs))
+
+    def config(self) -> dict[str, Any]:
+        splits = self.splits
+        return {**asdict(splits), "sizes": list(splits.sizes), "pairs": self.pairs}
+
+    def batches(self, samples: int) -> int:
+        """Whole batches that hold at least so many splits."""
+        return -(-samples // self.pairs)
+
+
+@dataclass(frozen=True)
+class Exhaustive:
+    """All coalitions of a few players: pair c is coalition c and coalition 2^n - 1 - c, its rest."""
+
+    players: int
+    pairs: int = PAIRS
+
+    def __post_init__(self) -> None:
+        if self.pairs < 1 or 2 ** (self.players - 1) % self.pairs:
+            raise ShapleyError(f"{self.pairs} pairs a batch do not divide {2 ** (self.players - 1)} pairs evenly.")
+
+    def coalitions(self, batch: int) -> Tensor:
+        first = all_coalitions(self.players)[batch * self.pairs : (batch + 1) * self.pairs]
+        return torch.stack([first, ~first], dim=1).flatten(0, 1)
+
+    def config(self) -> dict[str, Any]:
+        return {"players": self.players, "sizes": "all", "pairs": self.pairs}
+
+    @property
+    def batches(self) -> int:
+        """How many there are."""
+        return int(2 ** (self.players - 1)) // self.pairs
+
+    def utilities(self, pairs: Tensor) -> Tensor:
+        """[2^n] in the order of `all_coalitions`, from utilities [2^(n-1), 2] of all pairs."""
+        return torch.cat([pairs[:, 0], pairs[:, 1].flip(0)])

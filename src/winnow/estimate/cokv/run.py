@@ -1,0 +1,131 @@
+"""From a plan, an executor and a ledger to sliced Shapley values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from winnow.estimate.cokv.estimator import Estimate, estimate
+from winnow.estimate.cokv.exact import exact_shapley
+from winnow.estimate.cokv.ledger import Ledger
+from winnow.estimate.cokv.plan import Exhaustive, Sampled
+from winnow.estimate.errors import ShapleyError
+from winnow.estimate.executors import Executor, Item
+
+OVERLAP = 2 / 3
+"""The paper's rule (App. E.3): enough samples when two independent runs share so much of their top 50%."""
+
+Watch = Callable[[int, int, Estimate | None], None]
+"""Hears after every item: items done, items in all if the limit is reached, and the last estimate."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """When to stop."""
+
+    samples: int
+    """Splits at most, rounded up to whole batches."""
+    overlap: float | None = None
+    """Stop earlier, when the two halves share this much of their top 50%; None: take all samples."""
+
+    def __post_init__(self) -> None:
+        if self.samples < 1:
+            raise ShapleyError(f"samples must be at least 1, not {self.samples}.")
+        if self.overlap is not None and not 0 < self.overlap <= 1:
+            raise ShapleyError(f"overlap must be above 0 and at most 1, not {self.overlap}.")
+
+
+def run_sampled(plan: Sampled, rule: Rule, executor: Executor, ledger: Ledger, watch: Watch | None = None) -> Estimate:
+    """Evaluates batches until the rule is met, and estimates from these, whatever else the ledger has.
+
+    The rule is asked after every batch in order, so the result does not depend on who evaluated what when. Raises
+    ShapleyError for a player without a sample and for utilities that are all the same.
+    """
+    most = plan.batches(rule.samples)
+    # Enough for every worker to have one item in hand and one to come.
+    ahead = max(1, -(-2 * executor.workers // ledger.examples)) if executor.workers > 1 else 1
+    found: Estimate | None = None
+    for batch in range(most):
+        if batch % ahead == 0:
+            block = range(batch, min(batch + ahead, most))
+            _complete(block, executor, ledger, most, found, watch)
+        found = _estimate_if_possible(plan, ledger, batch + 1) if rule.overlap is not None else None
+        if found is not None and rule.overlap is not None and found.overlap >= rule.overlap:
+            return found
+    return found or estimate_from(plan, ledger, most)
+
+
+def estimate_from(plan: Sampled, ledger: Ledger, batches: int) -> Estimate:
+    """What the first batches say. Raises ShapleyError as `estimate`."""
+    first = plan.splits.first_parts(range(batches * plan.pairs))
+    return estimate(first, ledger.utilities(range(batches)))
+
+
+def run_exhaustive(
+    plan: Exhaustive, executor: Executor, ledger: Ledger, watch: Watch | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Shapley values [n] and the utilities [2^n] of all coalitions."""
+    batches = range(plan.batches)
+    _complete(batches, executor, ledger, plan.batches, None, watch)
+    utilities = plan.utilities(ledger.utilities(batches))
+    return exact_shapley(utilities), utilities
+
+
+def run_shard(
+    plan: Sampled, samples: int, shard: tuple[int, int], executor: Executor, ledger: Ledger, watch: Watch | None = None
+) -> None:
+    """Evaluates the examples i, i + n, i + 2n, ... for shard (i, n), i from 0, for so many samples.
+
+    Raises ShapleyError for fewer examples than shards: some would have nothing to do.
+    """
+    index, count = shard
+    check_shards(ledger.examples, count)
+    mine = range(index, ledger.examples, count)
+    items = [Item(batch, example) for example in mine for batch in range(plan.batches(samples))]
+    _evaluate(items, executor, ledger, len(items), None, watch)
+
+
+def check_shards(examples: int, shards: int) -> None:
+    """Raises ShapleyError for fewer examples than shards."""
+    if examples < shards:
+        raise ShapleyError(
+            f"{examples} validation examples cannot be divided among {shards} shards: use at most {examples}, or give "
+            "more examples."
+        )
+
+
+def _complete(
+    batches: Sequence[int],
+    executor: Executor,
+    ledger: Ledger,
+    most: int,
+    found: Estimate | None,
+    watch: Watch | None,
+) -> None:
+    items = [Item(batch, example) for example in range(ledger.examples) for batch in batches]
+    _evaluate(items, executor, ledger, most * ledger.examples, found, watch)
+
+
+def _evaluate(
+    items: Sequence[Item],
+    executor: Executor,
+    ledger: Ledger,
+    total: int,
+    found: Estimate | None,
+    watch: Watch | None,
+) -> None:
+    """What the ledger does not have yet."""
+    for done in executor.run([item for item in items if item not in ledger]):
+        ledger.add(done)
+        if watch is not None:
+            watch(len(ledger), total, found)
+
+
+def _estimate_if_possible(plan: Sampled, ledger: Ledger, batches: int) -> Estimate | None:
+    """None while a player has no sample in one of the halves, or nothing tells coalitions apart."""
+    try:
+        return estimate_from(plan, ledger, batches)
+    except ShapleyError:
+        return None

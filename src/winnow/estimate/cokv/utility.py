@@ -1,0 +1,143 @@
+"""What a coalition of heads is worth: the share of validation questions that a model answers right with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from winnow.cache.compressed import CompressedCache
+from winnow.composition.names import method
+from winnow.estimate.errors import ShapleyError
+from winnow.evaluate.batch import next_tokens
+from winnow.evaluate.greedy import prefill, stop_tokens
+from winnow.evaluate.prompts import encode_prompt
+from winnow.tasks.prompts import exact_match, is_settled
+
+WINDOW = 8
+"""Tokens that a head outside the coalition keeps, as in the paper's experiments."""
+
+
+ANSWER_TOKENS = 24
+
+
+class Example(NamedTuple):
+    """A validation question with its right answer."""
+
+    document: str
+    question: str
+    answer: str
+
+
+class Terms(NamedTuple):
+    """What, besides model and examples, decides whether a coalition answers right."""
+
+    window: int = WINDOW
+    answer_tokens: int = ANSWER_TOKENS
+    chunk: int | None = None
+    """Prefill so many tokens at a time."""
+
+
+class Prefilled(NamedTuple):
+    """An example's prompt in a full cache of one row, and the logits [1, V] of its last token."""
+
+    cache: CompressedCache
+    logits: Tensor
+
+
+class Answers:
+    """What the rows of a batch say, each up to a stop token or to where it is known to be right or wrong."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, stops: frozenset[int], right: str, count: int) -> None:
+        self._tokenizer = tokenizer
+        self._stops = stops
+        self._right = right
+        self._tokens: list[list[int]] = [[] for _ in range(count)]
+        self._texts = [""] * count
+        self._rows = list(range(count))
+        self.open = set(self._rows)
+        """Rows that go on."""
+
+    def add(self, tokens: Tensor) -> None:
+        """The next token of every row that was not left out [rows]."""
+        heard = dict(zip(self._rows, tokens.tolist(), strict=True))
+        self.open -= {row for row, token in heard.items() if token in self._stops}
+        for row in sorted(self.open):
+            self._tokens[row].append(heard[row])
+            self._texts[row] = str(self._tokenizer.decode(self._tokens[row], skip_special_tokens=True))
+        self.open -= {row for row in self.open if is_settled(self._texts[row], self._right)}
+
+    def leave_out_settled(self) -> Tensor | None:
+        """Places of the rows that stay, as soon as these are half of those there or fewer; else None."""
+        if 2 * len(self.open) > len(self._rows):
+            return None
+        kept = [place for place, row in enumerate(self._rows) if row in self.open]
+        self._rows = [self._rows[place] for place in kept]
+        return torch.tensor(kept)
+
+    def is_right(self, row: int) -> bool:
+        """Whether a row of the whole batch said the right answer."""
+        return exact_match(self._texts[row], self._right)
+
+
+class CoalitionUtility:
+    """U(S) of the CoKV paper for one example at a time: 1 where the greedy answer is exactly right, else 0.
+
+    Heads in S read the whole prompt, all others its last tokens; the prompt itself is always read with full attention
+    (Section 2.2), so each example is prefilled once and every coalition decodes over the same keys and values. All
+    examples asked for so far stay prefilled.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, examples: Sequence[Example], terms: Terms
+    ) -> None:
+        """Raises ShapleyError without examples, or for an example whose answer is empty."""
+        check_examples(examples)
+        self._model = model
+        self._tokenizer = tokenizer
+        self._examples = examples
+        self._terms = terms
+        self._stops = stop_tokens(model)
+        self._prefilled: dict[int, Prefilled] = {}
+
+    def __call__(self, example: int, masks: Tensor) -> list[float]:
+        """The utilities of coalitions [C, L, H] bool for one example, decoded side by side."""
+        asked = self._prefilled.get(example) or self._prefill(example)
+        said = Answers(self._tokenizer, self._stops, self._examples[example].answer, len(masks))
+        self._decode(asked, masks, said)
+        return [float(said.is_right(row)) for row in range(len(masks))]
+
+    def _decode(self, asked: Prefilled, masks: Tensor, said: Answers) -> None:
+        cache = asked.cache.coalitions(masks, self._terms.window)
+        tokens = asked.logits.argmax(-1).expand(len(masks))
+        said.add(tokens)
+        for _ in range(self._terms.answer_tokens - 1):
+            if not said.open:
+                return
+            if (kept := said.leave_out_settled()) is not None:
+                kept = kept.to(tokens.device)
+                cache.reorder_cache(kept)
+                tokens = tokens[kept]
+            positions = torch.full((len(tokens), 1), cache.get_seq_length(), device=tokens.device)
+            tokens = next_tokens(self._model, cache, tokens, positions)
+            said.add(tokens)
+
+    def _prefill(self, example: int) -> Prefilled:
+        document, question, _ = self._examples[example]
+        prompt = encode_prompt(self._tokenizer, document, question)
+        chunk = self._terms.chunk
+        cache = CompressedCache(self._model, method("full"), prompt_length=prompt.shape[1] if chunk else None)
+        self._prefilled[example] = Prefilled(cache, prefill(self._model, prompt, cache, chunk)[None])
+        return self._prefilled[example]
+
+
+def check_examples(examples: Sequence[Example]) -> None:
+    """Raises ShapleyError without examples, or for an example whose answer is empty."""
+    if not examples:
+        raise ShapleyError("There are no validation examples, so no coalition has a value: give at least one.")
+    for number, example in enumerate(examples, start=1):
+        if not example.answer.strip():
+            raise ShapleyError(f"Validation example {number} has an empty answer, which nothing matches: give one.")

@@ -1,0 +1,91 @@
+"""What an executor promises, and how items find workers that know their example."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import NamedTuple, Protocol
+
+
+class Item(NamedTuple):
+    """One piece of work: all coalitions of a batch, for one validation example."""
+
+    batch: int
+    example: int
+
+
+Result = list[float]
+"""The utility of every coalition of an item's batch, in the batch's order."""
+
+Worker = Callable[[Item], Result]
+"""A pure function of the item: the same numbers whenever and wherever it is called."""
+
+
+class Done(NamedTuple):
+    """An item that was evaluated."""
+
+    item: Item
+    values: Result
+
+
+class Recipe(Protocol):
+    """How to make a worker, in a form that can be sent to other processes and machines."""
+
+    def prepare(self) -> Worker:
+        """Loads what the worker needs. Called once in every process."""
+
+
+class Executor(ABC):
+    """Evaluates items, in any order. Used as a context: workers live from its beginning to its end."""
+
+    workers: int = 1
+    """How many items are evaluated at the same time."""
+
+    @abstractmethod
+    def run(self, items: Sequence[Item]) -> Iterator[Done]:
+        """Every item once, as they finish. Raises ExecutorError where no worker is left, and what a worker raises."""
+
+    def close(self, at_once: bool) -> None:  # noqa: B027 - most have nothing to end
+        """Ends the workers; `at_once`: without waiting for items in flight."""
+
+    def __enter__(self) -> Executor:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        self.close(at_once=kind is not None)
+
+
+class Queue:
+    """Items that wait. A worker gets items of examples that it has read already, if there are any.
+
+    Reading an example is what is expensive the first time, so nobody starts on another's example without need.
+    """
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self._waiting: dict[int, list[Item]] = {}
+        for item in reversed(items):
+            self._waiting.setdefault(item.example, []).append(item)
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def take(self, known: set[int], known_to_others: set[int]) -> Item:
+        """The next item for a worker that knows the examples `known`, which it then knows, too."""
+        by_choice = (
+            [example for example in self._waiting if example in known],
+            [example for example in self._waiting if example not in known_to_others],
+            list(self._waiting),
+        )
+        # The longest line first: it decides when everything is done.
+        candidates = next(choice for choice in by_choice if choice)
+        example = max(candidates, key=lambda each: len(self._waiting[each]))
+        item = self._waiting[example].pop()
+        if not self._waiting[example]:
+            del self._waiting[example]
+        known.add(example)
+        return item
+
+    def put_back(self, item: Item) -> None:
+        """An item whose worker was lost."""
+        self._waiting.setdefault(item.example, []).append(item)

@@ -1,0 +1,123 @@
+"""Items side by side, in processes of this machine that each load the model once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+
+import torch
+
+from winnow.estimate.errors import ExecutorError
+from winnow.estimate.executors.base import Done, Executor, Item, Queue, Recipe, Result, Worker
+
+_LOSSES = 2
+"""How many processes an item may cost before it is held responsible."""
+
+_worker: Worker | None = None
+"""Of this process, where it is one of the workers."""
+
+
+class ProcessExecutor(Executor):
+    """A process per worker, started fresh ("spawn"), because a fork of a process that used threads may hang.
+
+    A process that dies (killed, out of memory) is replaced, and its item evaluated again.
+    """
+
+    def __init__(self, recipe: Recipe, workers: int, threads: int | None = None) -> None:
+        """threads: of torch in every process; without it the processes share this one's.
+
+        Raises ExecutorError for fewer than one worker.
+        """
+        if workers < 1:
+            raise ExecutorError(f"workers must be at least 1, not {workers}.")
+        self._recipe = recipe
+        self._threads = threads or max(1, torch.get_num_threads() // workers)
+        self.workers = workers
+        # One pool for every process: a pool of several would choose by itself who gets an item.
+        self._pools = [self._start() for _ in range(workers)]
+        self._known: list[set[int]] = [set() for _ in range(workers)]
+
+    def run(self, items: Sequence[Item]) -> Iterator[Done]:
+        queue, losses = Queue(items), dict.fromkeys(items, 0)
+        busy: dict[Future[Result], tuple[int, Item]] = {}
+        idle = list(range(self.workers))
+        while queue or busy:
+            while idle and queue:
+                who = idle.pop(0)
+                item = queue.take(self._known[who], set().union(*self._known))
+                busy[self._pools[who].submit(_evaluate, item)] = (who, item)
+            for future in wait(busy, return_when=FIRST_COMPLETED).done:
+                who, item = busy.pop(future)
+                idle.append(who)
+                try:
+                    values = future.result()
+                except BrokenProcessPool:
+                    losses[item] += 1
+                    self._replace(who, item, losses[item])
+                    queue.put_back(item)
+                else:
+                    yield Done(item, values)
+
+    def close(self, at_once: bool) -> None:
+        if at_once:
+            for pool in self._pools:
+                _kill(pool)
+        for pool in self._pools:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _start(self) -> ProcessPoolExecutor:
+        context = multiprocessing.get_context("spawn")
+        pool = ProcessPoolExecutor(1, context, initializer=_prepare, initargs=(self._recipe, self._threads))
+        with _no_interrupts():
+            # The first call starts the process.
+            pool.submit(_nothing)
+        return pool
+
+    def _replace(self, who: int, item: Item, losses: int) -> None:
+        if losses >= _LOSSES:
+            raise ExecutorError(
+                f"{losses} worker processes died at batch {item.batch} of example {item.example}, probably for lack of "
+                "memory: use fewer --workers or a smaller --batch. What was finished is kept."
+            )
+        self._pools[who].shutdown(wait=False)
+        self._pools[who], self._known[who] = self._start(), set()
+
+
+@contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """Processes started inside never hear Ctrl-C, which reaches all of a terminal: who keeps the journal ends them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _prepare(recipe: Recipe, threads: int) -> None:
+    """In a new process."""
+    global _worker
+    torch.set_num_threads(threads)
+    _worker = recipe.prepare()
+
+
+def _nothing() -> None:
+    """What a process does first."""
+
+
+def _evaluate(item: Item) -> Result:
+    if _worker is None:
+        raise ExecutorError("this process was never prepared.")
+    return _worker(item)
+
+
+def _kill(pool: ProcessPoolExecutor) -> None:
+    for process in list((pool._processes or {}).values()):
+        process.kill()

@@ -1,0 +1,162 @@
+"""Items on a Ray cluster: an actor per worker, each of which loads the model once.
+
+An actor whose process or node is lost is replaced wherever the cluster has room, and its item is evaluated again. Ray
+is imported when it is used: pip install "winnow-kv[ray]".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from winnow.estimate.errors import ExecutorError
+from winnow.estimate.executors.base import Done, Executor, Item, Queue, Recipe, Worker
+
+START_SECONDS = 600.0
+"""With no worker running, wait so long for the cluster to start one."""
+
+_LOSSES = 3
+"""How many actors an item may cost before it is held responsible."""
+
+
+class Evaluator:
+    """What runs in an actor."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._worker: Worker = recipe.prepare()
+
+    def ready(self) -> bool:
+        """Answers when the model is loaded."""
+        return True
+
+    def evaluate(self, item: Item) -> list[float]:
+        """The values of an item."""
+        return self._worker(item)
+
+
+@dataclass(eq=False)
+class _Member:
+    """An actor and what it is doing: starting where it has no item."""
+
+    actor: Any
+    item: Item | None = None
+    known: set[int] = field(default_factory=set)
+
+
+class RayExecutor(Executor):
+    """Actors of the cluster that RAY_ADDRESS or ray.init names; without one, Ray starts a cluster of this machine."""
+
+    def __init__(
+        self, recipe: Recipe, workers: int, cpus: float = 1, gpus: float = 0, start_seconds: float = START_SECONDS
+    ) -> None:
+        """cpus, gpus: what every worker takes of the cluster.
+
+        Raises ExecutorError without Ray, without a cluster, and for fewer than one worker.
+        """
+        if workers < 1:
+            raise ExecutorError(f"workers must be at least 1, not {workers}.")
+        self._ray = _import_ray()
+        self._own = not self._ray.is_initialized()
+        if self._own:
+            _connect(self._ray)
+        self.workers = workers
+        self._start_seconds = start_seconds
+        self._class = self._ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=0)(Evaluator)
+        self._recipe = self._ray.put(recipe)
+        self._failed_starts = 0
+        self._idle: list[_Member] = []
+        # Answer to come -> who gives it.
+        self._busy: dict[Any, _Member] = {}
+        for _ in range(workers):
+            self._start()
+
+    def run(self, items: Sequence[Item]) -> Iterator[Done]:
+        queue, losses = Queue(items), dict.fromkeys(items, 0)
+        open_items = len(items)
+        while open_items:
+            while self._idle and queue:
+                self._give(self._idle.pop(0), queue)
+            answer = self._next_answer()
+            member = self._busy.pop(answer)
+            item, member.item = member.item, None
+            try:
+                values = self._ray.get(answer)
+            except (self._ray.exceptions.RayActorError, self._ray.exceptions.NodeDiedError) as problem:
+                if item is None:
+                    self._check_starts(problem)
+                else:
+                    losses[item] += 1
+                    _check_losses(item, losses[item], problem)
+                    queue.put_back(item)
+                self._start()
+                continue
+            except self._ray.exceptions.RayTaskError as problem:
+                raise problem.as_instanceof_cause() from None
+            self._idle.append(member)
+            self._failed_starts = 0
+            if item is not None:
+                open_items -= 1
+                yield Done(item, values)
+
+    def close(self, at_once: bool) -> None:
+        for member in [*self._idle, *self._busy.values()]:
+            self._ray.kill(member.actor)
+        self._idle, self._busy = [], {}
+        if self._own:
+            self._ray.shutdown()
+
+    def _start(self) -> None:
+        member = _Member(self._class.remote(self._recipe))
+        self._busy[member.actor.ready.remote()] = member
+
+    def _check_starts(self, problem: Exception) -> None:
+        """An actor died before its model was loaded. Raises ExecutorError where that happens again and again."""
+        self._failed_starts += 1
+        if self._failed_starts >= _LOSSES * self.workers:
+            *_, reason = str(problem).strip().splitlines()
+            raise ExecutorError(
+                f"The workers do not start; every node needs Winnow, and the model at the same place: {reason}"
+            )
+
+    def _give(self, member: _Member, queue: Queue) -> None:
+        others = set().union(*(each.known for each in [*self._idle, *self._busy.values()]))
+        member.item = queue.take(member.known, others | member.known)
+        self._busy[member.actor.evaluate.remote(member.item)] = member
+
+    def _next_answer(self) -> Any:
+        """The first answer of any actor. Raises ExecutorError where all have been starting for too long."""
+        at_work = any(member.item is not None for member in self._busy.values())
+        timeout = None if at_work else self._start_seconds
+        answers, _ = self._ray.wait(list(self._busy), num_returns=1, timeout=timeout)
+        if not answers:
+            raise ExecutorError(
+                f"No worker could be started in {self._start_seconds:g} seconds: the cluster has no node with room for "
+                "one. What was finished is kept."
+            )
+        return answers[0]
+
+
+def _import_ray() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise ExecutorError(
+            'Ray is not installed: pip install "winnow-kv[ray]", or use --executor processes.'
+        ) from None
+    return ray
+
+
+def _connect(ray: Any) -> None:
+    try:
+        ray.init(log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+    except (ConnectionError, ValueError, RuntimeError) as problem:
+        raise ExecutorError(f"There is no Ray cluster: {problem}") from None
+
+
+def _check_losses(item: Item, losses: int, problem: Exception) -> None:
+    if losses >= _LOSSES:
+        raise ExecutorError(
+            f"{losses} workers were lost at batch {item.batch} of example {item.example}, probably for lack of memory: "
+            f"use a smaller --batch. What was finished is kept. ({problem})"
+        ) from None

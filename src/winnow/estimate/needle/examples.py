@@ -1,0 +1,212 @@
+"""Needles with their questions: what is hidden in a haystack, what is asked, and what the right answer is.
+
+Two sources ship with Winnow, in words of its own: prose for models that read English, and the forms of `winnow.tasks`
+for the bundled model. A user's come from a JSONL file.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+from winnow.estimate.errors import NeedleError
+from winnow.tasks import sentences as forms
+from winnow.tasks import vocabulary as v
+from winnow.tasks.prompts import to_text
+
+
+class Kind(StrEnum):
+    """Which heads are looked for: retrieval, enhanced retrieval, retrieval and reasoning."""
+
+    R = "r"
+    ER = "er"
+    R2 = "r2"
+
+
+@dataclass(frozen=True)
+class Example:
+    """A needle and a question that only the needle answers.
+
+    needle: goes into the haystack as it is. span: the part of the needle that a head gets a score for looking at (the
+    whole needle for retrieval; only the right answer, neither the reasoning facts nor the wrong answer, for R2).
+    restates: the answer repeats statements word for word before it comes to the value, which alone is judged.
+    avoid: words that no other sentence of the haystack may hold, because it could answer the question as well.
+    """
+
+    needle: str
+    span: str
+    question: str
+    answer: str
+    restates: bool = False
+    avoid: frozenset[str] = frozenset()
+
+    def judged(self, generated: str) -> str:
+        """The part of a generated answer that is compared with `answer`."""
+        return re.split(r"\bis\b", generated)[-1] if self.restates else generated
+
+
+class ExampleSource(Protocol):
+    """Where the examples of a kind come from."""
+
+    def examples(self, kind: Kind, seed: int) -> Sequence[Example]:
+        """The examples, the same for the same seed."""
+
+
+class ProseExamples:
+    """Examples in plain English, of the papers' kinds; the seed changes nothing."""
+
+    def examples(self, kind: Kind, seed: int) -> Sequence[Example]:
+        """Three retrieval examples, or two retrieval-reasoning ones that share a needle and differ in who is asked."""
+        return _OLDER_AND_YOUNGER if kind is Kind.R2 else _RETRIEVAL
+
+
+class TaskExamples:
+    """Examples of the forms that the bundled model understands, with words drawn from the seed."""
+
+    def __init__(self, count: int = 10) -> None:
+        """count: examples of every kind, an even number."""
+        self.count = count
+
+    def examples(self, kind: Kind, seed: int) -> Sequence[Example]:
+        """As many secrets as favourites for retrieval; comparisons, the first or second person winning, for R2."""
+        rng = random.Random(f"needle-{kind == Kind.R2}-{seed}")
+        if kind is Kind.R2:
+            return [_comparison(rng, index % 2) for index in range(self.count)]
+        return [_secret(rng) if index % 2 else _favorite(rng) for index in range(self.count)]
+
+
+class FileExamples:
+    """Examples of a JSONL file."""
+
+    def __init__(self, path: Path) -> None:
+        """Reads the file. Raises NeedleError, naming the line, where it holds something else."""
+        self._examples = read_examples(path)
+
+    def examples(self, kind: Kind, seed: int) -> Sequence[Example]:
+        """All of them, whatever the kind and seed."""
+        return self._examples
+
+
+def read_examples(path: Path) -> list[Example]:
+    """One {"needle", "question", "answer", optional "span"} a line; without a span the whole needle counts.
+
+    Raises NeedleError with the line's number.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise NeedleError(f"{path} is not UTF-8 text.") from None
+    except OSError as problem:
+        raise NeedleError(f"Cannot read {path}: {problem.strerror}.") from None
+    found = [_read_line(f"{path}, line {number}", line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not found:
+        raise NeedleError(f"{path} has no examples; give one JSON object a line.")
+    return found
+
+
+_FIELDS = ("needle", "question", "answer", "span")
+
+
+def _read_line(where: str, line: str) -> Example:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        raise NeedleError(f"{where}: this is not JSON.") from None
+    if not isinstance(entry, dict):
+        raise NeedleError(f'{where}: give an object with "needle", "question" and "answer".')
+    for name in entry.keys() - set(_FIELDS):
+        raise NeedleError(f"{where}: there is no field {name!r}; there are {', '.join(_FIELDS)}.")
+    needle, question, answer = (_text(where, entry, name) for name in _FIELDS[:3])
+    span = _text(where, entry, "span") if "span" in entry else needle
+    if span not in needle:
+        raise NeedleError(f"{where}: the span is no part of the needle; copy it from there, letter by letter.")
+    return Example(needle, span, question, answer)
+
+
+def _text(where: str, entry: dict[str, Any], name: str) -> str:
+    value = entry.get(name)
+    if not isinstance(value, str) or not value.strip():
+        raise NeedleError(f'{where}: "{name}" is {"missing" if name not in entry else "no text or empty"}.')
+    return value.strip()
+
+
+def _secret(rng: random.Random) -> Example:
+    kind, place, value = rng.choice(v.SECRETS), rng.choice(v.PLACES), rng.choice(v.VALUES)
+    statement = _statement(forms.answer_secret(kind, place, value))
+    return Example(
+        statement,
+        statement,
+        to_text(forms.ask_secret(kind, place)),
+        value,
+        restates=True,
+        avoid=frozenset({kind, place}),
+    )
+
+
+def _favorite(rng: random.Random) -> Example:
+    person, attribute = rng.choice(v.NAMES), rng.choice(v.ATTRIBUTES)
+    value = rng.choice(v.ATTRIBUTE_VALUES[attribute])
+    statement = _statement(forms.answer_favorite(person, attribute, value))
+    question = to_text(forms.ask_favorite(person, attribute))
+    return Example(statement, statement, question, value, restates=True, avoid=frozenset({person}))
+
+
+def _comparison(rng: random.Random, winning: int) -> Example:
+    """r, c1 and c2 in the order of the paper's Fig. 9: who is older, then each one's favourite."""
+    first, second = rng.sample(v.NAMES, 2)
+    pair = (first, second)
+    word, attribute = rng.choice(v.COMPARATIVES), rng.choice(v.ATTRIBUTES)
+    values = rng.sample(v.ATTRIBUTE_VALUES[attribute], 2)
+    reason = _statement(["between", first, "and", second, ",", "the", word, "one", "is", pair[winning]])
+    claims = [
+        _statement(forms.answer_favorite(person, attribute, value)) for person, value in zip(pair, values, strict=True)
+    ]
+    question = to_text(forms.ask_comparison(pair, word, attribute))
+    needle = " ".join([reason, *claims])
+    return Example(needle, claims[winning], question, values[winning], restates=True, avoid=frozenset(pair))
+
+
+def _statement(words: Sequence[str]) -> str:
+    return to_text([*words, "."])
+
+
+def _retrieval(needle: str, question: str, answer: str) -> Example:
+    return Example(needle, needle, question, answer)
+
+
+_RETRIEVAL = (
+    _retrieval(
+        "The nicest way to spend a free morning in Ostervik is to rent a green rowing boat and eat warm cinnamon "
+        "rolls on the lighthouse steps.",
+        "What is the nicest way to spend a free morning in Ostervik?",
+        "rent a green rowing boat and eat warm cinnamon rolls on the lighthouse steps",
+    ),
+    _retrieval(
+        "To open the vault of the Marlow clock museum, one turns the brass sundial twice to the left and hums the "
+        "first line of a lullaby.",
+        "How does one open the vault of the Marlow clock museum?",
+        "turn the brass sundial twice to the left and hum the first line of a lullaby",
+    ),
+    _retrieval(
+        "Professor Ilka Brandt keeps her only copy of the silver atlas inside a hollow pumpkin on the roof of the "
+        "old bakery.",
+        "Where does Professor Ilka Brandt keep her only copy of the silver atlas?",
+        "inside a hollow pumpkin on the roof of the old bakery",
+    ),
+)
+
+_REASON = "Tessa is 31 years old. Rowan is 27 years old."
+_TESSA = "Tessa's favorite pastime is to paint tiny wooden ships and listen to the rain in the attic."
+_ROWAN = "Rowan's favorite pastime is to bake rye bread at dawn and share it with the ferry crew."
+_PAIR = f"{_REASON} {_TESSA} {_ROWAN}"
+
+_OLDER_AND_YOUNGER = (
+    Example(_PAIR, _ROWAN, "What is the favorite pastime of the younger one between Tessa and Rowan?", _ROWAN),
+    Example(_PAIR, _TESSA, "What is the favorite pastime of the older one between Tessa and Rowan?", _TESSA),
+)

@@ -1,0 +1,176 @@
+"""Which runs there are: examples x lengths x depths, and what each of them reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, takewhile
+from typing import NamedTuple
+
+from transformers import PreTrainedTokenizerBase
+
+from winnow.estimate.errors import NeedleError
+from winnow.estimate.journal import fingerprint
+from winnow.estimate.needle.examples import Example, Kind
+from winnow.estimate.needle.haystack import Haystack, count_words, insertion_point
+from winnow.estimate.needle.prompt import Prompt, build_prompt, check_tokenizer
+
+LENGTHS = 5
+DEPTHS = 10
+ANSWER_TOKENS = 50
+"""As in the published script."""
+
+# Tokens by which a text may grow where a needle is put into it.
+_SLACK = 4
+# Where less than half of so many tokens can be filled, it is not for want of room for one more sentence.
+_LONG_SENTENCE = 400
+# A haystack this close to the wanted length is long enough.
+_ENOUGH = 0.98
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is estimated, and how much of it."""
+
+    kind: Kind
+    lengths: tuple[int, ...]
+    """Tokens of prompt and answer together; 0 is the bare needle with its question."""
+    depths: tuple[float, ...]
+    """Between 0 (the start) and 1 (the end)."""
+    seed: int = 0
+    answer_tokens: int = ANSWER_TOKENS
+    """Room for an answer, and where it is cut off."""
+
+
+class Cell(NamedTuple):
+    """One run."""
+
+    example: int
+    length: int
+    depth: float
+
+
+class Job(NamedTuple):
+    """A prompt, and the runs that it is."""
+
+    prompt: Prompt
+    example: Example
+    cells: tuple[Cell, ...]
+    """Depths that come to the same sentence boundary, as all do in an empty haystack."""
+
+
+def spread_lengths(context: int, count: int = LENGTHS) -> tuple[int, ...]:
+    """`count` lengths from 0 to the context, evenly. Raises NeedleError for fewer than two."""
+    if count < 2:
+        raise NeedleError(f"At least two lengths are needed, not {count}.")
+    return tuple(round(context * index / (count - 1)) for index in range(count))
+
+
+def spread_depths(count: int = DEPTHS) -> tuple[float, ...]:
+    """`count` depths from the start to the end, evenly; one alone is in the middle. Raises NeedleError for none."""
+    if count < 1:
+        raise NeedleError(f"At least one depth is needed, not {count}.")
+    return tuple(round(index / (count - 1), 6) for index in range(count)) if count > 1 else (0.5,)
+
+
+class Plan:
+    """All runs of a configuration, with their prompts tokenized on demand."""
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        settings: Settings,
+        examples: Sequence[Example],
+        haystack: Haystack,
+    ) -> None:
+        """Cuts the haystacks.
+
+        Raises NeedleError where the tokenizer gives no offsets or does not know a needle, and where the haystack is
+        too short for a length.
+        """
+        check_tokenizer(tokenizer)
+        self.tokenizer = tokenizer
+        self.settings = settings
+        self.examples = tuple(examples)
+        self._sentences = {
+            (index, length): cut(tokenizer, example, haystack, length, settings.answer_tokens)
+            for index, example in enumerate(examples)
+            for length in settings.lengths
+        }
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Every run, in the order in which they are made."""
+        return [Cell(*key, depth) for key in self._sentences for depth in self.settings.depths]
+
+    def jobs(self) -> Iterator[Job]:
+        """Every different prompt, once."""
+        for (index, length), sentences in self._sentences.items():
+            at: dict[int, list[Cell]] = {}
+            for depth in self.settings.depths:
+                at.setdefault(insertion_point(sentences, depth), []).append(Cell(index, length, depth))
+            example = self.examples[index]
+            for before, cells in at.items():
+                yield Job(build_prompt(self.tokenizer, example, sentences, before), example, tuple(cells))
+
+    def config(self) -> dict[str, object]:
+        """What results depend on besides the model, as plain values for a journal."""
+        settings = self.settings
+        return {
+            "kind": str(settings.kind),
+            "seed": settings.seed,
+            "lengths": list(settings.lengths),
+            "depths": list(settings.depths),
+            "answer_tokens": settings.answer_tokens,
+            "examples": fingerprint([[e.needle, e.span, e.question, e.answer] for e in self.examples]),
+            "haystack": fingerprint([list(sentences) for sentences in self._sentences.values()]),
+        }
+
+    def asked(self) -> dict[str, object]:
+        """The same for the settings of a table, with the number of examples."""
+        config = self.config()
+        hashes = {f"{name}_hash": config.pop(name) for name in ("examples", "haystack")}
+        return {**config, "examples": len(self.examples), **hashes}
+
+
+def cut(
+    tokenizer: PreTrainedTokenizerBase, example: Example, haystack: Haystack, length: int, answer_tokens: int
+) -> list[str]:
+    """The whole sentences with which prompt and answer come closest to `length` tokens from below.
+
+    Raises NeedleError where the haystack has not as many.
+    """
+    bare = len(build_prompt(tokenizer, example, [], 0).tokens)
+    room = length - bare - answer_tokens - _SLACK
+    if room <= 0:
+        return []
+    sentences = list(haystack.sentences(room, example.avoid))
+    ends = list(accumulate(len(sentence) + 1 for sentence in sentences))
+    offsets = tokenizer(" ".join(sentences), add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    within = offsets[room][0] if len(offsets) > room else ends[-1]
+    chosen = sentences[: sum(1 for _ in takewhile(lambda end: end <= within, ends))]
+    _check_filled(sentences, chosen, len(offsets), room, length)
+    return chosen
+
+
+def _check_filled(sentences: list[str], chosen: list[str], tokens: int, room: int, length: int) -> None:
+    """sentences: what the haystack gave, of so many tokens. chosen: what goes into the room of a prompt of `length`."""
+    exhausted = len(chosen) == len(sentences) and sum(map(count_words, sentences)) < room
+    if exhausted and tokens < _ENOUGH * room:
+        raise NeedleError(
+            f"The haystack is too short: it has {tokens:,} tokens, and a prompt of {length:,} needs {room:,} of it. "
+            "Give a longer text, shorter --lengths, or --repeat to start over at its end."
+        )
+    if (
+        len(chosen) < len(sentences)
+        and room >= _LONG_SENTENCE
+        and tokens * _length(chosen) < room * _length(sentences) / 2
+    ):
+        raise NeedleError(
+            f"Most of a prompt of {length:,} tokens would stay empty, because sentence {len(chosen) + 1} of the "
+            "haystack is too long for it: give a text with full stops or empty lines between its sentences."
+        )
+
+
+def _length(sentences: list[str]) -> int:
+    return sum(len(sentence) + 1 for sentence in sentences)

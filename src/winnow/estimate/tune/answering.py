@@ -1,0 +1,102 @@
+"""Questions answered at every value and budget, journaled document by document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from winnow.composition.method import Method
+from winnow.estimate.journal import Journal
+from winnow.estimate.tune.intervals import Interval, wilson
+from winnow.estimate.tune.knobs import Number
+from winnow.evaluate import evaluate
+from winnow.tasks import Document
+
+ANSWER_TOKENS = 24
+BATCH = 16
+
+Watch = Callable[[int], None]
+"""Hears how many more answers there are, also those that the journal had."""
+
+
+class Setting(NamedTuple):
+    """A value of the knob at a budget."""
+
+    value: Number
+    budget: str
+
+    def __str__(self) -> str:
+        return f"{self.value} @ {self.budget}"
+
+
+class Tally(NamedTuple):
+    """How many answers were right."""
+
+    right: int
+    questions: int
+
+    @property
+    def accuracy(self) -> float:
+        """Between 0 and 1."""
+        return self.right / self.questions
+
+    @property
+    def interval(self) -> Interval:
+        """Of the accuracy, 95 %."""
+        return wilson(self.accuracy, self.questions)
+
+
+class Answering:
+    """A model, and the journal of what it answered already."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        journal: Journal,
+        answer_tokens: int = ANSWER_TOKENS,
+    ) -> None:
+        self._model = model
+        self._tokenizer = tokenizer
+        self._journal = journal
+        self._answer_tokens = answer_tokens
+        self._right: dict[tuple[str, int, str], list[bool]] = {}
+        for record in journal.records():
+            self._keep(record["split"], record["document"], record["right"])
+
+    def tally(
+        self, split: str, pages: Sequence[Document], methods: Mapping[Setting, Method], watch: Watch | None = None
+    ) -> dict[Setting, Tally]:
+        """All questions of the documents under every method. split: what the journal calls these documents."""
+        for index, page in enumerate(pages):
+            missing = {at: method for at, method in methods.items() if (split, index, str(at)) not in self._right}
+            if watch is not None:
+                watch((len(methods) - len(missing)) * len(page.questions))
+            if missing:
+                self._answer(split, index, page, missing, watch)
+        return {at: self._counted(split, len(pages), at) for at in methods}
+
+    def _answer(
+        self, split: str, index: int, page: Document, methods: Mapping[Setting, Method], watch: Watch | None
+    ) -> None:
+        right: dict[Method, list[bool]] = {method: [] for method in methods.values()}
+        asked = evaluate(
+            self._model, self._tokenizer, page.text, page.questions, list(right), self._answer_tokens, BATCH
+        )
+        for trial in asked:
+            right[trial.method].append(trial.right)
+            if watch is not None:
+                watch(1)
+        found = {str(at): right[method] for at, method in methods.items()}
+        # One record for all: a document is either done or not begun.
+        self._journal.append({"split": split, "document": index, "right": found})
+        self._keep(split, index, found)
+
+    def _keep(self, split: str, index: int, right: Mapping[str, list[bool]]) -> None:
+        self._right |= {(split, index, at): answers for at, answers in right.items()}
+
+    def _counted(self, split: str, documents: int, at: Setting) -> Tally:
+        answers = [answer for index in range(documents) for answer in self._right[split, index, str(at)]]
+        return Tally(sum(answers), len(answers))

@@ -1,0 +1,64 @@
+"""From counts of right answers to a value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from winnow.estimate.tune.answering import Setting, Tally
+from winnow.estimate.tune.intervals import Interval, overlap, wilson
+from winnow.estimate.tune.knobs import Number
+
+
+class Point(NamedTuple):
+    """One value of the knob."""
+
+    value: Number
+    budgets: dict[str, Tally]
+
+    @property
+    def right(self) -> int:
+        """Right answers at all budgets together."""
+        return sum(tally.right for tally in self.budgets.values())
+
+    @property
+    def questions(self) -> int:
+        """How many different ones."""
+        return next(iter(self.budgets.values())).questions
+
+    @property
+    def accuracy(self) -> float:
+        """Mean over the budgets."""
+        return self.right / (self.questions * len(self.budgets))
+
+    @property
+    def interval(self) -> Interval:
+        """Of the mean, 95 %."""
+        return wilson(self.accuracy, self.questions)
+
+
+class Verdict(NamedTuple):
+    """What unseen questions say of the value that was chosen."""
+
+    chosen: Point
+    default: Point
+
+    @property
+    def clear(self) -> bool:
+        """Whether the chosen value is told from the default; trivially not where it is the default."""
+        return not overlap(self.chosen.interval, self.default.interval)
+
+
+def curve(tallies: Mapping[Setting, Tally]) -> list[Point]:
+    """A point for every value, in order of appearance."""
+    points: dict[Number, Point] = {}
+    for at, tally in tallies.items():
+        points.setdefault(at.value, Point(at.value, {})).budgets[at.budget] = tally
+    return list(points.values())
+
+
+def best(points: Sequence[Point], default: Number) -> Point:
+    """The highest mean over the budgets; of several, the default, or else the first."""
+    most = max(point.right for point in points)
+    equal = [point for point in points if point.right == most]
+    return next((point for point in equal if point.value == default), equal[0])

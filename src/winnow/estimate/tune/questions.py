@@ -1,0 +1,94 @@
+"""Questions to choose by, and others to confirm the choice: no document is in both."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from winnow.estimate.errors import TuneError
+from winnow.estimate.journal import fingerprint
+from winnow.tasks import Document, Question, generate_document
+
+VALIDATION_SEED = 3_500_000
+TEST_SEED = 3_600_000
+"""Training, shipped scores and the study draw their documents from other seeds."""
+TOKENS = 1024
+"""Prompt and answer together, at most."""
+QUESTIONS_PER_KIND = 4
+DOCUMENTS = 12
+SHARE = 0.15
+"""Of a file's documents, for validation (as in CoKV's experiments)."""
+_SEEDS_APART = 1_000
+
+Pages = tuple[Document, ...]
+
+
+class Split(NamedTuple):
+    """Documents with their questions."""
+
+    validation: Pages
+    """A value is chosen by these."""
+    test: Pages
+    """These are asked about once, when it is chosen."""
+
+    def config(self) -> dict[str, str]:
+        """Hashes for a journal."""
+        return {name: fingerprint(_plain(pages)) for name, pages in self._asdict().items()}
+
+
+def count_questions(pages: Pages) -> int:
+    """Of all documents together."""
+    return sum(len(page.questions) for page in pages)
+
+
+def generated(documents: int = DOCUMENTS, seed: int = 0, tokens: int = TOKENS) -> Split:
+    """So many generated documents for each of the two, of `tokens` tokens, four questions of every kind to each.
+
+    Raises TuneError for a number of documents or a seed whose documents would meet those of another.
+    """
+    if not 1 <= documents <= _SEEDS_APART:
+        raise TuneError(f"{documents} generated documents cannot be had: take 1 to {_SEEDS_APART:,}.")
+    most = (TEST_SEED - VALIDATION_SEED) // _SEEDS_APART - 1
+    if not 0 <= seed <= most:
+        raise TuneError(f"Generated questions have seeds from 0 to {most}, not {seed}.")
+    validation, test = (
+        tuple(
+            generate_document(first + _SEEDS_APART * seed + index, tokens, QUESTIONS_PER_KIND)
+            for index in range(documents)
+        )
+        for first in (VALIDATION_SEED, TEST_SEED)
+    )
+    return Split(validation, test)
+
+
+def pages_of(asked: Iterable[tuple[str, str, str]]) -> Pages:
+    """(document, question, answer) in any order, put together by document."""
+    found: dict[str, list[Question]] = {}
+    for document, question, answer in asked:
+        found.setdefault(document, []).append(Question("", question, answer))
+    return tuple(Document(text, tuple(questions)) for text, questions in found.items())
+
+
+def divided(pages: Sequence[Document], share: float, seed: int, documents: int | None = None) -> Split:
+    """A share of the documents for validation, the others for the test, after a shuffle that the seed decides.
+
+    documents: take no more than so many. Raises TuneError where a part would be empty.
+    """
+    if not pages:
+        raise TuneError("There are no questions, so nothing tells one value from another: give at least two documents.")
+    shuffled = list(pages)
+    random.Random(f"tune-{seed}").shuffle(shuffled)
+    shuffled = shuffled[:documents]
+    first = round(share * len(shuffled))
+    if not 0 < first < len(shuffled):
+        lacking = "validation" if first == 0 else "test"
+        raise TuneError(
+            f"A share of {share:g} of {len(shuffled)} document{'s' if len(shuffled) > 1 else ''} leaves none for the "
+            f"{lacking} (questions about one document stay together): give more documents, or another --split."
+        )
+    return Split(tuple(shuffled[:first]), tuple(shuffled[first:]))
+
+
+def _plain(pages: Pages) -> list[list[object]]:
+    return [[page.text, [[question.text, question.answer] for question in page.questions]] for page in pages]

@@ -1,0 +1,130 @@
+"""How a table was made, as far as the settings in its header tell."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from winnow.estimate.errors import NotVerifiable
+from winnow.estimate.needle.examples import Kind
+from winnow.heads.scores import HeadScores
+
+
+class NeedleSettings(NamedTuple):
+    """Of `winnow heads needle`."""
+
+    kind: Kind
+    seed: int
+    examples: int
+    lengths: tuple[int, ...]
+    depths: tuple[float, ...]
+    answer_tokens: int
+    right: int
+    """Runs that counted."""
+
+    @property
+    def runs(self) -> int:
+        """How many there were."""
+        return self.examples * len(self.lengths) * len(self.depths)
+
+
+class CokvSettings(NamedTuple):
+    """Of `winnow heads cokv`."""
+
+    seed: int
+    players: int
+    sizes: tuple[int, ...]
+    """Of first parts."""
+    samples: int
+    questions: int
+    tokens: int | None
+    """Of generated questions."""
+    window: int
+    answer_tokens: int
+
+
+def needle_settings(table: HeadScores) -> NeedleSettings:
+    """Raises NotVerifiable where the number of runs or the command's settings are missing."""
+    asked = _Asked(table)
+    return NeedleSettings(
+        Kind(table.method.removeprefix("headkv-")),
+        asked.whole("seed"),
+        asked.whole("examples", least=1),
+        asked.wholes("lengths"),
+        asked.shares("depths"),
+        asked.whole("answer_tokens", least=1),
+        _samples(table),
+    )
+
+
+def cokv_settings(table: HeadScores) -> CokvSettings:
+    """Raises NotVerifiable where the number of samples or the command's settings are missing."""
+    asked = _Asked(table)
+    sizes, players = asked.wholes("sizes"), table.values.numel()
+    told, distinct = asked.whole("players"), len(set(sizes)) == len(sizes)
+    if told != players or not distinct or min(sizes) < 1 or max(sizes) > players:
+        raise NotVerifiable(
+            f"The settings of {table} speak of coalitions of {', '.join(map(str, sizes))} of {told} heads, "
+            f"which does not fit its {players} heads: nothing can be drawn again."
+        )
+    return CokvSettings(
+        asked.whole("seed"),
+        players,
+        sizes,
+        _samples(table),
+        asked.whole("examples", least=1),
+        asked.whole("question_tokens", least=1) if asked.says("question_tokens") else None,
+        asked.whole("window", least=0),
+        asked.whole("answer_tokens", least=1),
+    )
+
+
+class _Asked:
+    """A table's settings, of which nothing is believed before it is looked at. All raise NotVerifiable."""
+
+    def __init__(self, table: HeadScores) -> None:
+        if not table.settings:
+            raise _lacking(table, "settings")
+        self._table = table
+        self._values: dict[str, Any] = json.loads(table.settings)
+
+    def says(self, name: str) -> bool:
+        return self._values.get(name) is not None
+
+    def whole(self, name: str, least: int | None = None) -> int:
+        value = self._values.get(name)
+        if type(value) is not int or (least is not None and value < least):
+            raise self._no(name)
+        return value
+
+    def wholes(self, name: str) -> tuple[int, ...]:
+        values = self._values.get(name)
+        if not isinstance(values, list) or not values or any(type(value) is not int for value in values):
+            raise self._no(name)
+        return tuple(values)
+
+    def shares(self, name: str) -> tuple[float, ...]:
+        values = self._values.get(name)
+        if not isinstance(values, list) or not values or not all(_is_share(value) for value in values):
+            raise self._no(name)
+        return tuple(values)
+
+    def _no(self, name: str) -> NotVerifiable:
+        return _lacking(self._table, name.replace("_", " "))
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, int | float) and 0 <= value <= 1
+
+
+def _samples(table: HeadScores) -> int:
+    if table.samples is None:
+        raise _lacking(table, "number of samples")
+    return table.samples
+
+
+def _lacking(table: HeadScores, what: str) -> NotVerifiable:
+    return NotVerifiable(
+        f"{table} does not say its {what}, so its runs cannot be repeated: only files that winnow heads needle or "
+        "winnow heads cokv wrote carry what verifying needs; published tables do not."
+    )

@@ -1,0 +1,200 @@
+"""Everything that cannot work says so, with a remedy."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+import winnow
+from support.families import COMMON, build, prompt
+from winnow import CacheError, ModelError
+
+METHOD = winnow.method("snapkv", budget=9, window=3)
+
+
+@pytest.fixture
+def model():
+    made = build("llama")
+    made.set_attn_implementation("winnow")
+    return made
+
+
+def filled(model, length: int = 30, **kwargs) -> winnow.CompressedCache:
+    cache = winnow.CompressedCache(model, METHOD, **kwargs)
+    with torch.no_grad():
+        model(prompt(length=length), past_key_values=cache)
+    return cache
+
+
+def test_another_attention_implementation(model):
+    model.set_attn_implementation("sdpa")
+    with pytest.raises(CacheError, match=r'set_attn_implementation\("winnow"\)'):
+        winnow.CompressedCache(model, METHOD)
+
+
+def test_switched_midway(model):
+    cache = filled(model)
+    model.set_attn_implementation("sdpa")
+    with pytest.raises(CacheError, match=r'set_attn_implementation\("winnow"\)'):
+        model(prompt(length=1), past_key_values=cache)
+
+
+def test_switched_before_the_prompt(model):
+    cache = winnow.CompressedCache(model, METHOD)
+    model.set_attn_implementation("eager")
+    with pytest.raises(CacheError, match=r'set_attn_implementation\("winnow"\)'):
+        model(prompt(length=5), past_key_values=cache)
+
+
+def test_a_handle_that_never_reached_the_attention_function(model):
+    cache = winnow.CompressedCache(model, METHOD)
+    layer = cache.layers[0]
+    keys = torch.randn(1, 2, 5, 16)
+    layer.update(keys, keys)
+    with pytest.raises(CacheError, match="never reached"):
+        layer.update(keys, keys)
+    with pytest.raises(CacheError, match="never reached"):
+        cache.stats()
+
+
+def test_attention_that_bypasses_the_interface(model, monkeypatch):
+    from winnow.cache import attention
+
+    monkeypatch.setattr(attention, "handle_of", lambda key: None)
+    cache = winnow.CompressedCache(model, METHOD)
+    with torch.no_grad(), pytest.raises(CacheError, match="never reached"):
+        model(prompt(length=5), past_key_values=cache)
+        model(prompt(length=1), past_key_values=cache)
+
+
+def test_encoder_decoder():
+    config = AutoConfig.for_model(
+        "t5", vocab_size=97, d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=2, decoder_start_token_id=0
+    )
+    with pytest.raises(ModelError, match="decoder-only"):
+        winnow.CompressedCache(AutoModelForSeq2SeqLM.from_config(config), METHOD)
+
+
+def test_latent_attention():
+    config = AutoConfig.for_model(
+        "deepseek_v3",
+        **{**COMMON, "num_key_value_heads": 4},
+        q_lora_rank=16,
+        kv_lora_rank=16,
+        qk_nope_head_dim=16,
+        qk_rope_head_dim=16,
+        v_head_dim=16,
+        first_k_dense_replace=3,
+        n_routed_experts=4,
+        moe_intermediate_size=32,
+    )
+    model = AutoModelForCausalLM.from_config(config)
+    model.set_attn_implementation("winnow")
+    with pytest.raises(ModelError, match="latent"):
+        winnow.CompressedCache(model, METHOD)
+
+
+def test_no_full_attention_layer():
+    model = build("mistral", sliding_window=8)
+    model.set_attn_implementation("winnow")
+    with pytest.raises(CacheError, match="no full-attention layer"):
+        winnow.CompressedCache(model, METHOD)
+
+
+def test_output_attentions(model):
+    cache = winnow.CompressedCache(model, METHOD)
+    with pytest.raises((CacheError, ValueError), match=r"output_attentions|eager"):
+        model.generate(
+            prompt(),
+            past_key_values=cache,
+            max_new_tokens=2,
+            output_attentions=True,
+            return_dict_in_generate=True,
+        )
+
+
+def test_offloading(model):
+    cache = filled(model)
+    with pytest.raises(CacheError, match="offload"):
+        cache.layers[0].offload()
+    with pytest.raises(CacheError, match="offload"):
+        cache.layers[0].prefetch()
+
+
+def test_cropping_into_the_prefix(model):
+    cache = filled(model)
+    with torch.no_grad():
+        model(prompt(length=4, seed=2), past_key_values=cache)
+    with pytest.raises(CacheError, match="only the 4 tokens"):
+        cache.crop(-5)
+    assert cache.get_seq_length() == 34
+    cache.crop(-4)
+    assert cache.get_seq_length() == 30
+    cache.crop(0)
+    with pytest.raises(CacheError, match="only the 0 tokens"):
+        cache.crop(-1)
+
+
+def test_another_number_of_rows(model):
+    cache = filled(model)
+    with pytest.raises(CacheError, match="1 rows, the model now sends 2"):
+        model(prompt(rows=2, length=1), past_key_values=cache)
+
+
+def test_another_dtype(model):
+    cache = filled(model)
+    with pytest.raises(CacheError, match=r"float32.*bfloat16"):
+        model.to(torch.bfloat16)(prompt(length=1), past_key_values=cache)
+
+
+def test_a_mask_that_is_too_short(model):
+    cache = winnow.CompressedCache(model, METHOD, prompt_length=30)
+    with torch.no_grad():
+        model(prompt(length=20), past_key_values=cache)
+        with pytest.raises(CacheError, match="covers 10 tokens"):
+            model(prompt(length=10), attention_mask=torch.zeros(1, 10), past_key_values=cache)
+
+
+def test_a_four_dimensional_mask_after_the_prompt(model):
+    cache = filled(model)
+    with pytest.raises(CacheError, match="4-D"):
+        model(prompt(length=2), attention_mask=torch.ones(1, 1, 2, 32, dtype=torch.bool), past_key_values=cache)
+
+
+def test_kept_of_the_wrong_place(model):
+    cache = filled(model)
+    with pytest.raises(CacheError, match=r"\[0, 1, 2\]"):
+        cache.kept(3)
+    with pytest.raises(CacheError, match="no row 1"):
+        cache.kept(0, row=1)
+    with pytest.raises(CacheError, match="nothing was compressed"):
+        winnow.CompressedCache(model, METHOD).kept(0)
+
+
+def test_bad_arguments(model):
+    with pytest.raises(CacheError, match="prompt_length is 0"):
+        winnow.CompressedCache(model, METHOD, prompt_length=0)
+    with pytest.raises(CacheError, match="names 1 layers"):
+        winnow.CompressedCache(model, METHOD, heads_per_layer=[2])
+    with pytest.raises(CacheError, match="shape"):
+        winnow.compress(model, torch.zeros(1, 0, dtype=torch.int64), METHOD)
+    with pytest.raises(CacheError, match="chunk_size is 0"):
+        winnow.compress(model, prompt(), METHOD, chunk_size=0)
+
+
+def test_wrong_heads_are_noticed(model):
+    cache = winnow.CompressedCache(model, METHOD, heads_per_layer=[2, 4, 2])
+    with pytest.raises(CacheError, match="has 2 KV heads where 4"):
+        model(prompt(), past_key_values=cache)
+
+
+def test_a_batch_with_its_padding_on_the_right_is_still_exact(model):
+    ids, mask = prompt(rows=2, length=20), torch.ones(2, 20, dtype=torch.int64)
+    mask[0, 12:] = 0
+    cache = winnow.CompressedCache(model, METHOD)
+    alone = winnow.CompressedCache(model, METHOD)
+    with torch.no_grad():
+        model(ids, attention_mask=mask, past_key_values=cache)
+        model(ids[:1, :12], past_key_values=alone)
+    assert [k.tolist() for k in cache.kept(1, row=0)] == [k.tolist() for k in alone.kept(1)]

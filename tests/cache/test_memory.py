@@ -1,0 +1,171 @@
+"""Memory is really freed: what the statistics say is what is alive."""
+
+from __future__ import annotations
+
+import copy
+import gc
+
+import pytest
+import torch
+from torch import Tensor
+
+import winnow
+from support.families import build, prompt
+
+N, BUDGET = 512, 20
+
+
+@pytest.fixture(scope="module")
+def model():
+    made = build("llama", num_hidden_layers=6)
+    made.set_attn_implementation("winnow")
+    return made
+
+
+def fill(model, cache, ids) -> None:
+    with torch.no_grad():
+        model(ids, past_key_values=cache, logits_to_keep=1)
+
+
+def alive() -> dict[int, int]:
+    """Storage address -> bytes, of every tensor that Python can reach."""
+    gc.collect()
+    tensors = [each for each in gc.get_objects() if isinstance(each, Tensor)]
+    return {each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in tensors}
+
+
+@pytest.mark.parametrize("name", ["snapkv", "adakv", "pyramidkv", "h2o", "full"])
+def test_held_bytes_are_the_bytes_of_the_tensors_alive(model, name):
+    method = winnow.method(name) if name == "full" else winnow.method(name, budget=BUDGET)
+    ids, step = prompt(rows=2, length=N), prompt(rows=2, length=1)
+    fill(model, winnow.CompressedCache(model, method), ids[:, :8] if name == "full" else ids)
+    before = alive()
+    cache = winnow.CompressedCache(model, method)
+    fill(model, cache, ids)
+    for _ in range(70):
+        fill(model, cache, step)
+    added = {where: size for where, size in alive().items() if where not in before}
+    stats = cache.stats()
+    assert sum(added.values()) == stats.held_bytes == sum(stats.bytes.values())
+    assert stats.used_bytes <= stats.held_bytes
+    assert stats.full_bytes == 6 * 2 * 2 * (N + 70) * 16 * 2 * 4
+    assert stats.tokens_seen == N + 70
+    assert stats.tail_tokens == [70, 70]
+
+
+def test_a_small_budget_frees_the_rest(model):
+    cache = winnow.CompressedCache(model, winnow.method("adakv", budget=BUDGET))
+    fill(model, cache, prompt(length=N))
+    stats = cache.stats()
+    slots = sum(map(sum, stats.slots))
+    assert slots == 6 * 2 * BUDGET
+    assert stats.bytes["keys"] == stats.bytes["values"] == slots * 16 * 4
+    # Positions and offsets: 4 bytes a slot and a few per layer; D = 16 here, so they weigh more than in real models.
+    assert stats.bytes["indices"] == slots * 4 + 6 * 3 * 8 + 6 * 8
+    assert stats.bytes["other"] == 0
+
+
+def test_prefill_never_holds_more_than_one_layers_dense_keys_and_values(model):
+    """Looked at inside every layer, right after its attention, when its own keys and values are still in scope."""
+    held: list[int] = []
+
+    def look(*_) -> None:
+        dense = [each for each in gc.get_objects() if isinstance(each, Tensor) and _is_dense(each)]
+        held.append(len({each.untyped_storage().data_ptr() for each in dense}))
+
+    hooks = [layer.self_attn.o_proj.register_forward_pre_hook(look) for layer in model.model.layers]
+    try:
+        fill(model, winnow.CompressedCache(model, winnow.method("snapkv", budget=BUDGET)), prompt(length=N))
+        ours, held[:] = list(held), []
+        fill(model, None, prompt(length=N))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    # One rotated key tensor and one value tensor, whichever the layer; the stock cache gathers two per layer.
+    assert ours == [2] * 6
+    assert held == [2 * (i + 1) for i in range(6)]
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    return tensor.dim() == 4 and tensor.shape[1:] == (2, N, 16)
+
+
+def test_sliding_layers_own_only_their_window():
+    model = build("gemma3_text")
+    model.set_attn_implementation("winnow")
+    cache = winnow.CompressedCache(model, winnow.method("snapkv", budget=BUDGET))
+    fill(model, cache, prompt(length=N))
+    for layer in (0, 2):
+        keys = cache.layers[layer].keys
+        assert keys.shape[2] == 7
+        assert keys.untyped_storage().nbytes() == keys.nbytes
+    assert cache.stats().bytes["other"] == 2 * 2 * keys.nbytes
+
+
+def test_a_fork_adds_only_its_own_tail(model):
+    cache = winnow.CompressedCache(model, winnow.method("snapkv", budget=BUDGET))
+    fill(model, cache, prompt(length=N))
+    before = alive()
+    fork = copy.deepcopy(cache)
+    added = sum(size for where, size in alive().items() if where not in before)
+    tail = fork.stats().bytes["tail_keys"] + fork.stats().bytes["tail_values"]
+    assert added == tail + 6 * 8
+    assert tail < cache.stats().bytes["keys"] * 10
+
+
+def test_rows_that_share_a_prefix_count_it_once(model):
+    cache = winnow.CompressedCache(model, winnow.method("snapkv", budget=BUDGET))
+    fill(model, cache, prompt(length=N))
+    one = cache.stats()
+    cache.batch_repeat_interleave(5)
+    five = cache.stats()
+    assert five.rows == 5
+    assert five.bytes["keys"] == one.bytes["keys"]
+    assert five.slots == one.slots
+    assert five.full_bytes == 5 * one.full_bytes
+
+
+def test_reset_gives_everything_back(model):
+    before = alive()
+    cache = winnow.CompressedCache(model, winnow.method("snapkv", budget=BUDGET))
+    fill(model, cache, prompt(length=N))
+    cache.reset()
+    assert not {where for where in alive() if where not in before}
+    assert cache.stats().held_bytes == 0
+    fill(model, cache, prompt(length=30))
+    assert cache.stats().tokens_seen == 30
+
+
+def test_nothing_retained_carries_a_graph(model):
+    cache = winnow.CompressedCache(model, winnow.method("snapkv", budget=BUDGET))
+    model(prompt(length=N), past_key_values=cache)
+    model(prompt(length=1), past_key_values=cache)
+    for layer in cache.compressed_layers():
+        held = [layer.tail.keys, layer.tail.values, layer.prefixes[0].block.keys, layer.prefixes[0].block.values]
+        assert not any(each.requires_grad for each in held)
+
+
+def test_the_tail_grows_in_steps_not_per_token(model):
+    cache = winnow.CompressedCache(model, winnow.method("snapkv", budget=BUDGET))
+    fill(model, cache, prompt(length=N))
+    places = set()
+    for _ in range(200):
+        fill(model, cache, prompt(length=1))
+        places.add(cache.compressed_layers()[0].tail.keys.data_ptr())
+    assert len(places) <= 5
+
+
+@pytest.mark.parametrize(("name", "queries"), [("adakv", 8), ("h2o", 16)])
+def test_a_cache_that_folds_holds_what_it_says(model, name, queries):
+    method, ids = winnow.method(name, budget=BUDGET), prompt(rows=2, length=N)
+    before = alive()
+    cache = winnow.CompressedCache(model, method, fold_every=16)
+    fill(model, cache, ids)
+    for _ in range(70):
+        fill(model, cache, prompt(rows=2, length=1))
+    added = {where: size for where, size in alive().items() if where not in before}
+    stats = cache.stats()
+    assert sum(added.values()) == stats.held_bytes == sum(stats.bytes.values())
+    # The last queries, of 2 rows and 4 heads in 6 layers.
+    assert stats.bytes["other"] == 6 * 2 * 4 * queries * 16 * 4
+    assert stats.tail_tokens == [70 % 16] * 2

@@ -1,0 +1,175 @@
+"""`winnow heads cokv` and `winnow heads merge`: what they write, how they resume, and every way to use them wrongly."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from winnow.bundled import HEADS_PATH
+from winnow.cli import FAILED, INTERRUPTED, USAGE, main
+from winnow.estimate.cokv.utility import CoalitionUtility
+from winnow.estimate.errors import JournalError
+from winnow.estimate.journal import Journal
+from winnow.heads import HeadScores
+
+QUICK = ["--questions", "2", "--samples", "8", "--batch", "8", "--sizes", "n/2"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def cokv(*options: str, out: str = "a.safetensors") -> int:
+    return main(["heads", "cokv", "--out", out, *QUICK, *options])
+
+
+def said(capsys) -> str:
+    captured = capsys.readouterr()
+    return " ".join((captured.out + captured.err).split())
+
+
+def test_writes_a_table_and_a_journal(capsys):
+    assert cokv("--notes", "mine") == 0
+    table = HeadScores.load("a.safetensors")
+    assert (table.method, table.model, table.shape) == ("cokv", "winnow-bundled", (4, 4))
+    assert (table.samples, table.seed, table.licence, table.notes) == (8, 0, "Apache-2.0", "mine")
+    asked = json.loads(table.settings)
+    assert len(asked.pop("examples_hash")) == 16
+    assert asked == {
+        "players": 16,
+        "sizes": [8],
+        "balanced": False,
+        "seed": 0,
+        "samples": 8,
+        "examples": 2,
+        "question_tokens": 512,
+        "window": 8,
+        "answer_tokens": 24,
+        "dtype": "float32",
+    }
+    assert "8 samples" in said(capsys)
+    records = Journal.existing(Path("a.journal.jsonl")).records()
+    assert [(each["batch"], each["example"], len(each["u"])) for each in records] == [(0, 0, 16), (0, 1, 16)]
+
+
+def test_resumes_after_an_interruption(capsys, monkeypatch):
+    assert cokv(out="whole.safetensors") == 0
+    evaluate, calls = CoalitionUtility.__call__, []
+
+    def interrupted(self, example, masks):
+        if calls:
+            raise KeyboardInterrupt
+        calls.append(example)
+        return evaluate(self, example, masks)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CoalitionUtility, "__call__", interrupted)
+        assert cokv() == INTERRUPTED
+    assert "1 evaluated batches are kept in a.journal.jsonl; the same command goes on from there." in said(capsys)
+    assert not Path("a.safetensors").exists()
+    assert cokv() == 0
+    assert Path("a.safetensors").read_bytes() == Path("whole.safetensors").read_bytes()
+
+
+def test_a_full_disk_says_what_is_kept(capsys, monkeypatch):
+    append, written = Journal.append, []
+
+    def full(self, record):
+        if written:
+            raise JournalError(f"Cannot write {self.path}: No space left on device.")
+        written.append(record)
+        append(self, record)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "append", full)
+        assert cokv() == FAILED
+    text = said(capsys)
+    assert "No space left on device" in text
+    assert "1 evaluated batches are kept in a.journal.jsonl; the same command goes on from there." in text
+    assert cokv() == 0
+
+
+def test_more_samples_go_on_from_the_journal():
+    assert cokv() == 0
+    before = Path("a.journal.jsonl").read_text()
+    assert cokv("--samples", "16", "--force") == 0
+    assert Path("a.journal.jsonl").read_text().startswith(before)
+    assert HeadScores.load("a.safetensors").samples == 16
+
+
+def test_shards_merge_to_the_whole(capsys):
+    assert cokv() == 0
+    for shard in ("1/2", "2/2"):
+        assert cokv("--shard", shard, out="s.safetensors") == 0
+    journals = ["s.shard-1-of-2.journal.jsonl", "s.shard-2-of-2.journal.jsonl"]
+    assert main(["heads", "merge", journals[0], "--out", "m.safetensors"]) == FAILED
+    assert "1 of 2 validation examples were not evaluated" in said(capsys)
+    assert main(["heads", "merge", *journals, "--out", "m.safetensors"]) == 0
+    assert Path("m.safetensors").read_bytes() == Path("a.safetensors").read_bytes()
+    assert cokv("--seed", "1", "--shard", "2/2", out="t.safetensors") == 0
+    assert main(["heads", "merge", journals[0], "t.shard-2-of-2.journal.jsonl", "--out", "n.safetensors"]) == FAILED
+    assert "differ in seed" in said(capsys)
+
+
+def test_examples_of_ones_own(capsys):
+    fact = {"context": "The password of the harbor is lemon.", "question": "What is the password of the harbor?"}
+    Path("e.jsonl").write_text(json.dumps({**fact, "answer": "is lemon"}) + "\n")
+    options = ["--examples", "e.jsonl", "--samples", "8", "--batch", "8", "--window", "0"]
+    assert main(["heads", "cokv", "--out", "e.safetensors", *options]) == 0
+    asked = json.loads(HeadScores.load("e.safetensors").settings)
+    assert (asked["examples"], asked["question_tokens"], asked["window"]) == (1, None, 0)
+    for content, message in (
+        ("\n", "no validation questions"),
+        (json.dumps({**fact, "answer": ""}), '"answer" must be a text that is not empty'),
+        (json.dumps(fact), "no answer"),
+        (json.dumps({**fact, "answer": "is plum"}), "metric is 0 for all 16 coalitions"),
+    ):
+        Path("f.jsonl").write_text(content + "\n")
+        code = main(["heads", "cokv", "--out", "f.safetensors", *options, "--examples", "f.jsonl"])
+        assert code == FAILED
+        assert message in said(capsys)
+        assert not Path("f.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--sizes", "half"], USAGE, "'half' is no size"),
+        (["--sizes", "17"], FAILED, "1 to 16"),
+        (["--sizes", "n/4", "--balanced"], FAILED, "Balanced splits need n/2"),
+        (["--shard", "3/2"], USAGE, "not of the form I/N"),
+        (["--shard", "1/3"], FAILED, "2 validation examples cannot be divided among 3 shards"),
+        (["--examples", "e.jsonl"], USAGE, "counts generated questions"),
+        (["--max-new-tokens", "1600"], FAILED, "more than the 2,048 that the model reads"),
+        (["--overlap", "2"], FAILED, "overlap must be"),
+        (["--out", "a.json"], FAILED, "call it a.safetensors"),
+        (["--model", "elsewhere/model/x"], FAILED, "give --examples"),
+    ],
+)
+def test_what_is_refused_leaves_nothing_behind(options, code, message, capsys):
+    assert cokv(*options) == code
+    assert message in said(capsys)
+    assert not list(Path().iterdir())
+
+
+def test_an_existing_file_and_another_configuration_are_kept(capsys):
+    assert cokv() == 0
+    before = Path("a.journal.jsonl").read_bytes()
+    assert cokv() == FAILED
+    assert "a.safetensors exists" in said(capsys)
+    assert cokv("--force", "--window", "4") == FAILED
+    assert "different in window (there 8, now 4)" in said(capsys)
+    assert Path("a.journal.jsonl").read_bytes() == before
+
+
+def test_the_scores_that_ship():
+    table = HeadScores.load(HEADS_PATH / "cokv.safetensors")
+    assert (table.method, table.heads, table.model, table.shape) == ("cokv", "kv", "winnow-bundled", (4, 4))
+    assert table.samples is not None
+    assert table.samples >= 1000
+    # Layer 1 looks the answers up; without it nothing is found.
+    assert int(table.values.sum(dim=1).argmax()) == 1

@@ -1,0 +1,22 @@
+"""Instruction sets of the native library that this machine runs."""
+
+from __future__ import annotations
+
+from winnow.kernels import native
+
+ISAS = ["avx512bf16", "avx512vnni", "avx512", "avx2", "portable"]
+
+
+def available() -> list[str]:
+    """The instruction sets that this machine has."""
+    if native.library() is None:
+        return []
+    used, found = native.isa(), []
+    for name in ISAS:
+        try:
+            native.select_isa(name)
+        except ValueError:
+            continue
+        found.append(name)
+    native.select_isa(used)
+    return found
