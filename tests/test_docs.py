@@ -1,49 +1,82 @@
-"""The documentation's code runs as printed, and its links lead somewhere."""
+"""The documentation's code runs as printed, its links lead somewhere, and the files that it names exist."""
 
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-import torch
-
-import winnow
-from support.families import build, prompt
-from winnow.allocate import Ada
-from winnow.budget import Budget
-from winnow.composition.method import Method
-from winnow.store import Dense
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PACKAGE = ROOT / "src" / "winnow"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+# Only the standard finders, so that the copy below is found before an editable installation.
+PREPARE = """
+import sys
+sys.meta_path[:] = [finder for finder in sys.meta_path if finder.__module__.startswith("_frozen_importlib")]
+sys.path[:0] = [{source!r}, {tests!r}]
+import winnow
+from support.families import build, prompt
+model = build("llama")
+model.set_attn_implementation("winnow")
+input_ids = prompt(length=300)
+"""
+CHECK = """
+slots = cache.stats().slots
+assert sum(map(sum, slots)) == 128 * sum(map(len, slots)), slots
+assert all(head[:2].tolist() == [0, 1] for layer in range(len(slots)) for head in cache.kept(layer))
+assert output.shape[1] == 308
+from winnow.cli import main
+sys.exit(main(["methods", "valuenorm"]))
+"""
 
 
 def python_blocks(page: Path) -> list[str]:
     return re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
 
 
-def test_the_new_method_of_the_guide_works():
-    source = python_blocks(ROOT / "docs" / "adding-a-method.md")[0]
-    assert len(source.strip().splitlines()) <= 30
-    namespace: dict = {"__name__": "value_norm"}
-    exec(compile(source, "value_norm.py", "exec", dont_inherit=True), namespace)
-    scorer = namespace["ValueNorm"]()
-    model = build("llama")
-    model.set_attn_implementation("winnow")
-    method = Method("valuenorm+ada", scorer, Ada(), Dense(), Budget.parse(10))
-    cache = winnow.CompressedCache(model, method)
-    with torch.no_grad():
-        model(prompt(length=60), past_key_values=cache)
-    assert all(head[:4].tolist() == [0, 1, 2, 3] for head in cache.kept(0))
-    assert sum(map(sum, cache.stats().slots)) == 10 * 2 * 3
+def test_the_new_method_of_the_guide_works_as_printed(tmp_path):
+    scorer, registration, usage = python_blocks(ROOT / "docs" / "adding-a-method.md")
+    assert len(scorer.strip().splitlines()) <= 30
+    copy = tmp_path / "winnow"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("bundled", "__pycache__"))
+    (copy / "bundled").symlink_to(PACKAGE / "bundled")
+    (copy / "score" / "value_norm.py").write_text(scorer)
+    registry = copy / "composition" / "registry.py"
+    statement, record = registration.strip().split("\n\n")
+    text, added = re.subn(
+        r"^PRESETS\b.*= \(\n", rf"{statement}\n\n\g<0>    {record},\n", registry.read_text(), flags=re.M
+    )
+    assert added == 1
+    registry.write_text(text)
+    script = PREPARE.format(source=str(tmp_path), tests=str(ROOT / "tests")) + usage + CHECK
+    run = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert re.search(r"sinks +4 +first tokens that are always kept", run.stdout)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_local_links_and_named_files_exist(page):
     text = page.read_text()
-    links = [link.split("#")[0] for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
-    missing = [link for link in links if link and not (page.parent / link).exists()]
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
+    missing = [link for link in links if not leads_somewhere(page, link)]
     named = re.findall(r"`((?:src|tests|benchmarks|docs|examples|native|training)/[\w./-]+\.\w+)`", text)
     missing += [name for name in named if not (ROOT / name).exists() and "value_norm" not in name]
+    packages = "|".join(sorted(path.name for path in PACKAGE.iterdir() if path.is_dir()))
+    inside = re.findall(rf"`((?:{packages})/[\w/]+\.py)`", text)
+    missing += [name for name in inside if not (PACKAGE / name).exists() and not (ROOT / name).exists()]
     assert not missing
+
+
+def leads_somewhere(page: Path, link: str) -> bool:
+    """True if the linked file exists and has the heading that the link names."""
+    name, _, heading = link.partition("#")
+    target = page.parent / name if name else page
+    if not target.exists():
+        return False
+    titles = re.findall(r"^#+ (.+)$", target.read_text(), flags=re.MULTILINE) if heading else []
+    return not heading or heading in {re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-") for title in titles}

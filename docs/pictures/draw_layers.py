@@ -276,12 +276,7 @@ def draw(path: File) -> None:
     for floor, y in zip(floors, middle, strict=True):
         _draw_roles(axes, sorted(floor, key=lambda name: x[Node(name, floor_of[name])]), right, y)
     for a, b in sorted(wrong):
-        ends = [(x[Node(name, floor_of[name])], middle[floor_of[name]]) for name in (a, b)]
-        axes.add_patch(
-            FancyArrowPatch(
-                *ends, connectionstyle="arc3,rad=0.3", arrowstyle="-|>", mutation_scale=12, color=MARK, lw=1.8
-            )
-        )
+        _draw_wrong(axes, Node(a, floor_of[a]), Node(b, floor_of[b]), x, middle)
     _draw_words(figure, axes, (width, height), imports, wrong, len(floors))
     save(figure, path)
 
@@ -301,6 +296,21 @@ def _draw_link(
     axes.add_patch(
         FancyArrowPatch(
             path=curve, arrowstyle=style, color="#7A8793", lw=1.1, shrinkA=0, shrinkB=0, zorder=1, capstyle="round"
+        )
+    )
+
+
+def _draw_wrong(axes: Axes, start: Node, end: Node, x: dict[Node, float], middle: list[float]) -> None:
+    """An arrow from the top of a box to the bottom of a higher one, or over the floor to a neighbor."""
+    upward = start.floor > end.floor
+    begin = (x[start], middle[start.floor] - BOX / 2)
+    stop = (x[end], middle[end.floor] + (BOX / 2 if upward else -BOX / 2))
+    bend = 0.0 if upward else -0.4 if x[start] < x[end] else 0.4
+    arc = f"arc3,rad={bend}"
+    style = "-|>,head_length=4.5,head_width=2.2"
+    axes.add_patch(
+        FancyArrowPatch(
+            begin, stop, connectionstyle=arc, arrowstyle=style, color=MARK, lw=1.8, shrinkA=0, shrinkB=0, zorder=4
         )
     )
 
@@ -348,7 +358,7 @@ def _draw_words(
     broken = sum(imports.counts[edge] for edge in wrong)
     add_title(
         figure,
-        "The layers of winnow: imports run down",
+        "The layers of winnow",
         f"{total} imports between {len({n for e in imports.counts for n in e})} packages of winnow on {floors} floors; "
         + (f"{broken} break the contract (red)." if broken else "none leads up, or to a neighbor on its floor."),
         0.25 / width,
