@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import winnow
 from support.ready import BUDGETED, METHODS, UNBUDGETED, random_scores, ready
 from support.views import one_layer, random_view, shown_to
 from winnow.allocate import RABA, Ada, CoKV, Duo, HeadKV, Pyramid, Uniform
@@ -274,3 +276,14 @@ def test_methods_can_be_built_by_hand() -> None:
     assert str(made) == "mine @ 20"
     with pytest.raises(BudgetError, match="below the 32 tokens that mine"):
         Method("mine", SnapKV(window=32), Ada(), Dense(), Budget.parse(20))
+
+
+def test_scores_from_a_file_are_part_of_the_name(tmp_path: Path) -> None:
+    path = random_scores((2, 2), "cokv").save(tmp_path / "mine.safetensors")
+    made = winnow.method("cokv", 64, scores=str(path), alpha=2)
+    assert str(made) == f"cokv(scores={path}, alpha=2) @ 64"
+    assert winnow.method(str(made)) == made
+    assert hash(winnow.method(str(made))) == hash(made)
+    assert pickle.loads(pickle.dumps(made)) == made
+    with pytest.raises(winnow.WinnowError):
+        winnow.method("cokv", 64, scores=str(tmp_path / "missing.safetensors"))

@@ -13,13 +13,7 @@ import numpy as np
 import pytest
 
 from support.published import DATA, needs_data
-from winnow.heads import (
-    HeadScoresError,
-    rank_correlation,
-    read_cokv,
-    read_scores,
-    read_tables,
-)
+from winnow.heads import HeadScoresError, rank_correlation, read_cokv, read_scores, read_tables
 
 COKV = DATA / "cokv_scores"
 PLAYERS = 6

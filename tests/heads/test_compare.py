@@ -10,13 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.head_scores import table
-from winnow.heads import (
-    HeadScores,
-    HeadScoresError,
-    rank_correlation,
-    top_heads,
-    top_overlap,
-)
+from winnow.heads import HeadScores, HeadScoresError, rank_correlation, top_heads, top_overlap
 
 
 def spearman(a: list[float], b: list[float]) -> float:

@@ -8,11 +8,7 @@ import numpy as np
 import pytest
 
 from support.published import DATA, headkv_file, needs_data
-from winnow.heads import (
-    HeadScoresError,
-    read_duo,
-    read_scores,
-)
+from winnow.heads import HeadScoresError, read_duo, read_scores
 
 DUO = DATA / "duo_patterns"
 

@@ -13,14 +13,7 @@ import pytest
 import torch
 
 from support.head_scores import table
-from winnow.heads import (
-    HeadScores,
-    HeadScoresError,
-    read_cokv,
-    read_duo,
-    read_headkv,
-    read_scores,
-)
+from winnow.heads import HeadScores, HeadScoresError, read_cokv, read_duo, read_headkv, read_scores
 
 
 class Bomb:

@@ -8,12 +8,7 @@ import math
 import pytest
 
 from support.published import DATA, headkv_file, needs_data
-from winnow.heads import (
-    HeadScoresError,
-    read_headkv,
-    read_scores,
-    top_heads,
-)
+from winnow.heads import HeadScoresError, read_headkv, read_scores, top_heads
 
 R2 = DATA / "headkv_scores" / "Meta-Llama-3-8B-Instruct_retrieval_reasoning_heads.json"
 

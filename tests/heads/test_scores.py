@@ -13,10 +13,7 @@ import torch
 import winnow
 from support.head_scores import table
 from winnow.errors import WinnowError
-from winnow.heads import (
-    HeadScores,
-    HeadScoresError,
-)
+from winnow.heads import HeadScores, HeadScoresError
 
 
 def test_the_table_is_a_float64_copy_on_the_cpu():

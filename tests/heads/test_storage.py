@@ -15,11 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from support.head_scores import table
-from winnow.heads import (
-    HeadScores,
-    HeadScoresError,
-    read_scores,
-)
+from winnow.heads import HeadScores, HeadScoresError, read_scores
 
 whole = st.integers(-(2**31), 2**31)
 tables = st.builds(

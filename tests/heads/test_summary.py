@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.head_scores import table
-from winnow.heads import (
-    summarise,
-)
+from winnow.heads import summarise
 
 
 def test_summary():

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from winnow.heads import (
-    HeadScores,
-)
+from winnow.heads import HeadScores
 
 
 def table(values: object = ((1.0, 2.0), (3.0, 4.0)), method: str = "cokv", **facts) -> HeadScores:
