@@ -120,3 +120,42 @@ def test_scores_from_a_file_are_part_of_the_name(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(made)) == made
     with pytest.raises(winnow.WinnowError):
         winnow.method("cokv", 64, scores=str(tmp_path / "missing.safetensors"))
+
+
+def test_order_of_parts_does_not_matter() -> None:
+    one, other = winnow.method("adakv+bits(4)+spark(0.8)", 60), winnow.method("adakv+spark(0.8)+bits(4)", 60)
+    assert one == other
+    assert str(one) == "adakv+spark(ratio=0.8)+bits(high=4) @ 60"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("snapkv+spark+kivi", "combine spark with bits, or kivi with think"),
+        ("snapkv+kivi(2)+spark-p", "combine spark with bits, or kivi with think"),
+        ("snapkv+spark+think", "do the same work .choose channels.; keep one of them"),
+        ("snapkv+spark+spark-g", "spark and spark-g do the same work"),
+        ("snapkv+bits+kivi", "bits and kivi do the same work .choose bits.; keep one of them"),
+        ("snapkv+bits(4, 8)", r"low must be below high.*bits\(8, 4\)"),
+        ("snapkv+bits(8, 8)", "low must be below high"),
+        ("snapkv+bits(16)", "leave it out, or give fewer bits"),
+        ("snapkv+bits(3)", "high must be one of 16, 8, 4, 2"),
+        ("snapkv+kivi(16)", "width must be one of 8, 4, 2"),
+        ("snapkv+mixedbits(1)", "mean must be a number between 2 and 16"),
+        ("snapkv+spark(0)", r"spark\(0.8\) drops 80 %"),
+        ("snapkv+spark(1)", r"spark\(0.8\) drops 80 %"),
+        ("snapkv+spark(0.5, 1)", "values below 1"),
+        ("snapkv+spark(1.5)", "ratio must be a number between 0 and 1"),
+        ("snapkv+spark(sign=true)", "sign must be one of 'stored', 'query', 'none'"),
+        ("snapkv+spark(queries=0)", "queries must be a whole number of at least 1"),
+        ("snapkv+spark-g(3)", "groups must be one of 4, 5"),
+        ("snapkv+spark-p(1.1)", "share must be a number between 0 and 1"),
+        ("snapkv+think(1)", "0.5 drops half of the channels"),
+        ("spark", r"'snapkv\+spark'"),
+        ("full+ada", "only spark, think, bits … follow it"),
+        ("full+ada+spark", "only spark, think, bits … follow it"),
+    ],
+)
+def test_what_is_refused_and_what_to_do_instead(name: str, message: str) -> None:
+    with pytest.raises(MethodError, match=message):
+        winnow.method(name, None if name.startswith("full") else 60)
