@@ -27,8 +27,8 @@ def test_cokv_is_min_max_normalisation() -> None:
     values = torch.randn(5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     for alpha in (1, 4, 10):
         ordered = values.flatten().sort().values
-        normalised = ((values - ordered[alpha - 1]) / (ordered[-1] - ordered[alpha - 1])).clamp(min=0)
-        torch.testing.assert_close(excess(HeadScores(values, "cokv"), alpha), normalised / normalised.sum())
+        normalized = ((values - ordered[alpha - 1]) / (ordered[-1] - ordered[alpha - 1])).clamp(min=0)
+        torch.testing.assert_close(excess(HeadScores(values, "cokv"), alpha), normalized / normalized.sum())
 
 
 def test_cokv_as_published_floors_and_drops() -> None:

@@ -98,7 +98,7 @@ def test_slots_that_are_larger_than_expected_do_not_make_the_named_bytes_too_few
 
 @pytest.mark.parametrize("name", BYTES)
 def test_budgets_in_which_nearly_everything_fits(model: Any, name: str) -> None:
-    """Where the expected size of all slots is below the budget, their real size decides."""
+    """Real sizes decide where the expected size of all slots is below the budget."""
     ids = prompt(length=N)
     everything = prefix_bytes(filled(model, ids, composed(name, "100%")))
     for share in (0.8, 0.9, 0.97, 0.995, 1.0):

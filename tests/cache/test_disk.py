@@ -75,7 +75,7 @@ def start(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="needs Linux's /proc")
 def test_processes_share_one_mapping_and_answer_alike(model, tmp_path):
-    """Another process recognises the model, gives the same answer, and its pages are the same memory."""
+    """Another process recognizes the model, gives the same answer, and its pages are the same memory."""
     document = prompt(length=400)
     context = winnow.compress(model, document, method(budget=300))
     path = context.save(tmp_path / "context")

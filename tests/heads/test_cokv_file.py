@@ -34,7 +34,7 @@ def shapley(player: int) -> Fraction:
 
 
 def cokv_content(coalitions: Iterable[Iterable[int]]) -> dict[str, object]:
-    """What the published code adds up over these coalitions of one size."""
+    """Sums of the published code over these coalitions of one size."""
     left, right = [Fraction(0)] * PLAYERS, [Fraction(0)] * PLAYERS
     left_count, right_count = [0] * PLAYERS, [0] * PLAYERS
     drawn = [set(coalition) for coalition in coalitions]

@@ -8,6 +8,7 @@ import torch
 from support.definitions import MODELS
 from support.views import random_view, score
 from winnow.score import H2O, SnapKV, window
+from winnow.score.window import pool_tokens
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -34,3 +35,10 @@ def test_memory_is_linear_in_the_prompt(length: int) -> None:
     view = random_view(heads=1, group=1, length=length, dim=4)
     sizes = [block.attention.numel() for block in window.attention_blocks(view, length)]
     assert max(sizes) <= window._MOST_ROWS * length
+
+
+def test_neighbours_are_pooled_across_absent_columns():
+    scores = torch.tensor([[3.0, 1.0, 0.0, 0.0, 5.0, 2.0]])
+    absent = torch.tensor([[False, False, True, True, False, False]])
+    pooled = pool_tokens(scores, 3, "max", absent)
+    assert pooled[~absent].tolist() == pool_tokens(scores[~absent][None], 3, "max")[0].tolist()

@@ -33,7 +33,7 @@ AttentionMaskInterface.register("test-capture", sdpa_mask)
 
 
 def dense_layers(model, ids):
-    """What the full-attention layers of the uncompressed model are given, in order."""
+    """Inputs of the full-attention layers of the uncompressed model, in order."""
     _captured.clear()
     model.set_attn_implementation("test-capture")
     with torch.no_grad():

@@ -110,5 +110,5 @@ def recovered(past: CompressedCache, layer: int, row: int = 0) -> tuple[Tensor, 
 
 
 def prefix_bytes(past: CompressedCache) -> int:
-    """What the compressed prompt takes, without the tail."""
+    """Bytes of the compressed prompt, without the tail."""
     return sum(sum(each.bytes().values()) for layer in past.compressed_layers() for each in layer.held_prefixes())
