@@ -4,7 +4,9 @@ PYTHON ?= python3
 TORCH  ?= torch==2.13.0
 # The lower end of the supported range of transformers; the upper one is what pip chooses.
 TRANSFORMERS_LOW := 5.14.0
-INTEGRATION := $(addprefix tests/cache/test_, families.py generation.py guards.py properties.py extras.py fold.py)
+INTEGRATION := $(addprefix tests/cache/test_, families.py generation.py chunks.py compressed.py context.py guards.py \
+	properties.py extras.py rotary.py projection.py fold.py fold_rows.py fold_crop.py fold_memory.py fold_packed.py \
+	recent_queries.py tail.py)
 
 VENV  := .venv
 BIN   := $(VENV)/bin

@@ -7,7 +7,7 @@ Where it differs, and what is compared then:
 - Its AdaKV guarantees every head some slots and lets heads compete for the rest; the paper (and Winnow) mixes
   the result of the competition with the mean. Equal without a floor; with one, its slots per head are taken
   over and the sets compared.
-- Its ObservedAttention is H2O's score, normalised, without the recent half.
+- Its ObservedAttention is H2O's score, normalized, without the recent half.
 - Its CriticalKV multiplies the scores as they are, which turns the order of negative ones (knorm, keydiff) round;
   only bases without are compared. Its CriticalAdaKV has AdaKV's slots per head, which are taken over.
 - Its TOVA always keeps the last token: TOVA(keep_last=True).
@@ -156,7 +156,7 @@ Peer = dict[str, list[list[int]]]
 
 @pytest.fixture(scope="module")
 def peer(tmp_path_factory: pytest.TempPathFactory) -> Peer:
-    """What kvpress keeps in every case, by the case's JSON text."""
+    """Tokens that kvpress keeps in every case, by the case's JSON text."""
     if importlib.util.find_spec("kvpress") is None:
         pytest.skip("kvpress is not installed: pip install --no-deps kvpress==0.5.5 and what it imports")
     folder = tmp_path_factory.mktemp("peer")
@@ -181,7 +181,7 @@ def peer(tmp_path_factory: pytest.TempPathFactory) -> Peer:
 
 
 def chosen_by(scorer: Scorer, allocator: Allocator, view: LayerView, total: int) -> list[list[int]]:
-    """What Winnow keeps, per head."""
+    """Tokens that Winnow keeps, per head."""
     chosen = Method("peer", scorer, allocator, Dense(), Budget.parse("50%"))
     heads, length, _ = view.keys.shape
     shown = shown_to(scorer, view)._replace(layer=0)

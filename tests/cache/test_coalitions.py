@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,23 +9,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import winnow
-from support.families import build, prompt
+from support.alive import alive
+from support.families import prompt
 from support.oracle import full_layers, masked_logits
+from support.small_caches import made
 from winnow import CompressedCache, HeadScores
 from winnow.errors import CacheError
 
 N, NEW, WINDOW = 60, 6, 8
-
-
-@pytest.fixture(scope="module")
-def model():
-    return prepared("llama")
-
-
-def prepared(family: str):
-    made = build(family)
-    made.set_attn_implementation("winnow")
-    return made
 
 
 def filled(model, ids: Tensor, method: winnow.Method | None = None) -> CompressedCache:
@@ -58,7 +47,7 @@ def decoded(model, cache: CompressedCache, tokens: Tensor) -> Tensor:
     ["llama", "smollm3", "gemma2", "gpt_oss", "gpt2", "gemma3n_text", "qwen3_next", "lfm2", "falcon_h1"],
 )
 def test_rows_equal_masked_dense_attention(family):
-    model = prepared(family)
+    model = made(family)
     ids = prompt(length=N + NEW)
     cache = filled(model, ids[:, :N])
     layers = full_layers(model)
@@ -115,11 +104,6 @@ def test_rows_share_memory(model):
 
 def test_held_bytes_are_the_bytes_of_the_tensors_alive(model):
     """Nobody holds a copy that the statistics do not tell of."""
-
-    def alive() -> dict[int, int]:
-        gc.collect()
-        tensors = [each.untyped_storage() for each in gc.get_objects() if isinstance(each, Tensor)]
-        return {each.data_ptr(): each.nbytes() for each in tensors}
 
     ids, masks = prompt(length=N), random_masks(40, 3, 2)
     filled(model, ids).coalitions(masks, WINDOW)

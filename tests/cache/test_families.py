@@ -7,7 +7,7 @@ import torch
 from transformers import DynamicCache, PreTrainedModel
 
 import winnow
-from support.families import FAMILIES, build, prompt, vision_models
+from support.families import EVERY, build_any, prompt
 from support.oracle import full_layers, masked_logits, oracle_attention
 
 PROMPT, STEPS = 40, 8
@@ -31,9 +31,9 @@ def stock_cache(model: PreTrainedModel) -> DynamicCache:
     return DynamicCache(config=model.config.get_text_config(decoder=True))
 
 
-@pytest.fixture(scope="module", params=[*FAMILIES, *vision_models()])
+@pytest.fixture(scope="module", params=EVERY)
 def model(request) -> PreTrainedModel:
-    made = vision_models()[request.param]() if request.param in vision_models() else build(request.param)
+    made = build_any(request.param)
     made.family = request.param
     return made
 

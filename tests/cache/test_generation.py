@@ -2,49 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
-import winnow
 from support.families import VOCABULARY, build, prompt
 from support.oracle import masked_logits, oracle_attention
-
-GREEDY = {"max_new_tokens": 10, "do_sample": False}
-N = 40
-
-
-@pytest.fixture(scope="module")
-def model():
-    made = build("llama")
-    made.generation_config.pad_token_id = 0
-    made.set_attn_implementation("winnow")
-    return made
+from support.small_caches import GREEDY, N, cache, stepwise
 
 
 @pytest.fixture(scope="module")
 def assistant():
     return build("llama", seed=1, num_hidden_layers=1)
-
-
-def method(budget: int = 9):
-    return winnow.method("adakv", budget=budget, window=3, floor=0.0)
-
-
-def cache(model, budget: int = 9, **kwargs):
-    return winnow.CompressedCache(model, method(budget), **kwargs)
-
-
-def stepwise(model, ids, steps: int = 10, budget: int = 9) -> torch.Tensor:
-    """Greedy decoding by hand: prompt, then token by token, without generate()."""
-    past, out = cache(model, budget), ids
-    with torch.no_grad():
-        for _ in range(steps):
-            logits = model(out[:, past.get_seq_length() :], past_key_values=past).logits[:, -1]
-            out = torch.cat([out, logits.argmax(-1, keepdim=True)], dim=1)
-    return out
 
 
 MODES = {
@@ -165,120 +135,10 @@ def test_multi_turn_with_new_tokens_only(model):
     torch.testing.assert_close(a, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("chunk", [2, 5, 17, 40])
-def test_chunks_after_compression_are_causal(model, chunk):
-    ids, past = prompt(length=N + 40), cache(model)
-    with torch.no_grad():
-        logits = [model(ids[:, :N], past_key_values=past).logits[:, -1:]]
-        for start in range(N, N + 40, chunk):
-            logits.append(model(ids[:, start : min(start + chunk, N + 40)], past_key_values=past).logits)
-    expected = masked_logits(model, ids, N, past.kept)[:, N - 1 :]
-    torch.testing.assert_close(torch.cat(logits, dim=1), expected, atol=1e-5, rtol=1e-5)
-
-
-def test_a_padded_second_turn(model):
-    first = torch.cat([prompt(length=N, seed=s) for s in (1, 2)])
-    mask = torch.ones(2, N + 6, dtype=torch.int64)
-    mask[0, N : N + 4] = 0
-    second = prompt(rows=2, length=6, seed=5)
-    past = cache(model)
-    with torch.no_grad():
-        model(first, attention_mask=mask[:, :N], past_key_values=past)
-        positions = (mask.cumsum(1) - 1)[:, N:]
-        out = model(second, attention_mask=mask, position_ids=positions, past_key_values=past).logits
-        follow = model(
-            second[:, -1:],
-            attention_mask=torch.cat([mask, mask[:, -1:]], 1),
-            position_ids=positions[:, -1:] + 1,
-            past_key_values=past,
-        ).logits
-    for row, new in ((0, 2), (1, 6)):
-        whole = torch.cat([first[row], second[row, -new:], second[row, -1:]])[None]
-        expected = masked_logits(model, whole, N, lambda i, row=row: past.kept(i, row=row))[0]
-        torch.testing.assert_close(out[row, -1], expected[-2], atol=1e-5, rtol=1e-5)
-        torch.testing.assert_close(follow[row, -1], expected[-1], atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("chunk", [1, 7, 39, 64])
-@pytest.mark.parametrize("name", ["adakv", "h2o", "tova"])
-def test_chunked_prefill_with_a_known_length_keeps_the_same(model, chunk, name):
-    ids = prompt(length=N)
-    chosen = winnow.method(name, budget=12)
-    at_once, in_parts = (
-        winnow.CompressedCache(model, chosen),
-        winnow.CompressedCache(model, chosen, prompt_length=N),
-    )
-    with torch.no_grad():
-        a = model(ids, past_key_values=at_once).logits[:, -1]
-        for start in range(0, N, chunk):
-            b = model(ids[:, start : start + chunk], past_key_values=in_parts).logits[:, -1]
-    torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
-    for layer in range(3):
-        assert [k.tolist() for k in at_once.kept(layer)] == [k.tolist() for k in in_parts.kept(layer)]
-
-
 def test_generate_with_prefill_chunk_size(model):
     ids = prompt(length=N)
     out = model.generate(ids, past_key_values=cache(model, prompt_length=N), prefill_chunk_size=11, **GREEDY)
     assert torch.equal(out, model.generate(ids, past_key_values=cache(model), **GREEDY))
-
-
-def test_chunked_prefill_of_a_padded_batch(model):
-    ids, mask = prompt(rows=2, length=N), torch.ones(2, N, dtype=torch.int64)
-    mask[1, :15] = 0
-    positions = (mask.cumsum(1) - 1).clamp(min=0)
-    at_once, in_parts = cache(model), cache(model, prompt_length=N)
-    with torch.no_grad():
-        a = model(ids, attention_mask=mask, position_ids=positions, past_key_values=at_once).logits[:, -1]
-        for start in range(0, N, 9):
-            part = slice(start, start + 9)
-            b = model(
-                ids[:, part],
-                attention_mask=mask[:, : start + 9],
-                position_ids=positions[:, part],
-                past_key_values=in_parts,
-            ).logits[:, -1]
-    torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
-    for row in range(2):
-        assert [k.tolist() for k in at_once.kept(2, row)] == [k.tolist() for k in in_parts.kept(2, row)]
-
-
-def test_forks_share_the_prefix_and_nothing_else(model):
-    past = cache(model)
-    ids = prompt(length=N)
-    with torch.no_grad():
-        model(ids, past_key_values=past)
-    fork = copy.deepcopy(past)
-    assert fork.compressed_layers()[0].prefixes[0] is past.compressed_layers()[0].prefixes[0]
-    a = torch.cat([ids, prompt(length=5, seed=8)], dim=1)
-    b = torch.cat([ids, prompt(length=5, seed=9)], dim=1)
-    out_a = model.generate(a, past_key_values=past, **GREEDY)
-    out_b = model.generate(b, past_key_values=fork, **GREEDY)
-    for out, kept in ((out_a, past.kept), (out_b, fork.kept)):
-        expected = masked_logits(model, out, N, kept)[:, N + 4 : -1].argmax(-1)
-        assert torch.equal(out[:, N + 5 :], expected)
-
-
-def test_a_context_serves_any_number_of_questions(model):
-    ids = prompt(length=N)
-    context = winnow.compress(model, ids, method())
-    before = context.stats()
-    outs = []
-    for seed in (3, 4, 3):
-        question = torch.cat([context.input_ids, prompt(length=6, seed=seed)], dim=1)
-        outs.append(model.generate(question, past_key_values=context.cache(), **GREEDY))
-    assert torch.equal(outs[0], outs[2])
-    assert not torch.equal(outs[0][:, -10:], outs[1][:, -10:])
-    assert context.stats() == before
-    one, two = context.cache(), context.cache()
-    assert one.compressed_layers()[1].prefixes[0] is two.compressed_layers()[1].prefixes[0]
-
-
-def test_a_context_in_chunks_is_the_same(model):
-    ids = prompt(length=N)
-    a, b = winnow.compress(model, ids, method()), winnow.compress(model, ids, method(), chunk_size=7)
-    for layer in range(3):
-        assert [k.tolist() for k in a.kept(layer)] == [k.tolist() for k in b.kept(layer)]
 
 
 def test_several_caches_and_threads_on_one_model(model):
@@ -350,55 +210,3 @@ def test_gemma3_images_in_the_prompt_see_each_other():
     assert torch.equal(model.generate(**inputs, past_key_values=cache(model, budget=N), **GREEDY), expected)
     small = model.generate(**inputs, past_key_values=cache(model), **GREEDY)
     assert small.shape == expected.shape
-
-
-def test_one_prefill_serves_many_methods(model):
-    ids = prompt(length=N)
-    waiting = cache(model)
-    waiting.activate_past_recording()
-    with torch.no_grad():
-        model(ids, past_key_values=waiting)
-    for name in ("snapkv", "h2o", "keydiff"):
-        chosen = winnow.method(name, budget=11)
-        own = winnow.CompressedCache(model, chosen)
-        with torch.no_grad():
-            model(ids, past_key_values=own)
-        forked = waiting.compressed_by(chosen)
-        for layer in range(3):
-            assert [k.tolist() for k in forked.kept(layer)] == [k.tolist() for k in own.kept(layer)]
-    with pytest.raises(winnow.CacheError, match="no prompt is waiting"):
-        forked.compressed_by(method())
-
-
-def test_a_common_start_goes_on_into_several_prompts(model):
-    ids = prompt(length=N)
-    start = winnow.CompressedCache(model, method(), prompt_length=31)
-    with torch.no_grad():
-        model(ids[:, :30], past_key_values=start)
-        for length in (33, N):
-            fork, own = start.extended(length), cache(model)
-            model(ids[:, 30:length], past_key_values=fork)
-            model(ids[:, :length], past_key_values=own)
-            assert [k.tolist() for k in fork.kept(1)] == [k.tolist() for k in own.kept(1)]
-        with pytest.raises(winnow.CacheError, match="cannot become"):
-            fork.extended(60)
-
-
-def test_joined_caches_decode_as_if_alone(model):
-    prompts = [prompt(length=n, seed=n) for n in (N, 17, 30)]
-    caches, alone = [], []
-    with torch.no_grad():
-        for ids in prompts:
-            caches.append(cache(model))
-            model(ids, past_key_values=caches[-1])
-            alone.append(stepwise(model, ids, steps=4))
-        together = winnow.CompressedCache.joined(caches)
-        tokens = torch.cat([out[:, ids.shape[1]][None] for out, ids in zip(alone, prompts, strict=True)])
-        positions = torch.tensor([[ids.shape[1]] for ids in prompts])
-        for step in range(1, 4):
-            logits = model(tokens, position_ids=positions, past_key_values=together).logits[:, -1]
-            tokens, positions = logits.argmax(-1, keepdim=True), positions + 1
-            expected = torch.stack([out[0, ids.shape[1] + step] for out, ids in zip(alone, prompts, strict=True)])
-            assert torch.equal(tokens[:, 0], expected)
-    with pytest.raises(winnow.CacheError, match="joined"):
-        winnow.CompressedCache.joined([together, caches[0]])

@@ -1,4 +1,4 @@
-"""Everything that cannot work says so, with a remedy."""
+"""Guards: whatever cannot work says so, with a remedy."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import winnow
+from support.alive import alive
 from support.families import build, prompt
 
 N, BUDGET = 512, 20
@@ -25,13 +26,6 @@ def model():
 def fill(model, cache, ids) -> None:
     with torch.no_grad():
         model(ids, past_key_values=cache, logits_to_keep=1)
-
-
-def alive() -> dict[int, int]:
-    """Storage address -> bytes, of every tensor that Python can reach."""
-    gc.collect()
-    tensors = [each for each in gc.get_objects() if isinstance(each, Tensor)]
-    return {each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in tensors}
 
 
 @pytest.mark.parametrize("name", ["snapkv", "adakv", "pyramidkv", "h2o", "full"])

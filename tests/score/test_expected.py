@@ -28,7 +28,7 @@ Matrix = Callable[[int], np.ndarray]
 
 
 def turning(dim: int, scale: float = 1.3) -> Matrix:
-    """R(p): neighbours turn at frequencies of their own, and everything is scaled."""
+    """R(p): neighbors turn at frequencies of their own, and everything is scaled."""
 
     def matrix(position: int) -> np.ndarray:
         result = np.zeros((dim, dim))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 import torch
 
+import winnow
 from support.families import prompt
 
 GREEDY = {"max_new_tokens": 8, "do_sample": False, "pad_token_id": 0}
@@ -41,3 +43,8 @@ def rollup(path) -> dict[str, int]:
             name, size, _ = line.split()
             kinds[name.rstrip(":")] = kinds.get(name.rstrip(":"), 0) + int(size)
     return kinds
+
+
+def refused(path, model, expected: str, **options) -> None:
+    with pytest.raises(winnow.CacheError, match=expected):
+        winnow.load_context(path, model, **options)

@@ -1,4 +1,4 @@
-"""Small, randomly initialised models of many families, built from configuration alone."""
+"""Small, randomly initialized models of many families, built from configuration alone."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def build(family: str, seed: int = 0, **overrides: Any) -> PreTrainedModel:
 
 
 def sharpen(model: PreTrainedModel, gain: float = 4.0) -> PreTrainedModel:
-    """Scales query projections up: freshly initialised models attend almost uniformly, which would hide errors."""
+    """Scales query projections up: freshly initialized models attend almost uniformly, which would hide errors."""
     for name, parameter in model.named_parameters():
         if any(part in name for part in ("q_proj", "qkv_proj", "query_key_value", "c_attn")):
             parameter.data.mul_(gain)
@@ -151,6 +151,11 @@ def prompt(rows: int = 1, length: int = 40, seed: int = 1) -> torch.Tensor:
 def vision_models() -> dict[str, Callable[[], PreTrainedModel]]:
     """Vision-language wrappers around small text models."""
     return {"llava": _llava, "gemma3": _gemma3}
+
+
+def build_any(name: str) -> PreTrainedModel:
+    """The small model of a family or of a vision-language wrapper."""
+    return vision_models()[name]() if name in vision_models() else build(name)
 
 
 def _llava() -> PreTrainedModel:
@@ -194,3 +199,7 @@ def _gemma3() -> PreTrainedModel:
     )
     torch.manual_seed(0)
     return sharpen(AutoModelForImageTextToText.from_config(config))
+
+
+EVERY = [*FAMILIES, *vision_models()]
+"""Every name that `build_any` takes."""

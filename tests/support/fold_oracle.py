@@ -1,4 +1,4 @@
-"""What a cache that folds must compute: nothing is ever freed here, and evicted entries are masked instead.
+"""The results that a cache that folds must give: nothing is ever freed here, and evicted entries are masked instead.
 
 A float64 copy of a model runs over transformers' own cache with an attention function that keeps, per layer and KV
 head, the list of positions a method would still hold. Plain lists and loops; no code is shared with the package.
@@ -79,7 +79,7 @@ class Layer:
         return logits.masked_fill(hidden, -torch.inf).softmax(-1)
 
     def select(self, held: list[list[int]], keys: Tensor) -> list[list[int]]:
-        """What every head keeps of what it holds."""
+        """Tokens that every head keeps of those it holds."""
         scores = self.scores(held, keys)
         heads = len(held)
         total = min(self.rule.budget * heads, sum(map(len, held)))
@@ -137,7 +137,7 @@ class Layer:
 
 
 def _pooled(attention: Tensor, window: int) -> list[float]:
-    """Maximum over the neighbours, the window aside and kept for sure."""
+    """Maximum over the neighbors, the window aside and kept for sure."""
     outside = max(0, len(attention) - window)
     reach = KERNEL // 2
     pooled = [float(attention[max(0, t - reach) : min(outside, t + reach + 1)].max()) for t in range(outside)]
@@ -164,7 +164,7 @@ AttentionMaskInterface.register("test-fold-oracle", sdpa_mask)
 
 
 class Expected:
-    """What one sequence gives, chunk by chunk."""
+    """Results of one sequence, chunk by chunk."""
 
     def __init__(self, model: PreTrainedModel, rule: Rule, ids: Tensor, chunks: Sequence[int]) -> None:
         """ids [N], of which the first chunk is the prompt."""

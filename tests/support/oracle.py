@@ -1,4 +1,4 @@
-"""What a compressed cache must compute: dense attention with the evicted entries masked, per head.
+"""The results that a compressed cache must give: dense attention with the evicted entries masked, per head.
 
 The oracle runs a model once over prompt and continuation with plain float attention, in which a query after the
 prompt sees of the prompt only the positions that were kept for its KV head. It shares no code with the package.

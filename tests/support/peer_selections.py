@@ -1,4 +1,4 @@
-"""What kvpress keeps of given layers. Run by test_peer_parity in a process of its own.
+"""Tokens that kvpress keeps of given layers. Run by test_peer_parity in a process of its own.
 
 Importing kvpress replaces functions of transformers, hence the process. Reads cases and tensors from the .npz
 named first, writes the kept positions of every case to the one named second.
@@ -20,7 +20,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 
 class Layer(NamedTuple):
-    """What a case is about: [Hq, N, D] queries, [H, N, D] keys and values, [Hq, D, E] output projection."""
+    """The layer of a case: [Hq, N, D] queries, [H, N, D] keys and values, [Hq, D, E] output projection."""
 
     queries: Tensor
     keys: Tensor

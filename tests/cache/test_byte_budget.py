@@ -1,0 +1,118 @@
+"""Budgets in bytes over packed stores: filled, never exceeded, and the least that works named."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import winnow
+from support.families import prompt
+from support.packed_caches import DIM, HEADS, LAYERS, N, composed, filled, made, prefix_bytes
+from winnow import CompressedCache
+from winnow.errors import BudgetError
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+LONG = 2000
+BYTES = [
+    "snapkv+spark(0.5)",
+    "adakv+spark(0.8, values=0.5)",
+    "pyramidkv+spark-p(0.9)",
+    "snapkv+spark-g(4)",
+    "adakv+spark-g(5)+bits(8)",
+    "ada-pyramidkv+think(0.5)",
+    "snapkv+bits(8)",
+    "adakv+bits(4)",
+    "headkv-r2+bits(8, 4)",
+    "ada-pyramidkv+mixedbits(5)",
+    "snapkv+kivi(4)",
+    "adakv+think(0.5)+kivi(2)",
+    "adakv+spark(0.5)+bits(8, 4)",
+    "knorm+spark-p(0.99)+bits(4)",
+    "streamingllm+spark(0.5, recent=pruned)",
+    "cokv+spark(0.3)+bits(2)",
+    "snapkv",
+]
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return made()
+
+
+@pytest.fixture(scope="module")
+def prefilled(model: Any) -> CompressedCache:
+    """A long prompt that waits for any method to compress it."""
+    past = CompressedCache(model, winnow.method("full"))
+    past.activate_past_recording()
+    with torch.no_grad():
+        model(long_prompt(), past_key_values=past, logits_to_keep=1)
+    return past
+
+
+def long_prompt() -> Tensor:
+    return prompt(length=LONG)
+
+
+@pytest.mark.parametrize(
+    ("name", "share"),
+    list(product(BYTES, [0.3, 0.6])),
+)
+def test_a_budget_in_bytes_is_filled_and_never_exceeded(prefilled: CompressedCache, name: str, share: float) -> None:
+    """At least 99 % of it, all counted; slots here take up to 0.3 % of a layer's part."""
+    everything = prefix_bytes(prefilled.compressed_by(composed(name, "100%")))
+    amount = int(share * everything)
+    past = prefilled.compressed_by(composed(name, f"{amount}B"))
+    held = prefix_bytes(past)
+    assert held == sum(past.stats().bytes.values()) - tail_bytes(past)
+    assert 0.99 * amount <= held <= amount
+
+
+def tail_bytes(past: CompressedCache) -> int:
+    return sum(sum(layer.tail.bytes().values()) for layer in past.compressed_layers() if layer.tail is not None)
+
+
+@pytest.mark.parametrize("name", BYTES)
+def test_a_budget_that_is_too_small_names_one_that_works(model: Any, name: str) -> None:
+    ids = prompt(length=N)
+    with pytest.raises(BudgetError, match=r"use at least \d+ bytes") as error:
+        filled(model, ids, composed(name, "100B"))
+    (needed,) = re.findall(r"use at least (\d+) bytes", str(error.value))
+    past = filled(model, ids, composed(name, f"{needed}B"))
+    assert prefix_bytes(past) <= int(needed)
+    with pytest.raises(BudgetError, match="use"):
+        filled(model, ids, composed(name, f"{int(needed) // 2}B"))
+
+
+@pytest.mark.parametrize(
+    "name", ["pyramidkv+spark-p(0.999, recent=pruned)", "adakv+spark-g(4, share=0.99, recent=pruned)"]
+)
+def test_slots_that_are_larger_than_expected_do_not_make_the_named_bytes_too_few(model: Any, name: str) -> None:
+    test_a_budget_that_is_too_small_names_one_that_works(model, name)
+
+
+@pytest.mark.parametrize("name", BYTES)
+def test_budgets_in_which_nearly_everything_fits(model: Any, name: str) -> None:
+    """Real sizes decide where the expected size of all slots is below the budget."""
+    ids = prompt(length=N)
+    everything = prefix_bytes(filled(model, ids, composed(name, "100%")))
+    for share in (0.8, 0.9, 0.97, 0.995, 1.0):
+        amount = int(share * everything)
+        assert prefix_bytes(filled(model, ids, composed(name, f"{amount}B"))) <= amount
+    past = filled(model, ids, composed(name, f"{everything * 1.02:.0f}B"))
+    assert 0.95 * everything <= prefix_bytes(past) <= everything
+
+
+def test_bytes_go_further_the_more_is_left_out(prefilled: CompressedCache) -> None:
+    amount = f"{LAYERS * HEADS * LONG * (2 * DIM * 4 + 4) // 5}B"
+    slots = [
+        sum(map(sum, prefilled.compressed_by(composed(name, amount)).stats().slots))
+        for name in ("snapkv", "snapkv+spark(0.5)", "snapkv+spark(0.8)", "snapkv+bits(8)", "snapkv+bits(4)")
+    ]
+    assert slots == sorted(slots)
+    assert slots[-1] > 4 * slots[0]

@@ -1,0 +1,81 @@
+"""Caches made of others: forks, other methods over one prefill, longer prompts, joined rows."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+import winnow
+from support.families import prompt
+from support.oracle import masked_logits
+from support.small_caches import GREEDY, N, cache, method, stepwise
+
+
+def test_forks_share_the_prefix_and_nothing_else(model):
+    past = cache(model)
+    ids = prompt(length=N)
+    with torch.no_grad():
+        model(ids, past_key_values=past)
+    fork = copy.deepcopy(past)
+    assert fork.compressed_layers()[0].prefixes[0] is past.compressed_layers()[0].prefixes[0]
+    a = torch.cat([ids, prompt(length=5, seed=8)], dim=1)
+    b = torch.cat([ids, prompt(length=5, seed=9)], dim=1)
+    out_a = model.generate(a, past_key_values=past, **GREEDY)
+    out_b = model.generate(b, past_key_values=fork, **GREEDY)
+    for out, kept in ((out_a, past.kept), (out_b, fork.kept)):
+        expected = masked_logits(model, out, N, kept)[:, N + 4 : -1].argmax(-1)
+        assert torch.equal(out[:, N + 5 :], expected)
+
+
+def test_one_prefill_serves_many_methods(model):
+    ids = prompt(length=N)
+    waiting = cache(model)
+    waiting.activate_past_recording()
+    with torch.no_grad():
+        model(ids, past_key_values=waiting)
+    for name in ("snapkv", "h2o", "keydiff"):
+        chosen = winnow.method(name, budget=11)
+        own = winnow.CompressedCache(model, chosen)
+        with torch.no_grad():
+            model(ids, past_key_values=own)
+        forked = waiting.compressed_by(chosen)
+        for layer in range(3):
+            assert [k.tolist() for k in forked.kept(layer)] == [k.tolist() for k in own.kept(layer)]
+    with pytest.raises(winnow.CacheError, match="no prompt is waiting"):
+        forked.compressed_by(method())
+
+
+def test_a_common_start_goes_on_into_several_prompts(model):
+    ids = prompt(length=N)
+    start = winnow.CompressedCache(model, method(), prompt_length=31)
+    with torch.no_grad():
+        model(ids[:, :30], past_key_values=start)
+        for length in (33, N):
+            fork, own = start.extended(length), cache(model)
+            model(ids[:, 30:length], past_key_values=fork)
+            model(ids[:, :length], past_key_values=own)
+            assert [k.tolist() for k in fork.kept(1)] == [k.tolist() for k in own.kept(1)]
+        with pytest.raises(winnow.CacheError, match="cannot become"):
+            fork.extended(60)
+
+
+def test_joined_caches_decode_as_if_alone(model):
+    prompts = [prompt(length=n, seed=n) for n in (N, 17, 30)]
+    caches, alone = [], []
+    with torch.no_grad():
+        for ids in prompts:
+            caches.append(cache(model))
+            model(ids, past_key_values=caches[-1])
+            alone.append(stepwise(model, ids, steps=4))
+        together = winnow.CompressedCache.joined(caches)
+        tokens = torch.cat([out[:, ids.shape[1]][None] for out, ids in zip(alone, prompts, strict=True)])
+        positions = torch.tensor([[ids.shape[1]] for ids in prompts])
+        for step in range(1, 4):
+            logits = model(tokens, position_ids=positions, past_key_values=together).logits[:, -1]
+            tokens, positions = logits.argmax(-1, keepdim=True), positions + 1
+            expected = torch.stack([out[0, ids.shape[1] + step] for out, ids in zip(alone, prompts, strict=True)])
+            assert torch.equal(tokens[:, 0], expected)
+    with pytest.raises(winnow.CacheError, match="joined"):
+        winnow.CompressedCache.joined([together, caches[0]])

@@ -1,0 +1,116 @@
+"""Contexts: any number of questions, the same answers from a file for every kind of layer, and what cannot be saved."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+
+import winnow
+from support.contexts import answer
+from support.families import prompt
+from support.small_caches import GREEDY, N, compress, made, method
+
+PADDING = (0, 13, N)  # the last row is nothing but padding
+
+
+def kept(context, rows: int = 1):
+    layers = [i for i, layer in enumerate(context.cache().layers) if hasattr(layer, "prefixes")]
+    return [[head.tolist() for head in context.kept(i, row)] for i in layers for row in range(rows)]
+
+
+FAMILIES = {
+    "grouped queries": ("llama", {}),
+    "as many KV heads as queries": ("gpt2", {}),
+    "soft-capping and sliding layers": ("gemma2", {}),
+    "sinks": ("gpt_oss", {}),
+    "shared layers": ("gemma3n_text", {}),
+    "chunked layers": ("llama4_text", {}),
+    "linear layers": ("qwen3_next", {}),
+    "convolutions": ("lfm2", {}),
+    "linear state and full attention in one layer": ("falcon_h1", {}),
+}
+
+
+@pytest.mark.parametrize("case", FAMILIES)
+def test_a_file_answers_as_the_context_that_it_was_saved_from(case, tmp_path):
+    family, overrides = FAMILIES[case]
+    model = made(family, **overrides)
+    context = compress(model)
+    loaded = winnow.load_context(context.save(tmp_path / "c"), model)
+    assert torch.equal(loaded.input_ids, context.input_ids)
+    assert kept(loaded) == kept(context)
+    assert loaded.stats() == context.stats()
+    assert torch.equal(answer(model, loaded), answer(model, context))
+    assert torch.equal(answer(model, loaded), answer(model, context)), "the second fork sees the first"
+
+
+def test_a_padded_batch(model, tmp_path):
+    ids, mask = prompt(rows=3, length=N), torch.ones(3, N, dtype=torch.int64)
+    for row, padding in enumerate(PADDING):
+        mask[row, :padding] = 0
+    context = winnow.compress(model, ids, method(), attention_mask=mask)
+    loaded = winnow.load_context(context.save(tmp_path / "c"), model)
+    assert loaded.cache().compressed_layers()[0].prefixes[2] is None
+    assert kept(loaded, rows=3) == kept(context, rows=3)
+    assert loaded.stats() == context.stats()
+    assert torch.equal(answer(model, loaded, mask), answer(model, context, mask))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_in_chunks(dtype, tmp_path):
+    model = made().to(dtype)
+    context = compress(model, chunk_size=7)
+    loaded = winnow.load_context(context.save(tmp_path / "c"), model)
+    assert loaded.cache().compressed_layers()[0].prefixes[0].block.keys.dtype == dtype
+    assert torch.equal(answer(model, loaded), answer(model, context))
+
+
+def test_rows_that_share_a_prefix_share_it_again(model, tmp_path):
+    context = compress(model)
+    context._cache.batch_repeat_interleave(3)
+    loaded = winnow.load_context(context.save(tmp_path / "c"), model)
+    layer = loaded.cache().compressed_layers()[1]
+    assert len(layer.prefixes) == 3
+    assert len(layer.distinct_prefixes()) == 1
+    assert loaded.stats() == context.stats()
+
+
+def test_a_context_whose_model_is_gone_cannot_be_saved(tmp_path):
+    model = made()
+    context = compress(model)
+    del model
+    gc.collect()
+    with pytest.raises(winnow.CacheError, match="the model of this context is gone"):
+        context.save(tmp_path / "c")
+
+
+def test_a_cache_with_later_tokens_is_no_context(model, tmp_path):
+    context = compress(model)
+    with torch.no_grad():
+        model(prompt(length=3), past_key_values=context._cache)
+    with pytest.raises(winnow.CacheError, match="nothing after it"):
+        context.save(tmp_path / "c")
+
+
+def test_a_context_serves_any_number_of_questions(model):
+    ids = prompt(length=N)
+    context = winnow.compress(model, ids, method())
+    before = context.stats()
+    outs = []
+    for seed in (3, 4, 3):
+        question = torch.cat([context.input_ids, prompt(length=6, seed=seed)], dim=1)
+        outs.append(model.generate(question, past_key_values=context.cache(), **GREEDY))
+    assert torch.equal(outs[0], outs[2])
+    assert not torch.equal(outs[0][:, -10:], outs[1][:, -10:])
+    assert context.stats() == before
+    one, two = context.cache(), context.cache()
+    assert one.compressed_layers()[1].prefixes[0] is two.compressed_layers()[1].prefixes[0]
+
+
+def test_a_context_in_chunks_is_the_same(model):
+    ids = prompt(length=N)
+    a, b = winnow.compress(model, ids, method()), winnow.compress(model, ids, method(), chunk_size=7)
+    for layer in range(3):
+        assert [k.tolist() for k in a.kept(layer)] == [k.tolist() for k in b.kept(layer)]

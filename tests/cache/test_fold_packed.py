@@ -1,0 +1,69 @@
+"""Decoding compression of packed slots: what stays is not packed anew, and bytes are a limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+
+import winnow
+from support.families import prompt
+from support.folding import PROMPT, run
+from winnow.composition.method import Method
+from winnow.kernels.interface import Block
+from winnow.store import Dense
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@dataclass(frozen=True)
+class _Noting(Dense):
+    seen: list[tuple[Block | None, int]] = field(default_factory=list, compare=False)
+
+    def pack(self, view, selection, window, like=None):
+        self.seen.append((like, view.keys.shape[1]))
+        return super().pack(view, selection, window, like)
+
+
+def test_stores_see_what_they_packed_before(model):
+    method = winnow.method("snapkv(window=4)", 10)
+    noting = Method(method.name, method.scorer, method.allocator, _Noting(), method.budget)
+    cache = winnow.CompressedCache(model, noting, fold_every=6)
+    run(model, cache, prompt(length=43), [PROMPT] + [1] * 13)
+    seen = noting.store.seen
+    assert [like is None for like, _ in seen] == [True] * 3 + [False] * 6
+    assert [length for _, length in seen[3:]] == [16] * 6
+    assert seen[6][0] is not seen[3][0]
+
+
+@pytest.mark.parametrize("store", ["bits(8)", "bits(2)", "spark(0.5)", "spark(0.8, values=0.5)+bits(4)", "think(0.5)"])
+def test_packed_slots_stay_what_they_are(model, store):
+    method = winnow.method(f"snapkv(window=4)+ada(floor=0.0)+{store}", 12)
+    cache = winnow.CompressedCache(model, method, fold_every=6)
+    ids = prompt(length=PROMPT + 13)
+    run(model, cache, ids[:, : PROMPT + 6], [PROMPT] + [1] * 6)
+    before = cache.layers[1].prefixes[0]
+    run(model, cache, ids[:, PROMPT + 6 :], [1] * 7)
+    after = cache.layers[1].prefixes[0]
+    shared = 0
+    for head, (old, new) in enumerate(zip(before.kept(), after.kept(), strict=True)):
+        both = set(old.tolist()) & set(new.tolist())
+        # The window may have been dense before.
+        for position in sorted(each for each in both if each < before.length - 4):
+            was = before.block.recover(before.block.starts[head] + (old == position).nonzero()[0])
+            now = after.block.recover(after.block.starts[head] + (new == position).nonzero()[0])
+            torch.testing.assert_close(was, now, atol=1e-6, rtol=1e-6)
+            shared += 1
+    assert shared
+
+
+@pytest.mark.parametrize("store", ["bits(8)", "spark(0.5)+bits(4)", "think(0.5)"])
+def test_packed_bytes_are_a_limit(model, store):
+    method = winnow.method(f"adakv(window=4)+{store}", "12000B")
+    cache = winnow.CompressedCache(model, method, fold_every=6)
+    ids, sizes = prompt(length=120), []
+    for stop in range(100, 120):
+        run(model, cache, ids[:, :stop][:, cache.get_seq_length() :], [100] if stop == 100 else [1])
+        sizes.append(sum(sum(layer.prefixes[0].bytes().values()) for layer in cache.layers))
+    assert 0.97 * 12000 < min(sizes) <= max(sizes) <= 12000

@@ -1,0 +1,93 @@
+"""The path from a layer to a selection under a budget."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.ready import BUDGETED, METHODS, ready
+from support.views import one_layer, random_view, shown_to
+from winnow.allocate import Ada
+from winnow.budget import Budget
+from winnow.composition.method import Method
+from winnow.composition.names import method
+from winnow.errors import BudgetError, ModelError
+from winnow.score import SnapKV
+from winnow.store import Cost, Dense
+
+BYTES = (68.0,) * 4
+COSTS = tuple(Cost(0, size) for size in BYTES)
+
+
+@pytest.mark.parametrize("name", BUDGETED)
+@pytest.mark.parametrize("length", [1, 8, 9, 40, 150])
+@pytest.mark.parametrize("budget", [18, "10%", "9kB"])
+def test_selections_hold_the_budget(name: str, length: int, budget: int | str) -> None:
+    chosen = ready(name, budget)
+    heads = (2, 2, 2, 2)
+    allocation = chosen.allocation(length, heads, COSTS)
+    expected = chosen.budget.slots(length, heads, BYTES, min(chosen.scorer.guaranteed, length))
+    assert sum(allocation.totals) == expected
+    for layer, total in enumerate(allocation.totals):
+        view = shown_to(chosen.scorer, random_view(length=length, seed=layer, layer=layer))
+        positions, offsets = chosen.select(view, allocation)
+        assert offsets.tolist()[-1] == len(positions) == total
+        for head in range(2):
+            kept = positions[offsets[head] : offsets[head + 1]]
+            assert kept.unique().tolist() == kept.tolist()
+            assert set(range(max(0, length - chosen.scorer.window), length)) <= set(kept.tolist())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_budgets_beyond_the_prompt_keep_everything(name: str) -> None:
+    chosen = ready(name, 500)
+    allocation = chosen.allocation(30, (2, 2, 2, 2), COSTS)
+    assert allocation.totals == (60,) * 4
+    positions, offsets = chosen.select(shown_to(chosen.scorer, random_view(length=30)), allocation)
+    assert positions.tolist() == [*range(30), *range(30)]
+    assert offsets.tolist() == [0, 30, 60]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 6), st.sampled_from([17.5, 68.0, 260.0])), min_size=1, max_size=6),
+    st.integers(20, 3000),
+    st.integers(100_000, 10**7),
+    st.sampled_from(["snapkv", "pyramidkv", "ada-pyramidkv"]),
+)
+def test_bytes_are_kept_even_if_layers_differ(
+    layers: list[tuple[int, float]], length: int, amount: int, name: str
+) -> None:
+    heads, sizes = zip(*layers, strict=True)
+    totals = method(name, f"{amount}B").allocation(length, heads, tuple(Cost(0, size) for size in sizes)).totals
+    assert sum(total * size for total, size in zip(totals, sizes, strict=True)) <= amount
+
+
+def test_published_rounding_still_selects_within_the_prompt() -> None:
+    chosen = method("ada-pyramidkv", 12, rounding="paper")
+    allocation = chosen.allocation(40, (2,) * 4, COSTS)
+    for layer in range(4):
+        view = shown_to(chosen.scorer, random_view(length=40, layer=layer))
+        positions, offsets = chosen.select(view, allocation)
+        assert offsets.tolist()[-1] == len(positions)
+        assert int(positions.max()) < 40
+
+
+def test_selection_carries_no_graph_and_refuses_nan() -> None:
+    view = random_view(length=50)
+    view.keys.requires_grad_()
+    chosen = method("adakv", 16)
+    assert not chosen.select(view, one_layer(2, 50, 32, 8)).positions.requires_grad
+    with torch.no_grad():
+        view.keys[0, 3] = torch.nan
+    with pytest.raises(ModelError, match="layer 0"):
+        chosen.select(view, one_layer(2, 50, 32, 8))
+
+
+def test_methods_can_be_built_by_hand() -> None:
+    made = Method("mine", SnapKV(window=4), Ada(floor=0), Dense(), Budget.parse(20))
+    assert str(made) == "mine @ 20"
+    with pytest.raises(BudgetError, match="below the 32 tokens that mine"):
+        Method("mine", SnapKV(window=32), Ada(), Dense(), Budget.parse(20))

@@ -1,0 +1,35 @@
+"""Answers to questions that come with the document, in chunks, or afterwards."""
+
+from __future__ import annotations
+
+import pytest
+
+import winnow
+from support.asked import DOCUMENT, encoded
+from winnow.evaluate.answering import ask_afterwards, compress_document, finish, read_with_question
+from winnow.evaluate.prompts import document_tokens
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def test_the_question_is_not_seen_when_it_comes_afterwards(model, source):
+    prompts = [encoded(source, index) for index in range(2)]
+    start = document_tokens(source.tokenizer, DOCUMENT.text, prompts)
+    text = source.tokenizer.decode(prompts[0][0, :start])
+    assert text.endswith("question :")
+    document = compress_document(model, winnow.method("snapkv", 16), prompts[0][:, :start])
+    answers = [finish(model, source.tokenizer, ask_afterwards(model, document, p), 6) for p in prompts]
+    assert not any(answer.question_seen for answer in answers)
+    assert answers[0].stats.slots == answers[1].stats.slots
+    assert int(document.context.kept(0)[0].max()) < start
+    assert answers[1].prompt_tokens == prompts[1].shape[1]
+
+
+def test_chunked_prefill_gives_the_same_answer(model, source):
+    method = winnow.method("adakv", 24)
+    whole, chunked = (
+        finish(model, source.tokenizer, read_with_question(model, method, encoded(source), chunk), 8)
+        for chunk in (None, 50)
+    )
+    assert whole.text == chunked.text
+    assert whole.stats.slots == chunked.stats.slots

@@ -1,0 +1,111 @@
+"""Every measure of a diagnosis from its definition, in float64, token by token and head by head."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import numpy as np
+import torch
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import sdpa_mask
+
+from support.oracle import explicit_attention, full_layers
+
+_captured: dict[int, dict] = {}
+
+
+def capturing_attention(module, query, key, value, attention_mask, scaling, softcap=None, s_aux=None, **kwargs):
+    """Plain attention that notes what every layer was given."""
+    _captured[module.layer_idx] = {
+        "queries": query[0].double().numpy(),
+        "keys": key[0].double().numpy(),
+        "values": value[0].double().numpy(),
+        "scaling": scaling,
+        "softcap": softcap,
+        "sinks": None if s_aux is None else s_aux.double().numpy(),
+    }
+    return explicit_attention(module, query, key, value, attention_mask, scaling, softcap, s_aux, **kwargs)
+
+
+AttentionInterface.register("test-capture", capturing_attention)
+AttentionMaskInterface.register("test-capture", sdpa_mask)
+
+
+def dense_layers(model, ids):
+    """Inputs of the full-attention layers of the uncompressed model, in order."""
+    _captured.clear()
+    model.set_attn_implementation("test-capture")
+    with torch.no_grad():
+        model(input_ids=ids, use_cache=False)
+    model.set_attn_implementation("winnow")
+    return [_captured[index] for index in full_layers(model)]
+
+
+def weights_of(layer, head, query, seen):
+    """(unnormalised weights over the tokens `seen`, that of the sink) of one query of one query head."""
+    group = len(layer["queries"]) // len(layer["keys"])
+    logits = [float(layer["keys"][head // group][t] @ layer["queries"][head][query]) * layer["scaling"] for t in seen]
+    if layer["softcap"] is not None:
+        logits = [layer["softcap"] * math.tanh(logit / layer["softcap"]) for logit in logits]
+    sink = -math.inf if layer["sinks"] is None else layer["sinks"][head]
+    top = max([*logits, sink], default=0.0)
+    return [math.exp(logit - top) for logit in logits], math.exp(sink - top)
+
+
+def output_of(layer, head, query, seen):
+    group = len(layer["queries"]) // len(layer["keys"])
+    weights, sink = weights_of(layer, head, query, seen)
+    if not seen:
+        return np.zeros(layer["values"].shape[-1])
+    total = sum(w * layer["values"][head // group][t] for w, t in zip(weights, seen, strict=True))
+    return total / (sum(weights) + sink)
+
+
+def oracle_mass(layer, kept, queries):
+    """[H]"""
+    heads, length, group = len(kept), layer["keys"].shape[1], len(layer["queries"]) // len(kept)
+    shares = []
+    for head in range(heads * group):
+        found = paid = 0.0
+        for query in range(max(0, length - queries), length):
+            weights, sink = weights_of(layer, head, query, range(query + 1))
+            paid += sum(weights) / (sum(weights) + sink)
+            found += sum(weights[t] for t in kept[head // group] if t <= query) / (sum(weights) + sink)
+        shares.append(found / paid)
+    return [sum(shares[h * group : (h + 1) * group]) / group for h in range(heads)]
+
+
+def oracle_error(layer, kept, queries, packed=None):
+    """`packed`: the layer as its slots come back from their packed form."""
+    length, group = layer["keys"].shape[1], len(layer["queries"]) // len(kept)
+    lost = whole = 0.0
+    for head in range(len(layer["queries"])):
+        for query in range(max(0, length - queries), length):
+            full = output_of(layer, head, query, list(range(query + 1)))
+            reduced = output_of(packed or layer, head, query, [t for t in kept[head // group] if t <= query])
+            lost += ((full - reduced) ** 2).sum()
+            whole += (full**2).sum()
+    return math.sqrt(lost / whole)
+
+
+def oracle_iou(kept):
+    sets = [set(head) for head in kept]
+    return [[1.0 if a is b else len(a & b) / len(a | b) if a | b else 0.0 for b in sets] for a in sets]
+
+
+def oracle_cosine(queries, strength=0.0):
+    """Mean over heads of the mean over pairs of a head's queries [Hq, w, D]."""
+    means = []
+    for head in queries:
+        if strength:
+            common = head.mean(0) / np.linalg.norm(head.mean(0))
+            head = np.stack([q + strength * (q - (q @ common) * common) for q in head])
+        pairs = [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in combinations(head, 2)]
+        means.append(sum(pairs) / len(pairs))
+    return sum(means) / len(means)
+
+
+def plain(kept):
+    """Kept positions of every head as lists."""
+    return [positions.tolist() for positions in kept]
