@@ -7,14 +7,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from winnow.allocate import Uniform
 from winnow.budget import Budget
+from winnow.composition.byte_budget import ByteBudget
 from winnow.errors import BudgetError, WinnowError
+from winnow.store import Cost, Dense
 
 HEADS, BYTES = (4, 4), (100.0, 100.0)
 
 
 def slots(value: int | str | None, length: int = 1000, guaranteed: int = 8) -> int:
-    return Budget.parse(value).slots(length, HEADS, BYTES, guaranteed)
+    budget = Budget.parse(value)
+    if budget.unit == "bytes":
+        return in_bytes(budget).slots(length, HEADS, [Cost(0.0, size) for size in BYTES], guaranteed)
+    return budget.slots(length, HEADS, guaranteed)
+
+
+def in_bytes(budget: Budget) -> ByteBudget:
+    return ByteBudget(budget, Uniform(), Dense(), 0)
 
 
 @pytest.mark.parametrize(
@@ -112,10 +122,10 @@ def test_bytes_below_the_guaranteed_name_the_least() -> None:
 
 
 def test_bytes_of_layers_that_differ() -> None:
-    budget = Budget.parse("3000B")
-    assert budget.slots(1000, (1, 1), (100.0, 200.0), 1) == 20
-    assert budget.fits([10, 10], (100.0, 200.0))
-    assert not budget.fits([9, 11], (100.0, 200.0))
+    budget, costs = in_bytes(Budget.parse("3000B")), (Cost(0.0, 100.0), Cost(0.0, 200.0))
+    assert budget.slots(1000, (1, 1), costs, 1) == 20
+    assert budget.fits([10, 10], costs)
+    assert not budget.fits([9, 11], costs)
 
 
 @settings(max_examples=100, deadline=None)
@@ -130,7 +140,8 @@ def test_bytes_are_never_exceeded(layers: list[tuple[int, float]], length: int, 
     sizes = (sizes[0],) * len(heads)
     guaranteed = min(guaranteed, length)
     try:
-        total = Budget.parse(f"{amount}B").slots(length, heads, sizes, guaranteed)
+        costs = [Cost(0.0, size) for size in sizes]
+        total = in_bytes(Budget.parse(f"{amount}B")).slots(length, heads, costs, guaranteed)
     except BudgetError:
         assert amount < sum(heads) * max(1, guaranteed) * sizes[0]
         return

@@ -65,7 +65,7 @@ SAME: dict[str, tuple[Scorer, str, dict[str, Any]]] = {
     "knorm": (Knorm(), "KnormPress", {}),
     "keydiff": (KeyDiff(), "KeyDiffPress", {}),
     "tova": (TOVA(keep_last=True), "TOVAPress", {}),
-    "h2o": (H2O(recent=0, normalise=True), "ObservedAttentionPress", {}),
+    "h2o": (H2O(recent=0, normalize=True), "ObservedAttentionPress", {}),
     "expected": (ExpectedAttention(), "ExpectedAttentionPress", {}),
     "expected-epsilon": (ExpectedAttention(epsilon=0.02), "ExpectedAttentionPress", {"epsilon": 0.02}),
     "expected-mean": (
@@ -93,7 +93,7 @@ def view_for(name: str, tensors: str) -> LayerView:
     embedding = LlamaRotaryEmbedding(LlamaConfig(head_dim=dim))
     cos, sin = embedding(view.queries, torch.arange(view.keys.shape[1])[None])
     queries, _ = apply_rotary_pos_emb(view.queries[None], view.queries[None], cos, sin)
-    rotation = Rotary(Embedding(embedding, None), dim, slice(0, dim // 2), neighbours=False, clockwise=False)
+    rotation = Rotary(Embedding(embedding, None), dim, slice(0, dim // 2), neighbors=False, clockwise=False)
     return view._replace(queries=queries[0], rotation=rotation)
 
 
@@ -161,7 +161,7 @@ def peer(tmp_path_factory: pytest.TempPathFactory) -> Peer:
         pytest.skip("kvpress is not installed: pip install --no-deps kvpress==0.5.5 and what it imports")
     folder = tmp_path_factory.mktemp("peer")
     cases = list(all_cases())
-    parts = ("queries", "keys", "values", "output")
+    parts = ("queries", "keys", "values", "output_projection")
     arrays = {f"{name}-{part}": getattr(view_of(name), part).numpy() for name, part in product(SHAPES, parts)}
     np.savez(folder / "cases.npz", cases=np.array(json.dumps(cases)), **arrays)
     command = [

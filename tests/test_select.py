@@ -57,7 +57,7 @@ def test_no_slots_at_all() -> None:
 
 
 def test_everything() -> None:
-    selection = everything(2, 3, torch.device("cpu"))
+    selection = everything(torch.zeros(2, 3, 1))
     assert per_head(*selection) == [[0, 1, 2], [0, 1, 2]]
 
 

@@ -35,7 +35,7 @@ def measure(layers: Iterable[Layer], method: Method) -> Error:
 def _layer(layer: Layer, method: Method) -> Error:
     view = layer.view
     heads, length, _ = view.keys.shape
-    block = method.store.pack(view, everything(heads, length, view.keys.device), WINDOW)
+    block = method.store.pack(view, everything(view.keys), WINDOW)
     keys, values = block.recover(torch.arange(heads * length))
     right = _attention(layer.asking, view, view.keys.float(), view.values.float())
     packed = _attention(layer.asking, view, keys.view(heads, length, -1), values.view(heads, length, -1))

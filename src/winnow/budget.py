@@ -1,4 +1,4 @@
-"""How much of a sequence's cache is kept: tokens per head, a share of the prompt, or bytes."""
+"""Budgets: tokens per head, a share of the prompt, or bytes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Budget:
         if self.unit == "everything":
             return "everything"
         if self.unit == "bytes":
-            return _written_bytes(int(self.amount))
+            return _formatted_bytes(int(self.amount))
         return f"{self.amount:.12g}%" if self.unit == "percent" else str(self.amount)
 
     def check(self, guaranteed: int, method: str) -> None:
@@ -76,20 +76,10 @@ class Budget:
                 f"head (observation window and sinks): use at least {guaranteed}, or a smaller window."
             )
 
-    def slots(
-        self,
-        length: int,
-        heads: Sequence[int],
-        bytes_per_slot: Sequence[float],
-        guaranteed: int,
-        fixed_bytes: float = 0.0,
-    ) -> int:
-        """Slots over all layers and heads for a prompt of `length` tokens.
+    def slots(self, length: int, heads: Sequence[int], guaranteed: int) -> int:
+        """Slots over all layers and heads for a prompt of `length` tokens; bytes are another matter (`ByteBudget`).
 
-        heads: KV heads of every compressed layer; bytes_per_slot: of a slot in every layer, index included;
-        guaranteed: slots per head that are always kept; fixed_bytes: of all layers, whatever they keep. Where
-        bytes_per_slot differs between layers, a byte budget is exact for uniform layers; see `fits`.
-        Raises BudgetError for a byte budget that is too small.
+        heads: KV heads of every compressed layer; guaranteed: slots per head that are always kept.
         """
         all_heads = sum(heads)
         everything = all_heads * length
@@ -98,22 +88,8 @@ class Budget:
             return everything
         if self.unit == "tokens":
             return min(everything, max(least, int(self.amount) * all_heads))
-        if self.unit == "percent":
-            # Decimal fractions of a percent are not exact in binary: 0.3% of 1000 is 3, not 2.
-            return max(least, math.floor(everything * self.amount / 100 + 1e-9))
-        per_token = sum(count * size for count, size in zip(heads, bytes_per_slot, strict=True))
-        needed = math.ceil(fixed_bytes + per_token * least / all_heads)
-        if self.amount < needed:
-            raise BudgetError(
-                f"A budget of {self} cannot hold the {least // all_heads} tokens per head that this method "
-                f"keeps of a prompt of {length}: use at least {needed} bytes ({_rounded_up(needed)})."
-            )
-        return min(everything, math.floor((self.amount - fixed_bytes) * all_heads / per_token + 1e-9))
-
-    def fits(self, layer_totals: Sequence[int], bytes_per_slot: Sequence[float], fixed_bytes: float = 0.0) -> bool:
-        """Whether slots given to the layers stay within a byte budget; other budgets do not count bytes."""
-        used = fixed_bytes + sum(total * size for total, size in zip(layer_totals, bytes_per_slot, strict=True))
-        return self.unit != "bytes" or used <= self.amount
+        # Decimal fractions of a percent are not exact in binary: 0.3% of 1000 is 3, not 2.
+        return max(least, math.floor(everything * self.amount / 100 + 1e-9))
 
 
 def _read(text: str) -> tuple[Unit, float]:
@@ -141,7 +117,7 @@ def _meant(value: object) -> str:
     return ""
 
 
-def _written_bytes(amount: int) -> str:
+def _formatted_bytes(amount: int) -> str:
     """Whole numbers of the largest unit: 1610612736 -> 1536MiB."""
     for name, size in _BYTES.items():
         if amount % size == 0:
@@ -149,7 +125,7 @@ def _written_bytes(amount: int) -> str:
     raise AssertionError("every amount is a whole number of bytes")
 
 
-def _rounded_up(amount: int) -> str:
+def readable_bytes(amount: int) -> str:
     """Three digits or so in a handy unit, never less than the amount."""
     name, size = next(((n, s) for n, s in _BYTES.items() if n.endswith("iB") and amount >= s), ("B", 1))
     return f"{math.ceil(amount / size * 100) / 100:g}{name}"

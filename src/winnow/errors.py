@@ -1,4 +1,4 @@
-"""What can go wrong, as exceptions whose message names the remedy."""
+"""Exceptions whose message names the remedy."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from winnow.errors import ModelError
 
 
 class Selection(NamedTuple):
-    """What stays of one layer of one sequence."""
+    """The part of one layer of one sequence that stays."""
 
     positions: Tensor
     """[S] int64, head after head, ascending within each head; on the device of the scores."""
@@ -26,16 +26,23 @@ def select(scores: Tensor, slots: Tensor, layer: int = 0) -> Selection:
     Raises ModelError where a score is NaN.
     """
     check_scores(scores, layer)
-    keep = best(scores, slots)
+    return _selection(best_tokens(scores, slots), slots)
+
+
+def everything(keys: Tensor, absent: Tensor | None = None) -> Selection:
+    """All tokens of every head of keys [H, N, D], but those of columns that are `absent` [H, N]."""
+    heads, length, _ = keys.shape
+    if absent is not None:
+        return _selection(~absent, (~absent).sum(dim=1).cpu())
+    positions = torch.arange(length, device=keys.device).repeat(heads)
+    return Selection(positions, torch.arange(heads + 1) * length)
+
+
+def _selection(keep: Tensor, slots: Tensor) -> Selection:
+    """From columns to keep [H, N] bool, slots[h] of head h (int64 on the CPU)."""
     offsets = torch.zeros(len(slots) + 1, dtype=torch.int64)
     torch.cumsum(slots, 0, out=offsets[1:])
     return Selection(keep.nonzero()[:, 1].contiguous(), offsets)
-
-
-def everything(heads: int, length: int, device: torch.device) -> Selection:
-    """All tokens of every head."""
-    positions = torch.arange(length, device=device).repeat(heads)
-    return Selection(positions, torch.arange(heads + 1) * length)
 
 
 def check_scores(scores: Tensor, layer: int) -> None:
@@ -55,7 +62,7 @@ def kth_largest(scores: Tensor, rank: int) -> Tensor:
     return scores.topk(rank).values[-1]
 
 
-def best(scores: Tensor, slots: Tensor) -> Tensor:
+def best_tokens(scores: Tensor, slots: Tensor) -> Tensor:
     """[H, N] bool: the slots[h] largest of each row, the lower index first among equals; slots on the CPU."""
     threshold = _thresholds(scores, slots)
     keep = scores > threshold

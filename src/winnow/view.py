@@ -5,22 +5,23 @@ from __future__ import annotations
 from enum import Flag, auto
 from typing import NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 
 class Extra(Flag):
-    """What a scorer may ask for besides queries, keys and values; nobody pays for what no one asked for."""
+    """Things that a scorer may ask for besides queries, keys and values; nobody pays for what no one asked for."""
 
     NONE = 0
     COVERAGE = auto()
     ROTATION = auto()
-    OUTPUT = auto()
+    OUTPUT_PROJECTION = auto()
 
 
 class Rotation(Protocol):
     """The rotary position embedding of one layer; the identity where the layer has none."""
 
-    def undo(self, queries: Tensor, first: int) -> Tensor:
+    def inverse(self, queries: Tensor, first: int) -> Tensor:
         """Queries [Hq, n, D] at positions first … first + n - 1 as they were before their rotation."""
 
     def mean(self, first: int, count: int) -> Tensor:
@@ -38,7 +39,7 @@ class LayerView(NamedTuple):
     layer: int
     """Index among the compressed layers of the model, from 0."""
     layers: int
-    """How many compressed layers the model has."""
+    """Number of compressed layers of the model."""
     queries: Tensor
     """[Hq, n, D] queries of the *last* n tokens after RoPE; n = min(N, scorer.queries_needed(N))."""
     keys: Tensor
@@ -54,9 +55,9 @@ class LayerView(NamedTuple):
     coverage: Tensor | None = None
     """[N] int32, in how many earlier layers any head kept each token. Only for scorers with Extra.COVERAGE."""
     rotation: Rotation | None = None
-    """How the queries were rotated. Only for scorers with Extra.ROTATION."""
-    output: Tensor | None = None
-    """[Hq, Dv, E] output projection: head h adds its attention output [Dv] times output[h]. With Extra.OUTPUT."""
+    """Rotation of the queries. Only for scorers with Extra.ROTATION."""
+    output_projection: Tensor | None = None
+    """[Hq, Dv, E]: head h adds its attention output [Dv] times matrix h. Only with Extra.OUTPUT_PROJECTION."""
     absent: Tensor | None = None
     """[H, N] bool, the columns that are no token of a head; None: every head holds N tokens. Keys and values are zero
     there. Scorers may return anything for them but NaN: nobody selects them."""
@@ -65,3 +66,11 @@ class LayerView(NamedTuple):
     carried: Tensor | None = None
     """[H, M] fp32, `Ranking.basis` of the first M columns when they were kept, 0 where absent; the other N - M tokens
     came since. Only for scorers that accumulate, and None for a prompt."""
+
+    @property
+    def counts(self) -> Tensor:
+        """[H] int64 on the CPU: tokens that every head holds."""
+        heads, length, _ = self.keys.shape
+        if self.absent is None:
+            return torch.full((heads,), length)
+        return length - self.absent.sum(dim=1).cpu()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from support.layers import layers
 from support.views import head_slots
-from winnow.allocate import Ada, Allocator, Plan, Pyramid, Uniform
+from winnow.allocate import Ada, Allocator, Pyramid, SlotPlan, Uniform
 
 ALL = [Uniform(), Pyramid(), Pyramid(beta=3), Ada(), Ada(floor=0), Ada(floor=1), Ada(across=Pyramid())]
 PAPER = [
@@ -20,17 +20,17 @@ PAPER = [
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> Plan:
+def plans(draw: st.DrawFn) -> SlotPlan:
     heads = tuple(draw(st.lists(st.integers(1, 8), min_size=1, max_size=9)))
     length = draw(st.integers(1, 300))
     guaranteed = draw(st.integers(0, min(length, 16)))
     slots = draw(st.integers(sum(heads) * max(1, guaranteed), sum(heads) * length))
-    return Plan(slots, heads, length, guaranteed)
+    return SlotPlan(slots, heads, length, guaranteed)
 
 
 @settings(max_examples=100, deadline=None)
 @given(plans(), st.sampled_from(ALL))
-def test_layers_conserve(plan: Plan, allocator: Allocator) -> None:
+def test_layers_conserve(plan: SlotPlan, allocator: Allocator) -> None:
     totals = allocator.layer_totals(plan)
     assert sum(totals) == plan.slots
     for heads, total in zip(plan.heads, totals, strict=True):
@@ -39,7 +39,7 @@ def test_layers_conserve(plan: Plan, allocator: Allocator) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(plans(), st.sampled_from(PAPER))
-def test_published_layers_stay_within_the_prompt(plan: Plan, allocator: Allocator) -> None:
+def test_published_layers_stay_within_the_prompt(plan: SlotPlan, allocator: Allocator) -> None:
     for heads, total in zip(plan.heads, allocator.layer_totals(plan), strict=True):
         assert total % heads == 0
         assert heads * plan.guaranteed <= total <= heads * plan.length

@@ -8,7 +8,7 @@ import torch
 from support.head_scores import table
 from support.slots import slots_of
 from winnow import HeadScores
-from winnow.allocate import CoKV, Plan
+from winnow.allocate import CoKV, SlotPlan
 from winnow.allocate.cokv import cokv_as_published, excess
 from winnow.errors import MethodError
 
@@ -16,10 +16,10 @@ from winnow.errors import MethodError
 def test_cokv_by_hand() -> None:
     # the 2nd smallest is -1: e = 0, 0, 2, 6; outside the window there are 80 - 16 = 64
     scores = table([[-3, -1], [1, 5]])
-    assert slots_of(CoKV(scores, alpha=2), Plan(80, (2, 2), 1000, 4)) == [[4, 4], [20, 52]]
+    assert slots_of(CoKV(scores, alpha=2), SlotPlan(80, (2, 2), 1000, 4)) == [[4, 4], [20, 52]]
     # at most 40: the others take what is over, by e
-    assert slots_of(CoKV(scores, alpha=2), Plan(80, (2, 2), 40, 4)) == [[4, 4], [32, 40]]
-    assert slots_of(CoKV(scores, alpha=3), Plan(20, (2, 2), 40, 4)) == [[4, 4], [4, 8]]
+    assert slots_of(CoKV(scores, alpha=2), SlotPlan(80, (2, 2), 40, 4)) == [[4, 4], [32, 40]]
+    assert slots_of(CoKV(scores, alpha=3), SlotPlan(20, (2, 2), 40, 4)) == [[4, 4], [4, 8]]
 
 
 def test_cokv_is_min_max_normalisation() -> None:
@@ -36,7 +36,7 @@ def test_cokv_as_published_floors_and_drops() -> None:
     shares = excess(scores, 3)
     assert torch.equal(cokv_as_published(shares, 25), torch.floor(25 * 16 * shares).long())
     paper = CoKV(scores, alpha=3, rounding="paper")
-    plan = Plan(16 * 33, (4,) * 4, 1000, 8)
+    plan = SlotPlan(16 * 33, (4,) * 4, 1000, 8)
     assert 16 * 33 - 16 < sum(paper.layer_totals(plan)) < 16 * 33
     assert sum(CoKV(scores, alpha=3).layer_totals(plan)) == 16 * 33
 

@@ -6,7 +6,7 @@ import pytest
 
 from support.head_scores import table
 from support.slots import slots_of
-from winnow.allocate import Duo, Plan
+from winnow.allocate import Duo, SlotPlan
 from winnow.errors import MethodError
 
 
@@ -23,7 +23,7 @@ def test_wrong_parameters_are_refused(make: object, message: str) -> None:
 
 def test_duo() -> None:
     scores = table([[0.1, 0.9], [0.3, 0.2]])
-    plan = Plan(4 * 50, (2, 2), 50, 12)
+    plan = SlotPlan(4 * 50, (2, 2), 50, 12)
     assert slots_of(Duo(scores), plan) == [[12, 50], [50, 12]]
     assert slots_of(Duo(scores, retrieval=0.25), plan) == [[12, 50], [12, 12]]
     assert slots_of(Duo(scores, retrieval=0), plan) == [[12, 12], [12, 12]]

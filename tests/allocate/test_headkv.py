@@ -13,14 +13,14 @@ from support.head_scores import table
 from support.published import DATA, needs_data
 from support.slots import slots_of
 from winnow import HeadScores
-from winnow.allocate import HeadKV, Plan
+from winnow.allocate import HeadKV, SlotPlan
 from winnow.allocate.headkv import headkv_as_published
 from winnow.errors import MethodError
 
 
 def test_headkv_by_hand() -> None:
     # b = 20 - 4 = 16, β = 2: everyone keeps 4 + 8; the pool of 8·4 goes by 1/8, 1/8, 1/4, 1/2
-    plan = Plan(80, (2, 2), 1000, 4)
+    plan = SlotPlan(80, (2, 2), 1000, 4)
     assert slots_of(HeadKV(table([[1, 1], [2, 4]]), beta=2), plan) == [[16, 16], [20, 28]]
     # β = 1: scores decide alone; a large β: nearly uniform
     assert slots_of(HeadKV(table([[0, 0], [0, 1]]), beta=1), plan) == [[4, 4], [4, 68]]
@@ -28,12 +28,12 @@ def test_headkv_by_hand() -> None:
 
 
 def test_headkv_gives_what_does_not_fit_to_others_by_their_scores() -> None:
-    plan = Plan(80, (2, 2), 30, 4)
+    plan = SlotPlan(80, (2, 2), 30, 4)
     # without the limit [[4, 4], [25.3, 46.7]]; the 16.7 too many go to the only other head with a score
     slots = slots_of(HeadKV(table([[0, 0], [1, 2]]), beta=1), plan)
     assert slots[1] == [30, 30]
     assert sum(slots[0]) == 20
-    plan = Plan(60, (2, 2), 30, 4)
+    plan = SlotPlan(60, (2, 2), 30, 4)
     # without the limit 4 + [11, 11, 22, 0]; nothing is cut
     assert slots_of(HeadKV(table([[1, 1], [2, 0]]), beta=1), plan) == [[15, 15], [26, 4]]
 
@@ -42,7 +42,7 @@ def test_headkv_gives_what_does_not_fit_to_others_by_their_scores() -> None:
 def test_headkv_equals_its_formula_where_nothing_is_cut(beta: float) -> None:
     rng = np.random.default_rng(0)
     values = rng.random((6, 4))
-    plan = Plan(24 * 100 + 7, (4,) * 6, 10_000, 8)
+    plan = SlotPlan(24 * 100 + 7, (4,) * 6, 10_000, 8)
     mean = plan.slots / 24 - 8
     expected = 8 + mean - mean / beta + values / values.sum() * mean / beta * 24
     slots = np.array(slots_of(HeadKV(HeadScores(torch.from_numpy(values), "x"), beta=beta), plan))
@@ -62,11 +62,11 @@ def test_headkv_published_table_of_llama_3() -> None:
     assert int(published.max()) == 15_572
     assert int(published[15, 30]) == 15_572
     paper = HeadKV(HeadScores(values, "headkv-r2"), beta=1.005, rounding="paper")
-    held = sum(paper.layer_totals(Plan(1024 * 1024, (32,) * 32, 2000, 8)))
+    held = sum(paper.layer_totals(SlotPlan(1024 * 1024, (32,) * 32, 2000, 8)))
     assert 0.56 <= held / (1024 * 1024) < 0.57
-    assert abs(sum(paper.layer_totals(Plan(1024 * 1024, (32,) * 32, 100_000, 8))) - 1024 * 1024) < 512
+    assert abs(sum(paper.layer_totals(SlotPlan(1024 * 1024, (32,) * 32, 100_000, 8))) - 1024 * 1024) < 512
     exact = HeadKV(HeadScores(values, "headkv-r2"), beta=1.005)
-    assert sum(exact.layer_totals(Plan(1024 * 1024, (32,) * 32, 2000, 8))) == 1024 * 1024
+    assert sum(exact.layer_totals(SlotPlan(1024 * 1024, (32,) * 32, 2000, 8))) == 1024 * 1024
 
 
 @pytest.mark.parametrize(
@@ -83,4 +83,4 @@ def test_wrong_parameters_are_refused(make: object, message: str) -> None:
 
 def test_negative_scores_have_no_shares() -> None:
     with pytest.raises(winnow.WinnowError, match="negative"):
-        HeadKV(table([[-1, 2]])).layer_totals(Plan(40, (2,), 100, 4))
+        HeadKV(table([[-1, 2]])).layer_totals(SlotPlan(40, (2,), 100, 4))

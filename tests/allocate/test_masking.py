@@ -6,7 +6,7 @@ import pytest
 
 from support.head_scores import table
 from support.slots import slots_of
-from winnow.allocate import Masking, Plan
+from winnow.allocate import Masking, SlotPlan
 from winnow.errors import MethodError
 
 
@@ -24,7 +24,7 @@ def test_wrong_parameters_are_refused(make: object, message: str) -> None:
 
 def test_masking() -> None:
     scores = table([[1, 5], [3, 5]])
-    plan = Plan(4 * 50, (2, 2), 50, 8)
+    plan = SlotPlan(4 * 50, (2, 2), 50, 8)
     assert slots_of(Masking(scores, count=0), plan) == [[50, 50], [50, 50]]
     assert slots_of(Masking(scores, count=1), plan) == [[50, 8], [50, 50]]
     assert slots_of(Masking(scores, count=3), plan) == [[50, 8], [8, 8]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from winnow.allocate import Plan, Pyramid
+from winnow.allocate import Pyramid, SlotPlan
 from winnow.allocate.pyramid import pyramid, pyramid_as_published
 from winnow.errors import MethodError
 
@@ -21,23 +21,23 @@ def test_pyramid_schedule_by_hand() -> None:
 
 
 def test_pyramid_totals_by_hand() -> None:
-    totals = Pyramid().layer_totals(Plan(128 * 8 * 32, (8,) * 32, 10_000, 8))
+    totals = Pyramid().layer_totals(SlotPlan(128 * 8 * 32, (8,) * 32, 10_000, 8))
     assert sum(totals) == 128 * 8 * 32
     assert totals[0] == 8 * (234 + 8)
     assert totals[-1] == 8 * (6 + 8)
     assert totals == sorted(totals, reverse=True)
     # nothing to choose: uniform
-    assert Pyramid().layer_totals(Plan(50, (2,), 100, 8)) == [50]
+    assert Pyramid().layer_totals(SlotPlan(50, (2,), 100, 8)) == [50]
 
 
 def test_pyramid_as_published_drifts() -> None:
     levels = pyramid_as_published(120, 10_000, 32, 20)
     assert levels == [234 - 7 * layer for layer in range(32)]
-    totals = Pyramid(rounding="paper").layer_totals(Plan(128 * 32, (1,) * 32, 10_000, 8))
+    totals = Pyramid(rounding="paper").layer_totals(SlotPlan(128 * 32, (1,) * 32, 10_000, 8))
     assert totals == [level + 8 for level in levels]
     assert sum(totals) - 128 * 32 == 176
     # the authors' code: a prompt shorter than 2b gets uniform layers
-    assert Pyramid(rounding="paper").layer_totals(Plan(128 * 32, (1,) * 32, 239, 8)) == [128] * 32
+    assert Pyramid(rounding="paper").layer_totals(SlotPlan(128 * 32, (1,) * 32, 239, 8)) == [128] * 32
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from support.head_scores import table
 from support.ready import random_scores
 from support.slots import slots_of
 from winnow import HeadScores
-from winnow.allocate import Ada, CoKV, HeadKV, Plan
+from winnow.allocate import Ada, CoKV, HeadKV, SlotPlan
 from winnow.errors import BudgetError, MethodError
 
 MODEL = build("llama", num_hidden_layers=2)
@@ -65,7 +65,7 @@ def test_slots_conserve(layers: int, heads: int, length: int, seed: int, data: s
     values.flat[0] += 1  # not all zeros, not all equal
     scores = HeadScores(torch.from_numpy(values), "x")
     count, guaranteed = layers * heads, data.draw(st.integers(0, length))
-    plan = Plan(data.draw(st.integers(count * guaranteed, count * length)), (heads,) * layers, length, guaranteed)
+    plan = SlotPlan(data.draw(st.integers(count * guaranteed, count * length)), (heads,) * layers, length, guaranteed)
     makers = [lambda: HeadKV(scores, beta=data.draw(st.sampled_from([1, 1.005, 1.5, 10])))]
     if count > 1:
         makers.append(lambda: CoKV(scores, alpha=1))
@@ -85,7 +85,7 @@ def test_layer_totals_serve_other_head_allocators() -> None:
     cache = winnow.CompressedCache(MODEL, chosen)
     with torch.no_grad():
         MODEL(prompt(length=60), past_key_values=cache)
-    totals = HeadKV(scores).layer_totals(Plan(80, (2, 2), 60, 8))
+    totals = HeadKV(scores).layer_totals(SlotPlan(80, (2, 2), 60, 8))
     assert [sum(layer) for layer in cache.stats().slots] == totals
 
 

@@ -6,19 +6,19 @@ import pytest
 import torch
 
 from support.views import head_slots
-from winnow.allocate import Plan, Uniform
+from winnow.allocate import SlotPlan, Uniform
 from winnow.errors import MethodError
 
 
 def test_uniform_leftovers_go_to_lower_layers_and_heads() -> None:
-    assert Uniform().layer_totals(Plan(11, (2, 2, 2), 9, 0)) == [4, 4, 3]
+    assert Uniform().layer_totals(SlotPlan(11, (2, 2, 2), 9, 0)) == [4, 4, 3]
     assert head_slots(Uniform(), torch.zeros(3, 9), 11).tolist() == [4, 4, 3]
-    assert Uniform("paper").layer_totals(Plan(11, (2, 2, 2), 9, 0)) == [2, 2, 2]
+    assert Uniform("paper").layer_totals(SlotPlan(11, (2, 2, 2), 9, 0)) == [2, 2, 2]
     assert head_slots(Uniform("paper"), torch.zeros(3, 9), 11).tolist() == [3, 3, 3]
 
 
 def test_layers_of_different_width_get_the_same_mean_per_head() -> None:
-    assert Uniform().layer_totals(Plan(140, (8, 2, 4), 50, 8)) == [80, 20, 40]
+    assert Uniform().layer_totals(SlotPlan(140, (8, 2, 4), 50, 8)) == [80, 20, 40]
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,7 @@ def model() -> Any:
 @pytest.fixture(scope="module")
 def prefilled(model: Any) -> CompressedCache:
     """A long prompt that waits for any method to compress it."""
-    past = CompressedCache(model, winnow.method("full"))
-    past.activate_past_recording()
+    past = CompressedCache(model, winnow.method("full"), defer=True)
     with torch.no_grad():
         model(long_prompt(), past_key_values=past, logits_to_keep=1)
     return past

@@ -31,8 +31,7 @@ def test_forks_share_the_prefix_and_nothing_else(model):
 
 def test_one_prefill_serves_many_methods(model):
     ids = prompt(length=N)
-    waiting = cache(model)
-    waiting.activate_past_recording()
+    waiting = cache(model, defer=True)
     with torch.no_grad():
         model(ids, past_key_values=waiting)
     for name in ("snapkv", "h2o", "keydiff"):

@@ -19,20 +19,19 @@ from winnow.view import Extra
 def test_only_who_asks_is_shown() -> None:
     model = build("llama")
     model.set_attn_implementation("winnow")
-    for asks in (Extra.NONE, Extra.ROTATION, Extra.OUTPUT):
+    for asks in (Extra.NONE, Extra.ROTATION, Extra.OUTPUT_PROJECTION):
         method, views = watching(asks)
         with torch.no_grad():
             model(prompt(length=N), past_key_values=winnow.CompressedCache(model, method))
-        assert {(view.rotation is not None, view.output is not None) for view in views} == {
-            (asks is Extra.ROTATION, asks is Extra.OUTPUT)
+        assert {(view.rotation is not None, view.output_projection is not None) for view in views} == {
+            (asks is Extra.ROTATION, asks is Extra.OUTPUT_PROJECTION)
         }
 
 
 def test_a_cache_neither_copies_nor_keeps_its_model() -> None:
     model = build("llama")
     model.set_attn_implementation("winnow")
-    cache = winnow.CompressedCache(model, winnow.method("full"))
-    cache.activate_past_recording()
+    cache = winnow.CompressedCache(model, winnow.method("full"), defer=True)
     with torch.no_grad():
         model(prompt(length=N), past_key_values=cache)
     method = winnow.method("expectedattention+critical", 12)

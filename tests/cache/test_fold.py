@@ -17,8 +17,7 @@ from support.fold_oracle import Rule
 from support.folding import PROMPT, RULES, check, distinct, folding, run
 from support.ready import BUDGETED, ready
 from winnow import CacheError, MethodError
-from winnow.allocate import Allocation, Plan, Uniform
-from winnow.cache.fold import select_present
+from winnow.allocate import Allocation, SlotPlan, Uniform
 from winnow.composition.method import Method
 from winnow.store import Dense
 from winnow.view import Extra, LayerView
@@ -142,7 +141,7 @@ def test_absent_columns_never_stay_and_their_slots_go_to_other_heads(total):
     view = LayerView(0, 1, torch.zeros(2, 0, 4), keys.masked_fill(absent[..., None], 0), keys, 1.0, absent=absent)
     method = Method("all", _All(), Uniform(), Dense(), winnow.budget.Budget.parse(5))
     counts = torch.tensor([2, 9])
-    chosen, _ = select_present(method, view, counts, Allocation(Plan(total, (2,), 9, 0), (total,)))
+    chosen = method.select(view, Allocation(SlotPlan(total, (2,), 9, 0), (total,)))
     slots = chosen.offsets.diff()
     assert int(slots.sum()) == min(total, 11)
     assert bool((slots <= counts).all())
@@ -176,8 +175,7 @@ def test_other_misuse(model):
         winnow.compress(model, ids, method, fold_every=8).cache().coalitions(torch.ones(1, 3, 2).bool(), 4)
     with pytest.raises(CacheError, match="same fold_every"):
         winnow.CompressedCache.joined([winnow.compress(model, ids, method, fold_every=n).cache() for n in (8, 9)])
-    waiting = winnow.CompressedCache(model, method, fold_every=8)
-    waiting.activate_past_recording()
+    waiting = winnow.CompressedCache(model, method, fold_every=8, defer=True)
     run(model, waiting, ids, [20])
     with pytest.raises(MethodError, match="kvec"):
         waiting.compressed_by(winnow.method("kvec", 20))

@@ -27,10 +27,10 @@ def seen(model: PreTrainedModel) -> Seen:
 def test_heads_outputs_times_the_projection_are_the_modules_output(model: PreTrainedModel, seen: Seen) -> None:
     for view, module, (inputs, output) in zip(seen.views, attentions(model), seen.projected, strict=True):
         bias = next(child for name, child in module.named_children() if name in OUTPUTS).bias
-        assert view.output is not None
-        heads, dim, _ = view.output.shape
+        assert view.output_projection is not None
+        heads, dim, _ = view.output_projection.shape
         assert (heads, dim) == (view.queries.shape[0], view.values.shape[-1])
-        added = torch.einsum("nhd,hde->ne", inputs.view(N, heads, dim), view.output)
+        added = torch.einsum("nhd,hde->ne", inputs.view(N, heads, dim), view.output_projection)
         expected = output[0] if bias is None else output[0] - bias
         torch.testing.assert_close(added, expected, rtol=1e-4, atol=1e-5)
 

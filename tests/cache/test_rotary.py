@@ -48,16 +48,16 @@ def test_a_repeated_token_has_one_query(model: PreTrainedModel) -> None:
     for view in views:
         assert view.rotation is not None
         if isinstance(view.rotation, Unrotated):
-            assert torch.equal(view.rotation.undo(view.queries, 0), view.queries)
+            assert torch.equal(view.rotation.inverse(view.queries, 0), view.queries)
             assert torch.equal(view.rotation.mean(3, 5), torch.eye(view.queries.shape[-1]))
             continue
-        queries = view.rotation.undo(view.queries, 0)
+        queries = view.rotation.inverse(view.queries, 0)
         assert spread(view.queries) > 0.1
         assert spread(queries) < 1e-4
         # the mean rotation of the prompt's positions takes the one query to the mean of those seen
         mean = queries[:, 0] @ view.rotation.mean(0, N).T
         torch.testing.assert_close(mean, view.queries.mean(dim=1), rtol=1e-4, atol=1e-4)
-        later = view.rotation.undo(view.queries[:, 9:], 9)
+        later = view.rotation.inverse(view.queries[:, 9:], 9)
         torch.testing.assert_close(later, queries[:, 9:])
 
 
@@ -79,7 +79,7 @@ def test_undone_queries_are_those_before_the_rotation(model: PreTrainedModel, se
         if expected.shape[1] == N:
             expected = expected.view(1, N, heads, dim).transpose(1, 2)
         assert view.rotation is not None
-        torch.testing.assert_close(view.rotation.undo(view.queries, 0), expected[0], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(view.rotation.inverse(view.queries, 0), expected[0], rtol=1e-4, atol=1e-4)
 
 
 SCALINGS: dict[str, dict[str, Any]] = {
@@ -121,7 +121,7 @@ def test_scaled_rotations_are_undone_and_left_alone(scaling: str, length: int) -
     rotation, queries = seen.views[0].rotation, seen.views[0].queries
     assert rotation is not None
     expected = seen.before[0]["q_proj"].view(length, 4, 16).transpose(0, 1)
-    torch.testing.assert_close(rotation.undo(queries, 0), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(rotation.inverse(queries, 0), expected, rtol=1e-4, atol=1e-4)
     if scaling == "yarn-attention":
         size = torch.linalg.matrix_norm(rotation.mean(length, 1), ord=2)
         torch.testing.assert_close(size, torch.tensor(3.0))
@@ -138,7 +138,7 @@ def test_low_precision(family: str, dtype: torch.dtype) -> None:
     assert [type(view.rotation) for view in views] == exact
     assert views[0].rotation is not None
     if family != "gpt2":
-        assert spread(views[0].rotation.undo(views[0].queries, 0)) < 0.05
+        assert spread(views[0].rotation.inverse(views[0].queries, 0)) < 0.05
 
 
 def odd_rotation(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor, **_: Any) -> tuple[Tensor, Tensor]:

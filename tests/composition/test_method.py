@@ -28,7 +28,13 @@ def test_selections_hold_the_budget(name: str, length: int, budget: int | str) -
     chosen = ready(name, budget)
     heads = (2, 2, 2, 2)
     allocation = chosen.allocation(length, heads, COSTS)
-    expected = chosen.budget.slots(length, heads, BYTES, min(chosen.scorer.guaranteed, length))
+    guaranteed = min(chosen.scorer.guaranteed, length)
+    in_bytes = chosen.budget.unit == "bytes"
+    expected = (
+        chosen.bytes.slots(length, heads, COSTS, guaranteed)
+        if in_bytes
+        else chosen.budget.slots(length, heads, guaranteed)
+    )
     assert sum(allocation.totals) == expected
     for layer, total in enumerate(allocation.totals):
         view = shown_to(chosen.scorer, random_view(length=length, seed=layer, layer=layer))

@@ -10,7 +10,7 @@ import pytest
 import winnow
 from support.ready import METHODS, UNBUDGETED, random_scores
 from winnow.allocate import Ada, Pyramid, Uniform
-from winnow.composition.names import method, takes_budget
+from winnow.composition.names import NamedMethod, method
 from winnow.errors import BudgetError, MethodError, UnknownMethod, UnknownParameter
 from winnow.score import KeyDiff, Knorm, SnapKV
 
@@ -98,8 +98,8 @@ def test_errors(text: str, parameters: dict[str, object], error: type[Exception]
 
 @pytest.mark.parametrize("name", METHODS)
 def test_whether_a_method_takes_a_budget(name: str) -> None:
-    assert takes_budget(name) == (name not in UNBUDGETED)
-    assert not takes_budget(f"{name}+masking") if name != "full" else True
+    assert NamedMethod(name).takes_budget == (name not in UNBUDGETED)
+    assert not NamedMethod(f"{name}+masking").takes_budget if name != "full" else True
 
 
 def test_budgets_are_needed_where_something_is_evicted() -> None:

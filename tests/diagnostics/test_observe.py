@@ -18,7 +18,7 @@ from winnow.allocate import Uniform
 from winnow.budget import Budget
 from winnow.composition.method import Method
 from winnow.errors import CacheError
-from winnow.score import Scorer
+from winnow.score import Critical, Scorer, SnapKV
 from winnow.store import Dense
 
 LENGTH = 60
@@ -51,6 +51,11 @@ def assert_as_defined(diagnosis, model, ids, method, window, queries, strength):
     assert diagnosis.coverage_share == pytest.approx(len(union) / length)
 
 
+def strength_of(method):
+    """λ of SnapKV's scores, alone or under Critical; the paper's 0.45 for scorers that have none."""
+    return {SnapKV(): 0.0, Critical(base=SnapKV()): 0.0}.get(method.scorer, 0.45)
+
+
 METHODS = {
     "full": ("full", None),
     "snapkv": ("snapkv", 16),
@@ -73,7 +78,7 @@ def test_every_measure_is_as_defined(llama, case):
     method = ready(name, budget, (2, 2))
     ids = prompt(length=LENGTH)
     found = winnow.diagnose(llama, ids, method, queries=9)
-    assert_as_defined(found, llama, ids, method, window=8, queries=9, strength=0.45)
+    assert_as_defined(found, llama, ids, method, window=8, queries=9, strength=strength_of(method))
     if case == "heads without slots":
         assert found.slot_range[0] == 0
 
@@ -90,7 +95,7 @@ def test_sinks_and_soft_capping(family):
     for name, budget in (("snapkv", 12), ("knorm+ada(floor=0)", 2), ("full", None)):
         method = ready(name, budget, (2, 2))
         found = winnow.diagnose(model, ids, method, window=5, queries=12)
-        assert_as_defined(found, model, ids, method, window=5, queries=12, strength=0.45)
+        assert_as_defined(found, model, ids, method, window=5, queries=12, strength=strength_of(method))
 
 
 @pytest.mark.parametrize("length", [1, 2, 5, 9])
@@ -99,7 +104,7 @@ def test_short_prompts(llama, length, name):
     method = ready(name, None if name == "full" else 20)
     ids = prompt(length=length)
     found = winnow.diagnose(llama, ids, method)
-    assert_as_defined(found, llama, ids, method, window=8, queries=64, strength=0.45)
+    assert_as_defined(found, llama, ids, method, window=8, queries=64, strength=strength_of(method))
     assert found.coverage_share == found.mean_mass == found.rtd == found.iou == 1.0
     assert found.error == 0.0
     assert (found.cosine is None) == (length == 1)
@@ -117,7 +122,7 @@ def test_diversification_is_the_methods_own(llama):
     found = winnow.diagnose(llama, ids, weak, queries=4)
     assert found.diversify == 0.1
     assert_as_defined(found, llama, ids, weak, window=8, queries=4, strength=0.1)
-    for name, strength in (("criticalkv(diversify=0.2)", 0.2), ("aperturekv", 0.45), ("snapkv", 0.45), ("tova", 0.45)):
+    for name, strength in (("criticalkv(diversify=0.2)", 0.2), ("aperturekv", 0.45), ("snapkv", 0.0), ("tova", 0.45)):
         assert winnow.diagnose(llama, ids, winnow.method(name, 16)).diversify == strength
 
 
@@ -126,7 +131,7 @@ def test_window_and_queries_may_be_more_or_less_than_the_method_sees(llama, wind
     ids = prompt(length=LENGTH)
     method = winnow.method("tova", 5)
     found = winnow.diagnose(llama, ids, method, window=window, queries=queries)
-    assert_as_defined(found, llama, ids, method, window=window, queries=queries, strength=0.45)
+    assert_as_defined(found, llama, ids, method, window=window, queries=queries, strength=strength_of(method))
 
 
 @dataclass(frozen=True)

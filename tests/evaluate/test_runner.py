@@ -6,7 +6,7 @@ import pytest
 
 import winnow
 from support.asked import DOCUMENT, encoded
-from winnow.evaluate import evaluate, grid, summarise
+from winnow.evaluate import evaluate, grid, score_trials
 from winnow.evaluate.answering import finish, read_with_question
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -38,7 +38,7 @@ def test_scores_sum_up_their_trials(model, source):
     trials = list(
         evaluate(model, source.tokenizer, DOCUMENT.text, DOCUMENT.questions, grid(["full", "h2o"], [16, 32]), 4)
     )
-    scores = summarise(trials)
+    scores = score_trials(trials)
     assert [(score.method, score.budget) for score in scores] == [
         ("full", "everything"),
         ("h2o", "16"),
@@ -56,4 +56,4 @@ def test_scores_sum_up_their_trials(model, source):
 
 def test_no_questions_are_no_work(model, source):
     assert list(evaluate(model, source.tokenizer, DOCUMENT.text, [], grid(["full"], [16]))) == []
-    assert summarise([]) == []
+    assert score_trials([]) == []

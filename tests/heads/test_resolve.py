@@ -15,7 +15,7 @@ from support.families import build, prompt
 from support.packed_caches import BUDGET, HEADS, LAYERS, N, composed, fed, filled, made
 from support.ready import random_scores, ready
 from winnow import CompressedCache, HeadScores
-from winnow.allocate import HeadKV, Plan
+from winnow.allocate import HeadKV, SlotPlan
 from winnow.bundled import HEADS_PATH, MODEL_PATH, NAME
 from winnow.errors import HeadScoresError, MethodError
 from winnow.heads.resolve import check_shape, given_scores, highest, scores_of_model
@@ -57,9 +57,14 @@ def test_scores_are_needed_and_must_fit() -> None:
         winnow.CompressedCache(MODEL, winnow.method("snapkv+raba+headkv", 64))
 
 
+def test_grouping_is_advised_only_for_scores_of_query_heads() -> None:
+    per_kv_head = HeadScores(torch.rand(2, 4) + 0.1, "headkv-r", heads="kv")
+    with pytest.raises(MethodError, match="4 KV heads, the model 2 compressed layers with 2 KV heads; give scores of"):
+        check_shape(per_kv_head, (2, 2))
+
+
 def test_a_waiting_prompt_checks_each_method(tmp_path: Path) -> None:
-    waiting = winnow.CompressedCache(MODEL, winnow.method("full"))
-    waiting.activate_past_recording()
+    waiting = winnow.CompressedCache(MODEL, winnow.method("full"), defer=True)
     with torch.no_grad():
         MODEL(prompt(length=30), past_key_values=waiting)
     with pytest.raises(MethodError, match="needs 'cokv' head scores"):
@@ -79,7 +84,7 @@ def test_scores_that_are_shipped_with_a_model() -> None:
         with torch.no_grad():
             bundled(ids, past_key_values=cache)
         scores = HeadScores.load(HEADS_PATH / f"{name}.safetensors")
-        plan = Plan(20 * 16, (4,) * 4, ids.shape[1], 8)
+        plan = SlotPlan(20 * 16, (4,) * 4, ids.shape[1], 8)
         assert [sum(layer) for layer in cache.stats().slots] == HeadKV(scores).layer_totals(plan)
         assert cache.method.allocator == HeadKV(scores, expects=name)
 

@@ -43,7 +43,7 @@ BASES = [
 
 
 def norms_by_definition(view: LayerView) -> np.ndarray:
-    values, output = view.values.double().numpy(), view.output.double().numpy()
+    values, output = view.values.double().numpy(), view.output_projection.double().numpy()
     heads, length, _ = values.shape
     group = len(output) // heads
     result = np.zeros((heads, length))
@@ -159,8 +159,8 @@ def test_blocks_and_precision(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtyp
 
 def test_a_projection_may_be_a_view_of_a_weight() -> None:
     view = random_view(heads=2, group=2, length=9)
-    weight = view.output.flatten(0, 1).t().contiguous()  # [E, Hq·Dv], as nn.Linear keeps it
-    strided = view._replace(output=weight.t().unflatten(0, (4, 8)))
+    weight = view.output_projection.flatten(0, 1).t().contiguous()  # [E, Hq·Dv], as nn.Linear keeps it
+    strided = view._replace(output_projection=weight.t().unflatten(0, (4, 8)))
     torch.testing.assert_close(critical.projected_norms(strided), critical.projected_norms(view))
 
 
@@ -182,7 +182,7 @@ def test_what_is_asked_for() -> None:
     assert scorer.extras == ExpectedAttention().extras | Critical(base=Random()).extras
     assert (scorer.guaranteed, scorer.queries_needed(30)) == (4, 26)
     with pytest.raises(MethodError, match="layer 0"):
-        kept(Critical(base=Knorm()), [3, 3], random_view()._replace(output=None))
+        kept(Critical(base=Knorm()), [3, 3], random_view()._replace(output_projection=None))
 
 
 @pytest.mark.parametrize("wrong", [{"share": 1.1}, {"share": True}, {"smoothing": -1.0}], ids=str)

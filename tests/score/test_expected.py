@@ -47,7 +47,7 @@ class Written:
 
     matrix: Matrix
 
-    def undo(self, queries: Tensor, first: int) -> Tensor:
+    def inverse(self, queries: Tensor, first: int) -> Tensor:
         rows = [np.linalg.solve(self.matrix(first + i), queries[:, i].double().T).T for i in range(queries.shape[1])]
         return torch.from_numpy(np.stack(rows, axis=1)).float()
 
@@ -144,10 +144,10 @@ def test_blocks_do_not_change_scores(monkeypatch: pytest.MonkeyPatch, dtype: tor
 @pytest.mark.parametrize("length", [3000, 9000])
 def test_queries_are_undone_a_block_at_a_time(length: int) -> None:
     class Counting(Unrotated):
-        def undo(self, queries: Tensor, first: int) -> Tensor:
+        def inverse(self, queries: Tensor, first: int) -> Tensor:
             sizes.append(queries.numel())
             assert first == 4 + sum(sizes[:-1]) // 256
-            return super().undo(queries, first)
+            return super().inverse(queries, first)
 
     sizes: list[int] = []
     view = random_view(heads=2, group=2, length=length, dim=64)

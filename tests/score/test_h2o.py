@@ -17,14 +17,14 @@ def h2o_by_definition(scorer: H2O, view: LayerView) -> np.ndarray:
     received = attention(view).sum(axis=1)
     heads, length, _ = view.keys.shape
     scores = received.reshape(heads, -1, length).mean(axis=1)
-    return scores / np.arange(length, 0, -1) if scorer.normalise else scores
+    return scores / np.arange(length, 0, -1) if scorer.normalize else scores
 
 
 @pytest.mark.parametrize("model", MODELS, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("normalise", [False, True])
 def test_h2o(normalise: bool, shape: tuple[int, ...], model: dict[str, float]) -> None:
-    view, scorer = random_view(*shape, **model), H2O(normalise=normalise)
+    view, scorer = random_view(*shape, **model), H2O(normalize=normalise)
     assert_scores(score(scorer, view), h2o_by_definition(scorer, view))
 
 

@@ -208,8 +208,7 @@ def test_nothing_is_left_of_one_prompt_for_the_next() -> None:
 
 
 def test_forks_of_a_waiting_prompt_do_not_share_coverage() -> None:
-    waiting = winnow.CompressedCache(MODEL, winnow.method("full"))
-    waiting.activate_past_recording()
+    waiting = winnow.CompressedCache(MODEL, winnow.method("full"), defer=True)
     with torch.no_grad():
         MODEL(prompt(length=40), past_key_values=waiting)
     alone = winnow.CompressedCache(MODEL, winnow.method("kvec", 20))

@@ -109,7 +109,7 @@ class Layer:
             return [[-float(keys[h, p].float().norm()) for p in held[h]] for h in range(heads)]
         if self.rule.scorer == "h2o":
             return [[self.paid[h][p] for p in held[h]] for h in range(heads)]
-        if self.rule.scorer == "h2o(normalise=True)":
+        if self.rule.scorer == "h2o(normalize=True)":
             return [[self.paid[h][p] / (held[h][-1] + 1 - p) for p in held[h]] for h in range(heads)]
         if self.rule.scorer == "keydiff":
             return [_keydiff(keys[h][held[h]]) for h in range(heads)]

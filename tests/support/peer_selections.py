@@ -25,12 +25,12 @@ class Layer(NamedTuple):
     queries: Tensor
     keys: Tensor
     values: Tensor
-    output: Tensor
+    output_projection: Tensor
 
 
 def attention_module(case: dict[str, Any], layer: Layer) -> nn.Module:
     """As much of an attention layer as scores depend on: queries before their rotation come in as hidden states."""
-    query_heads, dim, width = layer.output.shape
+    query_heads, dim, width = layer.output_projection.shape
     module = nn.Module()
     module.q_proj = nn.Identity()
     module.head_dim = dim
@@ -45,7 +45,7 @@ def attention_module(case: dict[str, Any], layer: Layer) -> nn.Module:
     )
     module.num_key_value_groups = case["group"]
     module.o_proj = nn.Linear(query_heads * dim, width, bias=False)
-    module.o_proj.weight.data = layer.output.flatten(0, 1).t().contiguous()
+    module.o_proj.weight.data = layer.output_projection.flatten(0, 1).t().contiguous()
     module.rotary_emb = LlamaRotaryEmbedding(LlamaConfig(head_dim=dim))
     return module
 

@@ -13,7 +13,7 @@ _RECORDS = {record.name: record for record in winnow.methods()}
 # What a preset of head scores wants the scores to be.
 _KINDS = {"headkv-r", "headkv-er", "headkv-r2", "cokv", "duoattention"}
 UNBUDGETED = ("full", "duoattention", "duo", "masking")
-METHODS = [name for name, record in _RECORDS.items() if record.kind == "method"]
+METHODS = [record.name for record in winnow.methods() if record.kind == "method"]
 BUDGETED = [name for name in METHODS if name not in UNBUDGETED]
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from winnow.allocate import Allocation, Plan, TableAllocator
+from winnow.allocate import Allocation, SlotPlan, TableAllocator
 
 
-def slots_of(allocator: TableAllocator, plan: Plan) -> list[list[int]]:
+def slots_of(allocator: TableAllocator, plan: SlotPlan) -> list[list[int]]:
     """[L][H], through the interface that the cache uses."""
     totals = allocator.layer_totals(plan)
     per_layer = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from winnow.allocate import Allocation, Allocator, Plan
+from winnow.allocate import Allocation, Allocator, SlotPlan
 from winnow.cache.rotary import Unrotated
 from winnow.score import Ranking, Scorer
 from winnow.view import LayerView
@@ -40,7 +40,7 @@ def random_view(
         softcap=softcap,
         sinks=draw(heads * group) if sinks else None,
         rotation=Unrotated(dim),
-        output=draw(heads * group, dim, 3 * dim).to(dtype),
+        output_projection=draw(heads * group, dim, 3 * dim).to(dtype),
     )
 
 
@@ -63,7 +63,7 @@ def refined(scorer: Scorer, scores: Tensor, slots: list[int], view: LayerView) -
 
 def one_layer(heads: int, length: int, total: int, guaranteed: int = 0) -> Allocation:
     """`total` slots for the only layer of a model."""
-    return Allocation(Plan(total, (heads,), length, guaranteed), (total,))
+    return Allocation(SlotPlan(total, (heads,), length, guaranteed), (total,))
 
 
 def head_slots(allocator: Allocator, scores: Tensor, total: int, guaranteed: int = 0) -> Tensor:

@@ -29,7 +29,7 @@ class Watching(Scorer):
     """Notes what it is shown."""
 
     seen: list[LayerView] = field(default_factory=list, compare=False)
-    asks: Extra = Extra.ROTATION | Extra.OUTPUT
+    asks: Extra = Extra.ROTATION | Extra.OUTPUT_PROJECTION
 
     @property
     def extras(self) -> Extra:
@@ -60,7 +60,7 @@ def prepared(model: PreTrainedModel) -> PreTrainedModel:
     return model
 
 
-def watching(asks: Extra = Extra.ROTATION | Extra.OUTPUT) -> tuple[Method, list[LayerView]]:
+def watching(asks: Extra = Extra.ROTATION | Extra.OUTPUT_PROJECTION) -> tuple[Method, list[LayerView]]:
     scorer = Watching(asks=asks)
     return Method("watching", scorer, Uniform(), Dense(), Budget.parse(5)), scorer.seen
 

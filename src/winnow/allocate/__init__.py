@@ -1,14 +1,14 @@
 """Allocators: how many slots each layer and head gets. One published idea per file."""
 
 from winnow.allocate.ada import Ada
-from winnow.allocate.base import Allocation, Allocator, HeadAllocator, Plan
+from winnow.allocate.base import Allocation, Allocator, HeadAllocator, SlotPlan
 from winnow.allocate.cokv import CoKV
 from winnow.allocate.duo import Duo
 from winnow.allocate.headkv import HeadKV
 from winnow.allocate.masking import Masking
 from winnow.allocate.pyramid import Pyramid
 from winnow.allocate.raba import RABA
-from winnow.allocate.rounding import Rounding, round_exactly
+from winnow.allocate.rounding import Rounding, round_exactly, shared_within
 from winnow.allocate.table import TableAllocator
 from winnow.allocate.uniform import Uniform
 
@@ -22,10 +22,11 @@ __all__ = [
     "HeadAllocator",
     "HeadKV",
     "Masking",
-    "Plan",
     "Pyramid",
     "Rounding",
+    "SlotPlan",
     "TableAllocator",
     "Uniform",
     "round_exactly",
+    "shared_within",
 ]

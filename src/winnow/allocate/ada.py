@@ -15,7 +15,7 @@ from winnow.select import kth_largest
 
 
 def winners_per_head(scores: Tensor, total: int) -> Tensor:
-    """How many of the `total` best of all heads' scores together are each head's: [H, N] -> [H] int64, CPU.
+    """Each head's share of the `total` best of all heads' scores together: [H, N] -> [H] int64, CPU.
 
     Equal scores go to the lower token index first, then to the lower head index.
     """

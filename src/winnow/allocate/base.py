@@ -1,4 +1,4 @@
-"""What an allocator promises."""
+"""The contract of an allocator."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import NamedTuple
 from torch import Tensor
 
 
-class Plan(NamedTuple):
-    """What is known about a sequence before its first layer is compressed."""
+class SlotPlan(NamedTuple):
+    """Facts about a sequence before its first layer is compressed."""
 
     slots: int
     """Slots to give out over all compressed layers and KV heads together."""
@@ -23,17 +23,17 @@ class Plan(NamedTuple):
 
 
 class Allocation(NamedTuple):
-    """How the slots of a sequence are divided among its layers."""
+    """The slots of a sequence, divided among its layers."""
 
-    plan: Plan
+    plan: SlotPlan
     totals: tuple[int, ...]
     """Slots of every compressed layer."""
     bytes: tuple[float, ...] | None = None
-    """What every layer may take, where the budget is in bytes."""
+    """Bytes that every layer may take, where the budget is in bytes."""
 
 
 class Allocator(ABC):
-    """How many slots does each head get? Subclasses are frozen dataclasses."""
+    """The number of slots of each layer and head. Subclasses are frozen dataclasses."""
 
     @property
     def takes_budget(self) -> bool:
@@ -49,7 +49,7 @@ class Allocator(ABC):
         return self
 
     @abstractmethod
-    def layer_totals(self, plan: Plan) -> list[int]:
+    def layer_totals(self, plan: SlotPlan) -> list[int]:
         """Slots of every compressed layer, each within [heads·guaranteed, heads·length].
 
         They sum to plan.slots, except where rounding="paper" reproduces published code that does not, and where the
@@ -78,5 +78,5 @@ class HeadAllocator(Allocator):
     def for_model(self, name: str, heads: tuple[int, ...]) -> Allocator:
         return replace(self, across=self.across.for_model(name, heads))
 
-    def layer_totals(self, plan: Plan) -> list[int]:
+    def layer_totals(self, plan: SlotPlan) -> list[int]:
         return self.across.layer_totals(plan)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from winnow.allocate.base import Plan
+from winnow.allocate.base import SlotPlan
 from winnow.allocate.rounding import Rounding
 from winnow.allocate.table import TableAllocator, add_guaranteed, divide, mean_outside
 from winnow.errors import MethodError
@@ -18,7 +18,7 @@ from winnow.parameters import check_choice, check_count, meaning
 def excess(scores: HeadScores, alpha: int) -> Tensor:
     """[L, H]: how far each head is above the alpha-th smallest score, at least 0, over their sum.
 
-    Eq. 5's normalised scores: the division by the range cancels. Raises MethodError where no head is above.
+    Eq. 5's normalized scores: the division by the range cancels. Raises MethodError where no head is above.
     """
     threshold = scores.values.flatten().kthvalue(alpha).values
     above = (scores.values - threshold).clamp(min=0)
@@ -57,7 +57,7 @@ class CoKV(TableAllocator):
                 raise MethodError(f"CoKV: alpha must be below the number of heads, {count}, not {self.alpha}.")
             excess(self.scores, self.alpha)
 
-    def slots(self, plan: Plan) -> Tensor:
+    def slots(self, plan: SlotPlan) -> Tensor:
         shares = excess(self.table(), self.alpha)
         if self.rounding == "paper":
             return add_guaranteed(plan, cokv_as_published(shares, mean_outside(plan)))

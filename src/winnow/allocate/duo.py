@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from winnow.allocate.base import Plan
+from winnow.allocate.base import SlotPlan
 from winnow.allocate.table import TableAllocator
 from winnow.heads.resolve import highest
 from winnow.parameters import check_number, meaning
@@ -33,7 +33,7 @@ class Duo(TableAllocator):
     def takes_budget(self) -> bool:
         return False
 
-    def slots(self, plan: Plan) -> Tensor:
+    def slots(self, plan: SlotPlan) -> Tensor:
         scores = self.table().values
         retrieval = highest(scores, round(self.retrieval * scores.numel()))
         return torch.where(retrieval, plan.length, plan.guaranteed)

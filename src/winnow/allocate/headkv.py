@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from winnow.allocate.base import Plan
+from winnow.allocate.base import SlotPlan
 from winnow.allocate.rounding import Rounding
 from winnow.allocate.table import TableAllocator, add_guaranteed, divide, mean_outside
 from winnow.parameters import check_choice, check_number, meaning
@@ -42,7 +42,7 @@ class HeadKV(TableAllocator):
         check_number(self, "beta", 1)
         check_choice(self, "rounding", ("exact", "paper"))
 
-    def slots(self, plan: Plan) -> Tensor:
+    def slots(self, plan: SlotPlan) -> Tensor:
         scores = self.table().normalised().values
         if self.rounding == "paper":
             return add_guaranteed(plan, headkv_as_published(scores, mean_outside(plan), self.beta))

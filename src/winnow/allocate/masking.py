@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from winnow.allocate.base import Plan
+from winnow.allocate.base import SlotPlan
 from winnow.allocate.table import TableAllocator
 from winnow.errors import MethodError
 from winnow.heads.resolve import highest
@@ -37,7 +37,7 @@ class Masking(TableAllocator):
     def takes_budget(self) -> bool:
         return False
 
-    def slots(self, plan: Plan) -> Tensor:
+    def slots(self, plan: SlotPlan) -> Tensor:
         scores = self.table().values
         masked = highest(scores if self.which == "top" else -scores, self.count)
         return torch.where(masked, plan.guaranteed, plan.length)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from winnow.allocate.base import Allocation, Allocator, Plan
+from winnow.allocate.base import Allocation, Allocator, SlotPlan
 from winnow.allocate.rounding import Rounding, round_exactly
 from winnow.allocate.uniform import Uniform, even_layers
 from winnow.parameters import check_choice, check_number, meaning
@@ -57,7 +57,7 @@ class Pyramid(Allocator):
         check_number(self, "beta", 1)
         check_choice(self, "rounding", ("exact", "paper"))
 
-    def layer_totals(self, plan: Plan) -> list[int]:
+    def layer_totals(self, plan: SlotPlan) -> list[int]:
         if self.rounding == "paper":
             return self._as_published(plan)
         if len(plan.heads) < 2:
@@ -72,7 +72,7 @@ class Pyramid(Allocator):
     def head_slots(self, scores: Tensor, allocation: Allocation, layer: int) -> Tensor:
         return Uniform(self.rounding).head_slots(scores, allocation, layer)
 
-    def _as_published(self, plan: Plan) -> list[int]:
+    def _as_published(self, plan: SlotPlan) -> list[int]:
         mean = plan.slots // sum(plan.heads)
         budget = mean - plan.guaranteed
         if len(plan.heads) < 2 or plan.length < 2 * budget:

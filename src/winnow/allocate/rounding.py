@@ -66,3 +66,11 @@ def check_total(total: int, least: int, most: int) -> None:
 def full_tensor(count: int, value: int) -> Tensor:
     """[count] int64 on the CPU, every entry `value`."""
     return torch.full((count,), value, dtype=torch.int64)
+
+
+def shared_within(slots: Tensor, counts: Tensor, guaranteed: int) -> Tensor:
+    """Slots [H] where no head gets more than the counts[h] columns it has; the others share what that frees."""
+    if not bool((slots > counts).any()):
+        return slots
+    total = min(int(slots.sum()), int(counts.sum()))
+    return round_exactly(slots, total, torch.minimum(full_tensor(len(counts), guaranteed), counts), counts)

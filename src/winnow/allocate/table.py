@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from torch import Tensor
 
-from winnow.allocate.base import Allocation, Allocator, Plan
+from winnow.allocate.base import Allocation, Allocator, SlotPlan
 from winnow.allocate.rounding import full_tensor, round_exactly
 from winnow.errors import MethodError
 from winnow.heads import HeadScores
@@ -40,11 +40,11 @@ class TableAllocator(Allocator):
         if self.scores is not None and self.expects not in ("", self.scores.method):
             raise MethodError(
                 f"{self.scores} holds {self.scores.method!r} scores where {self.expects!r} scores are expected; give "
-                f"another file, or combine parts yourself, as in 'snapkv+headkv' or 'snapkv+shapley'."
+                f"another file, or combine parts yourself, as in 'snapkv+headkv' or 'snapkv+cokv'."
             )
 
     @abstractmethod
-    def slots(self, plan: Plan) -> Tensor:
+    def slots(self, plan: SlotPlan) -> Tensor:
         """Slots of every head [L, H] int64, each in [plan.guaranteed, plan.length]."""
 
     def table(self) -> HeadScores:
@@ -63,7 +63,7 @@ class TableAllocator(Allocator):
             "heads` estimates, shows and converts them."
         )
 
-    def layer_totals(self, plan: Plan) -> list[int]:
+    def layer_totals(self, plan: SlotPlan) -> list[int]:
         check_shape(self.table(), plan.heads)
         totals: list[int] = _slots(self, plan).sum(dim=1).tolist()
         return totals
@@ -72,7 +72,7 @@ class TableAllocator(Allocator):
         return _slots(self, allocation.plan)[layer]
 
 
-def divide(plan: Plan, shares: Tensor, weights: Tensor) -> Tensor:
+def divide(plan: SlotPlan, shares: Tensor, weights: Tensor) -> Tensor:
     """Whole slots [L, H] from real shares [L, H] outside the guaranteed ones, summing to plan.slots.
 
     What a head cannot hold beyond the prompt's length goes to the others in proportion to their weights [L, H].
@@ -84,17 +84,17 @@ def divide(plan: Plan, shares: Tensor, weights: Tensor) -> Tensor:
     return slots.view(shares.shape)
 
 
-def mean_outside(plan: Plan) -> int:
+def mean_outside(plan: SlotPlan) -> int:
     """b as the published code has it: whole slots per head on average, without the guaranteed ones."""
     return max(0, plan.slots // sum(plan.heads) - plan.guaranteed)
 
 
-def add_guaranteed(plan: Plan, published: Tensor) -> Tensor:
+def add_guaranteed(plan: SlotPlan, published: Tensor) -> Tensor:
     """Published slots [L, H] with the guaranteed ones; what exceeds the prompt is lost, as it is there."""
     return (published.long() + plan.guaranteed).clamp(plan.guaranteed, plan.length)
 
 
 @lru_cache(maxsize=64)
-def _slots(allocator: TableAllocator, plan: Plan) -> Tensor:
+def _slots(allocator: TableAllocator, plan: SlotPlan) -> Tensor:
     """Every layer of a prompt asks for the same, hence the cache."""
     return allocator.slots(plan)

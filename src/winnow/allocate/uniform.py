@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from winnow.allocate.base import Allocation, Allocator, Plan
+from winnow.allocate.base import Allocation, Allocator, SlotPlan
 from winnow.allocate.rounding import Rounding, check_total, full_tensor, round_exactly
 from winnow.parameters import check_choice, meaning
 
 
-def even_layers(plan: Plan) -> list[int]:
+def even_layers(plan: SlotPlan) -> list[int]:
     """Layer totals with the same mean per head, summing to plan.slots."""
     heads = torch.tensor(plan.heads)
     shares = heads.double() * plan.slots / sum(plan.heads)
@@ -43,7 +43,7 @@ class Uniform(Allocator):
     def __post_init__(self) -> None:
         check_choice(self, "rounding", ("exact", "paper"))
 
-    def layer_totals(self, plan: Plan) -> list[int]:
+    def layer_totals(self, plan: SlotPlan) -> list[int]:
         if self.rounding == "exact":
             return even_layers(plan)
         mean = plan.slots // sum(plan.heads)

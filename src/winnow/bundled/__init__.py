@@ -10,11 +10,11 @@ QUESTIONS_PATH: Path = MODEL_PATH / "questions.jsonl"
 HEADS_PATH: Path = MODEL_PATH / "heads"
 
 NAME = "winnow-bundled"
-"""What results and head scores call the model."""
+"""Name of the model in results and head scores."""
 
 
 def is_bundled(model: str | Path) -> bool:
-    """Whether a directory, or a name on the Hugging Face hub, is this model."""
+    """True if a directory, or a name on the Hugging Face hub, is this model."""
     return bool(str(model)) and Path(model).expanduser().resolve() == MODEL_PATH
 
 

@@ -1,4 +1,4 @@
-"""What a scorer will want to know of a prompt, besides keys and values, while the prompt is still arriving."""
+"""Queries and validity of a prompt's tokens, kept for its compression while the prompt is still arriving."""
 
 from __future__ import annotations
 

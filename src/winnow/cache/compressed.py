@@ -17,9 +17,11 @@ from winnow.cache.fold import check_foldable
 from winnow.cache.guards import check_implementation, check_model, text_config
 from winnow.cache.hybrid import heads_of, layers_of
 from winnow.cache.layer import CompressedLayer
+from winnow.cache.observer import Observer
 from winnow.cache.stats import CacheStats, storage_bytes
-from winnow.composition.method import Method
+from winnow.composition.method import Method, Rank
 from winnow.errors import CacheError
+from winnow.score import Scorer
 
 
 class CompressedCache(Cache):
@@ -36,6 +38,9 @@ class CompressedCache(Cache):
             (`prefill_chunk_size`, own loops); compression waits for the last of them.
         heads_per_layer: KV heads of every full-attention layer, for models whose configuration does not tell.
         fold_every: fold the later tokens of a row before the next ones arrive, once they are so many; None: never.
+        defer: leave the prompt dense; `compressed_by` then makes forks that are compressed, each by a method of its
+            own. Nothing can be decoded from the cache itself.
+        observer: sees every row of every layer right after its compression.
 
     Raises:
         CacheError: the attention implementation is not "winnow".
@@ -53,6 +58,8 @@ class CompressedCache(Cache):
         prompt_length: int | None = None,
         heads_per_layer: Sequence[int] | None = None,
         fold_every: int | None = None,
+        defer: bool = False,
+        observer: Observer | None = None,
     ) -> None:
         check_model(model)
         if fold_every is not None:
@@ -63,7 +70,9 @@ class CompressedCache(Cache):
         heads = list(heads_per_layer) if heads_per_layer is not None else heads_of(model, self.config)
         method = method.for_model(model.config.name_or_path, tuple(heads))
         check_extras(model, self.config, method.scorer.extras)
-        self.compression = Compression(method, heads, ref(model), prompt_length, fold_every=fold_every)
+        self.compression = Compression(
+            method, heads, ref(model), prompt_length, fold_every=fold_every, defer=defer, observer=observer
+        )
         layers = layers_of(self.config, self.compression)
         super().__init__(layers=layers)
         found = len(self.compressed_layers())
@@ -83,24 +92,25 @@ class CompressedCache(Cache):
         """The full-attention layers, in order."""
         return [layer for layer in self.layers if isinstance(layer, CompressedLayer)]
 
-    def compressed_by(self, method: Method) -> CompressedCache:
+    def compressed_by(self, method: Method, rank: Rank = Scorer.rank) -> CompressedCache:
         """A fork of a prompt that waits for its compression, compressed by `method`.
 
-        A cache waits after `activate_past_recording()`: the prefill, which is the same whatever the method, is then
-        done once for any number of methods.
+        A cache made with `defer=True` waits once its prompt is there: the prefill, which is the same whatever the
+        method, is then done once for any number of methods. rank: see `Method.select`.
 
         Raises:
             CacheError: no prompt is waiting.
         """
-        if not all(layer.awaiting_crop for layer in self.compressed_layers()):
+        if not all(layer.waiting for layer in self.compressed_layers()):
             raise CacheError(
-                "no prompt is waiting for its compression; call activate_past_recording() on a new cache, then run the "
-                "prompt through the model."
+                "no prompt is waiting for its compression; make the cache with defer=True, then run the prompt through "
+                "the model."
             )
         # Compression reads the prompt's queries and lets go of them, so the fork needs no copy.
         twin = deepcopy(self, {id(layer.arriving): layer.arriving for layer in self.compressed_layers()})
-        twin.compression.choose(method)
-        twin.crop(0)
+        twin.compression.choose(method, rank)
+        for layer in twin.compressed_layers():
+            layer.compress_waiting()
         return twin
 
     def extended(self, prompt_length: int) -> CompressedCache:
@@ -204,7 +214,7 @@ class CompressedCache(Cache):
         return chosen.kept(row)
 
     def stats(self) -> CacheStats:
-        """What is held now, counted from the tensors alive.
+        """Statistics of what is held now, counted from the tensors alive.
 
         Raises:
             CacheError: the last tokens never reached the attention function.
@@ -239,7 +249,7 @@ class CompressedCache(Cache):
         return twin
 
     def _is_fresh(self) -> bool:
-        """Whether all layers are compressed ones and hold a prompt and nothing after it."""
+        """True if all layers are compressed ones and hold a prompt and nothing after it."""
         ours = self.compressed_layers()
         return len(ours) == len(self.layers) and all(layer.is_fresh() for layer in ours)
 

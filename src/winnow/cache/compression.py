@@ -1,9 +1,11 @@
-"""What every layer of one cache shares: the method and the shape of the model."""
+"""State that all layers of one cache share: the method, the shape of the model, what was spent and covered so far."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any
 from weakref import ref
 
 from torch import Tensor
@@ -12,15 +14,17 @@ from transformers import PreTrainedModel
 from winnow.allocate import Allocation
 from winnow.cache.coverage import Coverage
 from winnow.cache.fold import check_foldable, queries_to_remember
-from winnow.cache.spending import Spending
-from winnow.composition.method import Method
+from winnow.cache.observer import Observer
+from winnow.composition.byte_budget import Spending
+from winnow.composition.method import Method, Rank
 from winnow.errors import CacheError
+from winnow.score import Scorer
 from winnow.store import Cost, LayerShape, Store
 
 
 @dataclass
 class Compression:
-    """How the layers of one cache are to be compressed."""
+    """Settings and running counts of one cache's compression."""
 
     method: Method
     heads: list[int]
@@ -35,17 +39,32 @@ class Compression:
     spending: Spending = field(default_factory=Spending)
     fold_every: int | None = None
     """After how many tokens the tail of a row is folded into its prefix; None: it grows."""
+    defer: bool = False
+    """Leave prompts dense, until `choose` says who compresses them."""
+    observer: Observer | None = None
+    rank: Rank = Scorer.rank
 
-    def choose(self, method: Method) -> None:
+    @property
+    def carries(self) -> bool:
+        """True if slots keep what they scored, for the next time that their row is compressed."""
+        return self.fold_every is not None and self.method.scorer.accumulates
+
+    def choose(self, method: Method, rank: Rank) -> None:
         """Another method, before anything is compressed. Raises MethodError where it cannot serve the model or fold."""
         if self.fold_every is not None:
             check_foldable(method, self.fold_every)
         model = self.model()
         self.method = method.for_model(model.config.name_or_path if model else "", tuple(self.heads))
+        self.rank, self.defer = rank, False
         self.seconds = 0.0
 
+    def queries_needed(self, length: int) -> int:
+        """Last queries of a row of `length` tokens that method and observer look at."""
+        shown = 0 if self.observer is None else self.observer.queries
+        return min(max(self.method.queries_needed(length), shown), length)
+
     def queries_to_remember(self) -> int:
-        """How many of a row's last queries a fold needs; none where nothing is folded."""
+        """Last queries of a row that a fold needs; none where nothing is folded."""
         return 0 if self.fold_every is None else queries_to_remember(self.method, self.fold_every)
 
     def check_heads(self, index: int, heads: int) -> None:
@@ -62,7 +81,7 @@ class Compression:
         )
 
     def shape(self, layer: int, keys: Tensor, values: Tensor, window: int) -> LayerShape:
-        """What bytes of layer `layer` depend on, from its keys [..., D] and values [..., Dv]."""
+        """The shape that bytes of layer `layer` depend on, from its keys [..., D] and values [..., Dv]."""
         return LayerShape(layer, self.heads[layer], keys.shape[-1], values.shape[-1], keys.element_size(), window)
 
     def allocation(self, row: int, layer: int, length: int, keys: Tensor, values: Tensor) -> Allocation:
@@ -75,6 +94,10 @@ class Compression:
         costs = tuple(_cost(self.method.store, shape) for shape in shapes)
         allocation = self.method.allocation(length, tuple(self.heads), costs)
         return self.spending.rest(row, layer, allocation)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Compression:
+        # Forks go on counting by themselves; all else is immutable, or the same for them.
+        return replace(self, coverage=deepcopy(self.coverage, memo), spending=deepcopy(self.spending, memo))
 
 
 @lru_cache(maxsize=1024)

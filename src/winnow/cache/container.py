@@ -55,11 +55,11 @@ class Container:
 
     path: Path
     facts: dict[str, Any]
-    """What was given to `write`."""
+    """The facts given to `write_container`."""
     payload: str
     """Checksum of everything after the header."""
     start: int
-    """Where the tensors begin."""
+    """First byte of the tensors."""
 
     @classmethod
     def open(cls, path: Path) -> Container:
@@ -97,7 +97,7 @@ class Container:
             raise _damaged(self.path, str(problem)) from None
 
 
-def write(path: Path, facts: Mapping[str, Any], tensors: Mapping[str, Tensor], overwrite: bool) -> Path:
+def write_container(path: Path, facts: Mapping[str, Any], tensors: Mapping[str, Tensor], overwrite: bool) -> Path:
     """Writes facts (JSON) and tensors. Nothing under `path` changes unless everything was written.
 
     Raises CacheError where the file exists and is not to be overwritten, or cannot be written.
@@ -229,7 +229,7 @@ def _damaged(path: Path, what: str) -> CacheError:
 
 
 def _hash(file: BinaryIO) -> str:
-    """Of a file from where it stands to its end."""
+    """Checksum of a file from its current place to its end."""
     digest = _digest()
     while piece := file.read(_PIECE):
         digest.update(piece)

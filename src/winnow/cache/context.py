@@ -13,6 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.disk import ContextFile, write_context
+from winnow.cache.observer import Observer
 from winnow.cache.stats import CacheStats
 from winnow.composition.method import Method
 from winnow.errors import CacheError
@@ -40,7 +41,7 @@ class Context:
         return self._cache.kept(layer, row)
 
     def stats(self) -> CacheStats:
-        """What the context itself holds; see `CompressedCache.stats`."""
+        """Statistics of the context itself; see `CompressedCache.stats`."""
         return self._cache.stats()
 
     def save(
@@ -76,6 +77,7 @@ def compress(
     attention_mask: Tensor | None = None,
     chunk_size: int | None = None,
     fold_every: int | None = None,
+    observer: Observer | None = None,
     **inputs: Any,
 ) -> Context:
     """Prefills input_ids [R, N] once and compresses them, with no question in sight.
@@ -85,6 +87,7 @@ def compress(
         chunk_size: prefill in chunks of so many tokens: less working memory, but every layer's dense keys and values
             are alive until the last chunk.
         fold_every: of the caches that start from the context; see `CompressedCache`.
+        observer: sees every row of every layer right after its compression.
         inputs: passed to the model with the first chunk (pixel values).
 
     Raises:
@@ -96,7 +99,7 @@ def compress(
     if chunk_size is not None and chunk_size < 1:
         raise CacheError(f"chunk_size is {chunk_size}; give a positive number of tokens, or None.")
     length = input_ids.shape[1]
-    cache = CompressedCache(model, method, prompt_length=length, fold_every=fold_every)
+    cache = CompressedCache(model, method, prompt_length=length, fold_every=fold_every, observer=observer)
     if "logits_to_keep" in inspect.signature(model.forward).parameters:
         inputs["logits_to_keep"] = 1
     with torch.no_grad():

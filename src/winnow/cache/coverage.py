@@ -1,4 +1,4 @@
-"""Which tokens earlier layers kept, for scorers that spread what a model keeps over its layers."""
+"""Coverage: tokens that earlier layers kept, for scorers that spread what a model keeps over its layers."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from winnow.cache.compressed import CompressedCache
-from winnow.cache.container import Container, write
+from winnow.cache.container import Container, write_container
 from winnow.cache.fingerprint import ModelFingerprint, check_tokenizer, hash_tokenizer
 from winnow.cache.layer_state import LayerState, restore, state_of
 from winnow.cache.recorded import describe, recorded
@@ -48,7 +48,7 @@ class ContextFile:
 
     @property
     def has_tokenizer(self) -> bool:
-        """Whether it says which tokenizer made its tokens."""
+        """True if the file says which tokenizer made its tokens."""
         return self.container.facts["tokenizer"] is not None
 
     @property
@@ -132,7 +132,7 @@ def write_context(
     tensors = _named(states) | {IDS: input_ids}
     if document is not None:
         tensors[DOCUMENT] = torch.frombuffer(bytearray(document.encode("utf-8")), dtype=torch.uint8)
-    return write(Path(path), facts, tensors, overwrite)
+    return write_container(Path(path), facts, tensors, overwrite)
 
 
 def _named(states: list[LayerState]) -> dict[str, Any]:

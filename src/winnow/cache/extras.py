@@ -1,4 +1,4 @@
-"""Whether a model shows what a scorer asks for besides queries, keys and values."""
+"""Checks that a model shows what a scorer asks for besides queries, keys and values."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def check_extras(model: PreTrainedModel, config: PreTrainedConfig, asked: Extra)
 
     Better now than at the end of a long prefill; modules of unusual names are still met then.
     """
-    if not asked & (Extra.ROTATION | Extra.OUTPUT):
+    if not asked & (Extra.ROTATION | Extra.OUTPUT_PROJECTION):
         return
     for attention in _attention_modules(model, config):
         if Extra.ROTATION in asked:
             check_rotation(model, attention)
-        if Extra.OUTPUT in asked:
+        if Extra.OUTPUT_PROJECTION in asked:
             checked_projection(attention)
 
 

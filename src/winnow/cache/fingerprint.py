@@ -1,4 +1,4 @@
-"""Which model and tokenizer a context belongs to, told without reading all of the weights."""
+"""Fingerprints of the model and the tokenizer that a context belongs to, without reading all of the weights."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ ATTENTION = (
     "query_pre_attn_scalar",
     "attention_multiplier",
 )
-"""What else decides how keys and values come about, and how they are attended to."""
+"""Further facts that decide how keys and values come about, and how they are attended to."""
 
 
 @dataclass(frozen=True)
 class ModelFingerprint:
-    """What a file says of its model. Equal for equal weights in any process and on any device; dtypes differ."""
+    """Facts that a file keeps of its model. Equal for equal weights in any process and on any device; dtypes differ."""
 
     name: str
     """A hub name, a directory, "winnow-bundled", or empty where the model came from a configuration alone."""
     dtype: str
-    """Of the weights: "bfloat16"."""
+    """Dtype of the weights: "bfloat16"."""
     architecture: dict[str, Any]
     weights: str
     """Hash over the names, shapes and dtypes of all parameters, and `SAMPLES` values of each."""
@@ -92,7 +92,7 @@ class ModelFingerprint:
 
 
 def hash_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
-    """A hash of how text becomes tokens and prompts: the serialised tokenizer and its chat template."""
+    """A hash of how text becomes tokens and prompts: the serialized tokenizer and its chat template."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         cutting: Any = [type(tokenizer).__name__, sorted(tokenizer.get_vocab().items())]
@@ -137,7 +137,7 @@ def _hash_weights(model: PreTrainedModel) -> str:
     for name, parameter in model.named_parameters():
         if parameter.is_meta:
             raise ModelError(
-                f"the weights of {name} are offloaded, so the model cannot be recognised: load it without offloading "
+                f"the weights of {name} are offloaded, so the model cannot be recognized: load it without offloading "
                 "to save and load contexts."
             )
         digest.update(f"{name} {list(parameter.shape)} {parameter.dtype}\n".encode())

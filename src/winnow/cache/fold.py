@@ -7,29 +7,24 @@ new one, and rows that share the old one keep it.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from winnow.allocate import Allocation
-from winnow.allocate.rounding import full_tensor, round_exactly
-from winnow.cache.prefix import Prefix, compress_layer
+from winnow.cache.prefix import Prefix
 from winnow.composition.method import Method
 from winnow.errors import MethodError
 from winnow.kernels.interface import Block
-from winnow.score.base import Ranking
-from winnow.select import Selection, check_scores, select
-from winnow.view import Extra, LayerView
+from winnow.view import Extra
 
-FOLDABLE = Extra.OUTPUT
-"""What a scorer may ask for: the others are known of whole prompts only."""
+FOLDABLE = Extra.OUTPUT_PROJECTION
+"""Extras that a scorer may ask for: the others are known of whole prompts only."""
 _LONG = 1 << 40
 
 
 class Candidates(NamedTuple):
-    """What one row of a layer holds, head by head, in ascending order of position."""
+    """Slots and tail of one row of a layer, head by head, in ascending order of position."""
 
     keys: Tensor
     """[H, N, D], zero where absent."""
@@ -40,22 +35,9 @@ class Candidates(NamedTuple):
     carried: Tensor | None = None
     """[H, M] fp32, what the columns of the prefix scored so far, where the scorer accumulates."""
 
-    @property
-    def counts(self) -> Tensor:
-        """[H] int64 on the CPU: candidates of every head."""
-        return (self.positions >= 0).sum(dim=1).cpu()
-
-
-class Chosen(NamedTuple):
-    """What stays, and by which scores."""
-
-    selection: Selection
-    carried: Tensor | None
-    """[H, N] fp32 of all columns, for scorers that accumulate."""
-
 
 def queries_to_remember(method: Method, every: int) -> int:
-    """How many of the last queries a fold after `every` tokens needs."""
+    """Last queries that a fold after `every` tokens needs."""
     if method.scorer.accumulates:
         return max(every, method.store.queries_needed(_LONG))
     return method.queries_needed(_LONG)
@@ -101,7 +83,7 @@ def check_foldable(method: Method, every: int) -> None:
 
 
 def allocated_length(method: Method, prompt: int, seen: int) -> int:
-    """For how many tokens slots are given out when a row of `prompt` tokens has `seen` so far.
+    """The tokens for which slots are given out when a row of `prompt` tokens has `seen` so far.
 
     A number of tokens or bytes is a limit of its own: short prompts grow until it is reached. A share is one of the
     prompt: of all tokens so far it would grow without end.
@@ -135,75 +117,6 @@ def candidates(prefix: Prefix | None, keys: Tensor, values: Tensor, window: int)
     )
 
 
-def fold(method: Method, view: LayerView, held: Candidates, allocation: Allocation, old: Prefix | None) -> Prefix:
-    """The next prefix of a row, from a view of its candidates."""
-    selection, carried = select_present(method, view, held.counts, allocation)
-    window = min(method.scorer.window, view.keys.shape[1])
-    block = method.store.pack(view, selection, window, like=None if old is None else old.block)
-    heads = torch.arange(len(held.positions)).repeat_interleave(selection.offsets.diff()).to(held.positions.device)
-    return Prefix(
-        block,
-        held.positions[heads, selection.positions].to(torch.int32),
-        int(held.positions[0, -1]) + 1,
-        prompt_of(old),
-        None if carried is None else carried[heads, selection.positions],
-    )
-
-
-def compress_to_fold(method: Method, view: LayerView, allocation: Allocation) -> Prefix:
-    """The first prefix of a row, from a view of its prompt, with what a scorer that accumulates carries on."""
-    if not method.scorer.accumulates:
-        return compress_layer(method, view, allocation)
-    everything = candidates(None, view.keys, view.values, method.scorer.window)
-    return replace(fold(method, view, everything, allocation, None), prompt=None)
-
-
-def prompt_of(prefix: Prefix | None) -> int:
-    """Tokens of the prompt that a prefix began with; none where a row was nothing but padding."""
-    if prefix is None:
-        return 0
-    return prefix.length if prefix.prompt is None else prefix.prompt
-
-
-@torch.no_grad()
-def select_present(method: Method, view: LayerView, counts: Tensor, allocation: Allocation) -> Chosen:
-    """The columns that stay of a layer whose heads hold `counts` [H] candidates; absent ones never do.
-
-    As many as the layer was given, or all there are.
-    """
-    enough = allocation.totals[view.layer] >= int(counts.sum()) and not method.tries_sizes(allocation)
-    if enough and not method.scorer.accumulates:
-        return Chosen(_all_present(view, counts), None)
-    ranking = method.scorer.rank(view)
-    check_scores(ranking.scores, view.layer)
-    carried = ranking.basis if method.scorer.accumulates else None
-    ranking = ranking._replace(scores=_without(ranking.scores, view.absent))
-
-    def chosen(tried: Allocation) -> Selection:
-        return _best_present(method, ranking, view, counts, tried)
-
-    return Chosen(method.fitted(chosen, view, allocation, int(counts.sum())), carried)
-
-
-def _best_present(
-    method: Method, ranking: Ranking, view: LayerView, counts: Tensor, allocation: Allocation
-) -> Selection:
-    """The best columns of an allocation, where no head gets more than it has."""
-    there = int(counts.sum())
-    total = min(allocation.totals[view.layer], there)
-    if total == there:
-        return _all_present(view, counts)
-    totals = tuple(total if layer == view.layer else each for layer, each in enumerate(allocation.totals))
-    slots = method.allocator.head_slots(ranking.scores, allocation._replace(totals=totals), view.layer)
-    slots = _within(slots, counts, allocation.plan.guaranteed)
-    return select(_without(method.scorer.refine(ranking, slots, view), view.absent), slots, view.layer)
-
-
-def _all_present(view: LayerView, counts: Tensor) -> Selection:
-    equal = view.keys.new_zeros(view.keys.shape[:2], dtype=torch.float32)
-    return select(_without(equal, view.absent), counts, view.layer)
-
-
 def _columns(block: Block, window: int) -> Tensor:
     """[H, N] the slot of every column, -1 where absent; N is what the largest head holds."""
     starts, stops = block.starts[:, None], block.stops[:, None]
@@ -212,16 +125,3 @@ def _columns(block: Block, window: int) -> Tensor:
     column = torch.arange(widest)
     older = torch.where(column < counts - recent, starts + column, -1)
     return torch.where(column >= widest - recent, stops - widest + column, older)
-
-
-def _without(scores: Tensor, absent: Tensor | None) -> Tensor:
-    return scores if absent is None else scores.masked_fill(absent, -torch.inf)
-
-
-def _within(slots: Tensor, counts: Tensor, guaranteed: int) -> Tensor:
-    """Slots [H] where no head gets more than it has candidates; the others share what that frees."""
-    if not bool((slots > counts).any()):
-        return slots
-    total = min(int(slots.sum()), int(counts.sum()))
-    low = torch.minimum(full_tensor(len(counts), guaranteed), counts)
-    return round_exactly(slots, total, low, counts)

@@ -1,4 +1,4 @@
-"""How a cache layer speaks to the attention function.
+"""The note that a cache layer leaves on a key tensor for the attention function.
 
 transformers passes `past_key_values` to a layer's `update`, but not to its attention function. What does
 travel is the key tensor that `update` returns, so the layer leaves a note on it.
@@ -18,7 +18,7 @@ ATTRIBUTE = "_winnow_handle"
 
 
 class Phase(Enum):
-    """What the attention function has to do with the keys and values that come with a handle."""
+    """The attention function's task for the keys and values that come with a handle."""
 
     PROMPT = "the whole prompt, dense: attend, then compress"
     PART = "a part of a prompt that goes on: attend over what has come so far, and keep it dense"
@@ -26,7 +26,7 @@ class Phase(Enum):
 
 
 class AttendedLayer(Protocol):
-    """What the attention function asks of a layer; `CompressedLayer` documents each."""
+    """The side of a layer that the attention function sees; `CompressedLayer` documents each method."""
 
     spec: AttentionSpec | None
 

@@ -93,7 +93,7 @@ def stock_layers(config: PreTrainedConfig) -> list[CacheLayerMixin]:
 
 
 def is_full_attention(layer: CacheLayerMixin) -> bool:
-    """Whether a stock layer holds every token's keys and values, and nothing that belongs to one token's index."""
+    """True if a stock layer holds every token's keys and values, and nothing that belongs to one token's index."""
     return type(layer) in (DynamicLayer, LinearAttentionAndFullAttentionLayer)
 
 

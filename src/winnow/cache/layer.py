@@ -12,19 +12,16 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import CacheLayerMixin
 
-from winnow.cache.arriving import Arriving, RowParts
+from winnow.cache.arriving import Arriving
 from winnow.cache.compression import Compression
-from winnow.cache.fold import allocated_length, candidates, compress_to_fold, fold, prompt_of
+from winnow.cache.compressor import LayerCompressor
 from winnow.cache.handle import Handle, Phase, attach
 from winnow.cache.length import LogicalLength
-from winnow.cache.prefix import Prefix, compress_layer
-from winnow.cache.projection import output_projection
+from winnow.cache.prefix import Prefix
 from winnow.cache.recent_queries import RecentQueries
-from winnow.cache.rotary import rotation_of
 from winnow.cache.tail import Tail
 from winnow.errors import CacheError
 from winnow.kernels.interface import AttentionSpec, DecodePlan, TailSegments
-from winnow.view import Extra, LayerView, Rotation
 
 
 class CompressedLayer(CacheLayerMixin):
@@ -50,12 +47,11 @@ class CompressedLayer(CacheLayerMixin):
         self.seen = 0
         self.compressed = False
         self.recording = False
-        self.awaiting_crop = False
+        self.waiting = False  # for its compression: the whole prompt is there
         self.prefixes: list[Prefix | None] = []
         self.tail: Tail | None = None
         self.pending: Handle | None = None
-        self.spec: AttentionSpec | None = None
-        self.attention: ref[nn.Module] | None = None  # the module that computes queries, keys and values
+        self.compressor = LayerCompressor(self.compression, self.index)
         self.arriving = Arriving()
         self.recent: RecentQueries | None = None  # only where the tail is folded
         self._plan: DecodePlan | None = None
@@ -79,9 +75,8 @@ class CompressedLayer(CacheLayerMixin):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         self._check_same_kind(key_states)
-        if self.awaiting_crop:
-            # Releases that skip an empty `crop` mean that every token was accepted.
-            self._compress_deferred()
+        if self.waiting:
+            self._stop_waiting()
         new = key_states.shape[2]
         self._fold(new)
         phase = self._phase(new)
@@ -125,15 +120,15 @@ class CompressedLayer(CacheLayerMixin):
             self.arriving.crop(tokens)
             if self.recent is not None:
                 self.recent.crop(tokens)
-        if self.awaiting_crop:
-            self._compress_deferred()
+        if self.waiting and not self.compression.defer:
+            self.compress_waiting()
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Row i becomes what row beam_idx[i] was. Prefixes are shared, not copied."""
         self._select_rows(beam_idx)
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Every row `repeats` times, neighbours sharing their prefix."""
+        """Every row `repeats` times, neighbors sharing their prefix."""
         self._select_rows(torch.arange(len(self.prefixes)).repeat_interleave(repeats))
 
     def batch_select_indices(self, indices: Tensor) -> None:
@@ -155,7 +150,7 @@ class CompressedLayer(CacheLayerMixin):
     # --- what the cache asks -------------------------------------------------------------------------------
 
     def is_fresh(self) -> bool:
-        """Whether the prompt is compressed and nothing came after it."""
+        """True if the prompt is compressed and nothing came after it."""
         return self.compressed and self.tail is not None and self.tail.longest == 0
 
     def join(self, others: Sequence[CompressedLayer]) -> None:
@@ -215,7 +210,7 @@ class CompressedLayer(CacheLayerMixin):
         return self.tail.keys.nbytes + self.tail.values.nbytes - self.tail.used_bytes()
 
     def full_bytes(self) -> int:
-        """What a dense cache would hold for the rows and tokens seen."""
+        """Bytes of a dense cache for the rows and tokens seen."""
         if self.tail is None:
             return 0
         rows, heads, _, dim = self.tail.keys.shape
@@ -235,7 +230,12 @@ class CompressedLayer(CacheLayerMixin):
 
     def attended_by(self, attention: nn.Module, spec: AttentionSpec) -> None:
         """Remembers the attention module that this layer belongs to, without owning it, and how it attends."""
-        self.attention, self.spec = ref(attention), spec
+        self.compressor.attention, self.compressor.spec = ref(attention), spec
+
+    @property
+    def spec(self) -> AttentionSpec | None:
+        """The layer's way from query-key products to weights, once it attended."""
+        return self.compressor.spec
 
     def finish_prompt(self, queries: Tensor, keys: Tensor, values: Tensor, valid: Tensor | None) -> None:
         """The whole prompt was attended to; compresses it unless that has to wait for a `crop`.
@@ -246,12 +246,17 @@ class CompressedLayer(CacheLayerMixin):
             valid: [R, N] bool, or None where nothing is padding.
         """
         self._remember(queries, keys.shape[2], valid)
-        if self.recording:
+        if self._keeps_all_queries:
             if not self._held_tail().longest:
                 self._held_tail().append(keys, values)
-            self.awaiting_crop = True
+            self.waiting = True
             return
         self._compress(keys, values)
+
+    def compress_waiting(self) -> None:
+        """Compresses the prompt that waits for it."""
+        self.waiting = False
+        self._compress(*self._held_tail().filled())
 
     def finish_part(self, queries: Tensor, length: int, valid: Tensor | None) -> None:
         """A part of a longer prompt, now `length` tokens, was attended to."""
@@ -270,7 +275,7 @@ class CompressedLayer(CacheLayerMixin):
             self._plan = None
 
     def plan(self, spec: AttentionSpec) -> DecodePlan:
-        """What the decode kernel needs to know of this layer; rebuilt only when rows or buffers moved."""
+        """The decode kernel's plan for this layer, rebuilt only when rows or buffers moved."""
         if self._plan is None or not self._plan.attends_as(spec):
             self._plan = self._new_plan(self.prefixes, self._held_tail(), spec)
         return self._plan
@@ -312,14 +317,24 @@ class CompressedLayer(CacheLayerMixin):
     def _remember(self, queries: Tensor, length: int, valid: Tensor | None) -> None:
         """Notes a chunk's queries and validity; the prompt is `length` tokens so far."""
         goal = self.compression.prompt_length
-        self.arriving.add(queries, valid, own=self.recording or goal is not None)
-        if goal is not None and not self.recording:
-            self.arriving.keep_last(self.compression.method.queries_needed(max(length, goal)))
+        self.arriving.add(queries, valid, own=self._keeps_all_queries or goal is not None)
+        if goal is not None and not self._keeps_all_queries:
+            self.arriving.keep_last(self.compression.queries_needed(max(length, goal)))
 
-    def _compress_deferred(self) -> None:
-        self.awaiting_crop = False
-        keys, values = self._held_tail().filled()
-        self._compress(keys, values)
+    def _stop_waiting(self) -> None:
+        """New tokens come although nobody said what of the prompt is to be taken back, or who compresses it."""
+        if self.compression.defer:
+            raise CacheError(
+                "this cache was made with defer=True, so its prompt stays as it is; go on with "
+                "cache.compressed_by(method)."
+            )
+        # Releases that skip an empty `crop` mean that every token was accepted.
+        self.compress_waiting()
+
+    @property
+    def _keeps_all_queries(self) -> bool:
+        """True if it is not known yet which tokens, or which method, the prompt will be compressed for."""
+        return self.recording or self.compression.defer
 
     def _compress(self, keys: Tensor, values: Tensor) -> None:
         """Replaces the dense prompt [R, H, N, D], [R, H, N, Dv] by one prefix per row."""
@@ -328,7 +343,7 @@ class CompressedLayer(CacheLayerMixin):
             prefixes, recent, count = [], [], self.compression.queries_to_remember()
             for row in range(keys.shape[0]):
                 parts = self.arriving.row(row, keys, values)
-                prefixes.append(self._compress_row(row, parts))
+                prefixes.append(self.compressor.compress(row, parts))
                 recent.append(parts.queries[:, max(0, parts.queries.shape[1] - count) :].clone())
         self.prefixes = prefixes
         self.recent = None if self.compression.fold_every is None else RecentQueries(recent, count)
@@ -341,96 +356,38 @@ class CompressedLayer(CacheLayerMixin):
         """An empty one for keys [R, H, *, D] and values [R, H, *, Dv]."""
         return Tail(keys, values, limit=self.compression.fold_every)
 
-    def _compress_row(self, row: int, parts: RowParts) -> Prefix | None:
-        length = parts.keys.shape[1]
-        if length == 0 or self.spec is None:
-            return None
-        view = self._view(row, parts, self.spec)
-        allocation = self.compression.allocation(row, self.index, length, parts.keys, parts.values)
-        compress = compress_layer if self.compression.fold_every is None else compress_to_fold
-        prefix = compress(self.compression.method, view, allocation)
-        self.compression.spending.add(row, prefix)
-        if view.coverage is not None:
-            self.compression.coverage.add(row, view, prefix)
-        return prefix
-
     def _fold(self, new: int) -> None:
         """Folds the tails of rows that hold enough tokens; `new` ones are about to come.
 
         Now and not right after those were attended to: other layers may attend over the same keys and values, and
         assisted decoding takes back what was not accepted.
         """
-        every, tail = self.compression.fold_every, self.tail
-        if every is None or tail is None or not self.compressed or tail.longest < every:
+        every, tail, recent = self.compression.fold_every, self.tail, self.recent
+        if every is None or tail is None or recent is None or tail.longest < every:
             return
         begin = time.perf_counter()
         with torch.no_grad():
             rows = [row for row, held in enumerate(tail.lengths.tolist()) if held >= every and self._knows_queries(row)]
             for row in rows:
-                self.prefixes[row] = self._folded(row, tail)
+                self.prefixes[row] = self.compressor.fold(row, self.prefixes[row], tail.row(row), recent.row(row))
         if rows:
             tail.empty(rows, new)
             self._plan = None
         self.compression.seconds += time.perf_counter() - begin
 
     def _queries_to_keep(self, new: int) -> int:
-        """How many of the last queries to keep with a chunk of `new` tokens, at least."""
+        """Last queries to keep with a chunk of `new` tokens, at least."""
         spare = self.compression.queries_to_remember() + new if self.recording else 0  # some may be taken back
         return max(spare, self._held_tail().longest + new) if self.compression.method.scorer.accumulates else spare
 
     def _knows_queries(self, row: int) -> bool:
-        """Whether as many of a row's last queries are there as a fold needs: not right after some were taken back."""
+        """True if as many of a row's last queries are there as a fold needs: not right after some were taken back."""
         recent, prefix, new = self.recent, self.prefixes[row], int(self._held_tail().lengths[row])
         if recent is None:
             return False
         seen = new + (prefix.length if prefix else 0)
         needed = new if self.compression.method.scorer.accumulates else min(recent.count, seen)
         return recent.held(row) >= needed
-
-    def _folded(self, row: int, tail: Tail) -> Prefix | None:
-        """The next prefix of a row: the best of its prefix and its tail."""
-        old, method = self.prefixes[row], self.compression.method
-        if self.recent is None or self.spec is None:
-            return old
-        held = candidates(old, *tail.row(row), method.scorer.window)
-        view = self._view(row, RowParts(self.recent.row(row), held.keys, held.values), self.spec)
-        absent = held.positions < 0
-        view = view._replace(
-            absent=absent if bool(absent.any()) else None, positions=held.positions, carried=held.carried
-        )
-        length = allocated_length(method, prompt_of(old), int(held.positions[0, -1]) + 1)
-        allocation = self.compression.allocation(row, self.index, length, held.keys, held.values)
-        prefix = fold(method, view, held, allocation, old)
-        self.compression.spending.add(row, prefix)
-        return prefix
-
-    def _view(self, row: int, parts: RowParts, spec: AttentionSpec) -> LayerView:
-        """What the scorer sees of one sequence: besides queries, keys and values only what it asks for."""
-        scorer, length = self.compression.method.scorer, parts.keys.shape[1]
-        needed = min(self.compression.method.queries_needed(length), length)
-        asked = scorer.extras
-        return LayerView(
-            layer=self.index,
-            layers=len(self.compression.heads),
-            queries=parts.queries[:, max(0, parts.queries.shape[1] - needed) :],
-            keys=parts.keys,
-            values=parts.values,
-            scaling=spec.scaling,
-            softcap=spec.softcap,
-            sinks=spec.sinks,
-            coverage=self._coverage(row, parts) if Extra.COVERAGE in asked else None,
-            rotation=self._rotation() if Extra.ROTATION in asked else None,
-            output=self._output(parts) if Extra.OUTPUT in asked else None,
-        )
-
-    def _coverage(self, row: int, parts: RowParts) -> Tensor:
-        return self.compression.coverage.before(row, self.index, parts.keys.shape[1], parts.keys.device)
-
-    def _rotation(self) -> Rotation:
-        return rotation_of(_alive(self.compression.model), _alive(self.attention))
-
-    def _output(self, parts: RowParts) -> Tensor:
-        return output_projection(_alive(self.attention), parts.queries.shape[0], parts.values.shape[-1])
 
     def _select_rows(self, rows: Tensor) -> None:
         if not self.is_initialized:
@@ -447,16 +404,7 @@ class CompressedLayer(CacheLayerMixin):
         twin = self.__class__.__new__(self.__class__)
         memo[id(self)] = twin
         # The plan points into this layer's tail; the handle belongs to this layer's last forward.
-        # The sinks in `spec` are the model's own parameters.
-        own = {"_plan": None, "pending": None, "tail": self.tail and self.tail.clone(), "spec": self.spec}
+        own = {"_plan": None, "pending": None, "tail": self.tail and self.tail.clone()}
         for name, value in self.__dict__.items():
             twin.__dict__[name] = own[name] if name in own else deepcopy(value, memo)
         return twin
-
-
-def _alive(module: ref[Any] | None) -> Any:
-    """The model, or the module of one, that a cache refers to."""
-    found = module() if module is not None else None
-    if found is None:
-        raise CacheError("the model of this cache is gone; keep it until its prompt is compressed.")
-    return found

@@ -1,4 +1,4 @@
-"""What one layer of a compressed cache holds, as facts and tensors, and back.
+"""State of one layer of a compressed cache as facts and tensors, and back.
 
 Full attention is ours. Sliding, chunked and linear layers are transformers' own; they are restored through what they
 offer to models, not by their internals, as far as that goes.
@@ -29,11 +29,11 @@ class LayerState(NamedTuple):
 
 
 def state_of(layer: CacheLayerMixin) -> LayerState:
-    """What a layer holds right after its prompt was compressed; tensors are not copied.
+    """The state of a layer right after its prompt was compressed; tensors are not copied.
 
     Raises CacheError for a kind of layer that cannot be written, an empty one, and one with tokens after the prompt.
     """
-    kind = kind_of(layer)
+    kind = layer_kind(layer)
     facts: dict[str, Any] = {"kind": kind}
     tensors: dict[str, Tensor] = {}
     for part in _PARTS[kind]:
@@ -48,7 +48,7 @@ def restore(layer: CacheLayerMixin, state: LayerState, device: torch.device) -> 
 
     Raises CacheError where the layer is of another kind.
     """
-    kind = kind_of(layer)
+    kind = layer_kind(layer)
     if kind != state.facts["kind"]:
         raise CacheError(
             f"the file holds a {state.facts['kind']} layer where this version of transformers has a {kind} one; "
@@ -58,8 +58,8 @@ def restore(layer: CacheLayerMixin, state: LayerState, device: torch.device) -> 
         _PUT[part](layer, state.facts[part], state.tensors, device)
 
 
-def kind_of(layer: CacheLayerMixin) -> str:
-    """What kinds of layers are called in files. Raises CacheError for one that cannot be written."""
+def layer_kind(layer: CacheLayerMixin) -> str:
+    """The name of a layer's kind in files. Raises CacheError for one that cannot be written."""
     for kind, made in _KINDS.items():
         if type(layer) is made:
             return kind
@@ -141,7 +141,7 @@ def _put_full(
 def _prefix(described: Mapping[str, Any], tensors: dict[str, Tensor], device: torch.device) -> Prefix:
     positions = tensors.pop("positions").to(device)
     block = put_together(described["format"], tensors, described["facts"], device)
-    return Prefix(block, positions, described["length"])
+    return Prefix(block, positions, described["length"], described["length"])
 
 
 # --- transformers' own layers -------------------------------------------------------------------------------------

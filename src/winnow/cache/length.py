@@ -1,4 +1,4 @@
-"""How the mask function recognises a compressed cache."""
+"""The mark by which the mask function recognizes a compressed cache."""
 
 from __future__ import annotations
 

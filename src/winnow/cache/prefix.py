@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from winnow.allocate import Allocation
-from winnow.composition.method import Method
+from winnow.composition.method import Method, Rank
 from winnow.errors import CacheError
 from winnow.kernels.interface import Block, PrefixBlock
 from winnow.view import LayerView
@@ -17,16 +17,16 @@ from winnow.view import LayerView
 
 @dataclass(frozen=True, eq=False)
 class Prefix:
-    """Kept slots of every KV head one after another. Nothing writes to it after `compress_layer`."""
+    """Kept slots of every KV head one after another. Nothing writes to it after `next_prefix`."""
 
     block: Block
-    """What the kernels read: packed keys and values, and where each head begins."""
+    """The slots as kernels read them: packed keys and values, and where each head begins."""
     positions: Tensor
     """[S] int32, the kept positions of each head, ascending, counted without padding."""
     length: int
     """N, the tokens that it was made from: the prompt's, and those that were folded into it since."""
-    prompt: int | None = None
-    """Tokens of the prompt where others were folded since; None: all N."""
+    prompt: int
+    """Tokens of the prompt, which the first prefix of a row was made from."""
     carried: Tensor | None = None
     """[S] fp32, what the slots scored so far, where the scorer accumulates and the tail is to be folded."""
 
@@ -79,9 +79,32 @@ class Prefix:
         return self
 
 
-def compress_layer(method: Method, view: LayerView, allocation: Allocation) -> Prefix:
-    """Score, allocate, select and pack one layer of one sequence."""
-    selection = method.select(view, allocation)
-    block = method.store.pack(view, selection, min(method.scorer.window, view.keys.shape[1]))
-    positions = selection.positions.to(device=view.keys.device, dtype=torch.int32)
-    return Prefix(block, positions, view.keys.shape[1])
+def next_prefix(
+    method: Method, view: LayerView, allocation: Allocation, old: Prefix | None, rank: Rank, carries: bool
+) -> Prefix:
+    """Score, allocate, select and pack one layer of one sequence.
+
+    old: the prefix whose slots are among the columns of the view, if there is one. rank: see `Method.select`.
+    carries: keep what the slots scored, for a scorer that accumulates.
+    """
+    carried = None
+    if carries:
+        ranking = rank(method.scorer, view)
+        carried, rank = ranking.basis, lambda *_: ranking
+    selection = method.select(view, allocation, rank)
+    window = min(method.scorer.window, view.keys.shape[1])
+    block = method.store.pack(view, selection, window, like=None if old is None else old.block)
+    columns = selection.positions.to(view.keys.device)
+    heads = torch.arange(len(view.keys)).repeat_interleave(selection.offsets.diff()).to(columns.device)
+    if view.positions is None:
+        positions, length, prompt = columns, view.keys.shape[1], view.keys.shape[1]
+    else:
+        positions, length = view.positions[heads, columns], int(view.positions[0, -1]) + 1
+        prompt = 0 if old is None else old.prompt
+    return Prefix(
+        block,
+        positions.to(torch.int32),
+        length,
+        prompt,
+        None if carried is None else carried[heads, columns],
+    )

@@ -55,7 +55,7 @@ def checked_projection(attention: nn.Module) -> nn.Module:
 
 
 def _computes(projection: nn.Module, inputs: Tensor, matrix: Tensor) -> bool:
-    """Whether the projection of inputs [2, Hq·Dv], the second one zero, differs by what the matrix says."""
+    """True if the projection of inputs [2, Hq·Dv], the second one zero, differs by what the matrix says."""
     # `forward` and not a call: hooks that someone put on the module are not meant for this.
     with torch.no_grad():
         output, bias = projection.forward(inputs)

@@ -44,7 +44,7 @@ class RecentQueries:
         return self._ring[row].index_select(1, order)
 
     def held(self, row: int) -> int:
-        """How many of a row's last queries are there: fewer than `count` only after short prompts and `crop`."""
+        """Queries of a row that are there: fewer than `count` only after short prompts and `crop`."""
         return self._held[row]
 
     def crop(self, tokens: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from torch import Tensor
 
-from winnow.allocate import Allocation, Allocator, Plan
+from winnow.allocate import Allocation, Allocator, SlotPlan
 from winnow.budget import Budget
 from winnow.composition.method import Method
 from winnow.errors import CacheError
@@ -23,7 +23,7 @@ from winnow.view import LayerView
 
 
 def describe(method: Method) -> dict[str, Any]:
-    """What a file says of a method."""
+    """Facts that a file keeps of a method."""
     return {
         "name": method.name,
         "budget": str(method.budget),
@@ -71,7 +71,7 @@ class RecordedAllocator(Allocator):
         """As the allocator that was used."""
         return self.budgeted
 
-    def layer_totals(self, plan: Plan) -> list[int]:
+    def layer_totals(self, plan: SlotPlan) -> list[int]:
         """Refused."""
         _refuse(self.name)
 

@@ -31,7 +31,7 @@ _REMEDY = "Use a method that does not look at queries before their rotation, suc
 class _Layout(Rotation, Protocol):
     """A rotation that can be tried at any positions."""
 
-    def undo_at(self, states: Tensor, positions: Tensor) -> Tensor:
+    def inverse_at(self, states: Tensor, positions: Tensor) -> Tensor:
         """States [H, n, D] at positions [n] as they were before their rotation, in fp32."""
 
 
@@ -41,7 +41,7 @@ class Unrotated:
 
     dim: int
 
-    def undo(self, queries: Tensor, first: int) -> Tensor:
+    def inverse(self, queries: Tensor, first: int) -> Tensor:
         """[Hq, n, D] in fp32."""
         return queries.float()
 
@@ -49,19 +49,19 @@ class Unrotated:
         """The identity [D, D]."""
         return torch.eye(self.dim)
 
-    def undo_at(self, states: Tensor, positions: Tensor) -> Tensor:
+    def inverse_at(self, states: Tensor, positions: Tensor) -> Tensor:
         """[H, n, D] in fp32."""
         return states.float()
 
 
 class Turns(NamedTuple):
-    """How far every pair turns at some positions, and how much longer it gets: a·cos φ and a·sin φ, both [n, r/2]."""
+    """Turn and stretch of every pair at some positions: a·cos φ and a·sin φ, both [n, r/2]."""
 
     cos: Tensor
     sin: Tensor
 
     def inverse(self) -> Turns:
-        """What undoes them."""
+        """The inverse turns."""
         squared = self.cos**2 + self.sin**2
         return Turns(self.cos / squared, -self.sin / squared)
 
@@ -74,7 +74,7 @@ class Embedding:
     layer_type: str | None
 
     def __call__(self, positions: Tensor, dtype: torch.dtype) -> Any:
-        """What the model hands to its attention modules for positions [n]: (cos, sin) [1, n, r], or complex numbers.
+        """The angles that the model hands to its attention modules for positions [n]: (cos, sin) [1, n, r], or complex.
 
         Scalings whose angles depend on the length seen so far (dynamic, longrope) are asked for the angles in force
         now: the module's own forward would change them, and with them what the model computes next.
@@ -91,7 +91,7 @@ class Embedding:
 
     @property
     def device(self) -> torch.device:
-        """Where its angles are."""
+        """Device of the angles."""
         return next(self.module.buffers(), torch.empty(0)).device
 
 
@@ -103,13 +103,13 @@ class Rotary:
     dim: int
     columns: slice
     """Those cosines and sines that are there once for every pair."""
-    neighbours: bool
+    neighbors: bool
     """Pairs are (0, 1), (2, 3), … instead of (0, r/2), (1, r/2 + 1), …"""
     clockwise: bool
 
-    def undo(self, queries: Tensor, first: int) -> Tensor:
+    def inverse(self, queries: Tensor, first: int) -> Tensor:
         """R(p)⁻¹·q of queries [Hq, n, D] at positions p = first … first + n - 1, in fp32."""
-        return self.undo_at(queries, torch.arange(first, first + queries.shape[1]))
+        return self.inverse_at(queries, torch.arange(first, first + queries.shape[1]))
 
     def mean(self, first: int, count: int) -> Tensor:
         """[D, D] fp32: the mean of R(p) over `count` positions from `first` on."""
@@ -117,7 +117,7 @@ class Rotary:
         # The rows of this are R·e_j, so the columns of R.
         return self._turned(torch.eye(self.dim, device=cos.device), Turns(cos, sin)).t()
 
-    def undo_at(self, states: Tensor, positions: Tensor) -> Tensor:
+    def inverse_at(self, states: Tensor, positions: Tensor) -> Tensor:
         """R(p)⁻¹·x of states x [H, n, D] at positions [n], in fp32."""
         back = self._turns(positions).inverse()
         return self._turned(states.float(), Turns(*(part.to(states.device) for part in back)))
@@ -130,7 +130,7 @@ class Rotary:
         """States [..., D] in fp32 with their pairs turned by [..., r/2]; the rest stays."""
         pairs = turns.cos.shape[-1]
         first, second = slice(0, pairs), slice(pairs, 2 * pairs)
-        if self.neighbours:
+        if self.neighbors:
             first, second = slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)
         x, y = states[..., first], states[..., second]
         turned = torch.empty_like(states)
@@ -141,7 +141,7 @@ class Rotary:
 
 
 _known: WeakKeyDictionary[nn.Module, tuple[nn.Module | None, Rotation]] = WeakKeyDictionary()
-"""What was found out about attention modules, with the embedding that it was found with."""
+"""Rotations found for attention modules so far, with the embedding that each was found with."""
 
 
 def rotation_of(model: PreTrainedModel, attention: nn.Module) -> Rotation:
@@ -185,11 +185,11 @@ def _found_out(attention: nn.Module, source: nn.Module | None) -> Rotation:
     try:
         with torch.no_grad():
             keys = _keys_at(attention, embedding, positions)
-            tried = [(layout, _spread(layout.undo_at(keys, positions))) for layout in _layouts(keys, embedding)]
+            tried = [(layout, _spread(layout.inverse_at(keys, positions))) for layout in _layouts(keys, embedding)]
     except ModelError:
         raise
     except Exception as problem:
-        # Modelling code may fail in any way on arguments that it does not expect.
+        # Modeling code may fail in any way on arguments that it does not expect.
         raise _not_understood(attention, f"running it failed ({type(problem).__name__}: {problem})") from problem
     rotation, left = min(tried, key=lambda each: each[1])
     if not left <= max(1e-3, 4 * torch.finfo(keys.dtype).eps):
@@ -198,7 +198,7 @@ def _found_out(attention: nn.Module, source: nn.Module | None) -> Rotation:
 
 
 def _layer_type(attention: nn.Module, source: nn.Module) -> str | None:
-    """What the embedding wants to know of a layer, where layers of different types have angles of their own."""
+    """The layer type that an embedding asks for, where layers of different types have angles of their own."""
     if _sections(source) is not None:
         raise ModelError(
             f"{type(attention).__name__} rotates by positions of several axes (multimodal rotary embedding), which "
@@ -276,8 +276,8 @@ def _layouts(keys: Tensor, embedding: Embedding | None) -> Iterator[_Layout]:
     columns, pairs = _once_per_pair(embedding)
     if 2 * pairs > dim:
         return
-    for neighbours, clockwise in product((False, True), repeat=2):
-        yield Rotary(embedding, dim, columns, neighbours, clockwise)
+    for neighbors, clockwise in product((False, True), repeat=2):
+        yield Rotary(embedding, dim, columns, neighbors, clockwise)
 
 
 def _once_per_pair(embedding: Embedding) -> tuple[slice, int]:
@@ -292,7 +292,7 @@ def _once_per_pair(embedding: Embedding) -> tuple[slice, int]:
 
 
 def _spread(keys: Tensor) -> float:
-    """How far keys [H, n, D] of one token are from being the same at every position; 0 to about 1."""
+    """Distance of keys [H, n, D] of one token from being the same at every position; 0 to about 1."""
     return float((keys - keys[:, :1]).norm() / keys.norm().clamp(min=1e-12))
 
 

@@ -1,4 +1,4 @@
-"""What a cache really holds."""
+"""Statistics of what a cache really holds."""
 
 from __future__ import annotations
 

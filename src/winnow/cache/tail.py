@@ -19,7 +19,7 @@ class Tail:
     """Keys and values of the last tokens of R rows, with room to grow: [R, H, C, D] and [R, H, C, Dv].
 
     Every KV head of a row holds the same number of tokens; rows may differ where a chunk was padded.
-    Growth is amortised: a token costs its own copy, not a copy of everything before it. A tail that is folded every so
+    Growth is amortized: a token costs its own copy, not a copy of everything before it. A tail that is folded every so
     many tokens (`limit`) grows to that size and is used again and again.
     """
 

@@ -25,7 +25,7 @@ from winnow.commands.console import messages, output
 from winnow.commands.demo_pictures import Subject, draw_kept, draw_scores
 from winnow.commands.demo_tables import accuracy_table, cost_table
 from winnow.commands.inputs import prepare_folder
-from winnow.evaluate import Score, Trial, evaluate, grid, summarise
+from winnow.evaluate import Score, Trial, evaluate, grid, score_trials
 from winnow.evaluate.answering import finish, read_with_question
 from winnow.evaluate.prompts import encode_prompt
 from winnow.kernels import backend
@@ -79,7 +79,7 @@ def demo(
         console.print(f"[dim]{_protocol_line()}[/dim]\n")
         _show_one(console, subject)
         trials = _answer_all(subject, plan)
-        scores = summarise(trials)
+        scores = score_trials(trials)
         _print_scores(console, scores, len(questions))
         pictures = [draw_scores(out, subject, scores), draw_kept(out, subject, trials)]
     results = _write_results(out / "demo.json", subject, scores)

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import typer
 
-import winnow
 from winnow import Method, WinnowError
-from winnow.composition.names import takes_budget
-from winnow.composition.syntax import Value, parse
+from winnow.composition.names import NamedMethod
+from winnow.composition.syntax import Value, parse_setting
 from winnow.errors import BudgetError
 from winnow.models import available_memory, pick_device
 
@@ -64,8 +63,8 @@ def prepare_folder(path: Path) -> None:
 def build_methods(name: str, compare: str | None, budget: str | None, settings: Iterable[str]) -> list[Method]:
     """The chosen method with its `--set` parameters, then those to compare with, all at the same budget."""
     parameters = dict(_setting(text) for text in settings)
-    chosen = winnow.method(name, _budget_of(name, budget, insist=budget is not None and not compare), **parameters)
-    others = [winnow.method(other, _budget_of(other, budget, insist=False)) for other in _split_names(compare or "")]
+    chosen = _built(name, budget, parameters, insist=budget is not None and not compare)
+    others = [_built(other, budget, {}, insist=False) for other in _split_names(compare or "")]
     return list(dict.fromkeys([chosen, *others]))
 
 
@@ -80,11 +79,12 @@ def check_memory(methods: Iterable[Method], device: str) -> None:
             )
 
 
-def _budget_of(name: str, budget: str | None, insist: bool) -> str | None:
-    """Methods without a budget and names with "@" get none unless the user insists, which `method` refuses."""
-    if ("@" in name or not takes_budget(name)) and not insist:
-        return None
-    return budget or DEFAULT_BUDGET
+def _built(name: str, budget: str | None, parameters: dict[str, Value], insist: bool) -> Method:
+    """Methods with a budget of their own, or without any, get none unless the user insists, which they refuse."""
+    named = NamedMethod(name)
+    if (named.budget is not None or not named.takes_budget) and not insist:
+        return named.method(parameters=parameters)
+    return named.method(budget or DEFAULT_BUDGET, parameters)
 
 
 def _split_names(text: str) -> list[str]:
@@ -95,7 +95,7 @@ def _split_names(text: str) -> list[str]:
 def _setting(text: str) -> tuple[str, Value]:
     """One `--set`, read as an argument of a composed name."""
     try:
-        (setting,) = parse(f"set({text})")[0].named.items()
+        setting = parse_setting(text)
     except (WinnowError, ValueError):
         raise typer.BadParameter(
             f"{text!r} is not of the form name=value, as in window=16.", param_hint="--set"

@@ -1,11 +1,21 @@
-"""Filling bytes: the largest selection whose packed form fits, where only trying tells how many bytes a size takes."""
+"""Byte budgets: from bytes to slots before a prompt is seen, and from scores to full bytes, layer by layer.
+
+A packed slot's bytes depend on its head, and heads get slots by scores, so only trying tells how many slots a layer's
+bytes hold: allocations of the same kind, larger and smaller, are packed (or their size worked out) until one fits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+from winnow.allocate import Allocation, Allocator
+from winnow.budget import Budget, readable_bytes
+from winnow.errors import BudgetError
 from winnow.select import Selection
+from winnow.store import Cost, Dense, Store
+from winnow.view import LayerView
 
 _AIM, _FULL_ENOUGH = 0.998, 0.995
 """Shares of the bytes: what the next size is to take, and what is good enough."""
@@ -13,33 +23,112 @@ _ATTEMPTS = 24
 """Sizes to try: in proportion, as bytes are nearly a line; then, from the middle on, halving what is left."""
 
 
-class Sizes(NamedTuple):
-    """Slots to choose from."""
+@dataclass(frozen=True)
+class ByteBudget:
+    """A budget in bytes, with the parts of a method that spend it."""
 
-    least: int
-    guess: int
-    most: int
-    there: int
-    """Slots that a selection can have: once it has them all, nothing larger follows."""
+    budget: Budget
+    allocator: Allocator
+    store: Store
+    window: int
+    """Last tokens of a prompt that the scorer always keeps."""
 
+    def slots(self, length: int, heads: Sequence[int], costs: Sequence[Cost], guaranteed: int) -> int:
+        """Slots over all layers and heads that a prompt of `length` tokens is expected to get.
 
-def fill_bytes(
-    limit: float, sizes: Sizes, choose: Callable[[int], Selection], size_of: Callable[[Selection], float]
-) -> Selection | None:
-    """Of the selections `choose(slots)`, one that takes at most `limit` bytes and close to that; None if none fits."""
-    low, slots, high = sizes.least, sizes.guess, sizes.most + 1
-    fitting: Selection | None = None
-    for attempt in range(_ATTEMPTS):
-        selection = choose(slots)
-        size = size_of(selection)
-        if size <= limit:
-            fitting, low = selection, slots + 1
-            if size >= _FULL_ENOUGH * limit or len(selection.positions) == sizes.there:
+        heads, costs: KV heads and cost of every compressed layer; guaranteed: slots per head that are always kept.
+        Where costs differ between layers this is exact for uniform layers; see `fits`. Raises BudgetError for a
+        budget that cannot hold what is always kept.
+        """
+        all_heads = sum(heads)
+        least = all_heads * min(max(guaranteed, 1), length)
+        fixed = sum(cost.fixed for cost in costs)
+        per_token = sum(count * cost.slot for count, cost in zip(heads, costs, strict=True))
+        needed = math.ceil(fixed + per_token * least / all_heads)
+        if self.budget.amount < needed:
+            raise BudgetError(
+                f"A budget of {self.budget} cannot hold the {least // all_heads} tokens per head that this method "
+                f"keeps of a prompt of {length}: use at least {needed} bytes ({readable_bytes(needed)})."
+            )
+        return min(all_heads * length, math.floor((self.budget.amount - fixed) * all_heads / per_token + 1e-9))
+
+    def fits(self, totals: Sequence[int], costs: Sequence[Cost]) -> bool:
+        """True if slots given to the layers are expected to stay within the budget."""
+        return sum(_expected(totals, costs)) <= self.budget.amount
+
+    def layer_bytes(self, totals: Sequence[int], costs: Sequence[Cost]) -> tuple[float, ...]:
+        """The budget divided among the layers in proportion to what they are expected to take."""
+        expected = _expected(totals, costs)
+        return tuple(self.budget.amount * each / sum(expected) for each in expected)
+
+    def fill(
+        self, choose: Callable[[Allocation], Selection], view: LayerView, allocation: Allocation, there: int
+    ) -> Selection:
+        """The selection of an allocation like this one that fills the layer's bytes; dense slots need no trying.
+
+        there: slots that could be selected. Raises BudgetError where not even the smallest selection fits.
+        """
+        if allocation.bytes is None or isinstance(self.store, Dense):
+            return choose(allocation)
+        plan, limit = allocation.plan, allocation.bytes[view.layer]
+        fitting: Selection | None = None
+        low, slots, high = plan.guaranteed * sum(plan.heads), plan.slots, plan.length * sum(plan.heads) + 1
+        for attempt in range(_ATTEMPTS):
+            selection = choose(self._resized(allocation, slots))
+            size = self._size(view, selection)
+            if size <= limit:
+                fitting, low = selection, slots + 1
+                if size >= _FULL_ENOUGH * limit or len(selection.positions) == there:
+                    break
+            else:
+                high = slots
+            if low >= high:
                 break
-        else:
-            high = slots
-        if low >= high:
-            break
-        guess = int(slots * _AIM * limit / size) if attempt < _ATTEMPTS // 2 else (low + high) // 2
-        slots = min(max(guess, low), high - 1)
-    return fitting
+            guess = int(slots * _AIM * limit / size) if attempt < _ATTEMPTS // 2 else (low + high) // 2
+            slots = min(max(guess, low), high - 1)
+        return fitting or self._refuse(choose, view, allocation)
+
+    def _size(self, view: LayerView, selection: Selection) -> float:
+        return self.store.bytes(view, selection, min(self.window, view.keys.shape[1]))
+
+    def _resized(self, allocation: Allocation, slots: int) -> Allocation:
+        plan = allocation.plan._replace(slots=slots)
+        return allocation._replace(plan=plan, totals=tuple(self.allocator.layer_totals(plan)))
+
+    def _refuse(self, choose: Callable[[Allocation], Selection], view: LayerView, allocation: Allocation) -> Selection:
+        """Raise BudgetError with the bytes of all layers that this one needs for the least that it may keep."""
+        plan, shares = allocation.plan, allocation.bytes
+        assert shares is not None
+        least = choose(self._resized(allocation, max(plan.guaranteed, 1) * sum(plan.heads)))
+        needed = math.ceil(1.02 * self.budget.amount * self._size(view, least) / shares[view.layer])
+        raise BudgetError(
+            f"A budget of {self.budget} cannot hold what is always kept of layer {view.layer} in "
+            f"{int(shares[view.layer])} bytes, that layer's share: use at least {needed} bytes, or a smaller window."
+        )
+
+
+class Spending:
+    """Bytes taken by the layers before the current one, per row; what one leaves over goes to those after it."""
+
+    def __init__(self) -> None:
+        self._taken: dict[int, float] = {}
+
+    def rest(self, row: int, layer: int, allocation: Allocation) -> Allocation:
+        """The allocation, where this layer's bytes are its share of all that is left; layers come in their order."""
+        if allocation.bytes is None:
+            return allocation
+        if layer == 0:
+            self._taken[row] = 0.0
+        shares = allocation.bytes
+        left = sum(shares) - self._taken.get(row, 0.0)
+        own = left * shares[layer] / sum(shares[layer:])
+        return allocation._replace(bytes=(*shares[:layer], own, *shares[layer + 1 :]))
+
+    def add(self, row: int, taken: float) -> None:
+        """Count the bytes of a layer that was compressed."""
+        self._taken[row] = self._taken.get(row, 0.0) + taken
+
+
+def _expected(totals: Sequence[int], costs: Sequence[Cost]) -> list[float]:
+    """Bytes of every layer."""
+    return [cost.fixed + total * cost.slot for total, cost in zip(totals, costs, strict=True)]

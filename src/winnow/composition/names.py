@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from winnow.allocate import Allocator, HeadAllocator, Uniform
 from winnow.budget import Budget
 from winnow.composition.method import Method
-from winnow.composition.registry import PARTS, PRESETS, Kind, MethodRecord, Part, Preset
-from winnow.composition.syntax import Call, Value, parse, written
+from winnow.composition.registry import ALIASES, PARAMETER_ALIASES, PARTS, PRESETS, MethodRecord, Part, PartKind, Preset
+from winnow.composition.syntax import Call, Value, format_call, parse
 from winnow.errors import BudgetError, MethodError, UnknownMethod, UnknownParameter, closest
 from winnow.parameters import Parameter, parameters_of
 from winnow.score import Refiner, Scorer
@@ -21,11 +22,11 @@ _PARTS = {part.name: part for part in PARTS}
 
 
 class _Group(NamedTuple):
-    """One part of a composed name: the dataclasses it brings, as registered and as the user wants them."""
+    """One part of a method string: the dataclasses it brings, as registered and as the user wants them."""
 
     name: str
     written: frozenset[str]
-    """Parameters that the name itself sets."""
+    """Parameters that the string itself sets."""
     defaults: list[Any]
     chosen: list[Any]
 
@@ -52,42 +53,46 @@ def method(name: str, budget: int | str | None = None, **parameters: Value) -> M
 
     Raises UnknownMethod, UnknownParameter, MethodError or BudgetError, each with what exists or is allowed.
     """
-    text, budget = _split_budget(name, budget)
-    preset, groups = _read(text)
-    groups = _with_parameters(groups, text, parameters)
-    parts = _by_role(groups)
-    allocator = _allocator(parts)
-    canonical = "+".join(written(group.name, _differences(group)) for group in groups)
-    return Method(canonical, _scorer(parts), allocator, _store(parts), _limit(preset, allocator, budget))
+    return NamedMethod(name).method(budget, parameters)
 
 
-def takes_budget(name: str) -> bool:
-    """Whether a method, by its composed name, divides a budget; "full" and some others say themselves what stays."""
-    preset, groups = _read(_split_budget(name, None)[0])
-    return preset.name != "full" and _allocator(_by_role(groups)).takes_budget
+class NamedMethod:
+    """A method string, read once: its parts are known, its budget and further parameters may be missing."""
 
+    def __init__(self, name: str) -> None:
+        """Raises UnknownMethod, UnknownParameter or MethodError, each with what exists or is allowed."""
+        self.text, calls, self.budget = parse(name)
+        self._preset = _preset(calls[0].name)
+        self._groups = [_group(call, defaults) for call, defaults in _resolve(self._preset, calls)]
 
-def _read(text: str) -> tuple[Preset, list[_Group]]:
-    calls = parse(text)
-    preset = _preset(calls[0].name)
-    return preset, [_group(call, defaults) for call, defaults in _resolve(preset, calls)]
+    @property
+    def takes_budget(self) -> bool:
+        """True if it divides a budget; "full" and some others say themselves what stays."""
+        return self._preset.name != "full" and _allocator(_by_role(self._groups)).takes_budget
+
+    def method(self, budget: int | str | None = None, parameters: Mapping[str, Value] = MappingProxyType({})) -> Method:
+        """The method with its own budget or a given one, and with further parameters.
+
+        Raises UnknownParameter, MethodError or BudgetError.
+        """
+        if self.budget is not None and budget is not None:
+            raise MethodError(f"The budget is given twice, {self.budget!r} and {budget!r}; keep one.")
+        groups = _with_parameters(self._groups, self.text, _renamed(parameters))
+        parts = _by_role(groups)
+        allocator = _allocator(parts)
+        limit = _limit(self._preset, allocator, self.budget if budget is None else budget)
+        canonical = "+".join(format_call(group.name, _differences(group)) for group in groups)
+        return Method(canonical, _scorer(parts), allocator, _store(parts), limit)
 
 
 def _by_role(groups: Iterable[_Group]) -> dict[str, Any]:
     return {_role(part): part for group in groups for part in group.chosen}
 
 
-def _split_budget(name: str, budget: int | str | None) -> tuple[str, int | str | None]:
-    text, at, suffix = name.partition("@")
-    if at and budget is not None:
-        raise MethodError(f"The budget is given twice, {suffix.strip()!r} and {budget!r}; keep one.")
-    return text.strip(), suffix.strip() if at else budget
-
-
 def _preset(name: str) -> Preset:
     if name in _PRESETS:
         return _PRESETS[name]
-    if name in _PARTS:
+    if ALIASES.get(name, name) in _PARTS:
         raise MethodError(f"{name!r} only follows a method: write for example 'snapkv+{name}'.")
     raise UnknownMethod(f"There is no method {name!r}: {closest(name, _PRESETS)}")
 
@@ -108,9 +113,10 @@ def _limit(preset: Preset, allocator: Allocator, budget: int | str | None) -> Bu
     return Budget.parse(budget)
 
 
-def _resolve(preset: Preset, calls: list[Call]) -> list[tuple[Call, list[Any]]]:
-    """Every part of the name with its dataclasses; the order after the first is that of their roles."""
-    followers = sorted(((call, _part(call.name)) for call in calls[1:]), key=lambda found: ROLES.index(_role(found[1])))
+def _resolve(preset: Preset, calls: Iterable[Call]) -> list[tuple[Call, list[Any]]]:
+    """Every part of the string with its dataclasses; the order after the first is that of their roles."""
+    first, *rest = (call._replace(name=ALIASES.get(call.name, call.name)) for call in calls)
+    followers = sorted(((call, _part(call.name)) for call in rest), key=lambda found: ROLES.index(_role(found[1])))
     roles = [_role(part) for _, part in followers]
     if preset.name == "full" and not set(roles) <= {"channels", "bits"}:
         raise MethodError(
@@ -121,7 +127,7 @@ def _resolve(preset: Preset, calls: list[Call]) -> list[tuple[Call, list[Any]]]:
         if len(names) > 1:
             raise MethodError(f"{' and '.join(names)} do the same work ({_WORK[role]}); keep one of them.")
     own = _components(preset, replaced=roles)
-    return [(calls[0], own), *((call, [part]) for call, part in followers)]
+    return [(first, own), *((call, [part]) for call, part in followers)]
 
 
 def _part(name: str) -> Part:
@@ -131,7 +137,7 @@ def _part(name: str) -> Part:
 
 
 ROLES = ("score", "heads", "layers", "refinement", "channels", "bits")
-"""What parts do, in the order of a canonical name."""
+"""The work of parts, in the order of a canonical name."""
 _WORK = {
     "score": "score tokens",
     "heads": "divide a layer's slots among its heads",
@@ -143,7 +149,7 @@ _WORK = {
 
 
 def _role(part: Part) -> str:
-    """What a part does, one of ROLES."""
+    """The work that a part does, one of ROLES."""
     if isinstance(part, Channels):
         return "channels"
     if isinstance(part, Precision):
@@ -153,7 +159,7 @@ def _role(part: Part) -> str:
     return "heads" if isinstance(part, HeadAllocator) else "layers"
 
 
-def _kind(part: Part) -> Kind:
+def _kind(part: Part) -> PartKind:
     if isinstance(part, Channels | Precision):
         return "store"
     return "refiner" if isinstance(part, Scorer) else "allocator"
@@ -198,17 +204,23 @@ def _offered(parts: Iterable[Any]) -> tuple[Parameter, ...]:
 
 
 def _group(call: Call, defaults: list[Any]) -> _Group:
-    """Applies the arguments written in a part of the name to that part only."""
+    """Applies the arguments written in a part of the string to that part only."""
     names = [p.name for p in _offered(defaults)]
     if len(call.positional) > len(names):
         raise MethodError(f"{call.name!r} takes {len(names)} arguments at most: {', '.join(names) or 'none'}.")
     given = dict(zip(names, call.positional, strict=False))
-    for key in call.named:
+    named = _renamed(call.named)
+    for key in named:
         if key in given:
             raise MethodError(f"{call.name!r} got {key!r} twice; keep one.")
-    given |= call.named
+    given |= named
     _reject_unknown(call.name, given, names)
     return _Group(call.name, frozenset(given), defaults, [_with(part, given) for part in defaults])
+
+
+def _renamed(given: Mapping[str, Value]) -> dict[str, Value]:
+    """Parameters by their present names."""
+    return {PARAMETER_ALIASES.get(key, key): value for key, value in given.items()}
 
 
 def _with_parameters(groups: list[_Group], text: str, parameters: Mapping[str, Value]) -> list[_Group]:

@@ -22,15 +22,15 @@ from winnow.score import (
 )
 from winnow.store import Bits, Channels, Kivi, MixedBits, Precision, Spark, SparkG, SparkP, Think
 
-Kind = Literal["method", "allocator", "refiner", "store"]
+PartKind = Literal["method", "allocator", "refiner", "store"]
 Part = Scorer | Allocator | Channels | Precision
 
 
 class MethodRecord(NamedTuple):
-    """What a user can name, as `winnow.methods()` lists it."""
+    """A method or part that a user can name, as `winnow.methods()` lists it."""
 
     name: str
-    kind: Kind
+    kind: PartKind
     """A method stands alone; an allocator, a refiner or a store follows one after a "+"."""
     summary: str
     paper: str
@@ -181,7 +181,7 @@ PARTS = (
     NamedPart("ada", "Heads of a layer compete for its slots.", _ADA, Ada()),
     NamedPart("raba", "Heads of a layer that are unlike the others get more of its slots.", _APERTURE, RABA()),
     NamedPart("headkv", "Slots by head scores, from a pool that every head gives to.", _HEADKV, HeadKV()),
-    NamedPart("shapley", "Slots by how far head scores are above the lowest ones, as in CoKV.", _COKV, CoKV()),
+    NamedPart("cokv", "Slots by how far head scores are above the lowest ones, as in CoKV.", _COKV, CoKV()),
     NamedPart("masking", "The highest or lowest heads by score keep their window, the others all.", _COKV, Masking()),
     NamedPart(
         "critical",
@@ -207,3 +207,8 @@ PARTS = (
         Kivi(),
     ),
 )
+
+ALIASES = {"shapley": "cokv"}
+"""Earlier names of parts, which keep working."""
+PARAMETER_ALIASES = {"normalise": "normalize"}
+"""Earlier names of parameters, which keep working."""

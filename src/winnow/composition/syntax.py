@@ -1,4 +1,4 @@
-"""Composed names: `part(argument, key=value)+part(...)`, read and written."""
+"""The syntax of method strings: `part(argument, key=value)+part(...) @ budget`, read and written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from winnow.errors import MethodError
 from winnow.heads import HeadScores
 
 Value = bool | int | float | str | HeadScores
-"""What a parameter may be set to; head scores as an object come by keyword only, in a name they are a file."""
+"""A parameter's value; head scores as an object come by keyword only, in a name they are a file."""
 
 _PART = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:\(([^()]*)\))?\s*")
 _WORDS: dict[str, Value] = {"true": True, "false": False}
@@ -18,15 +18,46 @@ _FORM = 'write "part(argument, key=value)+part(...)", for example "snapkv(window
 
 
 class Call(NamedTuple):
-    """One part of a composed name and the arguments it was given."""
+    """One part of a method string and the arguments it was given."""
 
     name: str
     positional: tuple[Value, ...]
     named: Mapping[str, Value]
 
 
-def parse(text: str) -> list[Call]:
-    """The parts of a composed name in their order. Raises MethodError where the form is not kept."""
+class MethodString(NamedTuple):
+    """A method string, taken apart."""
+
+    text: str
+    """Its parts as they were written, without the budget."""
+    calls: tuple[Call, ...]
+    budget: str | None
+    """The text after "@"."""
+
+
+def parse(text: str) -> MethodString:
+    """The parts of a method string in their order, and its budget. Raises MethodError where the form is not kept."""
+    parts, at, budget = text.partition("@")
+    parts = parts.strip()
+    return MethodString(parts, tuple(_calls(parts)), budget.strip() if at else None)
+
+
+def parse_setting(text: str) -> tuple[str, Value]:
+    """Name and value of one "name=value". Raises MethodError for anything else."""
+    call = _call("set", text, text)
+    if call.positional or len(call.named) != 1:
+        raise MethodError(f'{text!r} is not of the form "name=value".')
+    ((name, value),) = call.named.items()
+    return name, value
+
+
+def format_call(name: str, arguments: Mapping[str, Value]) -> str:
+    """The canonical text of a part: arguments by name, none without parentheses."""
+    listed = ", ".join(f"{key}={_literal(value)}" for key, value in arguments.items())
+    return f"{name}({listed})" if listed else name
+
+
+def _calls(text: str) -> list[Call]:
     calls, position = [], 0
     while True:
         match = _PART.match(text, position)
@@ -39,12 +70,6 @@ def parse(text: str) -> list[Call]:
         if text[position] != "+":
             raise MethodError(f"Cannot read the method {text!r} from {text[position:]!r} on: {_FORM}.")
         position += 1
-
-
-def written(name: str, arguments: Mapping[str, Value]) -> str:
-    """The canonical text of a part: arguments by name, none without parentheses."""
-    listed = ", ".join(f"{key}={_literal(value)}" for key, value in arguments.items())
-    return f"{name}({listed})" if listed else name
 
 
 def _call(name: str, arguments: str, text: str) -> Call:

@@ -1,4 +1,4 @@
-"""What a method does to a prompt, measured while the prompt is compressed."""
+"""Diagnostics: a method's effect on a prompt, measured while the prompt is compressed."""
 
 from winnow.diagnostics.observe import diagnose
 from winnow.diagnostics.result import Diagnosis, LayerDiagnosis

@@ -12,7 +12,7 @@ from winnow.view import LayerView
 
 
 class KeptAttention(NamedTuple):
-    """What remains of a layer's attention."""
+    """The rest of a layer's attention."""
 
     mass: Tensor
     """[H] float64 on the CPU: the share of the attention that kept tokens receive, mean over the query group."""

@@ -5,18 +5,17 @@ A layer's kept set is a mask [H, N]. ApertureKV, App. F: Eq. 21-24.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from winnow.select import Selection
 
-
-def kept_mask(selection: Selection, length: int) -> Tensor:
-    """[H, N] bool, on the device of the selection's positions."""
-    slots = selection.offsets.diff().to(selection.positions.device)
-    mask = torch.zeros(len(slots), length, dtype=torch.bool, device=selection.positions.device)
-    heads = torch.arange(len(slots), device=mask.device).repeat_interleave(slots)
-    mask[heads, selection.positions] = True
+def kept_mask(kept: Sequence[Tensor], length: int) -> Tensor:
+    """[H, N] bool from the kept positions of every head, int64, on their device."""
+    mask = torch.zeros(len(kept), length, dtype=torch.bool, device=kept[0].device)
+    for head, positions in zip(mask, kept, strict=True):
+        head[positions] = True
     return mask
 
 
@@ -25,7 +24,7 @@ def retained_diversity(mask: Tensor) -> float:
     return float(mask.any(dim=0).double().mean())
 
 
-def overlap(mask: Tensor) -> Tensor:
+def head_overlap(mask: Tensor) -> Tensor:
     """[H, H] float64 on the CPU: intersection over union of the kept sets of every two heads.
 
     1 on the diagonal. Two heads that keep nothing have nothing in common: 0.

@@ -6,31 +6,29 @@ prefill.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from winnow.allocate import Allocation
 from winnow.cache import compress
+from winnow.cache.prefix import Prefix
 from winnow.composition.method import Method
 from winnow.diagnostics.attention import kept_attention
-from winnow.diagnostics.kept import kept_mask, overlap, retained_diversity
+from winnow.diagnostics.kept import head_overlap, kept_mask, retained_diversity
 from winnow.diagnostics.result import Diagnosis, LayerDiagnosis
 from winnow.diagnostics.similarity import mean_cosine
 from winnow.errors import CacheError
 from winnow.kernels.segments import heads_of_slots
-from winnow.score import Refiner, Scorer
+from winnow.score import Refiner, Scorer, SnapKV
 from winnow.score.diversity import diversified
 from winnow.score.window import last_queries
-from winnow.select import Selection
-from winnow.store import Cost, Dense
+from winnow.store import Dense
 from winnow.view import LayerView
 
 DIVERSIFY = 0.45
-"""λ for methods that do not diversify queries themselves: that of ApertureKV."""
+"""λ for scorers without a λ of their own: that of ApertureKV."""
 
 
 def diagnose(
@@ -52,75 +50,51 @@ def diagnose(
     prompt = _one_prompt(input_ids).to(model.device)
     _check_positive("window", window)
     _check_positive("queries", queries)
-    strength = _strength(method.scorer)
-    layers: list[LayerDiagnosis] = []
-
-    def observe(view: LayerView, selection: Selection, packed: LayerView | None) -> None:
-        layers.append(_measure(view, selection, packed, window, queries, strength))
-
-    compress(model, prompt, _watched(method, max(window, queries), observe))
-    return Diagnosis(method, prompt.shape[1], window, queries, strength, tuple(layers))
+    measuring = _Measuring(window, queries, _strength(method.scorer), isinstance(method.store, Dense))
+    compress(model, prompt, method, observer=measuring)
+    return Diagnosis(method, prompt.shape[1], window, queries, measuring.strength, tuple(measuring.layers))
 
 
-@dataclass(frozen=True)
-class _ShownMore(Refiner):
-    """Asks for more queries than the scores depend on, and for all else that `base` does."""
+@dataclass
+class _Measuring:
+    """Measures every layer of one prompt while it is compressed."""
 
-    base: Scorer = field(kw_only=True)
-    queries: int = 0
+    window: int
+    measured: int
+    strength: float
+    dense: bool
+    """Kept slots are stored as they are."""
+    layers: list[LayerDiagnosis] = field(default_factory=list)
 
-    def queries_needed(self, length: int) -> int:
-        return max(self.base.queries_needed(length), min(self.queries, length))
+    @property
+    def queries(self) -> int:
+        return max(self.window, self.measured)
 
-
-@dataclass(frozen=True)
-class _Watched(Method):
-    """Selects what `method` does, then shows `observe` the layer and the selection."""
-
-    method: Method = field(kw_only=True)
-    observe: Callable[[LayerView, Selection, LayerView | None], None] = field(kw_only=True, compare=False)
-
-    def for_model(self, name: str, heads: tuple[int, ...]) -> Method:
-        method = self.method.for_model(name, heads)
-        return replace(self, method=method, store=method.store)
-
-    def allocation(self, length: int, heads: tuple[int, ...], costs: tuple[Cost, ...]) -> Allocation:
-        return self.method.allocation(length, heads, costs)
-
-    @torch.no_grad()
-    def select(self, view: LayerView, allocation: Allocation) -> Selection:
-        needed = min(self.method.queries_needed(view.keys.shape[1]), view.queries.shape[1])
-        selection = self.method.select(view._replace(queries=last_queries(view, needed)), allocation)
-        self.observe(view, selection, None if isinstance(self.store, Dense) else self._packed(view, selection))
-        return selection
-
-    def _packed(self, view: LayerView, selection: Selection) -> LayerView:
-        """The view with kept slots as they come back from their packed form."""
-        block = self.store.pack(view, selection, min(self.scorer.window, view.keys.shape[1]))
-        slots = torch.arange(len(selection.positions), device=view.keys.device)
-        heads, positions = heads_of_slots(selection.offsets, slots), selection.positions
-        keys, values = view.keys.to(torch.float32, copy=True), view.values.to(torch.float32, copy=True)
-        keys[heads, positions], values[heads, positions] = block.recover(slots)
-        return view._replace(keys=keys, values=values)
+    def see(self, view: LayerView, prefix: Prefix) -> None:
+        packed = None if self.dense else _as_packed(view, prefix)
+        self.layers.append(_measure(view, prefix, packed, self.window, self.measured, self.strength))
 
 
-def _watched(
-    method: Method, queries: int, observe: Callable[[LayerView, Selection, LayerView | None], None]
-) -> _Watched:
-    scorer = _ShownMore(base=method.scorer, queries=queries)
-    return _Watched(method.name, scorer, method.allocator, method.store, method.budget, method=method, observe=observe)
+def _as_packed(view: LayerView, prefix: Prefix) -> LayerView:
+    """The view with kept slots as they come back from their packed form."""
+    slots = torch.arange(len(prefix.positions), device=view.keys.device)
+    heads, positions = heads_of_slots(prefix.block.offsets, slots), prefix.positions.long()
+    keys, values = view.keys.to(torch.float32, copy=True), view.values.to(torch.float32, copy=True)
+    keys[heads, positions], values[heads, positions] = prefix.block.recover(slots)
+    return view._replace(keys=keys, values=values)
 
 
 def _measure(
-    view: LayerView, selection: Selection, packed: LayerView | None, window: int, queries: int, strength: float
+    view: LayerView, prefix: Prefix, packed: LayerView | None, window: int, queries: int, strength: float
 ) -> LayerDiagnosis:
-    mask = kept_mask(selection, view.keys.shape[1]).to(view.keys.device)
+    kept = prefix.kept()
+    mask = kept_mask(kept, view.keys.shape[1])
     watching = last_queries(view, min(window, view.queries.shape[1]))
     attention = kept_attention(view, mask, queries, packed)
     return LayerDiagnosis(
-        kept=tuple(selection.positions.cpu().split(selection.offsets.diff().tolist())),
+        kept=tuple(positions.cpu() for positions in kept),
         rtd=retained_diversity(mask),
-        iou=overlap(mask),
+        iou=head_overlap(mask),
         cosine=mean_cosine(watching),
         diversified_cosine=mean_cosine(diversified(watching, strength)),
         mass=attention.mass,
@@ -129,10 +103,10 @@ def _measure(
 
 
 def _strength(scorer: Scorer) -> float:
-    """λ of the scorer's own query diversification, else ApertureKV's."""
+    """λ of the scorer's own query diversification, 0 included; ApertureKV's where it has none."""
     while isinstance(scorer, Refiner):
         scorer = scorer.base
-    return getattr(scorer, "diversify", 0.0) or DIVERSIFY
+    return scorer.diversify if isinstance(scorer, SnapKV) else DIVERSIFY
 
 
 def _one_prompt(input_ids: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What was measured."""
+"""Results of a diagnosis."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class LayerDiagnosis:
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """What a method keeps of one prompt, and what that costs. Layers are the compressed ones, in order."""
+    """The part of one prompt that a method keeps, and what is lost. Layers are the compressed ones, in order."""
 
     method: Method
     tokens: int
@@ -136,7 +136,7 @@ class Diagnosis:
 
     @property
     def least_mass(self) -> float:
-        """Of the KV head that loses most."""
+        """Share of the KV head that loses most."""
         return min(mass for layer in self.mass for mass in layer)
 
     @property

@@ -1,4 +1,4 @@
-"""How alike the queries of an observation window are. ApertureKV, App. F: Eq. 18-20."""
+"""Similarity of the queries of an observation window. ApertureKV, App. F: Eq. 18-20."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Answering questions under a method, one at a time or as a grid of methods and budgets."""
 
 from winnow.evaluate.answering import Answer
-from winnow.evaluate.runner import Score, Trial, evaluate, grid, summarise
+from winnow.evaluate.runner import Score, Trial, evaluate, grid, score_trials
 
-__all__ = ["Answer", "Score", "Trial", "evaluate", "grid", "summarise"]
+__all__ = ["Answer", "Score", "Trial", "evaluate", "grid", "score_trials"]

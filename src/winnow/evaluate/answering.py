@@ -22,7 +22,7 @@ class Answer:
     text: str
     method: Method
     question_seen: bool
-    """Whether the question was visible when the document was compressed."""
+    """True if the question was visible when the document was compressed."""
     prompt_tokens: int
     new_tokens: int
     prefill_seconds: float

@@ -22,7 +22,7 @@ class Row(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """What a row went on with."""
+    """The continuation of a row."""
 
     tokens: list[int]
     steps: int
@@ -32,7 +32,7 @@ class Decoded(NamedTuple):
 
 
 def can_be_joined(cache: CompressedCache) -> bool:
-    """Whether the cache has compressed layers only; sliding and linear layers keep a state of their own."""
+    """True if the cache has compressed layers only; sliding and linear layers keep a state of their own."""
     return len(cache.compressed_layers()) == len(cache.layers)
 
 

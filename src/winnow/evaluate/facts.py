@@ -1,4 +1,4 @@
-"""Where a document states what an answer needs."""
+"""Places of a document that state what an answer needs."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def prompt_text(tokenizer: PreTrainedTokenizerBase, document: str, question: str
 
 
 def document_tokens(tokenizer: PreTrainedTokenizerBase, document: str, prompts: Sequence[Tensor]) -> int:
-    """How many tokens at the start of every prompt tell nothing of its question.
+    """Tokens at the start of every prompt that tell nothing of its question.
 
     Counted against the prompt of an empty question: a text cut at the document's end need not be cut between
     tokens, and templates may put words around it.

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from winnow.cache.stats import CacheStats
 from winnow.composition.method import Method
-from winnow.composition.names import method, takes_budget
+from winnow.composition.names import NamedMethod
 from winnow.evaluate.batch import Decoded, Row, can_be_joined, decode_batch
 from winnow.evaluate.greedy import stop_tokens
 from winnow.evaluate.prompts import encode_prompt
@@ -30,9 +30,9 @@ class Trial:
     text: str
     right: bool
     stats: CacheStats
-    """Of the sequence's own cache, after compression and before the answer."""
+    """Statistics of the sequence's own cache, after compression and before the answer."""
     prefill_seconds: float
-    """Of the whole prompt, compression included."""
+    """Time of the whole prompt's prefill, compression included."""
     compress_seconds: float
     decode_steps: int
     decode_seconds: float
@@ -52,7 +52,7 @@ class Score:
     mean_slots: float
     """Kept prompt tokens per KV head."""
     held_bytes: float
-    """Of one sequence, mean over the questions."""
+    """Bytes of one sequence, mean over the questions."""
     full_bytes: float
     compress_share: float
     """Part of the prefill that was spent on compression."""
@@ -62,7 +62,8 @@ class Score:
 
 def grid(names: Iterable[str], budgets: Sequence[int | str]) -> list[Method]:
     """Every method at every budget; those that take none, as the full cache, once."""
-    return [method(name, budget) for name in names for budget in (budgets if takes_budget(name) else (None,))]
+    named = [NamedMethod(name) for name in names]
+    return [each.method(budget) for each in named for budget in (budgets if each.takes_budget else (None,))]
 
 
 def evaluate(
@@ -90,7 +91,7 @@ def evaluate(
             yield from _trials(model, tokenizer, asked, max_new_tokens)
 
 
-def summarise(trials: Iterable[Trial]) -> list[Score]:
+def score_trials(trials: Iterable[Trial]) -> list[Score]:
     """One line per method and budget, in order of appearance."""
     groups: defaultdict[Method, list[Trial]] = defaultdict(list)
     for trial in trials:

@@ -1,8 +1,8 @@
 """Prompts that begin alike, prefilled once for all questions, methods and budgets.
 
 The prefill of a prompt is dense and exact whatever the method, so it can be shared. Only what depends on the
-method is done for each. The cache is told to wait for a `crop` before it compresses, as for assisted
-decoding; until then it holds the whole prompt and all its queries, which any scorer can use.
+method is done for each, on forks of a cache that defers compression: until then it holds the whole prompt and all its
+queries, which any scorer can use.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from winnow.composition.method import Method
 from winnow.composition.names import method
 from winnow.evaluate.greedy import clock, prefill
 from winnow.evaluate.prompts import common_start
-from winnow.evaluate.scores import PromptScores
+from winnow.evaluate.rankings import RememberedRankings
 
 
 class Compressed(NamedTuple):
@@ -26,7 +26,7 @@ class Compressed(NamedTuple):
 
     cache: CompressedCache
     seconds: float
-    """Of the compression alone, all scoring counted as if nothing were shared."""
+    """Time of the compression alone, all scoring counted as if nothing were shared."""
 
 
 class SharedPrefill:
@@ -38,8 +38,7 @@ class SharedPrefill:
         self.start = min(common_start(prompts), *(prompt.shape[1] - 1 for prompt in prompts))
         begin = clock(model)
         # Longer than the common start: it is a part of a prompt, whose end is still to come.
-        self._cache = CompressedCache(model, method("full"), prompt_length=self.start + 1)
-        self._cache.activate_past_recording()
+        self._cache = CompressedCache(model, method("full"), prompt_length=self.start + 1, defer=True)
         if self.start:
             prefill(model, prompts[0][:, : self.start], self._cache)
         self.seconds = clock(model) - begin
@@ -59,14 +58,12 @@ class DensePrompt:
         self.logits = logits
         """[V] of the last token, the same for every method."""
         self.seconds = seconds
-        """Of prefilling the whole prompt, what it shares with others included."""
+        """Time of prefilling the whole prompt, what it shares with others included."""
         self._cache = cache
-        self._scores = PromptScores()
+        self._rankings = RememberedRankings()
 
     def compress(self, chosen: Method) -> Compressed:
         """A fork, compressed by a method exactly as it would have been at the end of its own prefill."""
-        saved = self._scores.saved_seconds(chosen)
-        cache = self._cache.compressed_by(self._scores.sharing(chosen))
-        seconds = cache.stats().compress_seconds + self._scores.saved_seconds(chosen) - saved
-        cache.compression.method = chosen
-        return Compressed(cache, seconds)
+        saved = self._rankings.saved_seconds
+        cache = self._cache.compressed_by(chosen, self._rankings)
+        return Compressed(cache, cache.stats().compress_seconds + self._rankings.saved_seconds - saved)

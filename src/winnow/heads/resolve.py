@@ -52,7 +52,8 @@ def check_shape(table: HeadScores, heads: tuple[int, ...]) -> None:
         return
     model = f"{len(heads)} compressed layers with {' or '.join(map(str, sorted(set(heads))))} KV heads"
     given = f"{layers} layers with {per_layer} {'KV' if table.heads == 'kv' else 'query'} heads"
-    fits = len(set(heads)) == 1 and layers == len(heads) and per_layer % heads[0] == 0
+    groups = len(set(heads)) == 1 and layers == len(heads) and per_layer % heads[0] == 0
+    fits = table.heads == "query" and groups
     remedy = f"average its groups with scores.grouped({heads[0]})" if fits else "give scores of this model"
     raise MethodError(f"{table} has {given}, the model {model}; {remedy}.")
 

@@ -11,7 +11,7 @@ from winnow.view import Extra, LayerView
 
 
 class Ranking(NamedTuple):
-    """What a scorer says of a layer before the slots of its heads are known."""
+    """A scorer's verdict on a layer before the slots of its heads are known."""
 
     scores: Tensor
     """[H, N] fp32; higher is better, +inf means kept whatever happens, never NaN. Allocators compare heads by it."""
@@ -20,7 +20,7 @@ class Ranking(NamedTuple):
 
 
 class Scorer(ABC):
-    """What is each token worth to each KV head?
+    """The worth of each token to each KV head.
 
     A scorer never sees storage and never decides how many tokens stay. Subclasses are frozen dataclasses.
     """
@@ -36,17 +36,17 @@ class Scorer(ABC):
         return 0
 
     def queries_needed(self, length: int) -> int:
-        """How many of the last queries of a prompt of `length` tokens the scores depend on."""
+        """Last queries of a prompt of `length` tokens that the scores depend on."""
         return 0
 
     @property
     def extras(self) -> Extra:
-        """What has to be in the view besides queries, keys and values."""
+        """Extras that the view must have besides queries, keys and values."""
         return Extra.NONE
 
     @property
     def accumulates(self) -> bool:
-        """Whether scores of kept tokens carry on when a long generation is compressed again.
+        """True if scores of kept tokens carry on when a long generation is compressed again.
 
         Such a scorer gets the queries of all tokens that came since, whatever `queries_needed` says.
         """

@@ -13,7 +13,7 @@ from torch import Tensor
 from winnow.errors import MethodError
 from winnow.parameters import check_number, meaning
 from winnow.score.base import Ranking, Refiner, Scorer
-from winnow.select import best
+from winnow.select import best_tokens
 from winnow.view import Extra, LayerView
 
 _BLOCK = 1 << 23
@@ -44,13 +44,13 @@ class Critical(Refiner):
 
     @property
     def extras(self) -> Extra:
-        return self.base.extras | Extra.OUTPUT
+        return self.base.extras | Extra.OUTPUT_PROJECTION
 
     def refine(self, ranking: Ranking, slots: Tensor, view: LayerView) -> Tensor:
         """The final order [H, N]. Raises MethodError for a view without its output projection."""
         scores = self.base.refine(ranking, slots, view)
         first = (slots.double() * self.share).floor().long()
-        certain = best(scores, first) | (scores == torch.inf)
+        certain = best_tokens(scores, first) | (scores == torch.inf)
         # -inf marks what cannot be kept, and is no score to raise others by
         lowest = scores.masked_fill(scores == -torch.inf, 0).amin(dim=1, keepdim=True).clamp(max=0)
         return ((scores - lowest + self.smoothing) * projected_norms(view)).masked_fill(certain, torch.inf)
@@ -62,16 +62,17 @@ def projected_norms(view: LayerView) -> Tensor:
     Raises:
         MethodError: the view lacks its output projection.
     """
-    if view.output is None:
+    if view.output_projection is None:
         raise MethodError(
-            f"Critical needs the output projection of layer {view.layer}: give LayerView.output, as caches do."
+            f"Critical needs the output projection of layer {view.layer}: give LayerView.output_projection, as caches "
+            "do."
         )
     heads, length, dim = view.values.shape
-    queries, _, width = view.output.shape
+    queries, _, width = view.output_projection.shape
     group = queries // heads
     # [H, Dv, G·E]: one product per KV head serves its group, and the sum over G·E is the sum of the group's norms
     matrix = view.values.new_empty((heads, dim, group, width), dtype=torch.float32)
-    matrix.copy_(view.output.view(heads, group, dim, width).transpose(1, 2))
+    matrix.copy_(view.output_projection.view(heads, group, dim, width).transpose(1, 2))
     matrix = matrix.flatten(2)
     norms = matrix.new_empty((heads, length))
     step = min(length, max(1, _BLOCK // (queries * width)))

@@ -9,7 +9,7 @@ from torch import Tensor
 def diversified(queries: Tensor, strength: float) -> Tensor:
     """The part of every query that leaves the mean direction of its head's window, strengthened.
 
-    q' = q + λ(q - (q·ū)ū), ū = the normalised mean of the window's queries. queries [Hq, w, D]; returns fp32. Queries
+    q' = q + λ(q - (q·ū)ū), ū = the normalized mean of the window's queries. queries [Hq, w, D]; returns fp32. Queries
     whose mean is zero have no common direction: q' = (1 + λ)q.
     """
     queries = queries.float()

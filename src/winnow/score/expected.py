@@ -108,7 +108,7 @@ def moments(queries: Tensor, rotation: Rotation, first: int, covariance: bool) -
     scatter = queries.new_zeros((heads, dim, dim), dtype=torch.float32) if covariance else None
     step = max(1, _BLOCK // (heads * dim))
     for start in range(0, length, step):
-        block = rotation.undo(queries[:, start : start + step], first + start)
+        block = rotation.inverse(queries[:, start : start + step], first + start)
         new, own = block.shape[1], block.mean(dim=1)
         apart = own - mean
         if scatter is not None:

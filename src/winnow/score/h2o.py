@@ -28,11 +28,11 @@ class H2O(Scorer):
     recent: float = field(
         default=0.5, metadata=meaning("share of a head's slots for its most recent tokens, rounded up")
     )
-    normalise: bool = field(default=False, metadata=meaning("divide by the number of queries that see a token"))
+    normalize: bool = field(default=False, metadata=meaning("divide by the number of queries that see a token"))
 
     def __post_init__(self) -> None:
         check_number(self, "recent", 0, 1)
-        check_choice(self, "normalise", (False, True))
+        check_choice(self, "normalize", (False, True))
 
     def queries_needed(self, length: int) -> int:
         return length
@@ -45,7 +45,7 @@ class H2O(Scorer):
         return self.rank(view).scores
 
     def rank(self, view: LayerView) -> Ranking:
-        """The basis is what tokens were paid in all, normalised or not."""
+        """The basis is what tokens were paid in all, normalized or not."""
         length = view.keys.shape[1]
         before = 0 if view.carried is None else view.carried.shape[1]
         view = view._replace(keys=view.keys.float())  # once, not for every block of rows
@@ -53,7 +53,7 @@ class H2O(Scorer):
         paid = reduce_group(attention_mass(view, length - before), "mean")
         if view.carried is not None:
             paid[:, :before] += view.carried
-        return Ranking(paid / _seen_by(view) if self.normalise else paid, paid)
+        return Ranking(paid / _seen_by(view) if self.normalize else paid, paid)
 
     def refine(self, ranking: Ranking, slots: Tensor, view: LayerView) -> Tensor:
         """The scores with the last tokens of every head kept for sure."""

@@ -12,12 +12,12 @@ from winnow.errors import MethodError
 from winnow.parameters import check_choice, check_count, check_number, meaning
 from winnow.score.base import Ranking, Scorer
 from winnow.score.window import Pool, attention_blocks, keep_window, pool_tokens
-from winnow.select import best
+from winnow.select import best_tokens
 from winnow.view import Extra, LayerView
 
 
 class Votes(NamedTuple):
-    """What one pass of attention over the wide window gives, for the tokens outside the window."""
+    """Results of one pass of attention over the wide window, for the tokens outside the window."""
 
     near: Tensor
     """[H, N - O] mean over the last O queries and the query group (Eq. 2)."""
@@ -46,8 +46,8 @@ class KVEC(Scorer):
     sure: float = field(
         default=0.25, metadata=meaning("β, share of a head's slots outside the window that its own votes fill")
     )
-    kernel: int = field(default=7, metadata=meaning("width of the pooling over neighbouring tokens; odd, 1 for none"))
-    pool: Pool = field(default="max", metadata=meaning("how neighbours are pooled: max or avg"))
+    kernel: int = field(default=7, metadata=meaning("width of the pooling over neighboring tokens; odd, 1 for none"))
+    pool: Pool = field(default="max", metadata=meaning("how neighbors are pooled: max or avg"))
 
     def __post_init__(self) -> None:
         check_count(self, "window", 1)
@@ -93,7 +93,7 @@ class KVEC(Scorer):
         if ranking.basis is None:
             return ranking.scores
         sure = ((slots - self.window).clamp(min=0).double() * self.sure).floor().long() + self.window
-        return ranking.scores.masked_fill(best(ranking.basis, sure), torch.inf)
+        return ranking.scores.masked_fill(best_tokens(ranking.basis, sure), torch.inf)
 
     def _votes(self, view: LayerView) -> Votes:
         """One pass over the last O' queries, or over all of a shorter prompt."""

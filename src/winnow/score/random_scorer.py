@@ -12,7 +12,7 @@ from winnow.score.base import Scorer
 from winnow.view import LayerView
 
 _STRIDE = 1_000_003
-"""Distance between the seeds of neighbouring user seeds; more than any model has layers."""
+"""Distance between the seeds of neighboring user seeds; more than any model has layers."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ Over = Literal["visible", "prefix"]
 
 @dataclass(frozen=True)
 class SnapKV(Scorer):
-    """Tokens are worth the attention that the last `window` queries pay them, pooled over neighbours.
+    """Tokens are worth the attention that the last `window` queries pay them, pooled over neighbors.
 
     The window itself is always kept. With `diversify` its queries vote after ApertureKV's query diversification, which
     strengthens what they do not have in common; with over="prefix" they attend to the tokens before the window only.
@@ -38,8 +38,8 @@ class SnapKV(Scorer):
     """
 
     window: int = field(default=8, metadata=meaning("last tokens of the prompt that vote and are always kept"))
-    kernel: int = field(default=7, metadata=meaning("width of the pooling over neighbouring tokens; odd, 1 for none"))
-    pool: Pool = field(default="max", metadata=meaning("how neighbours are pooled: max or avg"))
+    kernel: int = field(default=7, metadata=meaning("width of the pooling over neighboring tokens; odd, 1 for none"))
+    pool: Pool = field(default="max", metadata=meaning("how neighbors are pooled: max or avg"))
     reduce: Reduce = field(
         default="mean", metadata=meaning("how the query heads of a KV head are reduced: mean, max or sum")
     )

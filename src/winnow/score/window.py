@@ -26,7 +26,7 @@ _CHUNK = 2048
 """Keys converted to fp32 at once."""
 
 
-class Block(NamedTuple):
+class AttentionBlock(NamedTuple):
     """Attention of some consecutive queries."""
 
     first: int
@@ -35,7 +35,7 @@ class Block(NamedTuple):
     """[H, G, r, M] probabilities of r queries over the M = first + r keys that the last of them sees."""
 
 
-def attention_blocks(view: LayerView, rows: int) -> Iterator[Block]:
+def attention_blocks(view: LayerView, rows: int) -> Iterator[AttentionBlock]:
     """Exact attention of the last `rows` queries, a block of rows at a time.
 
     A = softmax over the visible keys of q·k·scaling: causal, with the model's soft-capping and sinks. Blocks
@@ -47,7 +47,7 @@ def attention_blocks(view: LayerView, rows: int) -> Iterator[Block]:
     queries, step = last_queries(view, rows), _rows_at_once(view)
     for start in range(0, rows, step):
         block = queries[:, start : start + step]
-        yield Block(length - rows + start, _attention(view, block, length - rows + start))
+        yield AttentionBlock(length - rows + start, _attention(view, block, length - rows + start))
 
 
 def attention_mass(view: LayerView, rows: int) -> Tensor:
@@ -83,7 +83,7 @@ def reduce_group(scores: Tensor, reduce: Reduce) -> Tensor:
 def pool_tokens(scores: Tensor, kernel: int, pool: Pool, absent: Tensor | None = None) -> Tensor:
     """Pool [..., T] along the tokens with stride 1 and the same length (the average counts the padding).
 
-    Columns that are `absent` [..., T] must score 0; the tokens on both sides of them are neighbours.
+    Columns that are `absent` [..., T] must score 0; the tokens on both sides of them are neighbors.
     """
     if absent is not None:
         together = absent.byte().argsort(dim=-1, stable=True).expand_as(scores)

@@ -1,0 +1,111 @@
+"""One layer's rows on their way to prefixes: what the scorer sees of them, their slots, the packed result."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+from weakref import ref
+
+from torch import Tensor, nn
+
+from winnow.cache.arriving import RowParts
+from winnow.cache.compression import Compression
+from winnow.cache.fold import allocated_length, candidates
+from winnow.cache.prefix import Prefix, next_prefix
+from winnow.cache.projection import output_projection
+from winnow.cache.rotary import rotation_of
+from winnow.errors import CacheError
+from winnow.kernels.interface import AttentionSpec
+from winnow.view import Extra, LayerView, Rotation
+
+
+class LayerCompressor:
+    """Compresses rows of one layer by the method that its cache's layers share."""
+
+    def __init__(self, compression: Compression, index: int) -> None:
+        """index: of the layer among the compressed ones, from 0."""
+        self.compression = compression
+        self.index = index
+        self.spec: AttentionSpec | None = None
+        self.attention: ref[nn.Module] | None = None  # the module that computes queries, keys and values
+
+    def compress(self, row: int, parts: RowParts) -> Prefix | None:
+        """The first prefix of a row, from its prompt; none for a row of nothing but padding."""
+        if parts.keys.shape[1] == 0 or self.spec is None:
+            return None
+        return self._next(row, self._view(row, parts, self.spec), parts.keys.shape[1], None)
+
+    def fold(self, row: int, old: Prefix | None, tail: tuple[Tensor, Tensor], queries: Tensor) -> Prefix | None:
+        """The next prefix of a row: the best of its prefix and its tail, keys [H, T, D] and values [H, T, Dv].
+
+        queries: [Hq, n, D] of the row's last tokens.
+        """
+        if self.spec is None:
+            return old
+        method = self.compression.method
+        held = candidates(old, *tail, method.scorer.window)
+        view = self._view(row, RowParts(queries, held.keys, held.values), self.spec)
+        absent = held.positions < 0
+        view = view._replace(
+            absent=absent if bool(absent.any()) else None, positions=held.positions, carried=held.carried
+        )
+        prompt = 0 if old is None else old.prompt
+        return self._next(row, view, allocated_length(method, prompt, int(held.positions[0, -1]) + 1), old)
+
+    def _next(self, row: int, view: LayerView, length: int, old: Prefix | None) -> Prefix:
+        """The prefix that follows `old`, with slots as for a row of `length` tokens."""
+        shared = self.compression
+        allocation = shared.allocation(row, self.index, length, view.keys, view.values)
+        asked = view._replace(queries=_last(view.queries, shared.method.queries_needed(view.keys.shape[1])))
+        prefix = next_prefix(shared.method, asked, allocation, old, shared.rank, shared.carries)
+        shared.spending.add(row, sum(prefix.bytes().values()))
+        if view.coverage is not None:
+            shared.coverage.add(row, view, prefix)
+        if shared.observer is not None:
+            shared.observer.see(view, prefix)
+        return prefix
+
+    def _view(self, row: int, parts: RowParts, spec: AttentionSpec) -> LayerView:
+        """One sequence as scorer and observer see it, with what the scorer asks for besides keys and queries."""
+        asked = self.compression.method.scorer.extras
+        return LayerView(
+            layer=self.index,
+            layers=len(self.compression.heads),
+            queries=_last(parts.queries, self.compression.queries_needed(parts.keys.shape[1])),
+            keys=parts.keys,
+            values=parts.values,
+            scaling=spec.scaling,
+            softcap=spec.softcap,
+            sinks=spec.sinks,
+            coverage=self._coverage(row, parts) if Extra.COVERAGE in asked else None,
+            rotation=self._rotation() if Extra.ROTATION in asked else None,
+            output_projection=self._output_projection(parts) if Extra.OUTPUT_PROJECTION in asked else None,
+        )
+
+    def _coverage(self, row: int, parts: RowParts) -> Tensor:
+        return self.compression.coverage.before(row, self.index, parts.keys.shape[1], parts.keys.device)
+
+    def _rotation(self) -> Rotation:
+        return rotation_of(_alive(self.compression.model), _alive(self.attention))
+
+    def _output_projection(self, parts: RowParts) -> Tensor:
+        return output_projection(_alive(self.attention), parts.queries.shape[0], parts.values.shape[-1])
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LayerCompressor:
+        # The sinks in `spec` are the model's own parameters.
+        twin = LayerCompressor(deepcopy(self.compression, memo), self.index)
+        twin.spec, twin.attention = self.spec, self.attention
+        return twin
+
+
+def _last(queries: Tensor, count: int) -> Tensor:
+    """The last `count` of queries [Hq, n, D], or all of fewer."""
+    return queries[:, max(0, queries.shape[1] - count) :]
+
+
+def _alive(module: ref[Any] | None) -> Any:
+    """The model, or the module of one, that a cache refers to."""
+    found = module() if module is not None else None
+    if found is None:
+        raise CacheError("the model of this cache is gone; keep it until its prompt is compressed.")
+    return found
