@@ -2,10 +2,10 @@
 #include <atomic>
 #include <new>
 
-#include "attend.hpp"
-#include "dispatch.hpp"
-#include "pool.hpp"
-#include "prune_job.hpp"
+#include "attend/attend.hpp"
+#include "runtime/dispatch.hpp"
+#include "runtime/pool.hpp"
+#include "prune/job.hpp"
 #include "winnow_native.h"
 
 namespace {
