@@ -63,11 +63,7 @@ inline void gather_queries(const Shape& shape, const Queries& queries, int64_t f
       store(to + d * kQueries, a * scaling);
       store(to + (d + Vec::width) * kQueries, b * scaling);
     }
-    if (d + Vec::width <= dim) {
-      store(to + d * kQueries, load(from + d) * scaling);
-      d += Vec::width;
-    }
-    if (d < dim) store(to + d * kQueries, load_first(from + d, dim - d) * scaling);
+    for (; d < dim; d += Vec::width) store(to + d * kQueries, load_up_to(from + d, dim - d) * scaling);
   }
 }
 

@@ -8,19 +8,11 @@
 #include "attend/softmax.hpp"
 #include "packed/keys.hpp"
 #include "packed/scratch.hpp"
+#include "packed/slot_scales.hpp"
 #include "packed/values.hpp"
-#include "simd/prefetch.hpp"
 
 namespace winnow {
 namespace {
-
-// Scales of slots are few bytes that nothing else would fetch in time.
-template <class T>
-inline void prefetch_scales(const winnow_rows& rows, const Chunk& chunk) {
-  if (rows.scaling != WINNOW_PER_SLOT) return;
-  const T* scales = static_cast<const T*>(rows.scales) + chunk.slot;
-  prefetch_for_later(reinterpret_cast<const char*>(scales), chunk.tokens * static_cast<int64_t>(sizeof(T)));
-}
 
 template <int kQueries, class T>
 inline void packed_block(const Shape& shape, const Chunk& chunk, const Queries& queries, const Scratch& scratch,

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "attend/contract.hpp"
+#include "packed/format.hpp"
 #include "packed/scratch.hpp"
 #include "simd/bits.hpp"
 #include "simd/prefetch.hpp"
@@ -12,15 +12,6 @@ namespace winnow {
 namespace {
 
 constexpr int64_t kStep = 32;  // the beginning of every kStep-th row is known where rows differ in length
-
-inline int64_t bytes_of_bits(int64_t bits) { return (bits + 7) / 8; }
-
-// Bytes of a row of `numbers`.
-inline int64_t bytes_of_row(const winnow_rows& rows, int64_t numbers, int64_t element_bytes) {
-  return rows.bits == 16 ? numbers * element_bytes : bytes_of_bits(numbers * rows.bits);
-}
-
-inline const uint8_t* bytes_at(const void* p) { return static_cast<const uint8_t*>(p); }
 
 // Goes through the rows of consecutive slots, from `slot` on.
 class MaskedRows {

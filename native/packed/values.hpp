@@ -6,11 +6,11 @@
 
 #include "attend/contract.hpp"
 #include "dense/weighted_sum.hpp"
-#include "packed/keys.hpp"
+#include "packed/dots.hpp"
 #include "packed/rows.hpp"
 #include "packed/scratch.hpp"
+#include "packed/slot_scales.hpp"
 #include "simd/element.hpp"
-#include "simd/prefetch.hpp"
 #include "simd/vec.hpp"
 #include "sizes.hpp"
 
@@ -55,34 +55,14 @@ inline void weigh_unpacked(const Shape& shape, const Chunk& chunk, const float* 
   }
 }
 
-// Integers by integer products, where the machine and the model allow it; false where they do not.
-template <int kQueries, class T>
-inline bool weigh_integers([[maybe_unused]] const Shape& shape, [[maybe_unused]] const Chunk& chunk,
-                           [[maybe_unused]] const float* weights, [[maybe_unused]] const PackedScratch& packed,
-                           [[maybe_unused]] float* acc) {
-  if constexpr (kIntegerDots && !std::is_same_v<T, float>) {
-    const winnow_rows& rows = chunk.part->values;
-    if (!whole_chunks(rows, shape.value_dim) || rows.scaling != WINNOW_PER_SLOT) return false;
-    const uint8_t* data = static_cast<const uint8_t*>(rows.data) + chunk.slot * rows.row_bytes;
-    const char* last = reinterpret_cast<const char*>(data) + chunk.tokens * rows.row_bytes - 1;
-    weigh_words<kQueries>(rows.bits, weights, data, shape.value_dim, chunk.tokens, last, packed.tile, acc,
-                          shape.value_width);
-    return true;
-  } else {
-    return false;
-  }
-}
-
 // Adds the chunk's values under the weights of kQueries queries to acc, in the order of Partial. Overwrites weights.
 template <int kQueries, class T>
 inline void weigh_packed(const Shape& shape, const Chunk& chunk, float* weights, const PackedScratch& packed,
                          float* acc) {
   const winnow_rows& rows = chunk.part->values;
-  if (scaled_by_slot(rows)) {
-    scale_by_slot<kQueries>(static_cast<const T*>(rows.scales) + chunk.slot, chunk.tokens, weights);
-  }
+  scale_by_slot<kQueries, T>(rows, chunk, weights);
   if (!rows.masks && rows.bits == 16) return weigh_in_place<kQueries, T>(shape, chunk, weights, acc);
-  if (weigh_integers<kQueries, T>(shape, chunk, weights, packed, acc)) {
+  if (weigh_int8<kQueries, T>(shape, chunk, weights, packed, acc)) {
     // Only their order is left to do.
   } else if (!rows.masks && rows.bits == 8 && rows.scaling == WINNOW_PER_SLOT) {
     weigh_in_place<kQueries, Int8>(shape, chunk, weights, acc);

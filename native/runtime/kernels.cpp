@@ -5,6 +5,7 @@
 #include "dense/chunk.hpp"
 #include "packed/chunk.hpp"
 #include "prune/prune.hpp"
+#include "prune/take.hpp"
 #include "runtime/read_sum.hpp"
 
 #define WINNOW_QUOTED(name) #name

@@ -31,16 +31,6 @@ inline uint64_t bits_at(const uint8_t* p, int64_t first) {
   return load_word(from) >> shift | uint64_t{from[8]} << 1 << (63 - shift);
 }
 
-// body(Count<bits>) for numbers of 8, 4 or 2 bits.
-template <class Body>
-__attribute__((always_inline)) inline void for_width(int32_t bits, const Body& body) {
-  switch (bits) {
-    case 8: return body(Count<8>{});
-    case 4: return body(Count<4>{});
-    default: return body(Count<2>{});
-  }
-}
-
 // The first bits of `source` go, in their order, where `mask` is set.
 inline uint64_t deposit(uint64_t source, uint64_t mask) {
 #if defined(__BMI2__)

@@ -5,6 +5,8 @@
 // linker keeps for the others.
 #pragma once
 
+#include <cstdint>
+
 #if defined(__AVX512F__) && !defined(WINNOW_PORTABLE)
 #include "simd/avx512.hpp"
 #elif defined(__AVX2__) && !defined(WINNOW_PORTABLE)
@@ -12,3 +14,15 @@
 #else
 #include "simd/portable.hpp"
 #endif
+
+namespace winnow {
+namespace {
+
+// The first n lanes, or all if there are more; the others are zero and their memory is not touched.
+template <class T>
+inline Vec load_up_to(const T* p, int64_t n) {
+  return n < Vec::width ? load_first(p, n) : load(p);
+}
+
+}  // namespace
+}  // namespace winnow

@@ -84,9 +84,6 @@ inline __m128i high_half(__m512i words) {
   return _mm512_cvtepi32_epi8(_mm512_srai_epi32(_mm512_add_epi32(words, _mm512_set1_epi32(128)), 8));
 }
 
-// max(|a|, |b|) in every lane
-inline Vec larger_magnitude(Vec a, Vec b) { return {_mm512_range_ps(a.v, b.v, 0x0b)}; }
-
 // Numbers that are all smaller than this count as zeros: the inverse of their step could be infinite. Weights are
 // relative to 1.
 constexpr float kLeastNumber = 1e-30f;

@@ -2,13 +2,18 @@
 #pragma once
 
 #include <cstring>
+#include <type_traits>
 
 #include "attend/contract.hpp"
+#include "attend/queries.hpp"
 #include "packed/avx512/int8.hpp"
-#include "simd/bits.hpp"
+#include "packed/format.hpp"
+#include "packed/queries.hpp"
+#include "packed/scratch.hpp"
 #include "simd/prefetch.hpp"
 #include "simd/unroll.hpp"
 #include "simd/vec.hpp"
+#include "sizes.hpp"
 
 namespace winnow {
 namespace {
@@ -133,6 +138,41 @@ inline void score_words(int32_t bits, const float* query, int64_t dim, const flo
     score_words<kQueries, Numbers<decltype(width)::value, kSigned>>(query, dim, bias, rows, tokens, last, halves, edge,
                                                                     logits);
   });
+}
+
+// Whether the products of keys of `count` numbers with words, which are below 2^15, fit into 32 bits. On the way there
+// sums may wrap around.
+inline bool sums_fit(const winnow_rows& rows, int64_t count) {
+  const int64_t most = rows.scaling == WINNOW_PER_SLOT ? 1 << (rows.bits - 1) : (1 << rows.bits) - 1;
+  return count * most <= 1 << 16;
+}
+
+// scratch.logits[q][t] for the queries [first, first + kQueries) and all tokens of a chunk of integers; false where
+// the format is another, or the model's numbers are.
+template <int kQueries, class T>
+inline bool score_int8(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first,
+                       const Scratch& scratch, const PackedScratch& packed) {
+  const winnow_rows& rows = chunk.part->keys;
+  if constexpr (!std::is_same_v<T, float>) {
+    if (!whole_blocks(rows, shape.key_dim) || !sums_fit(rows, shape.key_dim)) return false;
+    const uint8_t* data = bytes_at(rows.data) + chunk.slot * rows.row_bytes;
+    const char* last = reinterpret_cast<const char*>(data) + chunk.tokens * rows.row_bytes - 1;
+    int8_t* words = reinterpret_cast<int8_t*>(packed.tile);
+    float bias[kQueries] = {};
+    gather_queries<kQueries, float, T>(shape, queries, first, scratch.query);
+    if (rows.scaling == WINNOW_PER_SLOT) {
+      score_words<kQueries, true>(rows.bits, scratch.query, shape.key_dim, bias, data, chunk.tokens, last, words,
+                                  scratch.edge, scratch.logits);
+      return true;
+    }
+    for (int64_t t = 0; t < chunk.tokens; t += kGroup) {
+      fold_scales<kQueries, T>(shape, rows, chunk.slot + t, scratch.query, packed.queries, bias);
+      score_words<kQueries, false>(rows.bits, packed.queries, shape.key_dim, bias, data + t * rows.row_bytes,
+                                   least(kGroup, chunk.tokens - t), last, words, scratch.edge, scratch.logits + t);
+    }
+    return true;
+  }
+  return false;
 }
 
 }  // namespace

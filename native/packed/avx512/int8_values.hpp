@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstring>
+#include <type_traits>
 
 #include "attend/contract.hpp"
 #include "packed/avx512/int8.hpp"
 #include "packed/avx512/int8_weights.hpp"
-#include "simd/bits.hpp"
+#include "packed/format.hpp"
+#include "packed/scratch.hpp"
 #include "simd/prefetch.hpp"
 #include "simd/unroll.hpp"
 #include "simd/vec.hpp"
@@ -179,13 +181,23 @@ inline void weigh_words(const float* weights, const uint8_t* rows, int64_t dim, 
   for (int q = 0; q < kQueries; ++q) order_parts<Form>(dim, acc + q * acc_width, static_cast<float*>(edge));
 }
 
-// The same for any width of signed integers.
-template <int kQueries>
-inline void weigh_words(int32_t bits, const float* weights, const uint8_t* rows, int64_t dim, int64_t tokens,
-                        const char* last, void* edge, float* acc, int64_t acc_width) {
-  for_width(bits, [&](auto width) {
-    weigh_words<kQueries, Numbers<decltype(width)::value, true>>(weights, rows, dim, tokens, last, edge, acc, acc_width);
-  });
+// Adds the values of a chunk of integers under weights to acc, in the order of channels; false where the format is
+// another, or the model's numbers are.
+template <int kQueries, class T>
+inline bool weigh_int8(const Shape& shape, const Chunk& chunk, const float* weights, const PackedScratch& packed,
+                       float* acc) {
+  const winnow_rows& rows = chunk.part->values;
+  if constexpr (!std::is_same_v<T, float>) {
+    if (!whole_blocks(rows, shape.value_dim) || rows.scaling != WINNOW_PER_SLOT) return false;
+    const uint8_t* data = bytes_at(rows.data) + chunk.slot * rows.row_bytes;
+    const char* last = reinterpret_cast<const char*>(data) + chunk.tokens * rows.row_bytes - 1;
+    for_width(rows.bits, [&](auto width) {
+      weigh_words<kQueries, Numbers<decltype(width)::value, true>>(weights, data, shape.value_dim, chunk.tokens, last,
+                                                                   packed.tile, acc, shape.value_width);
+    });
+    return true;
+  }
+  return false;
 }
 
 }  // namespace

@@ -40,8 +40,7 @@ inline void quantise_weights(const float* weights, int64_t tokens, WordWeights<k
   constexpr int kRows = Vec::width;
   const auto at = [&](int64_t row, int64_t t) __attribute__((always_inline)) {
     t += row / kQueries * kWeightBlock;
-    const int64_t rest = tokens - t < 0 ? 0 : tokens - t;
-    return load_first(weights + row % kQueries * kLogitStride + t, rest < Vec::width ? rest : Vec::width);
+    return load_up_to(weights + row % kQueries * kLogitStride + t, tokens < t ? 0 : tokens - t);
   };
   Vec most[kRows];
   unroll<kRows>([&](auto row) {

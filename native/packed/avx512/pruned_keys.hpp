@@ -15,12 +15,12 @@
 
 #include "attend/contract.hpp"
 #include "attend/queries.hpp"
-#include "packed/avx512/int8.hpp"
 #include "packed/fill.hpp"
 #include "packed/masked_rows.hpp"
 #include "packed/scratch.hpp"
 #include "simd/bits.hpp"
 #include "simd/element.hpp"
+#include "simd/scalar.hpp"
 #include "simd/prefetch.hpp"
 #include "simd/unroll.hpp"
 #include "simd/vec.hpp"
@@ -269,7 +269,9 @@ inline int64_t score_pruned(const Shape& shape, const Chunk& chunk, const Querie
   if (!rows.masks || rows.recovery != WINNOW_DEGENERATE || shape.key_dim % kWords || shape.key_dim > kMostChannels) {
     return 0;
   }
-  if (rows.bits == 8) return score_masked<kQueries, T, KeptIntegers>(shape, chunk, queries, first, packed, logits);
+  if constexpr (!std::is_same_v<T, float>) {
+    if (rows.bits == 8) return score_masked<kQueries, T, KeptIntegers>(shape, chunk, queries, first, packed, logits);
+  }
   if constexpr (std::is_same_v<T, Bf16>) {
     if (rows.bits == 16) return score_masked<kQueries, T, KeptNumbers>(shape, chunk, queries, first, packed, logits);
   }
