@@ -39,11 +39,39 @@ int32_t on_rows(const winnow_prune_args& args, winnow::PruneFunction function) {
   return WINNOW_OK;
 }
 
+#define WINNOW_NAMED(value) {#value, value}
+constexpr winnow_constant contract[] = {
+    WINNOW_NAMED(WINNOW_ABI),
+    WINNOW_NAMED(WINNOW_SCALE_GROUP),
+    WINNOW_NAMED(WINNOW_START_STEP),
+    WINNOW_NAMED(WINNOW_BLOCK_BYTES),
+    WINNOW_NAMED(WINNOW_DRAWS),
+    WINNOW_NAMED(WINNOW_F32),
+    WINNOW_NAMED(WINNOW_BF16),
+    WINNOW_NAMED(WINNOW_F16),
+    WINNOW_NAMED(WINNOW_NO_MEMORY),
+    WINNOW_NAMED(WINNOW_UNSCALED),
+    WINNOW_NAMED(WINNOW_PER_SLOT),
+    WINNOW_NAMED(WINNOW_GROUPED),
+    WINNOW_NAMED(WINNOW_PRUNED_SIZES),
+    WINNOW_NAMED(WINNOW_PRUNED_NUMBERS),
+    WINNOW_NAMED(WINNOW_MEAN),
+    WINNOW_NAMED(WINNOW_MOMENTS),
+    WINNOW_NAMED(WINNOW_DEGENERATE),
+    WINNOW_NAMED(WINNOW_GAUSSIAN),
+    WINNOW_NAMED(WINNOW_EXPONENTIAL),
+    WINNOW_NAMED(sizeof(winnow_rows)),
+    WINNOW_NAMED(sizeof(winnow_part)),
+    WINNOW_NAMED(sizeof(winnow_decode_args)),
+    WINNOW_NAMED(sizeof(winnow_prune_args)),
+    {nullptr, 0},
+};
+
 }  // namespace
 
 extern "C" {
 
-int32_t winnow_abi(void) { return WINNOW_ABI; }
+const winnow_constant* winnow_contract(void) { return contract; }
 
 int32_t winnow_decode(const winnow_decode_args* args) {
   if (!lengths_fit(*args)) return WINNOW_BAD_LENGTH;

@@ -63,8 +63,8 @@ class Job {
  public:
   Job(const winnow_decode_args& args, Slice slice, std::vector<Chunk>& chunks, Workspace& workspace)
       : args_(args), slice_(slice), kernels_(active_kernels()), chunks_(chunks) {
-    shape_.queries = args.group * slice.count;
-    shape_.group = args.group;
+    shape_.queries = args.group_size * slice.count;
+    shape_.group = args.group_size;
     shape_.key_dim = args.key_dim;
     shape_.value_dim = args.value_dim;
     shape_.query_width = round_up(args.key_dim, 16);
@@ -222,18 +222,18 @@ class Job {
 
   Queries queries_of(int64_t group) const {
     const int64_t row = group / args_.heads, head = group % args_.heads;
-    const int64_t element = row * args_.query_row_stride + head * args_.group * args_.query_head_stride +
+    const int64_t element = row * args_.query_row_stride + head * args_.group_size * args_.query_head_stride +
                             slice_.first * args_.query_token_stride;
     return {at(args_.query, element), args_.query_head_stride, args_.query_token_stride};
   }
 
   void merge_group(int64_t index) const {
     const int64_t row = index / args_.heads, head = index % args_.heads, first = first_chunk_[index];
-    const int64_t token_stride = args_.heads * args_.group * args_.value_dim;
-    const int64_t element = (row * args_.queries + slice_.first) * token_stride + head * args_.group * args_.value_dim;
+    const int64_t token_stride = args_.heads * args_.group_size * args_.value_dim;
+    const int64_t element = (row * args_.queries + slice_.first) * token_stride + head * args_.group_size * args_.value_dim;
     const Group group{first_chunk_[index + 1] - first, max_ + first * shape_.stats_width(),
                       sum_ + first * shape_.stats_width(), acc_ + first * shape_.acc_size(),
-                      args_.sinks ? args_.sinks + head * args_.group : nullptr};
+                      args_.sinks ? args_.sinks + head * args_.group_size : nullptr};
     kernels_.merge[args_.dtype](shape_, group,
                                 {static_cast<char*>(args_.output) + element * element_bytes_, token_stride});
   }
@@ -259,7 +259,7 @@ class Job {
 void attend(const winnow_decode_args& args) {
   thread_local std::vector<Chunk> chunks;
   thread_local Workspace workspace;
-  const int64_t most = std::max<int64_t>(kSliceQueries / args.group, 1);
+  const int64_t most = std::max<int64_t>(kSliceQueries / args.group_size, 1);
   for (int64_t first = 0; first < args.queries; first += most) {
     Job job(args, {first, std::min(most, args.queries - first)}, chunks, workspace);
     job.run();

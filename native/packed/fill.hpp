@@ -11,7 +11,10 @@
 namespace winnow {
 namespace {
 
-// The finaliser of MurmurHash3.
+// Hashes that take the same number from the table.
+constexpr uint32_t kHashesPerDraw = (uint64_t{1} << 32) / WINNOW_DRAWS;
+
+// The finalizer of MurmurHash3.
 inline uint32_t mix(uint32_t state) {
   state = (state ^ state >> 16) * 0x85ebca6bu;
   state = (state ^ state >> 13) * 0xc2b2ae35u;
@@ -68,7 +71,7 @@ class Fill {
       state = mix(state ^ word);
     }
     for (int64_t d = 0; d < dim_; ++d) {
-      const float drawn = rows_->draws[mix(state + static_cast<uint32_t>(d) * 0x9e3779b9u) >> 24];
+      const float drawn = rows_->draws[mix(state + static_cast<uint32_t>(d) * 0x9e3779b9u) / kHashesPerDraw];
       drawn_[d] = (offset + factor * drawn) * channels_[d];
     }
   }

@@ -10,8 +10,9 @@
 namespace winnow {
 namespace {
 
-constexpr int64_t kGroup = 32;       // channels of a value, or slots of keys, that share a scale and a zero
-constexpr int64_t kBlockBytes = 16;  // of a block of numbers of 4 or 2 bits
+constexpr int64_t kScaleGroup = WINNOW_SCALE_GROUP;
+constexpr int64_t kStartStep = WINNOW_START_STEP;
+constexpr int64_t kBlockBytes = WINNOW_BLOCK_BYTES;
 
 // body(Count<bits>) for numbers of 8, 4 or 2 bits.
 template <class Body>

@@ -41,7 +41,7 @@ inline void add_bias(const float (&bias)[kQueries], int64_t tokens, float* logit
   }
 }
 
-static_assert(kTileRows == kGroup, "a tile of grouped keys has one set of scales");
+static_assert(kTileRows == kScaleGroup, "a tile of grouped keys has one set of scales");
 
 // Any other keys from a token on, unpacked a tile at a time; tiles are groups of slots where these share scales.
 template <int kQueries, class T>

@@ -11,8 +11,6 @@
 namespace winnow {
 namespace {
 
-constexpr int64_t kStep = 32;  // the beginning of every kStep-th row is known where rows differ in length
-
 // Goes through the rows of consecutive slots, from `slot` on.
 class MaskedRows {
  public:
@@ -33,10 +31,10 @@ class MaskedRows {
       if (signs_) signs_ += slot * rows.sign_row_bytes;
       return;
     }
-    const int64_t block = slot / kStep;
+    const int64_t block = slot / kStartStep;
     data_ += rows.starts[2 * block];
     if (signs_) signs_ += rows.starts[2 * block + 1];
-    for (slot_ = block * kStep; slot_ < slot;) step(count_kept());
+    for (slot_ = block * kStartStep; slot_ < slot;) step(count_kept());
   }
 
   // Of the next row.

@@ -29,7 +29,7 @@ inline Queries pick_channels(const Shape& shape, const Chunk& chunk, const Queri
 template <int kQueries, class T>
 inline void fold_scales(const Shape& shape, const winnow_rows& rows, int64_t slot, const float* query, float* folded,
                         float (&bias)[kQueries]) {
-  const int64_t first = slot / kGroup * shape.key_dim;
+  const int64_t first = slot / kScaleGroup * shape.key_dim;
   const T *scales = static_cast<const T*>(rows.scales) + first, *zeros = static_cast<const T*>(rows.zeros) + first;
   Vec sums[kQueries];
   unroll<kQueries>([&](auto i) { sums[i] = broadcast(0.0f); });

@@ -69,7 +69,7 @@ class RowReader {
     if (rows_.scaling == WINNOW_PER_SLOT) return unpack_numbers<true>(rows_.bits, row, dim_, out);
     unpack_numbers<false>(rows_.bits, row, dim_, out);
     if (!grouped_channels_) return;
-    const int64_t first = slot * ((dim_ + kGroup - 1) / kGroup);
+    const int64_t first = slot * ((dim_ + kScaleGroup - 1) / kScaleGroup);
     scale_groups(elements(rows_.scales) + first, elements(rows_.zeros) + first, dim_, out);
   }
 

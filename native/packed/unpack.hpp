@@ -59,14 +59,14 @@ inline void unpack_numbers(int32_t bits, const uint8_t* row, int64_t count, floa
 template <class T>
 inline void scale_groups(const T* scales, const T* zeros, int64_t count, float* out) {
   alignas(64) float scale[Vec::width], zero[Vec::width];
-  const int64_t groups = (count + kGroup - 1) / kGroup;
-  for (int64_t group = 0; group < groups; ++group, out += kGroup) {
+  const int64_t groups = (count + kScaleGroup - 1) / kScaleGroup;
+  for (int64_t group = 0; group < groups; ++group, out += kScaleGroup) {
     const int64_t lane = group % Vec::width;
     if (lane == 0) {
       store(scale, load_up_to(scales + group, groups - group));
       store(zero, load_up_to(zeros + group, groups - group));
     }
-    unroll<kGroup / Vec::width>([&](auto i) {
+    unroll<kScaleGroup / Vec::width>([&](auto i) {
       float* at = out + i * Vec::width;
       store(at, fma(broadcast(scale[lane]), load(at), broadcast(zero[lane])));
     });

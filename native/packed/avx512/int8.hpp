@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "packed/format.hpp"
 #include "simd/prefetch.hpp"
 #include "simd/unroll.hpp"
 #include "simd/vec.hpp"
@@ -19,7 +20,6 @@
 namespace winnow {
 namespace {
 
-constexpr int64_t kChunkBytes = 16;
 constexpr float kMostWord = 127 * 256 + 127;
 
 template <int kBits, bool kSigned>

@@ -26,7 +26,7 @@ constexpr int64_t kTileTokens = kTileVectors * Vec::width;
 template <int kQueries>
 struct WordQueries {
   static constexpr int kBlock = kQueries < 4 ? kQueries : 4;  // have their sums in registers together
-  static constexpr int64_t kBytes = 2 * kQueries * kChunkBytes;  // of 16 numbers
+  static constexpr int64_t kBytes = 2 * kQueries * kBlockBytes;  // of 16 numbers
   int8_t* halves;
   Vec step[kQueries];
   int32_t sum[kQueries];  // of the words
@@ -45,9 +45,9 @@ inline WordQueries<kQueries> quantise_queries(const float* query, int64_t dim, i
     __m512i sum = _mm512_setzero_si512();
     for (int64_t d = 0; d < dim; d += Vec::width) {
       const __m512i words = words_of(at(d), factor);
-      int8_t* to = halves + 2 * (d * kQueries + q * kChunkBytes);
+      int8_t* to = halves + 2 * (d * kQueries + q * kBlockBytes);
       _mm_storeu_si128(reinterpret_cast<__m128i*>(to), high_half(words));
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(to + kChunkBytes), low_half(words));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(to + kBlockBytes), low_half(words));
       sum = _mm512_add_epi32(sum, words);
     }
     result.step[q] = step_of(largest);
@@ -77,9 +77,9 @@ __attribute__((noinline)) void score_words_tile(const WordQueries<kQueries>& que
   constexpr int kBlock = queries.kBlock, kSums = kBlock * kTileVectors;
   __m512i high[kSums], low[kSums];
   unroll<kSums>([&](auto i) { high[i] = low[i] = _mm512_setzero_si512(); });
-  const int8_t* halves = queries.halves + 2 * first * kChunkBytes;
+  const int8_t* halves = queries.halves + 2 * first * kBlockBytes;
   const uint8_t* end = rows + bytes;
-  for (const uint8_t* from = rows; from < end; from += kChunkBytes) {
+  for (const uint8_t* from = rows; from < end; from += kBlockBytes) {
     __m512i four[kTileVectors][4];
     unroll<kTileVectors>([&](auto v) {
       unroll<4>([&](auto i) { prefetch_numbers(ahead + (v * 4 + i) * kLine); });
@@ -90,8 +90,8 @@ __attribute__((noinline)) void score_words_tile(const WordQueries<kQueries>& que
       __m512i keys[kTileVectors];
       unroll<kTileVectors>([&](auto v) { keys[v] = Form::template field<field>(four[v][part]); });
       unroll<kBlock>([&](auto q) {
-        const int8_t* at = halves + field * queries.kBytes + 2 * q * kChunkBytes + 4 * part;
-        const __m512i query_high = broadcast_four(at), query_low = broadcast_four(at + kChunkBytes);
+        const int8_t* at = halves + field * queries.kBytes + 2 * q * kBlockBytes + 4 * part;
+        const __m512i query_high = broadcast_four(at), query_low = broadcast_four(at + kBlockBytes);
         unroll<kTileVectors>([&](auto v) {
           constexpr int sum = q * kTileVectors + v;
           high[sum] = add_products(high[sum], keys[v], query_high);
@@ -100,7 +100,7 @@ __attribute__((noinline)) void score_words_tile(const WordQueries<kQueries>& que
       });
     });
     halves += Form::kFields * queries.kBytes;
-    ahead += kTileTokens * kChunkBytes;
+    ahead += kTileTokens * kBlockBytes;
   }
   unroll<kSums>([&](auto i) {
     const int q = first + i / kTileVectors;
@@ -165,10 +165,10 @@ inline bool score_int8(const Shape& shape, const Chunk& chunk, const Queries& qu
                                   scratch.edge, scratch.logits);
       return true;
     }
-    for (int64_t t = 0; t < chunk.tokens; t += kGroup) {
+    for (int64_t t = 0; t < chunk.tokens; t += kScaleGroup) {
       fold_scales<kQueries, T>(shape, rows, chunk.slot + t, scratch.query, packed.queries, bias);
       score_words<kQueries, false>(rows.bits, packed.queries, shape.key_dim, bias, data + t * rows.row_bytes,
-                                   least(kGroup, chunk.tokens - t), last, words, scratch.edge, scratch.logits + t);
+                                   least(kScaleGroup, chunk.tokens - t), last, words, scratch.edge, scratch.logits + t);
     }
     return true;
   }

@@ -83,7 +83,7 @@ __attribute__((noinline)) void weigh_chunks(const WordWeights<kQueries>& all, in
   const auto load_bytes = [&](__m512i(&vectors)[kVectors], int64_t t) __attribute__((always_inline)) {
     unroll<kVectors>([&](auto v) {
       prefetch_numbers(ahead + kBlockAhead + (t / 4 * kVectors + v) * kLine);
-      vectors[v] = interleave(load_chunks(rows + t * bytes + v * kChunkBytes, bytes));
+      vectors[v] = interleave(load_chunks(rows + t * bytes + v * kBlockBytes, bytes));
     });
   };
   weigh_vectors<kQueries, kBlock, kVectors, Form>(all, block, first, tokens, load_bytes, acc, acc_width);
@@ -152,9 +152,9 @@ inline void weigh_words_block(const WordWeights<kQueries>& weights, int64_t bloc
           weights, block, first, rows + at, bytes, tokens, ahead + at * kWeightBlock, acc + at * Form::kFields,
           acc_width);
     }
-    at += vectors * kChunkBytes;
+    at += vectors * kBlockBytes;
   };
-  while (at + kVectors * kChunkBytes <= bytes) run(Count<kVectors>{});
+  while (at + kVectors * kBlockBytes <= bytes) run(Count<kVectors>{});
   if constexpr (kVectors > 1) {
     while (at < bytes) run(Count<1>{});
   }
