@@ -121,10 +121,10 @@ WINNOW_EXPORT const struct winnow_constant *winnow_contract(void);
 /* Decode attention; returns a winnow_status. Safe to call from several threads at once. */
 WINNOW_EXPORT int32_t winnow_decode(const struct winnow_decode_args *args);
 
-/* Which channels every row keeps: writes masks, counts and stats. Returns a winnow_status. */
+/* Chooses the channels that every row keeps: writes masks, counts and stats. Returns a winnow_status. */
 WINNOW_EXPORT int32_t winnow_prune(const struct winnow_prune_args *args);
 
-/* What the masks keep, and the signs of the rest: reads rows and masks, writes kept and signs. */
+/* Copies what the masks keep, and the signs of the rest: reads rows and masks, writes kept and signs. */
 WINNOW_EXPORT int32_t winnow_take(const struct winnow_prune_args *args);
 
 /* The instruction set in use: "avx512bf16", "avx512vnni", "avx512", "avx2" or "portable". */

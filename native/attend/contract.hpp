@@ -1,4 +1,4 @@
-// What a chunk function promises, whatever the storage format it reads.
+// The promise of a chunk function, whatever the storage format it reads.
 //
 // A segment is the tokens of one (row, KV head) in one format: a part of the prefix or the dense tail. It is cut
 // into chunks; a chunk function turns one chunk into a partial result, and partial results of any formats are
@@ -24,10 +24,10 @@ constexpr int64_t kSpareQueries = 1;
 // The largest of "no logits at all": finite, so that differences of it never make NaN.
 constexpr float kNoMax = -1e30f;
 
-// What all chunks of a call have in common.
+// All that the chunks of a call have in common.
 struct Shape {
   int64_t queries;      // G·Q, the queries that share a KV head
-  int64_t group;        // G; query j is head j % G of new token j / G
+  int64_t group_size;   // G, query heads of a KV head; query j is head j % G of new token j / G
   int64_t key_dim;      // D
   int64_t value_dim;    // Dv
   int64_t query_width;  // D padded, the stride of a query in scratch
@@ -35,8 +35,8 @@ struct Shape {
   float scaling;
   float softcap;  // 0: none
 
-  int64_t token_of(int64_t query) const { return small(query) / small(group); }
-  int64_t head_of(int64_t query) const { return small(query) % small(group); }
+  int64_t token_of(int64_t query) const { return small(query) / small(group_size); }
+  int64_t head_of(int64_t query) const { return small(query) % small(group_size); }
   int64_t query_rows() const { return queries + kSpareQueries; }
   int64_t stats_width() const { return round_up(queries + kSpareQueries, kQueryPad); }
   int64_t acc_size() const { return query_rows() * value_width; }
@@ -51,11 +51,11 @@ struct Chunk {
   const void* keys;
   const void* values;
   int64_t tokens;
-  int64_t visible;  // new token i sees the first clamp(visible + i, 0, tokens) tokens
-  int64_t group;    // index of the (row, KV head) pair
+  int64_t visible;          // new token i sees the first clamp(visible + i, 0, tokens) tokens
+  int64_t row_head;         // index of the (row, KV head) pair
+  int64_t head;             // of the KV head in its row
   const winnow_part* part;  // of packed chunks, which have no keys and values above; else null
   int64_t slot;             // the first token's slot in the part
-  int64_t head;
 };
 
 // Queries of one KV head where they lie: element (i, g) starts at data + i·token_stride + g·head_stride.
@@ -87,20 +87,18 @@ constexpr int64_t kLogitStride = kMaxChunkTokens + 32;
 using ChunkFunction = void (*)(const Shape&, const Chunk&, const Queries&, const Scratch&, const Partial&);
 
 // The partial results of one (row, KV head), chunk after chunk.
-struct Group {
+struct HeadPartials {
   int64_t chunks;
-  float* max;        // [chunks, stats_width]; overwritten
-  const float* sum;  // [chunks, stats_width]
-  const float* acc;  // [chunks, query_rows, value_width]
+  Partial first;       // the others lie behind it; maxima are overwritten
   const float* sinks;  // [G] or null
 };
 
-// Where the results of one KV head go: element (i, g) starts at data + i·token_stride + g·value_dim.
+// Memory for the results of one KV head: element (i, g) starts at data + i·token_stride + g·value_dim.
 struct Output {
   void* data;
   int64_t token_stride;
 };
 
-using MergeFunction = void (*)(const Shape&, const Group&, const Output&);
+using MergeFunction = void (*)(const Shape&, const HeadPartials&, const Output&);
 
 }  // namespace winnow

@@ -12,30 +12,30 @@
 namespace winnow {
 namespace {
 
-// Adds the products of one or two vectors (kParts) of kTokens keys and kQueries queries to acc[query][token].
+// Adds the products of one or two vectors (kVectors) of kTokens keys and kQueries queries to acc[query][token].
 // Whichever there are fewer of, keys or queries, stays in registers; each key is loaded and widened once.
 // Always inlined: with several callers the compiler would keep the accumulators in memory.
-template <int kQueries, int kTokens, int kParts, class LoadKey>
+template <int kQueries, int kTokens, int kVectors, class LoadKey>
 __attribute__((always_inline)) inline void accumulate(Vec (&acc)[Vec::width], const float* query,
                                                       const LoadKey& load_key) {
-  const auto load_query = [&](auto i, auto part) __attribute__((always_inline)) {
-    return load(query + (part * kQueries + i) * Vec::width);
+  const auto load_query = [&](auto i, auto vector) __attribute__((always_inline)) {
+    return load(query + (vector * kQueries + i) * Vec::width);
   };
   if constexpr (kQueries <= kTokens) {
-    Vec q[kQueries * kParts];
-    unroll<kQueries * kParts>([&](auto i) { q[i] = load_query(Count<i % kQueries>{}, Count<i / kQueries>{}); });
+    Vec q[kQueries * kVectors];
+    unroll<kQueries * kVectors>([&](auto i) { q[i] = load_query(Count<i % kQueries>{}, Count<i / kQueries>{}); });
     unroll<kTokens>([&](auto t) {
-      Vec k[kParts];
+      Vec k[kVectors];
       load_key(t, k);
-      unroll<kQueries * kParts>([&](auto i) {
+      unroll<kQueries * kVectors>([&](auto i) {
         constexpr int pair = i % kQueries * kTokens + t;
         acc[pair] = fma(k[i / kQueries], q[i], acc[pair]);
       });
     });
   } else {
-    Vec k[kTokens][kParts];
+    Vec k[kTokens][kVectors];
     unroll<kTokens>([&](auto t) { load_key(t, k[t]); });
-    unroll<kQueries * kParts>([&](auto i) {
+    unroll<kQueries * kVectors>([&](auto i) {
       const Vec q = load_query(Count<i % kQueries>{}, Count<i / kQueries>{});
       unroll<kTokens>([&](auto t) {
         constexpr int pair = i % kQueries * kTokens + t;

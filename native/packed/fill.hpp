@@ -1,4 +1,4 @@
-// What stands for the entries that a slot did not keep.
+// Numbers in place of the entries that a slot did not keep.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ inline uint32_t mix(uint32_t state) {
   return state ^ state >> 16;
 }
 
-// What stands for any channel of one slot.
+// The numbers of one slot.
 struct Entry {
   Vec slot;
   const float* channels;
@@ -66,9 +66,9 @@ class Fill {
   void draw(const uint8_t* mask, int64_t mask_bytes, float offset, float factor) {
     uint32_t state = rows_->seed;
     for (int64_t byte = 0; byte < mask_bytes; byte += 4) {
-      uint32_t word = 0;
-      for (int64_t i = 0; i < 4 && byte + i < mask_bytes; ++i) word |= static_cast<uint32_t>(mask[byte + i]) << (8 * i);
-      state = mix(state ^ word);
+      uint32_t bits = 0;
+      for (int64_t i = 0; i < 4 && byte + i < mask_bytes; ++i) bits |= static_cast<uint32_t>(mask[byte + i]) << (8 * i);
+      state = mix(state ^ bits);
     }
     for (int64_t d = 0; d < dim_; ++d) {
       const float drawn = rows_->draws[mix(state + static_cast<uint32_t>(d) * 0x9e3779b9u) / kHashesPerDraw];

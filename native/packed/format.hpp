@@ -33,7 +33,7 @@ inline int64_t bytes_of_row(const winnow_rows& rows, int64_t numbers, int64_t el
 
 inline const uint8_t* bytes_at(const void* p) { return static_cast<const uint8_t*>(p); }
 
-// Whether rows of `count` numbers are whole blocks of integers.
+// True where rows of `count` numbers are whole blocks of integers.
 inline bool whole_blocks(const winnow_rows& rows, int64_t count) {
   return rows.bits != 16 && !rows.masks && count > 0 && count * rows.bits % (8 * kBlockBytes) == 0;
 }

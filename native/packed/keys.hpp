@@ -43,7 +43,7 @@ inline void add_bias(const float (&bias)[kQueries], int64_t tokens, float* logit
 
 static_assert(kTileRows == kScaleGroup, "a tile of grouped keys has one set of scales");
 
-// Any other keys from a token on, unpacked a tile at a time; tiles are groups of slots where these share scales.
+// Any other keys from a token on, unpacked a tile at a time; tiles are scale groups where slots share scales.
 template <int kQueries, class T>
 inline void score_unpacked(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first,
                            int64_t token, const Scratch& scratch, const PackedScratch& packed) {
@@ -80,7 +80,7 @@ inline void score_packed(const Shape& shape, const Chunk& chunk, const Queries& 
     kept.key_dim = rows.kept;
     kept.query_width = round_up(rows.kept, 16);
     kept.queries = least(kQueries, shape.queries - first);
-    kept.group = kQueries;
+    kept.group_size = kQueries;
     first = 0;
   }
   if (score_int8<kQueries, T>(kept, chunk, from, first, scratch, packed)) {

@@ -1,4 +1,4 @@
-// Where the rows of slots lie that keep channels of their own.
+// The places of rows that keep channels of their own.
 #pragma once
 
 #include <cstdint>
@@ -69,7 +69,7 @@ class MaskedRows {
     for (int64_t byte = kLine; byte < rows_->row_bytes; byte += kLine) prefetch(ahead + byte);
   }
 
-  // Whether the next `count` rows may be read beyond their ends, whatever their masks say.
+  // True where the next `count` rows may be read beyond their ends, whatever their masks say.
   bool open_ahead(int64_t count) const {
     const int64_t most = bytes_of_row(*rows_, dim_, element_bytes_), most_signs = bytes_of_bits(dim_);
     const int64_t data = count * (rows_->starts ? most : rows_->row_bytes) + most;

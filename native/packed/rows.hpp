@@ -20,7 +20,7 @@
 namespace winnow {
 namespace {
 
-// Unpacks consecutive rows of slots of one head. Scales of slots, and those of groups of slots, are left to the
+// Unpacks consecutive rows of slots of one head. Scales of slots, and those of scale groups of slots, are left to the
 // caller where all channels of a row are there.
 template <class T>
 class RowReader {

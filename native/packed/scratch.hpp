@@ -9,7 +9,7 @@ namespace winnow {
 // Rows of packed chunks that are unpacked together: few enough to stay in the first-level cache.
 constexpr int64_t kTileRows = 32;
 
-// What may be written, and of a copied row also read, behind a row that is unpacked.
+// Bytes or floats behind a row that unpacking may write, and of a copied row also read.
 constexpr int64_t kRowSlack = 64;
 
 // Single rows that a reader needs, see packed/rows.hpp.

@@ -55,7 +55,7 @@ inline void unpack_numbers(int32_t bits, const uint8_t* row, int64_t count, floa
   for_width(bits, [&](auto width) { unpack_numbers<decltype(width)::value, kSigned>(row, count, out); });
 }
 
-// out[d] = zeros[g] + scales[g]·out[d] for the channels d of group g
+// out[d] = zeros[g] + scales[g]·out[d] for the channels d of scale group g
 template <class T>
 inline void scale_groups(const T* scales, const T* zeros, int64_t count, float* out) {
   alignas(64) float scale[Vec::width], zero[Vec::width];

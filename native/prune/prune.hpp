@@ -1,4 +1,4 @@
-// Which channels of rows stay, and a statistic of what stands for the others.
+// Choosing the channels of rows that stay, with a statistic of the others.
 #pragma once
 
 #include <cmath>
@@ -47,7 +47,7 @@ inline void moments(const PruneRow& row, float* stats) {
   stats[1] = static_cast<float>(std::sqrt(variance > 0 ? variance : 0));
 }
 
-inline void summarise(const winnow_prune_args& args, const PruneRow& row, int64_t slot, int64_t gone) {
+inline void summarize(const winnow_prune_args& args, const PruneRow& row, int64_t slot, int64_t gone) {
   if (args.statistic == WINNOW_MOMENTS) return moments(row, args.stats + 2 * slot);
   double sum, count = static_cast<double>(gone > 0 ? gone : 1);
   if (args.statistic == WINNOW_MEAN) {
@@ -69,7 +69,7 @@ inline void prune(const winnow_prune_args& args, int64_t first, int64_t last, fl
     const int64_t count = mark(row, cut(args, row));
     args.counts[slot] = count;
     std::memcpy(args.masks + slot * mask_bytes, row.kept, static_cast<size_t>(mask_bytes));
-    summarise(args, row, slot, args.dim - count);
+    summarize(args, row, slot, args.dim - count);
   }
 }
 

@@ -1,4 +1,4 @@
-// Which sizes of a row are among the largest.
+// The largest sizes of a row.
 //
 // Sizes are non-negative floats, whose bits order as they do: thresholds are found by halving an interval of bits.
 #pragma once
@@ -28,7 +28,7 @@ inline Interval range(const PruneRow& row) {
   return {least, int64_t{most} + 1};
 }
 
-// How many sizes have at least these bits.
+// The number of sizes that have at least these bits.
 inline int64_t count_from(const PruneRow& row, int32_t low) {
   const FloatBits* bits = row.bits();
   int32_t count = 0;

@@ -1,4 +1,4 @@
-// What masks keep of rows, and the signs of the rest.
+// Taking what masks keep of rows, and the signs of the rest.
 #pragma once
 
 #include <cstdint>

@@ -9,6 +9,7 @@ namespace winnow {
 using ReadFunction = int64_t (*)(const void* data, int64_t bytes);
 
 constexpr int kDtypes = 3;  // in the order of winnow_dtype
+constexpr int64_t kElementBytes[kDtypes] = {4, 2, 2};
 
 struct Kernels {
   const char* name;

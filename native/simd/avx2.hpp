@@ -40,9 +40,9 @@ inline void load_pair(const T* p, Vec& a, Vec& b) {
   b = load(p + Vec::width);
 }
 inline void load_pair(const Bf16* p, Vec& a, Vec& b) {
-  const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-  a = {_mm256_castsi256_ps(_mm256_slli_epi32(words, 16))};
-  b = {_mm256_castsi256_ps(_mm256_and_si256(words, _mm256_set1_epi32(static_cast<int>(0xffff0000u))))};
+  const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  a = {_mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16))};
+  b = {_mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xffff0000u))))};
 }
 
 inline __m256i first_lanes(int64_t n) {
@@ -105,7 +105,7 @@ inline Vec negate_where(uint32_t mask, Vec a) {
 }
 
 inline __m128i narrow(Fp16, Vec a) { return _mm256_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT); }
-// Each lane rounded to bf16, in the upper half of its word.
+// Each lane rounded to bf16, in the upper 16 of its 32 bits.
 inline __m256i round_to_bf16(Vec a) {
   const __m256i bits = _mm256_castps_si256(a.v);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));

@@ -40,16 +40,16 @@ inline Vec load(const Uint8* p) {
 }
 
 // Two vectors' worth of consecutive elements. The lanes of bf16 are dealt out alternately, which needs no
-// shuffle: as 32-bit words, elements with an odd index are in place and those with an even one a shift away.
+// shuffle: as 32-bit numbers, elements with an odd index are in place and those with an even one a shift away.
 template <class T>
 inline void load_pair(const T* p, Vec& a, Vec& b) {
   a = load(p);
   b = load(p + Vec::width);
 }
 inline void load_pair(const Bf16* p, Vec& a, Vec& b) {
-  const __m512i words = _mm512_loadu_si512(p);
-  a = {_mm512_castsi512_ps(_mm512_slli_epi32(words, 16))};
-  b = {_mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32(static_cast<int>(0xffff0000u))))};
+  const __m512i pairs = _mm512_loadu_si512(p);
+  a = {_mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16))};
+  b = {_mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000u))))};
 }
 
 inline __mmask16 first_lanes(int64_t n) { return static_cast<__mmask16>((1u << n) - 1); }
@@ -95,7 +95,7 @@ inline Vec negate_where(uint32_t mask, Vec a) {
 }
 
 inline __m256i narrow(Fp16, Vec a) { return _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT); }
-// Each lane rounded to bf16, in the upper half of its word.
+// Each lane rounded to bf16, in the upper 16 of its 32 bits.
 inline __m512i round_to_bf16(Vec a) {
   const __m512i bits = _mm512_castps_si512(a.v);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));

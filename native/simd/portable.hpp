@@ -60,7 +60,7 @@ inline Vec signed_field(Bits high, int bits) {
 inline Vec load(const Int8* p) { return signed_field(eight_bytes(p) << 24, 8); }
 inline Vec load(const Uint8* p) { return {__builtin_convertvector(eight_bytes(p), Vec::Lanes)}; }
 
-// Two vectors' worth of consecutive elements. Where words are little-endian, bf16 is dealt out alternately, see
+// Two vectors' worth of consecutive elements. On little-endian machines, bf16 is dealt out alternately, see
 // vec_avx512.hpp; elsewhere the two halves change places, which is as good.
 template <class T>
 inline void load_pair(const T* p, Vec& a, Vec& b) {
@@ -68,10 +68,10 @@ inline void load_pair(const T* p, Vec& a, Vec& b) {
   b = load(p + Vec::width);
 }
 inline void load_pair(const Bf16* p, Vec& a, Vec& b) {
-  Bits words;
-  std::memcpy(&words, p, sizeof words);
-  a = vec_of(words << 16);
-  b = vec_of(words & 0xffff0000);
+  Bits pairs;
+  std::memcpy(&pairs, p, sizeof pairs);
+  a = vec_of(pairs << 16);
+  b = vec_of(pairs & 0xffff0000);
 }
 
 // The first n < width lanes; the others are zero and their memory is not touched.
@@ -115,7 +115,7 @@ inline Vec negate_where(uint32_t mask, Vec a) {
   return a;
 }
 
-// Each lane rounded to bf16, in the upper half of its word.
+// Each lane rounded to bf16, in the upper 16 of its 32 bits.
 inline Bits round_to_bf16(Vec a) {
   const Bits bits = bits_of(a);
   const Bits rounded = bits + 0x7fff + ((bits >> 16) & 1);
@@ -148,8 +148,8 @@ inline void store_pair(T* p, Vec a, Vec b) {
   store(p + Vec::width, b);
 }
 inline void store_pair(Bf16* p, Vec a, Vec b) {
-  const Bits words = (round_to_bf16(a) >> 16) | (round_to_bf16(b) & 0xffff0000);
-  std::memcpy(p, &words, sizeof words);
+  const Bits pairs = (round_to_bf16(a) >> 16) | (round_to_bf16(b) & 0xffff0000);
+  std::memcpy(p, &pairs, sizeof pairs);
 }
 
 template <class T>

@@ -25,7 +25,7 @@ inline void prefetch_for_later(const char* p, int64_t bytes) {
   for (int64_t byte = 0; byte < bytes; byte += kLine) __builtin_prefetch(p + byte, 0, 2);
 }
 
-// Where to prefetch while reading `at` of one array that ends at `end`: the same distance ahead, running on
+// The place to prefetch while reading `at` of one array that ends at `end`: the same distance ahead, running on
 // into the array that will be read next.
 inline const char* ahead_of(const void* at, const void* end, const void* next) {
   const char* ahead = static_cast<const char*>(at) + kPrefetchBytes;

@@ -1,7 +1,7 @@
 // Vec, the vector of fp32 lanes in terms of which all kernels are written, as wide as the instruction set that this
 // file is compiled for; WINNOW_PORTABLE asks for the one that every machine has.
 //
-// Whatever depends on it has internal linkage: code compiled for one instruction set must never be the copy that the
+// All that depends on it has internal linkage: code compiled for one instruction set must never be the copy that the
 // linker keeps for the others.
 #pragma once
 

@@ -1,10 +1,9 @@
-// Packed integers as bytes and what they are multiplied by as 16-bit words, for AVX-512.
+// Dot products in int8, for AVX-512: packed integers as bytes, with queries or weights in int16 as two bytes each.
 //
-// A chunk is 16 bytes of a row: a block of 4 or 2 bits (see bits.py), whose field f are the numbers 16·f .. 16·f + 15
-// of the block. Numbers are taken as unsigned ones, since the machine multiplies unsigned bytes with signed ones:
-// signed numbers are larger by kOffset.
+// Field f of a block of 16 bytes (see bits.py) are the numbers 16·f .. 16·f + 15 of the block. Numbers are taken as
+// unsigned ones, since the machine multiplies unsigned bytes with signed ones: signed numbers are larger by kOffset.
 //
-// A word is 256·high + low, halves that are signed bytes. Sums with either are kept apart and joined in the end.
+// An int16 is 256·high + low, halves that are signed bytes. Sums with either are kept apart and joined in the end.
 #pragma once
 
 #include <immintrin.h>
@@ -20,7 +19,7 @@
 namespace winnow {
 namespace {
 
-constexpr float kMostWord = 127 * 256 + 127;
+constexpr float kMostInt16 = 127 * 256 + 127;
 
 template <int kBits, bool kSigned>
 struct Numbers {
@@ -42,12 +41,12 @@ struct Numbers {
   }
 };
 
-// 16 bytes at p and at three more places, `stride` bytes apart.
-inline __m512i load_chunks(const uint8_t* p, int64_t stride) {
-  const auto chunk = [&](int64_t i) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + i * stride)); };
+// The block at p and three more, `stride` bytes apart.
+inline __m512i load_blocks(const uint8_t* p, int64_t stride) {
+  const auto block = [&](int64_t i) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + i * stride)); };
   // Not broadcasts under a mask, which take turns with the products.
-  const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(chunk(0)), chunk(1), 1);
-  const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(chunk(2)), chunk(3), 1);
+  const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(block(0)), block(1), 1);
+  const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(block(2)), block(3), 1);
   return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 
@@ -73,25 +72,25 @@ inline __m512i broadcast_four(const int8_t* p) {
   return _mm512_set1_epi32(four);
 }
 
-// Sums of products with the halves of words -> with words.
+// Sums of products with halves -> with int16.
 inline __m512i join(__m512i high, __m512i low) { return _mm512_add_epi32(_mm512_slli_epi32(high, 8), low); }
 
-// Sixteen floats as words, given a factor that makes the largest kMostWord.
-inline __m512i words_of(Vec numbers, Vec factor) { return _mm512_cvtps_epi32((numbers * factor).v); }
+// Sixteen floats as int16, given a factor that makes the largest kMostInt16.
+inline __m512i to_int16(Vec numbers, Vec factor) { return _mm512_cvtps_epi32((numbers * factor).v); }
 
-inline __m128i low_half(__m512i words) { return _mm512_cvtepi32_epi8(words); }
-inline __m128i high_half(__m512i words) {
-  return _mm512_cvtepi32_epi8(_mm512_srai_epi32(_mm512_add_epi32(words, _mm512_set1_epi32(128)), 8));
+inline __m128i low_half(__m512i int16) { return _mm512_cvtepi32_epi8(int16); }
+inline __m128i high_half(__m512i int16) {
+  return _mm512_cvtepi32_epi8(_mm512_srai_epi32(_mm512_add_epi32(int16, _mm512_set1_epi32(128)), 8));
 }
 
-// Numbers that are all smaller than this count as zeros: the inverse of their step could be infinite. Weights are
+// Numbers that are all smaller than this count as zeros: the inverse of their scale could be infinite. Weights are
 // relative to 1.
 constexpr float kLeastNumber = 1e-30f;
 
-// What a word stands for, where the largest number is `most`; and the inverse, where there is one.
-inline Vec step_of(Vec most) { return most * broadcast(1.0f / kMostWord); }
-inline Vec steps_of(Vec most) {
-  return if_less(broadcast(kLeastNumber), most, broadcast(kMostWord) / most, broadcast(0.0f));
+// The number that 1 in int16 stands for, where the largest number is `most`; and its inverse, where there is one.
+inline Vec int16_scale(Vec most) { return most * broadcast(1.0f / kMostInt16); }
+inline Vec inverse_int16_scale(Vec most) {
+  return if_less(broadcast(kLeastNumber), most, broadcast(kMostInt16) / most, broadcast(0.0f));
 }
 
 }  // namespace

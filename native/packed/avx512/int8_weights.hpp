@@ -1,4 +1,4 @@
-// Weights of values as words, for integer products. See integer_dots.hpp.
+// Weights of values in int16, for dot products in int8.
 #pragma once
 
 #include "attend/contract.hpp"
@@ -9,26 +9,25 @@
 namespace winnow {
 namespace {
 
-// Tokens whose weights share a largest. Sums of their products fit into 32 bits: 128·255·kMostWord < 2^31. Those of
-// their words are exact in fp32: 128·kMostWord < 2^24.
-constexpr int64_t kWeightBlock = 128;
-constexpr int kWeightVectors = kWeightBlock / Vec::width;
+// Tokens whose weights share a scale. Sums of their products fit into 32 bits: 128·255·kMostInt16 < 2^31. Those of the
+// weights themselves are exact in fp32: 128·kMostInt16 < 2^24.
+constexpr int64_t kWeightSpan = 128;
+constexpr int kWeightVectors = kWeightSpan / Vec::width;
 
-// Weights of a few blocks of tokens as words, as many as there are lanes for their largest. Those behind the last token
-// are zero.
+// Weights of a few spans of tokens, as many as there are lanes for their largest. Those behind the last token are zero.
 template <int kQueries>
-struct WordWeights {
-  static constexpr int kBlocks = Vec::width / kQueries;
-  alignas(64) int8_t halves[kBlocks][kQueries][2][kWeightBlock];  // high and low
-  alignas(64) float step[kBlocks][kQueries];
-  alignas(64) int32_t offset[kBlocks][kQueries];  // for numbers that are larger by kOffset
+struct Int16Weights {
+  static constexpr int kSpans = Vec::width / kQueries;
+  alignas(64) int8_t halves[kSpans][kQueries][2][kWeightSpan];  // high and low
+  alignas(64) float scale[kSpans][kQueries];
+  alignas(64) int32_t offset[kSpans][kQueries];  // for numbers that are larger by kOffset
 };
 
-// The high halves of the words a and then b, and `apart` bytes behind them the low ones.
+// The high halves of a and then b, and `apart` bytes behind them the low ones.
 inline void store_halves(int8_t* to, int64_t apart, __m512i a, __m512i b) {
-  const __m512i words = _mm512_packs_epi32(a, b);  // four of a, four of b, ...
-  const __m512i high = _mm512_srai_epi16(_mm512_add_epi16(words, _mm512_set1_epi16(128)), 8);
-  const __m512i low = _mm512_srai_epi16(_mm512_slli_epi16(words, 8), 8);
+  const __m512i both = _mm512_packs_epi32(a, b);  // four of a, four of b, ...
+  const __m512i high = _mm512_srai_epi16(_mm512_add_epi16(both, _mm512_set1_epi16(128)), 8);
+  const __m512i low = _mm512_srai_epi16(_mm512_slli_epi16(both, 8), 8);
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   const __m512i halves = _mm512_permutexvar_epi32(order, _mm512_packs_epi16(high, low));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_castsi512_si256(halves));
@@ -36,10 +35,10 @@ inline void store_halves(int8_t* to, int64_t apart, __m512i a, __m512i b) {
 }
 
 template <int kOffset, int kQueries>
-inline void quantise_weights(const float* weights, int64_t tokens, WordWeights<kQueries>& result) {
+inline void quantize_weights(const float* weights, int64_t tokens, Int16Weights<kQueries>& result) {
   constexpr int kRows = Vec::width;
   const auto at = [&](int64_t row, int64_t t) __attribute__((always_inline)) {
-    t += row / kQueries * kWeightBlock;
+    t += row / kQueries * kWeightSpan;
     return load_up_to(weights + row % kQueries * kLogitStride + t, tokens < t ? 0 : tokens - t);
   };
   Vec most[kRows];
@@ -49,16 +48,16 @@ inline void quantise_weights(const float* weights, int64_t tokens, WordWeights<k
   });
   const Vec largest = row_maxima(most);
   alignas(64) float factors[kRows];
-  store(factors, steps_of(largest));
-  store(result.step[0], step_of(largest));
+  store(factors, inverse_int16_scale(largest));
+  store(result.scale[0], int16_scale(largest));
   Vec sums[kRows];
   unroll<kRows>([&](auto row) {
     const Vec factor = broadcast(factors[row]);
     __m512i sum = _mm512_setzero_si512();
     unroll<kWeightVectors / 2>([&](auto i) {
-      const __m512i a = words_of(at(row, 2 * i * Vec::width), factor);
-      const __m512i b = words_of(at(row, (2 * i + 1) * Vec::width), factor);
-      store_halves(result.halves[row / kQueries][row % kQueries][0] + i * 32, kWeightBlock, a, b);
+      const __m512i a = to_int16(at(row, 2 * i * Vec::width), factor);
+      const __m512i b = to_int16(at(row, (2 * i + 1) * Vec::width), factor);
+      store_halves(result.halves[row / kQueries][row % kQueries][0] + i * 32, kWeightSpan, a, b);
       sum = _mm512_add_epi32(sum, _mm512_add_epi32(a, b));
     });
     sums[row] = {_mm512_cvtepi32_ps(sum)};

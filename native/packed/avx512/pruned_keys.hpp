@@ -29,9 +29,9 @@
 namespace winnow {
 namespace {
 
-constexpr int kWords = 32;
+constexpr int kAtOnce = 32;  // channels in a register
 
-// acc[i] + a[2·i]·b[2·i] + a[2·i + 1]·b[2·i + 1], in words; inline assembly as in add_products.
+// acc[i] + a[2·i]·b[2·i] + a[2·i + 1]·b[2·i + 1], of int16; inline assembly as in add_products.
 inline __m512i add_pairs(__m512i acc, __m512i a, __m512i b) {
   asm("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
   return acc;
@@ -63,11 +63,11 @@ struct KeptIntegers {
   static Vec scaled(Sum sum, float scale) { return Vec{_mm512_cvtepi32_ps(sum)} * broadcast(scale); }
 };
 
-// Words go to the lanes of a mask in their order, with zeros between. The intrinsic's register would wait for what it
+// Numbers of 16 bits go to the lanes of a mask in their order, with zeros between. The intrinsic's register would wait for what it
 // held before, whatever that was.
-inline __m512i expand_words(uint32_t mask, __m512i words) {
+inline __m512i expand_numbers(uint32_t mask, __m512i numbers) {
   __m512i result = _mm512_setzero_si512();
-  asm("vpexpandw %1, %0%{%2%}" : "+v"(result) : "v"(words), "Yk"(static_cast<__mmask32>(mask)));
+  asm("vpexpandw %1, %0%{%2%}" : "+v"(result) : "v"(numbers), "Yk"(static_cast<__mmask32>(mask)));
   return result;
 }
 
@@ -75,9 +75,9 @@ inline __m512i expand_words(uint32_t mask, __m512i words) {
 // two: kept entries meet it exactly.
 template <int kQueries>
 struct PrunedQueries {
-  const uint16_t* kept;    // bf16, or words for integers
-  const uint16_t* pruned;  // words
-  float kept_unit[kQueries];            // of the words for integers, in units
+  const uint16_t* kept;    // bf16, or int16 for integers
+  const uint16_t* pruned;  // int16
+  float kept_unit[kQueries];            // of int16 for integers, in units
   alignas(64) float units[Vec::width];  // times the scaling, in the lanes of a tile
 };
 
@@ -88,14 +88,14 @@ struct MaskedRow {
 };
 
 // Bits of 32 channels from `first` on, of which at most 32 matter: fewer bytes than bits_at.
-inline uint32_t word_at(const uint8_t* bits, uint64_t first) {
+inline uint32_t few_bits_at(const uint8_t* bits, uint64_t first) {
   return static_cast<uint32_t>(load_word(bits + first / 8) >> first % 8);
 }
 
 // Both sums of kQueries queries and kTokens rows, [query][row].
 template <int kQueries, int kTokens, class Kept>
 __attribute__((always_inline)) inline void sum_pairs(const uint16_t* kept, const uint16_t* pruned, int64_t stride,
-                                                     const MaskedRow* rows, int64_t words,
+                                                     const MaskedRow* rows, int64_t steps,
                                                      typename Kept::Sum (&kept_sums)[kQueries * kTokens],
                                                      __m512i (&pruned_sums)[kQueries * kTokens]) {
   unroll<kQueries * kTokens>([&](auto i) {
@@ -109,22 +109,22 @@ __attribute__((always_inline)) inline void sum_pairs(const uint16_t* kept, const
     gone[t] = 0;
   });
   const __m512i plus = _mm512_set1_epi16(1), minus = _mm512_set1_epi16(-1), zero = _mm512_setzero_si512();
-  for (int64_t w = 0; w < words; ++w) {
+  for (int64_t step = 0; step < steps; ++step) {
     __m512i entries[kTokens], signs[kTokens];
     unroll<kTokens>([&](auto t) __attribute__((always_inline)) {
       uint32_t mask;
-      std::memcpy(&mask, rows[t].mask + 4 * w, sizeof mask);
+      std::memcpy(&mask, rows[t].mask + 4 * step, sizeof mask);
       asm("" : "+r"(mask));  // or it would be loaded as a mask of lanes and come back from there
-      const uint32_t negative = rows[t].signs ? _pdep_u32(word_at(rows[t].signs, gone[t]), ~mask) : 0;
-      entries[t] = expand_words(mask, Kept::load(from[t]));
+      const uint32_t negative = rows[t].signs ? _pdep_u32(few_bits_at(rows[t].signs, gone[t]), ~mask) : 0;
+      entries[t] = expand_numbers(mask, Kept::load(from[t]));
       signs[t] = _mm512_mask_mov_epi16(_mm512_mask_blend_epi16(mask, plus, zero), negative, minus);
       const uint32_t count = static_cast<uint32_t>(__builtin_popcount(mask));
       from[t] += Kept::kBytes * count;
-      gone[t] += kWords - count;
+      gone[t] += kAtOnce - count;
     });
     unroll<kQueries>([&](auto q) __attribute__((always_inline)) {
-      const __m512i kept_query = _mm512_loadu_si512(kept + q * kWords);
-      const __m512i pruned_query = _mm512_loadu_si512(pruned + q * kWords);
+      const __m512i kept_query = _mm512_loadu_si512(kept + q * kAtOnce);
+      const __m512i pruned_query = _mm512_loadu_si512(pruned + q * kAtOnce);
       unroll<kTokens>([&](auto t) __attribute__((always_inline)) {
         constexpr int pair = q * kTokens + t;
         kept_sums[pair] = Kept::add(kept_sums[pair], entries[t], kept_query);
@@ -138,7 +138,7 @@ __attribute__((always_inline)) inline void sum_pairs(const uint16_t* kept, const
 
 // logits[q][t] for the rows of a tile.
 template <int kQueries, class Kept>
-inline void score_masked_tile(const PrunedQueries<kQueries>& queries, const MaskedRow* rows, int64_t words,
+inline void score_masked_tile(const PrunedQueries<kQueries>& queries, const MaskedRow* rows, int64_t steps,
                               float* logits) {
   // Registers hold two sums of eight pairs.
   constexpr int kTokens = Vec::width / kQueries, kBlock = kQueries < 8 ? kQueries : 8, kRows = kBlock < 8 ? 2 : 1;
@@ -148,8 +148,8 @@ inline void score_masked_tile(const PrunedQueries<kQueries>& queries, const Mask
     unroll<kQueries / kBlock>([&](auto b) __attribute__((always_inline)) {
       typename Kept::Sum kept[kPairs];
       __m512i pruned[kPairs];
-      sum_pairs<kBlock, kRows, Kept>(queries.kept + b * kBlock * kWords, queries.pruned + b * kBlock * kWords,
-                                     kQueries * kWords, rows + r * kRows, words, kept, pruned);
+      sum_pairs<kBlock, kRows, Kept>(queries.kept + b * kBlock * kAtOnce, queries.pruned + b * kBlock * kAtOnce,
+                                     kQueries * kAtOnce, rows + r * kRows, steps, kept, pruned);
       unroll<kPairs>([&](auto i) __attribute__((always_inline)) {
         constexpr int q = b * kBlock + i / kRows, t = r * kRows + i % kRows;
         sums[q * kTokens + t] = fma({_mm512_cvtepi32_ps(pruned[i])}, broadcast(rows[t].statistic),
@@ -186,9 +186,9 @@ inline float whole_factor(float largest) {
   return std::ldexp(1.0f, 15 - (exponent > -100 ? exponent : -100));
 }
 
-inline void store_saturated(uint16_t* words, Vec numbers) {
+inline void store_saturated(uint16_t* to, Vec numbers) {
   const __m512i whole = _mm512_cvtps_epi32(numbers.v);
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(words), _mm512_cvtsepi32_epi16(whole));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtsepi32_epi16(whole));
 }
 
 // A block of queries, in `memory`; queries of the padding are zero.
@@ -209,7 +209,7 @@ inline PrunedQueries<kQueries> pruned_queries(const Shape& shape, const Chunk& c
     result.kept_unit[q] = factor / kept_factor;
     for (int t = 0; t < kTokens; ++t) result.units[q * kTokens + t] = shape.scaling / factor;
     for (int64_t d = 0; d < shape.key_dim; d += Vec::width) {
-      const int64_t at = d / kWords * kWords * kQueries + q * kWords + d % kWords;
+      const int64_t at = d / kAtOnce * kAtOnce * kQueries + q * kAtOnce + d % kAtOnce;
       store_saturated(pruned + at, channels_at(query, norms, d) * broadcast(factor));
       if constexpr (std::is_same_v<Kept, KeptIntegers>) {
         store_saturated(kept + at, load(query + d) * broadcast(kept_factor));
@@ -253,7 +253,7 @@ inline int64_t score_masked(const Shape& shape, const Chunk& chunk, const Querie
   for (; t < chunk.tokens && reader.open_ahead(kTokens); t += kTokens, later += kTokens * values.row_bytes) {
     next_rows<kTokens, T>(rows, chunk.tokens - t, reader, tile);
     prefetch_for_later(later, kTokens * values.row_bytes);
-    score_masked_tile<kQueries, Kept>(block, tile, shape.key_dim / kWords, logits + t);
+    score_masked_tile<kQueries, Kept>(block, tile, shape.key_dim / kAtOnce, logits + t);
   }
   return least(t, chunk.tokens);
 }
@@ -266,7 +266,7 @@ inline int64_t score_pruned(const Shape& shape, const Chunk& chunk, const Querie
   const winnow_rows& rows = chunk.part->keys;
   // Longer rows could have sums of products beyond 32 bits.
   constexpr int64_t kMostChannels = 4096;
-  if (!rows.masks || rows.recovery != WINNOW_DEGENERATE || shape.key_dim % kWords || shape.key_dim > kMostChannels) {
+  if (!rows.masks || rows.recovery != WINNOW_DEGENERATE || shape.key_dim % kAtOnce || shape.key_dim > kMostChannels) {
     return 0;
   }
   if constexpr (!std::is_same_v<T, float>) {
