@@ -15,20 +15,8 @@ bool lengths_fit(const winnow_decode_args& args) {
                      [&](int64_t length) { return length >= 0 && length <= args.tail_capacity; });
 }
 
-// Reads one block of memory after another until all are taken.
-struct ReadJob {
-  static constexpr int64_t kBlock = 256 * 1024;
-  const char* data;
-  int64_t bytes;
-  winnow::ReadFunction read;
-  std::atomic<int64_t> next{0}, sum{0};
-
-  void work() {
-    int64_t own = 0;
-    for (int64_t at; (at = next.fetch_add(kBlock)) < bytes;) own += read(data + at, std::min(kBlock, bytes - at));
-    sum += own;
-  }
-};
+// Bytes that a thread reads at a time.
+constexpr int64_t kReadBlock = 256 * 1024;
 
 int32_t on_rows(const winnow_prune_args& args, winnow::PruneFunction function) {
   try {
@@ -98,9 +86,12 @@ int32_t winnow_select_isa(const char* name) {
 }
 
 int64_t winnow_read_sum(const void* data, int64_t bytes, int32_t threads) {
-  ReadJob job{static_cast<const char*>(data), bytes, winnow::active_kernels().read};
-  winnow::run_parallel(threads, [](void* context, int) { static_cast<ReadJob*>(context)->work(); }, &job);
-  return job.sum;
+  const auto read = winnow::active_kernels().read;
+  std::atomic<int64_t> sum{0};
+  winnow::run_blocks(threads, bytes, kReadBlock, [&](int, int64_t first, int64_t last) {
+    sum += read(static_cast<const char*>(data) + first, last - first);
+  });
+  return sum;
 }
 
 }  // extern "C"

@@ -59,8 +59,9 @@ class Job {
     count_chunks();
   }
 
-  void run() {
-    run_parallel(threads_, [](void* job, int slot) { static_cast<Job*>(job)->work(slot); }, this);
+  void run() const {
+    run_blocks(threads_, chunk_count(), 1, [&](int slot, int64_t chunk, int64_t) { run_chunk(chunk, slot); });
+    merge_unseen();
   }
 
  private:
@@ -91,18 +92,11 @@ class Job {
     first_chunk_[row_heads()] = chunk;
   }
 
-  void work(int slot) {
+  void run_chunk(int64_t index, int slot) const {
+    const Chunk& chunk = chunks_[index];
     float* own = scratch_ + slot * scratch_floats_;
     const Scratch scratch{own, own + query_floats_, own + query_floats_ + kQueryPad * kLogitStride,
                           own + dense_floats_};
-    for (int64_t index; (index = next_.fetch_add(1, std::memory_order_relaxed)) < chunk_count();) {
-      run_chunk(index, scratch);
-    }
-    if (slot == 0) merge_unseen();
-  }
-
-  void run_chunk(int64_t index, const Scratch& scratch) {
-    const Chunk& chunk = chunks_[index];
     const ChunkFunction* functions = chunk.part ? kernels_.packed : kernels_.dense;
     functions[args_.dtype](shape_, chunk, queries_of(chunk.row_head), scratch, partial(index));
     // The thread that finishes the last chunk of a KV head merges it: no barrier, and its results are still in cache.
@@ -144,7 +138,6 @@ class Job {
   Shape shape_;
   int threads_;
   std::vector<Chunk>& chunks_;
-  std::atomic<int64_t> next_{0};  // the next chunk that nobody has taken
 
   Partial partials_;                  // those of all chunks, one after another
   int64_t* first_chunk_;              // [row_heads + 1]

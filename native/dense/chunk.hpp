@@ -19,8 +19,7 @@ inline void dense_block(const Shape& shape, const Chunk& chunk, const Queries& q
   gather_queries<kQueries, T, T>(shape, queries, first, scratch.query);
   score<kQueries, T>(shape, chunk, scratch.query, scratch.edge, scratch.logits);
   softmax_block<kQueries>(shape, chunk, scratch.logits, first, values, last, out);
-  weigh_tokens<kQueries>(shape, scratch.logits, values, chunk.tokens,
-                         out.acc + first * shape.value_width);
+  weigh_tokens<kQueries>(shape, scratch.logits, values, chunk.tokens, out.acc + first * shape.value_width);
 }
 
 template <class T>

@@ -105,8 +105,7 @@ inline void score_tokens(const Shape& shape, const Chunk& chunk, const float* qu
     const size_t used = static_cast<size_t>((chunk.tokens - t) * dim) * sizeof(T);
     std::memcpy(tile, keys + t * dim, used);
     std::memset(static_cast<char*>(edge) + used, 0, size - used);
-    score_tile<kQueries, kWholePairs>(query, tile, dim, static_cast<const char*>(chunk.values),
-                         logits + t);
+    score_tile<kQueries, kWholePairs>(query, tile, dim, static_cast<const char*>(chunk.values), logits + t);
   }
 }
 

@@ -16,6 +16,7 @@
 #include "simd/prefetch.hpp"
 #include "simd/unroll.hpp"
 #include "simd/vec.hpp"
+#include "sizes.hpp"
 
 namespace winnow {
 namespace {
@@ -69,7 +70,7 @@ class RowReader {
     if (rows_.scaling == WINNOW_PER_SLOT) return unpack_numbers<true>(rows_.bits, row, dim_, out);
     unpack_numbers<false>(rows_.bits, row, dim_, out);
     if (!grouped_channels_) return;
-    const int64_t first = slot * ((dim_ + kScaleGroup - 1) / kScaleGroup);
+    const int64_t first = slot * divide_up(dim_, kScaleGroup);
     scale_groups(elements(rows_.scales) + first, elements(rows_.zeros) + first, dim_, out);
   }
 

@@ -10,6 +10,7 @@
 #include "simd/element.hpp"
 #include "simd/unroll.hpp"
 #include "simd/vec.hpp"
+#include "sizes.hpp"
 
 namespace winnow {
 namespace {
@@ -46,7 +47,7 @@ inline void unpack_numbers(const uint8_t* row, int64_t count, float* out) {
       row += kBlockBytes;
       out += kFields * kBlockBytes;
     }
-    if (count > 0) block((count + kFields - 1) / kFields);
+    if (count > 0) block(divide_up(count, kFields));
   }
 }
 
@@ -59,7 +60,7 @@ inline void unpack_numbers(int32_t bits, const uint8_t* row, int64_t count, floa
 template <class T>
 inline void scale_groups(const T* scales, const T* zeros, int64_t count, float* out) {
   alignas(64) float scale[Vec::width], zero[Vec::width];
-  const int64_t groups = (count + kScaleGroup - 1) / kScaleGroup;
+  const int64_t groups = divide_up(count, kScaleGroup);
   for (int64_t group = 0; group < groups; ++group, out += kScaleGroup) {
     const int64_t lane = group % Vec::width;
     if (lane == 0) {

@@ -10,6 +10,7 @@
 #include "prune/selection.hpp"
 #include "prune/sums.hpp"
 #include "simd/bits.hpp"
+#include "sizes.hpp"
 
 namespace winnow {
 namespace {
@@ -62,7 +63,7 @@ inline void summarize(const winnow_prune_args& args, const PruneRow& row, int64_
 template <class T>
 inline void prune(const winnow_prune_args& args, int64_t first, int64_t last, float* scratch) {
   const PruneRow row(args.dim, scratch);
-  const int64_t mask_bytes = (args.dim + 7) / 8;
+  const int64_t mask_bytes = divide_up(args.dim, 8);
   for (int64_t slot = first; slot < last; ++slot) {
     widen_row(static_cast<const T*>(args.rows) + slot * args.row_stride, row);
     measure(args.inverse_norms ? args.inverse_norms + args.head[slot] * args.dim : nullptr, row);

@@ -7,6 +7,7 @@
 #include "prune/contract.hpp"
 #include "prune/row.hpp"
 #include "simd/bits.hpp"
+#include "sizes.hpp"
 
 namespace winnow {
 namespace {
@@ -56,8 +57,9 @@ inline void write_signs(const PruneRow& row, uint8_t* to) {
 template <class T>
 inline void take(const winnow_prune_args& args, int64_t first, int64_t last, float* scratch) {
   const PruneRow row(args.dim, scratch);
-  const int64_t mask_bytes = (args.dim + 7) / 8;
-  const int64_t kept_bytes = args.most * static_cast<int64_t>(sizeof(T)), sign_bytes = (args.dim - args.most + 7) / 8;
+  const int64_t mask_bytes = divide_up(args.dim, 8);
+  const int64_t kept_bytes = args.most * static_cast<int64_t>(sizeof(T));
+  const int64_t sign_bytes = divide_up(args.dim - args.most, 8);
   row.kept[row.words - 1] = 0;
   for (int64_t slot = first; slot < last; ++slot) {
     const T* from = static_cast<const T*>(args.rows) + slot * args.row_stride;

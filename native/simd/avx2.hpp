@@ -1,4 +1,4 @@
-// Eight fp32 lanes in one AVX2 register, with FMA and F16C. Internal linkage throughout, see simd/avx512.hpp.
+// Eight fp32 lanes in one AVX2 register, with FMA and F16C. Internal linkage throughout, see simd/vec.hpp.
 #pragma once
 
 #include <immintrin.h>
@@ -33,12 +33,7 @@ inline __m128i eight_bytes(const void* p) { return _mm_loadl_epi64(static_cast<c
 inline Vec load(const Int8* p) { return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eight_bytes(p)))}; }
 inline Vec load(const Uint8* p) { return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(eight_bytes(p)))}; }
 
-// Two vectors' worth of consecutive elements; bf16 is dealt out alternately, see simd/avx512.hpp.
-template <class T>
-inline void load_pair(const T* p, Vec& a, Vec& b) {
-  a = load(p);
-  b = load(p + Vec::width);
-}
+// Dealt out alternately, see simd/avx512.hpp.
 inline void load_pair(const Bf16* p, Vec& a, Vec& b) {
   const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   a = {_mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16))};
@@ -122,12 +117,6 @@ inline void store(float* p, Vec a) { _mm256_storeu_ps(p, a.v); }
 template <class Half>
 inline void store(Half* p, Vec a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), narrow(Half{}, a));
-}
-// The inverse of load_pair.
-template <class T>
-inline void store_pair(T* p, Vec a, Vec b) {
-  store(p, a);
-  store(p + Vec::width, b);
 }
 inline void store_pair(Bf16* p, Vec a, Vec b) {
   const __m256i low = _mm256_srli_epi32(round_to_bf16(a), 16);

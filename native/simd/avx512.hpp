@@ -1,7 +1,4 @@
-// Sixteen fp32 lanes in one AVX-512 register.
-//
-// Everything here has internal linkage: code compiled for this instruction set must never be the copy that
-// the linker keeps for the others.
+// Sixteen fp32 lanes in one AVX-512 register. Internal linkage throughout, see simd/vec.hpp.
 #pragma once
 
 #include <immintrin.h>
@@ -39,13 +36,8 @@ inline Vec load(const Uint8* p) {
   return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
 }
 
-// Two vectors' worth of consecutive elements. The lanes of bf16 are dealt out alternately, which needs no
-// shuffle: as 32-bit numbers, elements with an odd index are in place and those with an even one a shift away.
-template <class T>
-inline void load_pair(const T* p, Vec& a, Vec& b) {
-  a = load(p);
-  b = load(p + Vec::width);
-}
+// Elements are dealt out alternately, which needs no shuffle: as 32-bit numbers, those with an odd index are in place
+// and those with an even one a shift away.
 inline void load_pair(const Bf16* p, Vec& a, Vec& b) {
   const __m512i pairs = _mm512_loadu_si512(p);
   a = {_mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16))};
@@ -109,12 +101,6 @@ inline void store(float* p, Vec a) { _mm512_storeu_ps(p, a.v); }
 template <class Half>
 inline void store(Half* p, Vec a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), narrow(Half{}, a));
-}
-// The inverse of load_pair.
-template <class T>
-inline void store_pair(T* p, Vec a, Vec b) {
-  store(p, a);
-  store(p + Vec::width, b);
 }
 inline void store_pair(Bf16* p, Vec a, Vec b) {
   const __m512i low = _mm512_srli_epi32(round_to_bf16(a), 16);

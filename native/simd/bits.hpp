@@ -1,4 +1,4 @@
-// Bits of masks. Internal linkage: compiled for an instruction set, see simd/avx512.hpp.
+// Bits of masks. Internal linkage: compiled for an instruction set, see simd/vec.hpp.
 #pragma once
 
 #include <cstdint>

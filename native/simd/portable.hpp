@@ -1,5 +1,5 @@
 // Eight fp32 lanes for any machine: the compiler splits the vector type into what the baseline has (two
-// registers of NEON or SSE2). Internal linkage throughout, see simd/avx512.hpp.
+// registers of NEON or SSE2). Internal linkage throughout, see simd/vec.hpp.
 #pragma once
 
 #include <cstdint>
@@ -60,13 +60,8 @@ inline Vec signed_field(Bits high, int bits) {
 inline Vec load(const Int8* p) { return signed_field(eight_bytes(p) << 24, 8); }
 inline Vec load(const Uint8* p) { return {__builtin_convertvector(eight_bytes(p), Vec::Lanes)}; }
 
-// Two vectors' worth of consecutive elements. On little-endian machines, bf16 is dealt out alternately, see
-// vec_avx512.hpp; elsewhere the two halves change places, which is as good.
-template <class T>
-inline void load_pair(const T* p, Vec& a, Vec& b) {
-  a = load(p);
-  b = load(p + Vec::width);
-}
+// On little-endian machines dealt out alternately, see simd/avx512.hpp; elsewhere the two halves change places, which
+// is as good.
 inline void load_pair(const Bf16* p, Vec& a, Vec& b) {
   Bits pairs;
   std::memcpy(&pairs, p, sizeof pairs);
@@ -140,12 +135,6 @@ template <class Half>
 inline void store(Half* p, Vec a) {
   const HalfBits bits = __builtin_convertvector(narrow(Half{}, a), HalfBits);
   std::memcpy(p, &bits, sizeof bits);
-}
-// The inverse of load_pair.
-template <class T>
-inline void store_pair(T* p, Vec a, Vec b) {
-  store(p, a);
-  store(p + Vec::width, b);
 }
 inline void store_pair(Bf16* p, Vec a, Vec b) {
   const Bits pairs = (round_to_bf16(a) >> 16) | (round_to_bf16(b) & 0xffff0000);

@@ -18,6 +18,18 @@
 namespace winnow {
 namespace {
 
+// Two vectors' worth of consecutive elements, in an order that is best for their type, and the inverse.
+template <class T>
+inline void load_pair(const T* p, Vec& a, Vec& b) {
+  a = load(p);
+  b = load(p + Vec::width);
+}
+template <class T>
+inline void store_pair(T* p, Vec a, Vec b) {
+  store(p, a);
+  store(p + Vec::width, b);
+}
+
 // The first n lanes, or all if there are more; the others are zero and their memory is not touched.
 template <class T>
 inline Vec load_up_to(const T* p, int64_t n) {

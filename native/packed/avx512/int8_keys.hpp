@@ -135,12 +135,12 @@ template <int kQueries, bool kSigned>
 inline void score_int8_rows(int32_t bits, const float* query, int64_t dim, const float* bias, const uint8_t* rows,
                         int64_t tokens, const char* last, int8_t* halves, void* edge, float* logits) {
   for_width(bits, [&](auto width) {
-    score_int8_rows<kQueries, Numbers<decltype(width)::value, kSigned>>(query, dim, bias, rows, tokens, last, halves, edge,
-                                                                    logits);
+    score_int8_rows<kQueries, Numbers<decltype(width)::value, kSigned>>(query, dim, bias, rows, tokens, last, halves,
+                                                                        edge, logits);
   });
 }
 
-// True where the products of keys of `count` numbers with int16 fit into 32 bits. On the way there sums may wrap around.
+// True where the products of keys of `count` numbers with int16 fit into 32 bits. On the way there sums may wrap.
 inline bool sums_fit(const winnow_rows& rows, int64_t count) {
   const int64_t most = rows.scaling == WINNOW_PER_SLOT ? 1 << (rows.bits - 1) : (1 << rows.bits) - 1;
   return count * most <= 1 << 16;
@@ -161,13 +161,14 @@ inline bool score_int8(const Shape& shape, const Chunk& chunk, const Queries& qu
     gather_queries<kQueries, float, T>(shape, queries, first, scratch.query);
     if (rows.scaling == WINNOW_PER_SLOT) {
       score_int8_rows<kQueries, true>(rows.bits, scratch.query, shape.key_dim, bias, data, chunk.tokens, last, halves,
-                                  scratch.edge, scratch.logits);
+                                      scratch.edge, scratch.logits);
       return true;
     }
     for (int64_t t = 0; t < chunk.tokens; t += kScaleGroup) {
       fold_scales<kQueries, T>(shape, rows, chunk.slot + t, scratch.query, packed.queries, bias);
       score_int8_rows<kQueries, false>(rows.bits, packed.queries, shape.key_dim, bias, data + t * rows.row_bytes,
-                                   least(kScaleGroup, chunk.tokens - t), last, halves, scratch.edge, scratch.logits + t);
+                                       least(kScaleGroup, chunk.tokens - t), last, halves, scratch.edge,
+                                       scratch.logits + t);
     }
     return true;
   }

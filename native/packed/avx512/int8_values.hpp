@@ -16,8 +16,8 @@
 namespace winnow {
 namespace {
 
-// A span of tokens is read several times and should be in the first-level cache before the first: prefetching is as much farther
-// ahead as it is longer than what is read of keys at once.
+// A span of tokens is read several times and should be in the first-level cache before the first: prefetching is as much
+// farther ahead as it is longer than what is read of keys at once.
 constexpr int64_t kSpanAhead = 4096;
 
 // Registers hold the sums of so many vectors of numbers and queries at once.
@@ -192,8 +192,8 @@ inline bool weigh_int8(const Shape& shape, const Chunk& chunk, const float* weig
     const uint8_t* data = bytes_at(rows.data) + chunk.slot * rows.row_bytes;
     const char* last = reinterpret_cast<const char*>(data) + chunk.tokens * rows.row_bytes - 1;
     for_width(rows.bits, [&](auto width) {
-      weigh_int8_rows<kQueries, Numbers<decltype(width)::value, true>>(weights, data, shape.value_dim, chunk.tokens, last,
-                                                                   packed.tile, acc, shape.value_width);
+      weigh_int8_rows<kQueries, Numbers<decltype(width)::value, true>>(weights, data, shape.value_dim, chunk.tokens,
+                                                                       last, packed.tile, acc, shape.value_width);
     });
     return true;
   }
