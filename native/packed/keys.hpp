@@ -75,7 +75,8 @@ inline void score_packed(const Shape& shape, const Chunk& chunk, const Queries& 
   const winnow_rows& rows = chunk.part->keys;
   Shape kept = shape;
   Queries from = queries;
-  if (rows.channels) {
+  // A list of no channels may have no address.
+  if (rows.channels || rows.kept == 0) {
     from = pick_channels<kQueries>(shape, chunk, queries, first, reinterpret_cast<T*>(packed.queries));
     kept.key_dim = rows.kept;
     kept.query_width = round_up(rows.kept, 16);
