@@ -103,6 +103,7 @@ class Job {
     if (unfinished_[chunk.row_head].fetch_sub(1, std::memory_order_acq_rel) == 1) merge(chunk.row_head);
   }
 
+  // Those without any chunk, of which no query sees a token.
   void merge_unseen() const {
     for (int64_t row_head = 0; row_head < row_heads(); ++row_head) {
       if (first_chunk_[row_head] == first_chunk_[row_head + 1]) merge(row_head);

@@ -73,7 +73,7 @@ __attribute__((always_inline)) inline void load_fours(const uint8_t* rows, int64
 // be summed over lanes. Never inlined: the caller's pointers would take the registers that the loop needs.
 template <int kQueries, class Form>
 __attribute__((noinline)) void score_int8_tile(const Int16Queries<kQueries>& queries, int first, const float* bias,
-                                                const uint8_t* rows, int64_t bytes, const char* ahead, float* logits) {
+                                               const uint8_t* rows, int64_t bytes, const char* ahead, float* logits) {
   constexpr int kBlock = queries.kBlock, kSums = kBlock * kTileVectors;
   __m512i high[kSums], low[kSums];
   unroll<kSums>([&](auto i) { high[i] = low[i] = _mm512_setzero_si512(); });
@@ -115,7 +115,7 @@ __attribute__((noinline)) void score_int8_tile(const Int16Queries<kQueries>& que
 // tile.
 template <int kQueries, class Form>
 inline void score_int8_rows(const float* query, int64_t dim, const float* bias, const uint8_t* rows, int64_t tokens,
-                        const char* last, int8_t* halves, void* edge, float* logits) {
+                            const char* last, int8_t* halves, void* edge, float* logits) {
   const int64_t bytes = dim / Form::kFields;
   const auto queries = quantize_queries<kQueries>(query, dim, halves);
   for (int64_t t = 0; t < tokens; t += kTileTokens) {
@@ -133,7 +133,7 @@ inline void score_int8_rows(const float* query, int64_t dim, const float* bias, 
 // The same for any width of integers.
 template <int kQueries, bool kSigned>
 inline void score_int8_rows(int32_t bits, const float* query, int64_t dim, const float* bias, const uint8_t* rows,
-                        int64_t tokens, const char* last, int8_t* halves, void* edge, float* logits) {
+                            int64_t tokens, const char* last, int8_t* halves, void* edge, float* logits) {
   for_width(bits, [&](auto width) {
     score_int8_rows<kQueries, Numbers<decltype(width)::value, kSigned>>(query, dim, bias, rows, tokens, last, halves,
                                                                         edge, logits);

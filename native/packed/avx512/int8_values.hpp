@@ -93,8 +93,8 @@ __attribute__((noinline)) void weigh_blocks(const Int16Weights<kQueries>& all, i
 // 4·b + i, byte 4·k + i of block b of every row: unpacking stays within blocks and takes no turns with the products.
 template <int kQueries, int kBlock, int kVectors, int kQuarter, class Form>
 __attribute__((noinline)) void weigh_quarters(const Int16Weights<kQueries>& all, int64_t span, int first,
-                                           const uint8_t* rows, int64_t bytes, int64_t tokens, const char* ahead,
-                                           float* acc, int64_t acc_width) {
+                                              const uint8_t* rows, int64_t bytes, int64_t tokens, const char* ahead,
+                                              float* acc, int64_t acc_width) {
   const auto load_bytes = [&](__m512i(&vectors)[kVectors], int64_t t) __attribute__((always_inline)) {
     __m512i row[4];
     unroll<4>([&](auto i) { row[i] = _mm512_loadu_si512(rows + (t + i) * bytes); });
@@ -130,7 +130,7 @@ inline void order_quarters(int64_t dim, float* acc, float* copy) {
 // The products of all queries and whole rows of a span; sums in the order of quarters where there are whole lines.
 template <int kQueries, class Form>
 inline void weigh_int8_span(const Int16Weights<kQueries>& weights, int64_t span, const uint8_t* rows, int64_t bytes,
-                              int64_t tokens, const char* ahead, float* acc, int64_t acc_width) {
+                            int64_t tokens, const char* ahead, float* acc, int64_t acc_width) {
   constexpr int kBlock = queries_at_once(kQueries, Form::kFields), kVectors = vectors_at_once(kBlock, Form::kFields);
   constexpr int kStrips = kVectors * Form::kFields;
   if (whole_lines(bytes)) {
@@ -164,7 +164,7 @@ inline void weigh_int8_span(const Int16Weights<kQueries>& weights, int64_t span,
 // of a span.
 template <int kQueries, class Form>
 inline void weigh_int8_rows(const float* weights, const uint8_t* rows, int64_t dim, int64_t tokens, const char* last,
-                        void* edge, float* acc, int64_t acc_width) {
+                            void* edge, float* acc, int64_t acc_width) {
   const int64_t bytes = dim / Form::kFields;
   Int16Weights<kQueries> quantized;
   for (int64_t t = 0; t < tokens; t += kWeightSpan) {
