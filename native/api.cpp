@@ -2,10 +2,10 @@
 #include <atomic>
 #include <new>
 
-#include "attend.hpp"
-#include "dispatch.hpp"
-#include "pool.hpp"
-#include "prune_job.hpp"
+#include "attend/attend.hpp"
+#include "runtime/dispatch.hpp"
+#include "runtime/pool.hpp"
+#include "prune/job.hpp"
 #include "winnow_native.h"
 
 namespace {
@@ -15,20 +15,8 @@ bool lengths_fit(const winnow_decode_args& args) {
                      [&](int64_t length) { return length >= 0 && length <= args.tail_capacity; });
 }
 
-// Reads one block of memory after another until all are taken.
-struct ReadJob {
-  static constexpr int64_t kBlock = 256 * 1024;
-  const char* data;
-  int64_t bytes;
-  winnow::ReadFunction read;
-  std::atomic<int64_t> next{0}, sum{0};
-
-  void work() {
-    int64_t own = 0;
-    for (int64_t at; (at = next.fetch_add(kBlock)) < bytes;) own += read(data + at, std::min(kBlock, bytes - at));
-    sum += own;
-  }
-};
+// Bytes that a thread reads at a time.
+constexpr int64_t kReadBlock = 256 * 1024;
 
 int32_t on_rows(const winnow_prune_args& args, winnow::PruneFunction function) {
   try {
@@ -39,11 +27,39 @@ int32_t on_rows(const winnow_prune_args& args, winnow::PruneFunction function) {
   return WINNOW_OK;
 }
 
+#define WINNOW_NAMED(value) {#value, value}
+constexpr winnow_constant contract[] = {
+    WINNOW_NAMED(WINNOW_ABI),
+    WINNOW_NAMED(WINNOW_SCALE_GROUP),
+    WINNOW_NAMED(WINNOW_START_STEP),
+    WINNOW_NAMED(WINNOW_BLOCK_BYTES),
+    WINNOW_NAMED(WINNOW_DRAWS),
+    WINNOW_NAMED(WINNOW_F32),
+    WINNOW_NAMED(WINNOW_BF16),
+    WINNOW_NAMED(WINNOW_F16),
+    WINNOW_NAMED(WINNOW_NO_MEMORY),
+    WINNOW_NAMED(WINNOW_UNSCALED),
+    WINNOW_NAMED(WINNOW_PER_SLOT),
+    WINNOW_NAMED(WINNOW_GROUPED),
+    WINNOW_NAMED(WINNOW_PRUNED_SIZES),
+    WINNOW_NAMED(WINNOW_PRUNED_NUMBERS),
+    WINNOW_NAMED(WINNOW_MEAN),
+    WINNOW_NAMED(WINNOW_MOMENTS),
+    WINNOW_NAMED(WINNOW_DEGENERATE),
+    WINNOW_NAMED(WINNOW_GAUSSIAN),
+    WINNOW_NAMED(WINNOW_EXPONENTIAL),
+    WINNOW_NAMED(sizeof(winnow_rows)),
+    WINNOW_NAMED(sizeof(winnow_part)),
+    WINNOW_NAMED(sizeof(winnow_decode_args)),
+    WINNOW_NAMED(sizeof(winnow_prune_args)),
+    {nullptr, 0},
+};
+
 }  // namespace
 
 extern "C" {
 
-int32_t winnow_abi(void) { return WINNOW_ABI; }
+const winnow_constant* winnow_contract(void) { return contract; }
 
 int32_t winnow_decode(const winnow_decode_args* args) {
   if (!lengths_fit(*args)) return WINNOW_BAD_LENGTH;
@@ -70,9 +86,12 @@ int32_t winnow_select_isa(const char* name) {
 }
 
 int64_t winnow_read_sum(const void* data, int64_t bytes, int32_t threads) {
-  ReadJob job{static_cast<const char*>(data), bytes, winnow::active_kernels().read};
-  winnow::run_parallel(threads, [](void* context, int) { static_cast<ReadJob*>(context)->work(); }, &job);
-  return job.sum;
+  const auto read = winnow::active_kernels().read;
+  std::atomic<int64_t> sum{0};
+  winnow::run_blocks(threads, bytes, kReadBlock, [&](int, int64_t first, int64_t last) {
+    sum += read(static_cast<const char*>(data) + first, last - first);
+  });
+  return sum;
 }
 
 }  // extern "C"

@@ -1,13 +1,18 @@
-/* The C interface of the native kernels: what ctypes sees.
+/* The C interface of the native kernels, for ctypes.
  *
- * Bump WINNOW_ABI whenever a signature or a struct below changes: the loader refuses any other number.
+ * src/winnow/kernels/native_args.py mirrors the structs and constants below; the loader compares all that
+ * winnow_contract lists. Bump WINNOW_ABI whenever a signature or a meaning changes.
  */
 #ifndef WINNOW_NATIVE_H
 #define WINNOW_NATIVE_H
 
 #include <stdint.h>
 
-#define WINNOW_ABI 4
+#define WINNOW_ABI 5
+#define WINNOW_SCALE_GROUP 32 /* channels of a value, or slots of keys, that share a scale and a zero */
+#define WINNOW_START_STEP 32  /* where rows differ in length, the beginning of every 32nd is known */
+#define WINNOW_BLOCK_BYTES 16 /* of a block of numbers of 4 or 2 bits */
+#define WINNOW_DRAWS 256      /* numbers that a random recovery draws from, a power of two */
 #define WINNOW_EXPORT __attribute__((visibility("default")))
 
 #ifdef __cplusplus
@@ -42,8 +47,8 @@ struct winnow_rows {
   const uint8_t *signs;
   int64_t signs_bytes;
   const float *inverse_norms;  /* [H, dim] */
-  const float *draws;          /* [256] */
-  const int64_t *starts;       /* [ceil(S / 32), 2] where slots keep different numbers of entries */
+  const float *draws;          /* [WINNOW_DRAWS] */
+  const int64_t *starts;       /* [ceil(S / WINNOW_START_STEP), 2] where slots keep different numbers of entries */
   int64_t kept;                /* T, entries of a slot; unused with masks, which tell it */
   int64_t row_bytes;           /* of data and of signs from slot to slot; unused with starts */
   int64_t sign_row_bytes;
@@ -62,10 +67,10 @@ struct winnow_part {
   struct winnow_rows keys, values;
 };
 
-/* One call of decode attention: R rows, H KV heads, G query heads per KV head, Q new tokens. Strides count
+/* One call of decode attention: R rows, H KV heads, G query heads for each (group_size), Q new tokens. Strides count
  * elements. Nothing is retained after the call. */
 struct winnow_decode_args {
-  int64_t rows, heads, group, queries;
+  int64_t rows, heads, group_size, queries;
   int64_t key_dim, value_dim;
   int64_t tail_capacity;
   int32_t dtype;
@@ -105,15 +110,21 @@ struct winnow_prune_args {
   int32_t threads;
 };
 
-WINNOW_EXPORT int32_t winnow_abi(void);
+struct winnow_constant {
+  const char *name;
+  int64_t value;
+};
+
+/* The constants above and the sizes of the structs, by name; the last name is null. */
+WINNOW_EXPORT const struct winnow_constant *winnow_contract(void);
 
 /* Decode attention; returns a winnow_status. Safe to call from several threads at once. */
 WINNOW_EXPORT int32_t winnow_decode(const struct winnow_decode_args *args);
 
-/* Which channels every row keeps: writes masks, counts and stats. Returns a winnow_status. */
+/* Chooses the channels that every row keeps: writes masks, counts and stats. Returns a winnow_status. */
 WINNOW_EXPORT int32_t winnow_prune(const struct winnow_prune_args *args);
 
-/* What the masks keep, and the signs of the rest: reads rows and masks, writes kept and signs. */
+/* Copies what the masks keep, and the signs of the rest: reads rows and masks, writes kept and signs. */
 WINNOW_EXPORT int32_t winnow_take(const struct winnow_prune_args *args);
 
 /* The instruction set in use: "avx512bf16", "avx512vnni", "avx512", "avx2" or "portable". */
@@ -122,8 +133,8 @@ WINNOW_EXPORT const char *winnow_isa(void);
 /* Choose an instruction set by name, for tests; WINNOW_UNKNOWN_ISA when this machine lacks it. */
 WINNOW_EXPORT int32_t winnow_select_isa(const char *name);
 
-/* Read `bytes` bytes once, vectorised, prefetched and threaded as the kernels are, and return the sum of
- * their 32-bit words: the speed of light against which the kernels are measured. */
+/* Read `bytes` bytes once, vectorized, prefetched and threaded as the kernels are, and return the sum of
+ * its 32-bit numbers: the speed of light against which the kernels are measured. */
 WINNOW_EXPORT int64_t winnow_read_sum(const void *data, int64_t bytes, int32_t threads);
 
 #ifdef __cplusplus

@@ -13,18 +13,26 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import count, takewhile
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from winnow.kernels.layout import check_layout, check_query
-from winnow.kernels.native_args import DecodeArgs, PruneArgs, part_list
+from winnow.kernels.native_args import (
+    DTYPES,
+    NO_MEMORY,
+    Constant,
+    DecodeArgs,
+    PruneArgs,
+    part_list,
+    shared_constants,
+)
 from winnow.kernels.packed import Block
 from winnow.kernels.segments import AttentionSpec, TailSegments
 
-ABI = 4
-DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+ABI = 5
 LIBRARY_NAME = "libwinnow_native.dylib" if sys.platform == "darwin" else "libwinnow_native.so"
 
 _REMEDY = (
@@ -34,7 +42,7 @@ _REMEDY = (
 
 
 def library_candidates() -> Iterator[Path]:
-    """Where the library may be, best guess first."""
+    """Paths at which the library may be, best guess first."""
     named = os.environ.get("WINNOW_NATIVE_LIBRARY")
     if named:
         yield Path(named)
@@ -51,14 +59,9 @@ def library_candidates() -> Iterator[Path]:
 
 
 def open_library(path: Path) -> ctypes.CDLL:
-    """Load the library and declare its functions. Raises OSError when it is absent, broken or of another ABI."""
+    """Load the library and declare its functions. Raises OSError when it is absent, broken or of another version."""
     library = ctypes.CDLL(str(path))
-    try:
-        found = library.winnow_abi()
-    except AttributeError as error:
-        raise OSError(f"{path} is not a Winnow kernel library") from error
-    if found != ABI:
-        raise OSError(f"{path} has ABI {found}, this version of Winnow needs {ABI}; reinstall winnow-kv")
+    _check_contract(library, path)
     library.winnow_decode.argtypes = [ctypes.POINTER(DecodeArgs)]
     library.winnow_prune.argtypes = [ctypes.POINTER(PruneArgs)]
     library.winnow_take.argtypes = [ctypes.POINTER(PruneArgs)]
@@ -67,6 +70,20 @@ def open_library(path: Path) -> ctypes.CDLL:
     library.winnow_read_sum.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]
     library.winnow_read_sum.restype = ctypes.c_int64
     return library
+
+
+def _check_contract(library: ctypes.CDLL, path: Path) -> None:
+    try:
+        library.winnow_contract.restype = ctypes.POINTER(Constant)
+    except AttributeError as error:
+        raise OSError(f"{path} is no kernel library of this version of Winnow; reinstall winnow-kv") from error
+    listed = takewhile(lambda entry: entry.name, map(library.winnow_contract().__getitem__, count()))
+    found = {entry.name.decode(): entry.value for entry in listed}
+    expected = {"WINNOW_ABI": ABI, **shared_constants()}
+    wrong = [name for name in {**expected, **found} if found.get(name) != expected.get(name)]
+    if wrong:
+        differing = ", ".join(f"{name} is {found.get(name)} instead of {expected.get(name)}" for name in wrong)
+        raise OSError(f"{path} is of another version of Winnow: {differing}; reinstall winnow-kv")
 
 
 @cache
@@ -87,7 +104,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def supports(tail: TailSegments) -> bool:
-    """Whether the native kernels can serve this layer: on the CPU, in a dtype they know, with a library."""
+    """True where the native kernels can serve this layer: on the CPU, in a dtype they know, with a library."""
     return tail.keys.device.type == "cpu" and tail.keys.dtype in DTYPES and library() is not None
 
 
@@ -155,16 +172,16 @@ class NativePlan:
         return out
 
     def _accept(self, query: Tensor) -> None:
-        """What depends on the query's shape only, which rarely changes between steps."""
+        """Set what depends on the query's shape only, which rarely changes between steps."""
         args = self._args
-        args.group = check_query(query, self.layout, self._dtype, self._sinks)
+        args.group_size = check_query(query, self.layout, self._dtype, self._sinks)
         rows, query_heads, args.queries, _ = query.shape
         self._shape = (rows, query.shape[2], query_heads, self.layout.value_dim)
         self._accepted = query.shape
 
 
 def _error(status: int) -> Exception:
-    if status == 1:
+    if status == NO_MEMORY:
         return MemoryError("no memory for the partial results of decode attention")
     return ValueError("a tail length is negative or beyond the tail's capacity")
 

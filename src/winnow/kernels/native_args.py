@@ -1,16 +1,33 @@
-"""What the compiled kernels are told: the structs of native/winnow_native.h, filled from blocks."""
+"""Arguments of the compiled kernels: the structs and constants of native/winnow_native.h, filled from blocks."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
-from winnow.kernels.packed import Block, PackedBlock, PackedKeys, PackedValues, draws, parts_of
+from winnow.kernels.bits import BLOCK_BYTES
+from winnow.kernels.packed import (
+    DRAWS,
+    GROUP,
+    STEP,
+    Block,
+    PackedBlock,
+    PackedKeys,
+    PackedValues,
+    Recovery,
+    draws,
+    parts_of,
+)
+from winnow.kernels.pruning_reference import Statistic
 from winnow.kernels.segments import PrefixBlock
 
-RECOVERIES = {"degenerate": 0, "gaussian": 1, "exponential": 2}
+DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+NO_MEMORY = 1
+RECOVERIES: dict[Recovery, int] = {"degenerate": 0, "gaussian": 1, "exponential": 2}
+STATISTICS: dict[Statistic, int] = {"pruned sizes": 0, "pruned numbers": 1, "mean": 2, "moments": 3}
 UNSCALED, PER_SLOT, GROUPED = range(3)
 
 
@@ -46,7 +63,7 @@ class DecodeArgs(ctypes.Structure):
     """Mirror of winnow_decode_args."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("rows", "heads", "group", "queries")),
+        *((name, ctypes.c_int64) for name in ("rows", "heads", "group_size", "queries")),
         *((name, ctypes.c_int64) for name in ("key_dim", "value_dim", "tail_capacity")),
         *((name, ctypes.c_int32) for name in ("dtype", "threads")),
         *((name, ctypes.c_float) for name in ("scaling", "softcap")),
@@ -71,6 +88,34 @@ class PruneArgs(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("starts", "masks", "counts", "stats", "kept", "signs")),
         *((name, ctypes.c_int32) for name in ("dtype", "statistic", "threads")),
     )
+
+
+class Constant(ctypes.Structure):
+    """Mirror of winnow_constant."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("value", ctypes.c_int64))
+
+
+def shared_constants() -> dict[str, int]:
+    """All that this module takes the library to mean, as `winnow_contract` names it."""
+    structs = {"rows": RowsArgs, "part": PartArgs, "decode_args": DecodeArgs, "prune_args": PruneArgs}
+    named = {
+        "SCALE_GROUP": GROUP,
+        "START_STEP": STEP,
+        "BLOCK_BYTES": BLOCK_BYTES,
+        "DRAWS": DRAWS,
+        "F32": DTYPES[torch.float32],
+        "BF16": DTYPES[torch.bfloat16],
+        "F16": DTYPES[torch.float16],
+        "NO_MEMORY": NO_MEMORY,
+        "UNSCALED": UNSCALED,
+        "PER_SLOT": PER_SLOT,
+        "GROUPED": GROUPED,
+        **{name.upper(): value for name, value in RECOVERIES.items()},
+        **{name.upper().replace(" ", "_"): value for name, value in STATISTICS.items()},
+    }
+    sizes = {f"sizeof(winnow_{name})": ctypes.sizeof(struct) for name, struct in structs.items()}
+    return {f"WINNOW_{name}": value for name, value in named.items()} | sizes
 
 
 def part_list(
@@ -143,7 +188,7 @@ def _fill_pruned(args: RowsArgs, packed: PackedKeys | PackedValues) -> None:
 
 
 def address(tensor: Tensor | None) -> int | None:
-    """Where a tensor's numbers begin; None for none."""
+    """The address of a tensor's numbers; None for none."""
     return None if tensor is None else tensor.data_ptr()
 
 

@@ -10,15 +10,13 @@ import torch
 from torch import Tensor
 
 from winnow.kernels import native
-from winnow.kernels.native_args import PruneArgs, address
+from winnow.kernels.native_args import DTYPES, STATISTICS, PruneArgs, address
 from winnow.kernels.pruning_reference import Rule, Scale, Split, Statistic
-
-STATISTICS: dict[Statistic, int] = {"pruned sizes": 0, "pruned numbers": 1, "mean": 2, "moments": 3}
 
 
 def supports(rows: Tensor) -> bool:
-    """Whether the native kernels can split these rows."""
-    return rows.device.type == "cpu" and rows.dtype in native.DTYPES and native.library() is not None
+    """True where the native kernels can split these rows."""
+    return rows.device.type == "cpu" and rows.dtype in DTYPES and native.library() is not None
 
 
 def split(rows: Tensor, rule: Rule, statistic: Statistic, signed: bool, scale: Scale | None = None) -> Split:
@@ -56,7 +54,7 @@ def _check(rows: Tensor, rule: Rule, scale: Scale | None) -> None:
 
 
 def _arguments(rows: Tensor, rule: Rule, scale: Scale | None) -> tuple[PruneArgs, list[Tensor]]:
-    """What a call reads, and what must stay alive for it."""
+    """The inputs of a call, and all that must stay alive for it."""
     args = PruneArgs(
         rows=rows.data_ptr(),
         slots=rows.shape[0],
@@ -64,7 +62,7 @@ def _arguments(rows: Tensor, rule: Rule, scale: Scale | None) -> tuple[PruneArgs
         row_stride=rows.stride(0),
         most=rule.most,
         share=-1.0 if rule.share is None else rule.share,
-        dtype=native.DTYPES[rows.dtype],
+        dtype=DTYPES[rows.dtype],
         threads=torch.get_num_threads(),
     )
     alive = [rows]
@@ -78,7 +76,7 @@ def _arguments(rows: Tensor, rule: Rule, scale: Scale | None) -> tuple[PruneArgs
 
 
 class _Room(NamedTuple):
-    """Where kept numbers and signs go."""
+    """Memory for kept numbers and signs."""
 
     kept: Tensor
     signs: Tensor | None

@@ -1,0 +1,104 @@
+// The promise of a chunk function, whatever the storage format it reads.
+//
+// A segment is the tokens of one (row, KV head) in one format: a part of the prefix or the dense tail. It is cut
+// into chunks; a chunk function turns one chunk into a partial result, and partial results of any formats are
+// merged by log-sum-exp.
+#pragma once
+
+#include <cstdint>
+
+#include "sizes.hpp"
+#include "winnow_native.h"
+
+namespace winnow {
+
+// Tokens in a chunk never exceed this; it sizes the scratch.
+constexpr int64_t kMaxChunkTokens = 1024;
+
+// Per-query statistics are padded to whole vectors of the widest instruction set.
+constexpr int64_t kQueryPad = 16;
+
+// Query blocks may run one query past the last (3 are handled as 4), so rows of queries have one to spare.
+constexpr int64_t kSpareQueries = 1;
+
+// The largest of "no logits at all": finite, so that differences of it never make NaN.
+constexpr float kNoMax = -1e30f;
+
+// All that the chunks of a call have in common.
+struct Shape {
+  int64_t queries;      // G·Q, the queries that share a KV head
+  int64_t group_size;   // G, query heads of a KV head; query j is head j % G of new token j / G
+  int64_t key_dim;      // D
+  int64_t value_dim;    // Dv
+  int64_t query_width;  // D padded, the stride of a query in scratch
+  int64_t value_width;  // Dv padded, the stride of a query in a partial result
+  float scaling;
+  float softcap;  // 0: none
+
+  int64_t token_of(int64_t query) const { return small(query) / small(group_size); }
+  int64_t head_of(int64_t query) const { return small(query) % small(group_size); }
+  int64_t query_rows() const { return queries + kSpareQueries; }
+  int64_t stats_width() const { return round_up(queries + kSpareQueries, kQueryPad); }
+  int64_t acc_size() const { return query_rows() * value_width; }
+
+ private:
+  // Division of 64-bit numbers is several times slower.
+  static uint32_t small(int64_t n) { return static_cast<uint32_t>(n); }
+};
+
+// Consecutive tokens of one segment.
+struct Chunk {
+  const void* keys;
+  const void* values;
+  int64_t tokens;
+  int64_t visible;          // new token i sees the first clamp(visible + i, 0, tokens) tokens
+  int64_t row_head;         // index of the (row, KV head) pair
+  int64_t head;             // of the KV head in its row
+  const winnow_part* part;  // of packed chunks, which have no keys and values above; else null
+  int64_t slot;             // the first token's slot in the part
+};
+
+// Queries of one KV head where they lie: element (i, g) starts at data + i·token_stride + g·head_stride.
+struct Queries {
+  const void* data;
+  int64_t head_stride;
+  int64_t token_stride;
+};
+
+// A thread's own memory for one chunk.
+struct Scratch {
+  float* query;   // [kQueryPad, query_width]
+  float* logits;  // [kQueryPad, kLogitStride]
+  void* edge;     // rows of an incomplete tile
+  float* packed;  // [packed_floats(shape)] where there are packed chunks
+};
+
+// Softmax numerators relative to `max`, their sum, and the values weighted by them. The value dimension is in
+// the order of load_pair for the dtype of the output: pairs of vectors while they last, then single vectors.
+struct Partial {
+  float* max;  // [stats_width], kNoMax where nothing is visible
+  float* sum;  // [stats_width]
+  float* acc;  // [query_rows, value_width]
+};
+
+// Not a power of two: rows of logits would otherwise fall into the same cache sets.
+constexpr int64_t kLogitStride = kMaxChunkTokens + 32;
+
+using ChunkFunction = void (*)(const Shape&, const Chunk&, const Queries&, const Scratch&, const Partial&);
+
+// The partial results of one (row, KV head), chunk after chunk.
+struct HeadPartials {
+  int64_t chunks;
+  Partial first;       // the others lie behind it; maxima are overwritten
+  const float* sinks;  // [G] or null
+};
+
+// Memory for the results of one KV head: element (i, g) starts at data + i·token_stride + g·value_dim.
+struct Output {
+  void* data;
+  int64_t token_stride;
+};
+
+using MergeFunction = void (*)(const Shape&, const HeadPartials&, const Output&);
+
+}  // namespace winnow

@@ -1,0 +1,81 @@
+// Partial results: cleared, and merged by log-sum-exp.
+#pragma once
+
+#include <cstring>
+
+#include "attend/contract.hpp"
+#include "simd/math.hpp"
+#include "simd/vec.hpp"
+
+namespace winnow {
+namespace {
+
+inline void clear(const Shape& shape, const Partial& out) {
+  for (int64_t query = 0; query < shape.stats_width(); query += Vec::width) {
+    store(out.max + query, broadcast(kNoMax));
+    store(out.sum + query, broadcast(0.0f));
+  }
+  std::memset(out.acc, 0, static_cast<size_t>(shape.acc_size()) * sizeof(float));
+}
+
+// Turns the maxima of all chunks into weights relative to the overall maximum, and returns in inverse[q] the
+// reciprocal of the softmax denominator; zero where query q sees nothing.
+inline void weigh_chunks(const Shape& shape, const HeadPartials& partials, float* inverse, int64_t first) {
+  const int64_t stride = shape.stats_width();
+  alignas(64) float sinks[Vec::width];
+  for (int64_t i = 0; i < Vec::width; ++i) {
+    sinks[i] = partials.sinks ? partials.sinks[shape.head_of(first + i)] : kNoMax;
+  }
+  Vec largest = load(sinks);
+  for (int64_t c = 0; c < partials.chunks; ++c) largest = max(largest, load(partials.first.max + c * stride + first));
+
+  const Vec zero = broadcast(0.0f), no_max = broadcast(kNoMax), sink = load(sinks);
+  Vec denominator = if_less(no_max, sink, exp(sink - largest), zero);
+  for (int64_t c = 0; c < partials.chunks; ++c) {
+    float* at = partials.first.max + c * stride + first;
+    const Vec weight = exp(load(at) - largest);
+    store(at, weight);
+    denominator = fma(weight, load(partials.first.sum + c * stride + first), denominator);
+  }
+  store(inverse, if_less(zero, denominator, broadcast(1.0f) / denominator, zero));
+}
+
+// out[d] for d in one vector: sum over chunks of weight·acc[d], normalized.
+inline Vec merge_lanes(const Shape& shape, const HeadPartials& partials, int64_t query, int64_t d, float inverse) {
+  const int64_t stride = shape.stats_width();
+  const float* acc = partials.first.acc + query * shape.value_width + d;
+  Vec sum = broadcast(0.0f);
+  for (int64_t c = 0; c < partials.chunks; ++c) {
+    sum = fma(broadcast(partials.first.max[c * stride + query]), load(acc + c * shape.acc_size()), sum);
+  }
+  return sum * broadcast(inverse);
+}
+
+template <class T>
+inline void merge_query(const Shape& shape, const HeadPartials& partials, int64_t query, float inverse, T* out) {
+  const auto lanes = [&](int64_t d) { return merge_lanes(shape, partials, query, d, inverse); };
+  int64_t d = 0;
+  for (; d + 2 * Vec::width <= shape.value_dim; d += 2 * Vec::width) {
+    store_pair(out + d, lanes(d), lanes(d + Vec::width));
+  }
+  if (d + Vec::width <= shape.value_dim) {
+    store(out + d, lanes(d));
+    d += Vec::width;
+  }
+  if (d < shape.value_dim) store_first(out + d, lanes(d), shape.value_dim - d);
+}
+
+template <class T>
+void merge(const Shape& shape, const HeadPartials& partials, const Output& output) {
+  alignas(64) float inverse[kQueryPad];
+  for (int64_t query = 0; query < shape.queries; ++query) {
+    const int64_t lane = query % Vec::width;
+    if (lane == 0) weigh_chunks(shape, partials, inverse, query);
+    T* out = static_cast<T*>(output.data) + shape.token_of(query) * output.token_stride +
+             shape.head_of(query) * shape.value_dim;
+    merge_query(shape, partials, query, inverse[lane], out);
+  }
+}
+
+}  // namespace
+}  // namespace winnow

@@ -1,0 +1,35 @@
+// The chunk function of dense storage: keys and values as they are, in fp32, bf16 or fp16.
+#pragma once
+
+#include "attend/contract.hpp"
+#include "attend/partials.hpp"
+#include "attend/queries.hpp"
+#include "attend/softmax.hpp"
+#include "dense/scores.hpp"
+#include "dense/weighted_sum.hpp"
+
+namespace winnow {
+namespace {
+
+template <int kQueries, class T>
+inline void dense_block(const Shape& shape, const Chunk& chunk, const Queries& queries, const Scratch& scratch,
+                        int64_t first, const Partial& out) {
+  const T* values = static_cast<const T*>(chunk.values);
+  const T* last = values + chunk.tokens * shape.value_dim - 1;
+  gather_queries<kQueries, T, T>(shape, queries, first, scratch.query);
+  score<kQueries, T>(shape, chunk, scratch.query, scratch.edge, scratch.logits);
+  softmax_block<kQueries>(shape, chunk, scratch.logits, first, values, last, out);
+  weigh_tokens<kQueries>(shape, scratch.logits, values, chunk.tokens, out.acc + first * shape.value_width);
+}
+
+template <class T>
+void dense_chunk(const Shape& shape, const Chunk& chunk, const Queries& queries, const Scratch& scratch,
+                 const Partial& out) {
+  clear(shape, out);
+  for_query_blocks(shape.queries, [&](int64_t first, auto size) {
+    dense_block<decltype(size)::value, T>(shape, chunk, queries, scratch, first, out);
+  });
+}
+
+}  // namespace
+}  // namespace winnow

@@ -1,0 +1,122 @@
+// Query-key products of a few queries with many tokens.
+#pragma once
+
+#include <cstring>
+
+#include "attend/contract.hpp"
+#include "attend/queries.hpp"
+#include "simd/prefetch.hpp"
+#include "simd/unroll.hpp"
+#include "simd/vec.hpp"
+
+namespace winnow {
+namespace {
+
+// Adds the products of one or two vectors (kVectors) of kTokens keys and kQueries queries to acc[query][token].
+// Whichever there are fewer of, keys or queries, stays in registers; each key is loaded and widened once.
+// Always inlined: with several callers the compiler would keep the accumulators in memory.
+template <int kQueries, int kTokens, int kVectors, class LoadKey>
+__attribute__((always_inline)) inline void accumulate(Vec (&acc)[Vec::width], const float* query,
+                                                      const LoadKey& load_key) {
+  const auto load_query = [&](auto i, auto vector) __attribute__((always_inline)) {
+    return load(query + (vector * kQueries + i) * Vec::width);
+  };
+  if constexpr (kQueries <= kTokens) {
+    Vec q[kQueries * kVectors];
+    unroll<kQueries * kVectors>([&](auto i) { q[i] = load_query(Count<i % kQueries>{}, Count<i / kQueries>{}); });
+    unroll<kTokens>([&](auto t) {
+      Vec k[kVectors];
+      load_key(t, k);
+      unroll<kQueries * kVectors>([&](auto i) {
+        constexpr int pair = i % kQueries * kTokens + t;
+        acc[pair] = fma(k[i / kQueries], q[i], acc[pair]);
+      });
+    });
+  } else {
+    Vec k[kTokens][kVectors];
+    unroll<kTokens>([&](auto t) { load_key(t, k[t]); });
+    unroll<kQueries * kVectors>([&](auto i) {
+      const Vec q = load_query(Count<i % kQueries>{}, Count<i / kQueries>{});
+      unroll<kTokens>([&](auto t) {
+        constexpr int pair = i % kQueries * kTokens + t;
+        acc[pair] = fma(k[t][i / kQueries], q, acc[pair]);
+      });
+    });
+  }
+}
+
+// logits[q·kLogitStride + t] = query[q] · keys[t] for kQueries queries and width / kQueries tokens. `query`
+// holds the first vector of every query, then the second of every query, ...: one pointer reaches them all.
+//
+// One accumulator per pair and one lane per pair after the reduction: the horizontal sums of a whole tile are
+// taken together. kWholePairs says that a key fills whole pairs of vectors; any further loop over the rest
+// would make the compiler keep the accumulators in memory.
+template <int kQueries, bool kWholePairs, class T>
+inline void score_tile(const float* query, const T* keys, int64_t dim, const char* ahead, float* logits) {
+  constexpr int kTokens = Vec::width / kQueries;
+  constexpr int64_t kPair = 2 * Vec::width;
+  constexpr int64_t kBytes = static_cast<int64_t>(sizeof(T));
+  Vec acc[Vec::width];
+  unroll<Vec::width>([&](auto i) { acc[i] = broadcast(0.0f); });
+
+  int64_t d = 0;
+  for (; d + kPair <= dim; d += kPair) {
+    accumulate<kQueries, kTokens, 2>(acc, query + d * kQueries, [&](auto t, Vec(&k)[2]) {
+      prefetch_span<kPair * kBytes>(ahead + (t * dim + d) * kBytes);
+      load_pair(keys + t * dim + d, k[0], k[1]);
+    });
+  }
+  if constexpr (!kWholePairs) {
+    if (d + Vec::width <= dim) {
+      accumulate<kQueries, kTokens, 1>(acc, query + d * kQueries,
+                                       [&](auto t, Vec(&k)[1]) { k[0] = load(keys + t * dim + d); });
+      d += Vec::width;
+    }
+    if (d < dim) {
+      accumulate<kQueries, kTokens, 1>(
+          acc, query + d * kQueries, [&](auto t, Vec(&k)[1]) { k[0] = load_first(keys + t * dim + d, dim - d); });
+    }
+  }
+
+  alignas(64) float sums[Vec::width];
+  store(sums, row_sums(acc));
+  for (int i = 0; i < kQueries; ++i) {
+    std::memcpy(logits + i * kLogitStride, sums + i * kTokens, kTokens * sizeof(float));
+  }
+}
+
+// logits[q][t] for kQueries queries and all tokens of the chunk; writes up to a tile past the last token.
+template <int kQueries, bool kWholePairs, class T>
+inline void score_tokens(const Shape& shape, const Chunk& chunk, const float* query, void* edge, float* logits) {
+  constexpr int kTokens = Vec::width / kQueries;
+  const int64_t dim = shape.key_dim;
+  const T* keys = static_cast<const T*>(chunk.keys);
+  const T* end = keys + chunk.tokens * dim;
+  int64_t t = 0;
+  for (; t + kTokens <= chunk.tokens; t += kTokens) {
+    const T* tile = keys + t * dim;
+    score_tile<kQueries, kWholePairs>(query, tile, dim, ahead_of(tile, end, chunk.values), logits + t);
+  }
+  if (t < chunk.tokens) {
+    // The rest is copied: a tile must not read past the end of the keys. What follows is cleared although
+    // nobody uses the result, since stray memory is full of subnormals, which cost a hundred cycles each.
+    T* tile = static_cast<T*>(edge);
+    const size_t size = static_cast<size_t>(kTokens * dim) * sizeof(T);
+    const size_t used = static_cast<size_t>((chunk.tokens - t) * dim) * sizeof(T);
+    std::memcpy(tile, keys + t * dim, used);
+    std::memset(static_cast<char*>(edge) + used, 0, size - used);
+    score_tile<kQueries, kWholePairs>(query, tile, dim, static_cast<const char*>(chunk.values), logits + t);
+  }
+}
+
+template <int kQueries, class T>
+inline void score(const Shape& shape, const Chunk& chunk, const float* query, void* edge, float* logits) {
+  if (shape.key_dim % (2 * Vec::width) == 0) {
+    score_tokens<kQueries, true, T>(shape, chunk, query, edge, logits);
+  } else {
+    score_tokens<kQueries, false, T>(shape, chunk, query, edge, logits);
+  }
+}
+
+}  // namespace
+}  // namespace winnow

@@ -1,0 +1,83 @@
+// Sums of values under the weights of a few queries.
+#pragma once
+
+#include "attend/contract.hpp"
+#include "simd/prefetch.hpp"
+#include "simd/unroll.hpp"
+#include "simd/vec.hpp"
+#include "sizes.hpp"
+
+namespace winnow {
+namespace {
+
+// Tokens whose values pass through the registers together: few enough to stay in the first-level cache.
+constexpr int64_t kValueBlock = 32;
+
+// acc[q][0..kStrips·width) += sum over t of weights[q][t]·values[t][..] for kQueries queries.
+template <int kQueries, int kStrips, class T, class LoadStrips>
+inline void weighted_tile(const float* weights, const T* values, int64_t dim, int64_t tokens, float* acc,
+                          int64_t acc_width, const char* ahead, const LoadStrips& load_strips) {
+  constexpr int64_t kBytes = static_cast<int64_t>(sizeof(T));
+  Vec sums[kQueries * kStrips];
+  unroll<kQueries * kStrips>([&](auto i) {
+    sums[i] = load(acc + i / kStrips * acc_width + i % kStrips * Vec::width);
+  });
+  for (int64_t t = 0; t < tokens; ++t) {
+    prefetch_span<kStrips * Vec::width * kBytes>(ahead + t * dim * kBytes);
+    Vec v[kStrips];
+    load_strips(values + t * dim, v);
+    unroll<kQueries>([&](auto i) {
+      const Vec w = broadcast(weights[i * kLogitStride + t]);
+      unroll<kStrips>([&](auto s) { sums[i * kStrips + s] = fma(w, v[s], sums[i * kStrips + s]); });
+    });
+  }
+  unroll<kQueries * kStrips>([&](auto i) {
+    store(acc + i / kStrips * acc_width + i % kStrips * Vec::width, sums[i]);
+  });
+}
+
+// The same for all of the value dimension: as many strips at once as registers allow, then a pair, then the rest.
+template <int kQueries, class T>
+inline void weigh_block(const Shape& shape, const float* weights, const T* values, int64_t tokens,
+                        const char* ahead, float* acc) {
+  constexpr int kStrips = Vec::width / kQueries;
+  constexpr int64_t kBytes = static_cast<int64_t>(sizeof(T));
+  const int64_t dim = shape.value_dim;
+  const auto pairs = [](const T* p, auto& v) {
+    unroll<sizeof(v) / sizeof(Vec) / 2>([&](auto i) { load_pair(p + 2 * i * Vec::width, v[2 * i], v[2 * i + 1]); });
+  };
+  int64_t d = 0;
+  const auto run = [&](auto strips, const auto& load_strips) {
+    weighted_tile<kQueries, decltype(strips)::value>(weights, values + d, dim, tokens, acc + d, shape.value_width,
+                                                     ahead + d * kBytes, load_strips);
+    d += strips * Vec::width;
+  };
+  while (d + kStrips * Vec::width <= dim) run(Count<kStrips>{}, pairs);
+  while (d + 2 * Vec::width <= dim) run(Count<2>{}, pairs);
+  if (d + Vec::width <= dim) run(Count<1>{}, [](const T* p, Vec(&v)[1]) { v[0] = load(p); });
+  if (d < dim) run(Count<1>{}, [&](const T* p, Vec(&v)[1]) { v[0] = load_first(p, dim - d); });
+}
+
+// Half a vector of queries at most: each needs a pair of accumulators.
+template <int kQueries, class T>
+inline void weigh(const Shape& shape, const float* weights, const T* values, int64_t tokens, const char* ahead,
+                  float* acc) {
+  constexpr int kBlock = kQueries < Vec::width / 2 ? kQueries : Vec::width / 2;
+  for (int first = 0; first < kQueries; first += kBlock) {
+    weigh_block<kBlock>(shape, weights + first * kLogitStride, values, tokens, ahead,
+                        acc + first * shape.value_width);
+  }
+}
+
+// The same for values of any number, read where they lie.
+template <int kQueries, class T>
+inline void weigh_tokens(const Shape& shape, const float* weights, const T* values, int64_t tokens, float* acc) {
+  const T* last = values + tokens * shape.value_dim - 1;
+  for (int64_t t = 0; t < tokens; t += kValueBlock) {
+    const T* block = values + t * shape.value_dim;
+    weigh<kQueries>(shape, weights + t, block, least(kValueBlock, tokens - t), clamped_ahead_of(block, last), acc);
+  }
+}
+
+}  // namespace
+}  // namespace winnow

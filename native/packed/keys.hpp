@@ -1,0 +1,101 @@
+// Logits of a chunk of packed keys.
+#pragma once
+
+#include "attend/contract.hpp"
+#include "attend/queries.hpp"
+#include "dense/scores.hpp"
+#include "packed/dots.hpp"
+#include "packed/format.hpp"
+#include "packed/queries.hpp"
+#include "packed/rows.hpp"
+#include "packed/scratch.hpp"
+#include "packed/slot_scales.hpp"
+#include "simd/element.hpp"
+#include "simd/unroll.hpp"
+#include "simd/vec.hpp"
+#include "sizes.hpp"
+
+namespace winnow {
+namespace {
+
+// Keys that are read where they lie, of type Key.
+template <int kQueries, class Key, class T>
+inline void score_in_place(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first,
+                           const Scratch& scratch) {
+  const winnow_rows& rows = chunk.part->keys;
+  Chunk numbers = chunk;
+  numbers.keys = static_cast<const Key*>(rows.data) + chunk.slot * shape.key_dim;
+  numbers.values = numbers.keys;
+  gather_queries<kQueries, Key, T>(shape, queries, first, scratch.query);
+  score<kQueries, Key>(shape, numbers, scratch.query, scratch.edge, scratch.logits);
+}
+
+// logits[q][t] += bias[q] for the tokens of a tile and up to the next whole vector
+template <int kQueries>
+inline void add_bias(const float (&bias)[kQueries], int64_t tokens, float* logits) {
+  for (int64_t t = 0; t < tokens; t += Vec::width) {
+    unroll<kQueries>([&](auto q) {
+      float* at = logits + q * kLogitStride + t;
+      store(at, load(at) + broadcast(bias[q]));
+    });
+  }
+}
+
+static_assert(kTileRows == kScaleGroup, "a tile of grouped keys has one set of scales");
+
+// Any other keys from a token on, unpacked a tile at a time; tiles are scale groups where slots share scales.
+template <int kQueries, class T>
+inline void score_unpacked(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first,
+                           int64_t token, const Scratch& scratch, const PackedScratch& packed) {
+  if (token == chunk.tokens) return;
+  const winnow_rows& rows = chunk.part->keys;
+  RowReader<T> reader(rows, *chunk.part, chunk.head, chunk.slot + token, shape.key_dim, false, packed.reader,
+                      packed.row_floats);
+  gather_queries<kQueries, float, T>(shape, queries, first, scratch.query);
+  for (int64_t t = token; t < chunk.tokens; t += kTileRows) {
+    Chunk tile = chunk;
+    tile.keys = tile.values = packed.tile;
+    tile.tokens = least(kTileRows, chunk.tokens - t);
+    reader.unpack(tile.tokens, packed.tile);
+    if (rows.scaling != WINNOW_GROUPED) {
+      score<kQueries, float>(shape, tile, scratch.query, scratch.edge, scratch.logits + t);
+      continue;
+    }
+    float bias[kQueries];
+    fold_scales<kQueries, T>(shape, rows, chunk.slot + t, scratch.query, packed.queries, bias);
+    score<kQueries, float>(shape, tile, packed.queries, scratch.edge, scratch.logits + t);
+    add_bias<kQueries>(bias, tile.tokens, scratch.logits + t);
+  }
+}
+
+// scratch.logits[q][t] for the queries [first, first + kQueries) and all tokens of the chunk.
+template <int kQueries, class T>
+inline void score_packed(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first,
+                         const Scratch& scratch, const PackedScratch& packed) {
+  const winnow_rows& rows = chunk.part->keys;
+  Shape kept = shape;
+  Queries from = queries;
+  // A list of no channels may have no address.
+  if (rows.channels || rows.kept == 0) {
+    from = pick_channels<kQueries>(shape, chunk, queries, first, reinterpret_cast<T*>(packed.queries));
+    kept.key_dim = rows.kept;
+    kept.query_width = round_up(rows.kept, 16);
+    kept.queries = least(kQueries, shape.queries - first);
+    kept.group_size = kQueries;
+    first = 0;
+  }
+  if (score_int8<kQueries, T>(kept, chunk, from, first, scratch, packed)) {
+    // Done.
+  } else if (!rows.masks && rows.bits == 16) {
+    score_in_place<kQueries, T, T>(kept, chunk, from, first, scratch);
+  } else if (!rows.masks && rows.bits == 8 && rows.scaling == WINNOW_PER_SLOT) {
+    score_in_place<kQueries, Int8, T>(kept, chunk, from, first, scratch);
+  } else {
+    const int64_t scored = score_pruned<kQueries, T>(kept, chunk, from, first, packed, scratch.logits);
+    score_unpacked<kQueries, T>(kept, chunk, from, first, scored, scratch, packed);
+  }
+  scale_by_slot<kQueries, T>(rows, chunk, scratch.logits);
+}
+
+}  // namespace
+}  // namespace winnow

@@ -1,0 +1,49 @@
+// Queries as they meet packed keys: without the channels that these do not have, and with their scales.
+#pragma once
+
+#include <cstdint>
+
+#include "attend/contract.hpp"
+#include "attend/queries.hpp"
+#include "packed/format.hpp"
+#include "simd/unroll.hpp"
+#include "simd/vec.hpp"
+
+namespace winnow {
+namespace {
+
+// The channels that a head's keys have, from a block of queries.
+template <int kQueries, class T>
+inline Queries pick_channels(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first, T* picked) {
+  const int64_t kept = chunk.part->keys.kept;
+  const int16_t* channels = chunk.part->keys.channels + chunk.head * kept;
+  for (int64_t i = 0; i < kQueries && first + i < shape.queries; ++i) {
+    const T* from = static_cast<const T*>(query_at(shape, queries, first + i, sizeof(T)));
+    for (int64_t d = 0; d < kept; ++d) picked[i * kept + d] = from[channels[d]];
+  }
+  return {picked, kept, 0};
+}
+
+// Queries that meet the numbers of a slot and of all others of its scale group: key = zero + scale·number in every
+// channel, so the query takes the scales, and its product with the zeros is the same for all of them.
+template <int kQueries, class T>
+inline void fold_scales(const Shape& shape, const winnow_rows& rows, int64_t slot, const float* query, float* folded,
+                        float (&bias)[kQueries]) {
+  const int64_t first = slot / kScaleGroup * shape.key_dim;
+  const T *scales = static_cast<const T*>(rows.scales) + first, *zeros = static_cast<const T*>(rows.zeros) + first;
+  Vec sums[kQueries];
+  unroll<kQueries>([&](auto i) { sums[i] = broadcast(0.0f); });
+  for (int64_t d = 0; d < shape.key_dim; d += Vec::width) {
+    const Vec scale = load_up_to(scales + d, shape.key_dim - d), zero = load_up_to(zeros + d, shape.key_dim - d);
+    unroll<kQueries>([&](auto i) {
+      const int64_t at = d * kQueries + i * Vec::width;
+      const Vec q = load(query + at);
+      store(folded + at, q * scale);
+      sums[i] = fma(q, zero, sums[i]);
+    });
+  }
+  unroll<kQueries>([&](auto i) { bias[i] = lane_sum(sums[i]); });
+}
+
+}  // namespace
+}  // namespace winnow

@@ -1,0 +1,37 @@
+// Scales of slots, by which logits or weights are multiplied.
+#pragma once
+
+#include <cstdint>
+
+#include "attend/contract.hpp"
+#include "simd/prefetch.hpp"
+#include "simd/unroll.hpp"
+#include "simd/vec.hpp"
+
+namespace winnow {
+namespace {
+
+// Scales of slots are few bytes that nothing else would fetch in time.
+template <class T>
+inline void prefetch_scales(const winnow_rows& rows, const Chunk& chunk) {
+  if (rows.scaling != WINNOW_PER_SLOT) return;
+  const T* scales = static_cast<const T*>(rows.scales) + chunk.slot;
+  prefetch_for_later(reinterpret_cast<const char*>(scales), chunk.tokens * static_cast<int64_t>(sizeof(T)));
+}
+
+// numbers[q][t] *= scale of slot t, where it is left to be multiplied after all else.
+template <int kQueries, class T>
+inline void scale_by_slot(const winnow_rows& rows, const Chunk& chunk, float* numbers) {
+  if (rows.scaling != WINNOW_PER_SLOT || rows.masks) return;
+  const T* scales = static_cast<const T*>(rows.scales) + chunk.slot;
+  for (int64_t t = 0; t < chunk.tokens; t += Vec::width) {
+    const Vec scale = load_up_to(scales + t, chunk.tokens - t);
+    unroll<kQueries>([&](auto q) {
+      float* at = numbers + q * kLogitStride + t;
+      store(at, scale * load(at));
+    });
+  }
+}
+
+}  // namespace
+}  // namespace winnow

@@ -1,0 +1,76 @@
+// Sums of a chunk of packed values under weights.
+#pragma once
+
+#include <cstring>
+#include <type_traits>
+
+#include "attend/contract.hpp"
+#include "dense/weighted_sum.hpp"
+#include "packed/dots.hpp"
+#include "packed/rows.hpp"
+#include "packed/scratch.hpp"
+#include "packed/slot_scales.hpp"
+#include "simd/element.hpp"
+#include "simd/vec.hpp"
+#include "sizes.hpp"
+
+namespace winnow {
+namespace {
+
+// Sums in the order of channels -> in that of load_pair for T.
+template <int kQueries, class T>
+inline void order_sums(const Shape& shape, float* acc) {
+  if constexpr (std::is_same_v<T, Bf16>) {
+    alignas(64) float pair[2 * Vec::width];
+    for (int64_t q = 0; q < kQueries; ++q) {
+      float* row = acc + q * shape.value_width;
+      for (int64_t d = 0; d + 2 * Vec::width <= shape.value_dim; d += 2 * Vec::width) {
+        for (int64_t i = 0; i < Vec::width; ++i) {
+          pair[i] = row[d + 2 * i];
+          pair[Vec::width + i] = row[d + 2 * i + 1];
+        }
+        std::memcpy(row + d, pair, sizeof pair);
+      }
+    }
+  }
+}
+
+// Values that are read where they lie, of type Value.
+template <int kQueries, class Value>
+inline void weigh_in_place(const Shape& shape, const Chunk& chunk, const float* weights, float* acc) {
+  const Value* values = static_cast<const Value*>(chunk.part->values.data) + chunk.slot * shape.value_dim;
+  weigh_tokens<kQueries>(shape, weights, values, chunk.tokens, acc);
+}
+
+// Any other values, unpacked a tile at a time.
+template <int kQueries, class T>
+inline void weigh_unpacked(const Shape& shape, const Chunk& chunk, const float* weights, const PackedScratch& packed,
+                           float* acc) {
+  RowReader<T> reader(chunk.part->values, *chunk.part, chunk.head, chunk.slot, shape.value_dim, true, packed.reader,
+                      packed.row_floats);
+  for (int64_t t = 0; t < chunk.tokens; t += kTileRows) {
+    const int64_t count = least(kTileRows, chunk.tokens - t);
+    reader.unpack(count, packed.tile);
+    weigh<kQueries>(shape, weights + t, packed.tile, count, reinterpret_cast<const char*>(packed.tile), acc);
+  }
+}
+
+// Adds the chunk's values under the weights of kQueries queries to acc, in the order of Partial. Overwrites weights.
+template <int kQueries, class T>
+inline void weigh_packed(const Shape& shape, const Chunk& chunk, float* weights, const PackedScratch& packed,
+                         float* acc) {
+  const winnow_rows& rows = chunk.part->values;
+  scale_by_slot<kQueries, T>(rows, chunk, weights);
+  if (!rows.masks && rows.bits == 16) return weigh_in_place<kQueries, T>(shape, chunk, weights, acc);
+  if (weigh_int8<kQueries, T>(shape, chunk, weights, packed, acc)) {
+    // Only their order is left to do.
+  } else if (!rows.masks && rows.bits == 8 && rows.scaling == WINNOW_PER_SLOT) {
+    weigh_in_place<kQueries, Int8>(shape, chunk, weights, acc);
+  } else {
+    weigh_unpacked<kQueries, T>(shape, chunk, weights, packed, acc);
+  }
+  order_sums<kQueries, T>(shape, acc);
+}
+
+}  // namespace
+}  // namespace winnow

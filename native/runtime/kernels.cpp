@@ -1,0 +1,24 @@
+// The kernels, compiled once per instruction set, which WINNOW_ISA names.
+#include "runtime/kernels.hpp"
+
+#include "attend/partials.hpp"
+#include "dense/chunk.hpp"
+#include "packed/chunk.hpp"
+#include "prune/prune.hpp"
+#include "prune/take.hpp"
+#include "runtime/read_sum.hpp"
+
+#define WINNOW_QUOTED(name) #name
+#define WINNOW_NAME(name) WINNOW_QUOTED(name)
+
+namespace winnow {
+
+constexpr Kernels isa::WINNOW_ISA = {WINNOW_NAME(WINNOW_ISA),
+                                     {dense_chunk<float>, dense_chunk<Bf16>, dense_chunk<Fp16>},
+                                     {packed_chunk<float>, packed_chunk<Bf16>, packed_chunk<Fp16>},
+                                     {merge<float>, merge<Bf16>, merge<Fp16>},
+                                     read_sum,
+                                     {prune<float>, prune<Bf16>, prune<Fp16>},
+                                     {take<float>, take<Bf16>, take<Fp16>}};
+
+}  // namespace winnow

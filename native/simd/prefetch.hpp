@@ -1,0 +1,43 @@
+// Software prefetch.
+//
+// The hardware prefetcher stops at every 4 KB page; asking for the lines a page or two ahead keeps the
+// memory busy across the border.
+#pragma once
+
+#include <cstdint>
+
+namespace winnow {
+namespace {
+
+constexpr int64_t kLine = 64;
+constexpr int64_t kPrefetchBytes = 6144;
+
+inline void prefetch(const char* p) { __builtin_prefetch(p, 0, 3); }
+
+// The lines that hold kBytes bytes from p on, or one when they are fewer than a line.
+template <int64_t kBytes>
+inline void prefetch_span(const char* p) {
+  for (int64_t byte = 0; byte < kBytes; byte += kLine) prefetch(p + byte);
+}
+
+// Lines that are read after many others: too many for the first-level cache, but not for the second.
+inline void prefetch_for_later(const char* p, int64_t bytes) {
+  for (int64_t byte = 0; byte < bytes; byte += kLine) __builtin_prefetch(p + byte, 0, 2);
+}
+
+// The place to prefetch while reading `at` of one array that ends at `end`: the same distance ahead, running on
+// into the array that will be read next.
+inline const char* ahead_of(const void* at, const void* end, const void* next) {
+  const char* ahead = static_cast<const char*>(at) + kPrefetchBytes;
+  const char* limit = static_cast<const char*>(end);
+  return ahead < limit ? ahead : static_cast<const char*>(next) + (ahead - limit);
+}
+
+// The same where nothing is known to be read next.
+inline const char* clamped_ahead_of(const void* at, const void* last) {
+  const char* ahead = static_cast<const char*>(at) + kPrefetchBytes;
+  return ahead < static_cast<const char*>(last) ? ahead : static_cast<const char*>(last);
+}
+
+}  // namespace
+}  // namespace winnow

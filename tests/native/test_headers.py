@@ -1,0 +1,35 @@
+"""The headers of the native kernels stand alone: each compiles without another before it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+NATIVE = Path(__file__).parents[2] / "native"
+
+
+def cmake_version() -> tuple[int, ...]:
+    """(0,) without CMake."""
+    if not shutil.which("cmake"):
+        return (0,)
+    shown = subprocess.run(["cmake", "--version"], check=False, capture_output=True, text=True).stdout
+    found = re.search(r"(\d+)\.(\d+)", shown)
+    return tuple(map(int, found.groups())) if found else (0,)
+
+
+@pytest.mark.skipif(cmake_version() < (3, 24), reason="header sets are compiled by CMake 3.24")
+@pytest.mark.skipif(not shutil.which(os.environ.get("CXX", "c++")), reason="no C++ compiler")
+def test_every_header_compiles_alone_for_every_instruction_set(tmp_path: Path) -> None:
+    generator = ["-G", "Ninja"] if shutil.which("ninja") else []
+    options = ["-DWINNOW_VERIFY_HEADERS=ON", "-DCMAKE_BUILD_TYPE=None"]
+    subprocess.run(["cmake", "-S", NATIVE, "-B", tmp_path, *generator, *options], check=True, capture_output=True)
+    target = ["--target", "all_verify_interface_header_sets", "--parallel", "2"]
+    built = subprocess.run(["cmake", "--build", tmp_path, *target], check=False, capture_output=True, text=True)
+    assert not built.returncode, built.stdout
+    compiled = {source.stem for source in tmp_path.rglob("*.hpp.cxx")}
+    assert compiled >= {header.name for header in NATIVE.rglob("*.hpp") if "avx" not in str(header.relative_to(NATIVE))}
