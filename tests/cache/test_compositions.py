@@ -24,8 +24,7 @@ from support.oracle import explicit_attention
 from support.ready import random_scores, ready
 from winnow import CompressedCache, Method
 from winnow.errors import BudgetError, CacheError, MethodError
-from winnow.kernels import PackedBlock
-from winnow.kernels.interface import parts_of
+from winnow.kernels import PackedBlock, parts_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

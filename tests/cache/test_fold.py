@@ -23,7 +23,7 @@ from winnow.cache.fold import select_present
 from winnow.cache.recent_queries import RecentQueries
 from winnow.cache.tail import Tail
 from winnow.composition.method import Method
-from winnow.kernels.interface import Block
+from winnow.kernels import Block
 from winnow.score.window import pool_tokens
 from winnow.store import Dense
 from winnow.view import Extra, LayerView

@@ -18,7 +18,7 @@ from winnow.allocate.rounding import full_tensor, round_exactly
 from winnow.cache.prefix import Prefix, compress_layer
 from winnow.composition.method import Method
 from winnow.errors import MethodError
-from winnow.kernels.interface import Block
+from winnow.kernels.formats import Block
 from winnow.score.base import Ranking
 from winnow.select import Selection, check_scores, select
 from winnow.view import Extra, LayerView
@@ -75,7 +75,7 @@ def check_foldable(method: Method, every: int) -> None:
             f"{method} keeps what a rule of its own says, which grows with the text; leave fold_every out, or give a "
             "method with a budget."
         )
-    if not method.store.exact_again:
+    if not method.store.idempotent:
         raise MethodError(
             f"{method} packs slots in a form that changes when they are packed again, which folding does; leave "
             "fold_every out, or store them dense, with bits, think or spark(recovery=degenerate)."

@@ -21,7 +21,7 @@ from winnow.diagnostics.kept import kept_mask, overlap, retained_diversity
 from winnow.diagnostics.result import Diagnosis, LayerDiagnosis
 from winnow.diagnostics.similarity import mean_cosine
 from winnow.errors import CacheError
-from winnow.kernels.segments import heads_of_slots
+from winnow.kernels.formats.heads import heads_of_slots
 from winnow.score import Refiner, Scorer
 from winnow.score.diversity import diversified
 from winnow.score.window import last_queries

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from winnow.kernels.packed import Block, PackedBlock, PackedKeys, PackedValues, draws, parts_of
-from winnow.kernels.segments import PrefixBlock
+from winnow.kernels.formats import Block, DenseBlock, PackedBlock, Part, parts_of
+from winnow.kernels.formats.draws import draws
+from winnow.kernels.formats.packed import PackedKeys, PackedValues
 
 RECOVERIES = {"degenerate": 0, "gaussian": 1, "exponential": 2}
 UNSCALED, PER_SLOT, GROUPED = range(3)
@@ -90,8 +91,8 @@ def part_list(
     return (PartArgs * len(parts))(*parts), (ctypes.c_int64 * len(bounds))(*bounds), alive
 
 
-def _part(part: PackedBlock | PrefixBlock, starts: Tensor, stops: Tensor) -> PartArgs:
-    if isinstance(part, PrefixBlock):
+def _part(part: Part, starts: Tensor, stops: Tensor) -> PartArgs:
+    if isinstance(part, DenseBlock):
         keys, values = (RowsArgs(data=each.data_ptr(), data_bytes=each.nbytes) for each in (part.keys, part.values))
     else:
         keys, values = _rows(part.keys), _rows(part.values)
@@ -106,7 +107,7 @@ def _part(part: PackedBlock | PrefixBlock, starts: Tensor, stops: Tensor) -> Par
 
 
 def _rows(packed: PackedKeys | PackedValues) -> RowsArgs:
-    """Keys or values of a block that check_packed has accepted."""
+    """Keys or values of a block that `PackedBlock.check` has accepted."""
     entries = packed.entries
     channels = packed.channels if isinstance(packed, PackedKeys) else None
     args = RowsArgs(
