@@ -5,20 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from support.dense_attention import (
-    CASES,
-    Case,
-    assert_close,
-    build,
-    oracle,
-)
+from support.dense_attention import CASES, Case, assert_close, build, oracle
 from support.instruction_sets import needs_native
 from winnow.cache.stats import storage_bytes
-from winnow.kernels import (
-    DecodePlan,
-    attend,
-    native,
-)
+from winnow.kernels import DecodePlan, attend, native
 from winnow.kernels.reference import ReferencePlan
 
 

@@ -14,26 +14,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.dense_attention import (
-    CASES,
-    DTYPES,
-    Case,
-    any_case,
-    assert_close,
-    build,
-    oracle,
-    solved,
-    widened,
-)
+from support.dense_attention import CASES, DTYPES, Case, any_case, assert_close, build, oracle, solved, widened
 from support.instruction_sets import needs_native
-from winnow.kernels import (
-    AttentionSpec,
-    DenseBlock,
-    TailSegments,
-    attend,
-    backend,
-    native,
-)
+from winnow.kernels import AttentionSpec, DenseBlock, TailSegments, attend, backend, native
 from winnow.kernels.reference import ReferencePlan
 
 

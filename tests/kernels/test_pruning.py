@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from support.instruction_sets import available
+from support.instruction_sets import available, needs_native
 from winnow.kernels import native, pruning, pruning_native, pruning_reference
 from winnow.kernels.formats.bits import unpack_flags
 from winnow.kernels.pruning import KeepRule, PrunedRows, SaliencyScale, Statistic
@@ -20,8 +20,6 @@ DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 ISAS = available()
 HEADS = 3
-
-needs_native = pytest.mark.skipif(not ISAS, reason="the native library was not built")
 
 
 @pytest.fixture(autouse=True)

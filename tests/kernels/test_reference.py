@@ -7,21 +7,8 @@ import warnings
 import pytest
 import torch
 
-from support.dense_attention import (
-    CASES,
-    DTYPES,
-    assert_close,
-    build,
-    oracle,
-    solved,
-)
-from winnow.kernels import (
-    DenseBlock,
-    TailSegments,
-    attend,
-    backend,
-    native,
-)
+from support.dense_attention import CASES, DTYPES, assert_close, build, oracle, solved
+from winnow.kernels import DenseBlock, TailSegments, attend, backend, native
 from winnow.kernels.reference import ReferencePlan
 
 

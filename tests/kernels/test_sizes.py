@@ -5,17 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from support.dense_attention import (
-    CASES,
-    Case,
-    build,
-)
+from support.dense_attention import CASES, Case, build
 from support.instruction_sets import needs_native
-from winnow.kernels import (
-    DecodePlan,
-    DenseBlock,
-    native,
-)
+from winnow.kernels import DecodePlan, DenseBlock, native
 from winnow.kernels.reference import ReferencePlan
 
 

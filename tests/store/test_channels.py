@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from winnow.store import (
-    Spark,
-    Think,
-)
+from winnow.store import Spark, Think
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

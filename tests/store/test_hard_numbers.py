@@ -8,16 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from support.packed_slots import (
-    DTYPES,
-    WINDOW,
-    layer_of,
-    selected,
-    slots_of,
-)
-from support.stores import (
-    ALL,
-)
+from support.packed_slots import DTYPES, WINDOW, layer_of, selected, slots_of
+from support.stores import ALL
 from winnow.errors import ModelError
 
 pytestmark = pytest.mark.usefixtures("one_thread")

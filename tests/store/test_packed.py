@@ -7,40 +7,13 @@ from itertools import product
 import pytest
 import torch
 
-from support.packed_slots import (
-    WINDOW,
-    assert_same_tensors,
-    layer_of,
-    selected,
-    slots_of,
-)
-from support.quantizers import (
-    assert_symmetric,
-)
-from support.stores import (
-    ALL,
-    STORES,
-    scores_of,
-)
+from support.packed_slots import WINDOW, assert_same_tensors, layer_of, selected, slots_of
+from support.quantizers import assert_symmetric
+from support.stores import ALL, STORES, scores_of
 from winnow.errors import MethodError
-from winnow.kernels import (
-    AttentionSpec,
-    DenseBlock,
-    Parts,
-    TailSegments,
-    attend,
-)
+from winnow.kernels import AttentionSpec, DenseBlock, Parts, TailSegments, attend
 from winnow.kernels.reference import ReferencePlan
-from winnow.store import (
-    Bits,
-    Dense,
-    Kivi,
-    Packed,
-    Spark,
-    SparkG,
-    SparkP,
-    Think,
-)
+from winnow.store import Bits, Dense, Kivi, Packed, Spark, SparkG, SparkP, Think
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -13,42 +13,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.channel_definitions import (
-    kept_by,
-    norms_of,
-    think_channels,
-    top,
-)
-from support.packed_slots import (
-    DIMS,
-    DTYPES,
-    ROUNDING,
-    WINDOW,
-    layer_of,
-    packed_in,
-    selected,
-    slots_of,
-)
-from support.quantizers import (
-    assert_asymmetric,
-    assert_symmetric,
-)
+from support.channel_definitions import kept_by, norms_of, think_channels, top
+from support.packed_slots import DIMS, DTYPES, ROUNDING, WINDOW, layer_of, packed_in, selected, slots_of
+from support.quantizers import assert_asymmetric, assert_symmetric
 from support.stores import scores_of
 from winnow.heads import HeadScores
-from winnow.kernels import (
-    PackedBlock,
-)
-from winnow.store import (
-    Bits,
-    Channels,
-    Kivi,
-    MixedBits,
-    Packed,
-    Spark,
-    SparkG,
-    SparkP,
-    Think,
-)
+from winnow.kernels import PackedBlock
+from winnow.store import Bits, Channels, Kivi, MixedBits, Packed, Spark, SparkG, SparkP, Think
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

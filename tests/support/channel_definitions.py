@@ -8,11 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from winnow.select import Selection
-from winnow.store import (
-    Spark,
-    SparkG,
-    SparkP,
-)
+from winnow.store import Spark, SparkG, SparkP
 from winnow.view import LayerView
 
 

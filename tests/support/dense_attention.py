@@ -13,11 +13,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from winnow.kernels import (
-    AttentionSpec,
-    DenseBlock,
-    TailSegments,
-)
+from winnow.kernels import AttentionSpec, DenseBlock, TailSegments
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 

@@ -12,14 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from winnow.kernels import (
-    AttentionSpec,
-    Block,
-    DenseBlock,
-    PackedBlock,
-    Parts,
-    TailSegments,
-)
+from winnow.kernels import AttentionSpec, Block, DenseBlock, PackedBlock, Parts, TailSegments
 from winnow.kernels.formats.bits import pack_rows
 from winnow.kernels.formats.entries import Entries
 from winnow.kernels.formats.packed import PackedKeys, PackedValues

@@ -11,15 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from support.packed_attention import (
-    Problem,
-)
-from winnow.kernels import (
-    Block,
-    DenseBlock,
-    PackedBlock,
-    parts_of,
-)
+from support.packed_attention import Problem
+from winnow.kernels import Block, DenseBlock, PackedBlock, parts_of
 from winnow.kernels.formats.packed import PackedKeys, PackedValues
 
 

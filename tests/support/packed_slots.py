@@ -11,11 +11,7 @@ import torch
 from torch import Tensor
 
 from support.views import random_view
-from winnow.kernels import (
-    Block,
-    PackedBlock,
-    parts_of,
-)
+from winnow.kernels import Block, PackedBlock, parts_of
 from winnow.select import Selection
 from winnow.view import LayerView
 

@@ -7,17 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from winnow.heads import HeadScores
-from winnow.store import (
-    Bits,
-    Kivi,
-    MixedBits,
-    Packed,
-    Spark,
-    SparkG,
-    SparkP,
-    Store,
-    Think,
-)
+from winnow.store import Bits, Kivi, MixedBits, Packed, Spark, SparkG, SparkP, Store, Think
 
 HEAD_SCORES = HeadScores(torch.tensor([[0.5, 0.1, 0.8, 0.3], [0.2, 0.9, 0.7, 0.4]]), "random")
 

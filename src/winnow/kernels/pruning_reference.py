@@ -15,7 +15,7 @@ from torch import Tensor
 from winnow.kernels.formats.bits import pack_flags
 
 Statistic = Literal["pruned sizes", "pruned numbers", "mean", "moments"]
-"""Of every row: the mean of its pruned sizes, or numbers; the mean of all its sizes; that and their deviation."""
+"""Mean of the pruned sizes of a row, or numbers; mean of all its sizes; that and their deviation."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _largest(sizes: Tensor, count: int) -> Tensor:
 
 
 def _fewest(sizes: Tensor, share: float) -> tuple[Tensor, Tensor]:
-    """Of every row: how many of its largest reach `share` of its sum, at least one [S], and its order [S, D]."""
+    """Fewest numbers of a row, the largest, that reach `share` of its sum, at least one [S]; and its order [S, D]."""
     ordered, order = sizes.sort(dim=1, descending=True, stable=True)
     # In double precision: which channel is the one that reaches the share must not depend on the order of a sum.
     reached = ordered.cumsum(1, dtype=torch.float64)

@@ -161,5 +161,5 @@ class ReferencePlan:
 
 
 def _finite(maximum: Tensor) -> Tensor:
-    """Where nothing is visible the maximum is -inf, and -inf - -inf would be NaN."""
+    """The maximum, 0 where nothing is visible: -inf - -inf would be NaN."""
     return maximum.masked_fill(maximum == -torch.inf, 0.0)

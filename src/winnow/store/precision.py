@@ -12,18 +12,11 @@ from torch import Tensor
 from winnow.errors import MethodError
 from winnow.heads import HeadScores
 from winnow.heads.resolve import given_scores, highest, scores_of_model
-from winnow.kernels.formats.entries import (
-    ENTRY_BITS,
-    GROUP,
-    Entries,
-    grouped_by_channels,
-    grouped_by_slots,
-    symmetric,
-)
+from winnow.kernels.formats.entries import ENTRY_BITS, GROUP, Entries, grouped_by_channels, grouped_by_slots, symmetric
 from winnow.parameters import check_choice, check_number, meaning
 
 _LEAST_WEIGHT = 0.01
-"""Of a head without a score, in units of the largest score."""
+"""Weight of a head without a score, in units of the largest."""
 
 
 class Precision(ABC):

@@ -22,15 +22,7 @@ from winnow.kernels.formats.pruned import Pruned
 from winnow.kernels.pruning import KeepRule, SaliencyScale, Statistic, prune_rows
 from winnow.parameters import check_choice, check_count, check_number, meaning
 from winnow.select import Selection
-from winnow.store.channels import (
-    ChannelChoice,
-    Channels,
-    Slots,
-    Width,
-    check_finite,
-    dropped,
-    window_queries,
-)
+from winnow.store.channels import ChannelChoice, Channels, Slots, Width, check_finite, dropped, window_queries
 from winnow.view import LayerView
 
 Sign = Literal["stored", "query", "none"]
@@ -44,7 +36,7 @@ _STATISTIC: dict[Recovery, Statistic] = {
 }
 """Statistic that a recovery makes pruned saliencies from (Eq. 11 to 13)."""
 _LEAST_NORM = 1e-6
-"""Of the largest norm of a head: a channel that no query uses must not recover to infinity."""
+"""Least norm, as a share of the largest of its head: a channel that no query uses must not recover to infinity."""
 
 
 @dataclass(frozen=True, kw_only=True)

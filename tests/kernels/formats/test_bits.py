@@ -7,10 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.packed_attention import pack_bits
-from support.packed_oracle import (
-    numbers_of,
-    raw,
-)
+from support.packed_oracle import numbers_of, raw
 from winnow.kernels.formats.bits import pack_flags, pack_rows, row_bytes, unpack_flags, unpack_rows
 
 

@@ -9,18 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.dense_attention import (
-    DTYPES,
-    Case,
-    assert_close,
-    build,
-    oracle,
-)
+from support.dense_attention import DTYPES, Case, assert_close, build, oracle
 from support.instruction_sets import needs_native
-from winnow.kernels import (
-    DenseBlock,
-    native,
-)
+from winnow.kernels import DenseBlock, native
 from winnow.kernels.reference import ReferencePlan
 
 

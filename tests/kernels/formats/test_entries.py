@@ -9,19 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from support.packed_slots import (
-    layer_of,
-    packed_in,
-    selected,
-)
-from winnow.store import (
-    Bits,
-    Packed,
-)
+from support.packed_slots import layer_of, packed_in, selected
+from winnow.store import Bits, Packed
 
 
 def written_integers(data: Tensor, count: int, bits: int) -> np.ndarray:
-    """Unsigned integers [n, count] out of bytes, one by one as `winnow.kernels.bits` documents them."""
+    """Unsigned integers [n, count] out of bytes, one by one as `winnow.kernels.formats.bits` documents them."""
     rows = data.numpy()
     if bits == 8:
         return rows.astype(int)

@@ -9,17 +9,8 @@ import pytest
 import torch
 
 from support.instruction_sets import available
-from support.packed_attention import (
-    DENSE,
-    KEYS,
-    Layer,
-    build,
-)
-from winnow.kernels import (
-    PackedBlock,
-    attend,
-    native,
-)
+from support.packed_attention import DENSE, KEYS, Layer, build
+from winnow.kernels import PackedBlock, attend, native
 from winnow.kernels.reference import ReferencePlan
 
 

@@ -5,16 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from support.packed_slots import (
-    WINDOW,
-    layer_of,
-    selected,
-)
+from support.packed_slots import WINDOW, layer_of, selected
 from winnow.kernels import Parts, parts_of
 from winnow.store import Dense, Packed, Spark
-    Packed,
-    Spark,
-)
 
 
 def test_no_slots_recover_to_nothing() -> None:

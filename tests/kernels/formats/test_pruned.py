@@ -7,25 +7,10 @@ import dataclasses
 import pytest
 import torch
 
-from support.packed_attention import (
-    DENSE,
-    Format,
-    Layer,
-    build,
-)
-from support.packed_slots import (
-    layer_of,
-    packed_in,
-    selected,
-)
-from winnow.kernels import (
-    PackedBlock,
-    native,
-)
-from winnow.store import (
-    Packed,
-    SparkP,
-)
+from support.packed_attention import DENSE, Format, Layer, build
+from support.packed_slots import layer_of, packed_in, selected
+from winnow.kernels import PackedBlock, native
+from winnow.store import Packed, SparkP
 
 
 @pytest.mark.parametrize("kept", ["mask", "ragged"])

@@ -57,7 +57,7 @@ def unpack_rows(packed: Tensor, count: int, bits: int, signed: bool, counts: Ten
 
 @cache
 def _places(count: int, bits: int) -> tuple[Tensor, Tensor]:
-    """Of every number of a row: its byte, int64 [T], and how far it is shifted in there, uint8 [T]."""
+    """Byte of every number of a row, int64 [T], and its shift in there, uint8 [T]."""
     return _places_of(torch.tensor(count), torch.arange(count), bits)
 
 

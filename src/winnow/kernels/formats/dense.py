@@ -53,12 +53,12 @@ class DenseBlock(HeadBounds, Format, name="dense"):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the model."""
+        """The model's."""
         return self.keys.dtype
 
     @property
     def device(self) -> torch.device:
-        """Of keys and values."""
+        """The device of keys and values."""
         return self.keys.device
 
     @property

@@ -35,7 +35,7 @@ class Entries(Format, name="entries"):
     scales: Tensor | None = None
     """In the model's dtype. [S]: number = scale·q with signed q. With `zeros`: number = zero + scale·u, unsigned u."""
     zeros: Tensor | None = None
-    """Of the same shape as scales. Keys: [S / 32, T], one of every channel for 32 slots; values: [S, ceil(T / 32)],
+    """The same shape as scales. Keys: [S / 32, T], one of every channel for 32 slots; values: [S, ceil(T / 32)],
     one of 32 neighboring channels of a slot."""
 
     @property

@@ -107,7 +107,7 @@ class PackedBlock(HeadBounds, Format, name="packed"):
     offsets: Tensor = field(metadata=ON_CPU)
     """[H + 1] int64 on the CPU: head h owns slots offsets[h] to offsets[h + 1]; multiples of 32 with grouped keys."""
     dtype: torch.dtype
-    """Of the model."""
+    """The model's."""
 
     def __post_init__(self) -> None:
         """Raise ValueError where the offsets are no partition of the slots."""
@@ -120,7 +120,7 @@ class PackedBlock(HeadBounds, Format, name="packed"):
 
     @property
     def device(self) -> torch.device:
-        """Of all tensors but the offsets."""
+        """The device of all tensors but the offsets."""
         return self.keys.entries.data.device
 
     @property

@@ -35,7 +35,7 @@ class Pruned(Format, name="pruned"):
     recovery: Recovery = "degenerate"
     """Saliency of a pruned entry: μ, or drawn from N(μ, σ²) or Exp(1 / μ)."""
     seed: int = 0
-    """Of the draws, below 2^32."""
+    """Seed of the draws, below 2^32."""
     starts: Tensor | None = None
     """int64 [ceil(S / 32), 2] where slots kept different numbers of channels: the byte of `data`, and that of `signs`,
     at which the rows of slots 32·b … begin."""
@@ -62,7 +62,7 @@ class Pruned(Format, name="pruned"):
         return rows, None if self.signs is None else _flat_rows(self.signs, starts[:, 1], row_bytes(dim, 1))
 
     def _stand_ins(self, slots: Tensor, head: Tensor, mask: Tensor, signs: Tensor | None) -> Tensor:
-        """[n, D] fp32: what an entry is taken for that is gone."""
+        """[n, D] fp32: the numbers that entries are taken for that are gone."""
         mean = self.stats[slots, 0].float()[:, None]
         if self.inverse_norms is None:
             return mean.expand(mask.shape)
@@ -113,9 +113,9 @@ class Pruned(Format, name="pruned"):
 
 
 def join_pruned(pieces: Sequence[Pruned], entries: Entries, counts: Tensor | None, dim: int) -> Pruned:
-    """What consecutive slots kept of D channels as one, beside the joined entries.
+    """Masks and statistics of consecutive slots as one, beside their joined entries of D channels.
 
-    counts: [S] int64, how many every slot kept, where that differs.
+    counts: [S] int64, the channels that every slot kept, where their number differs.
     """
     signs = cat_present([each.signs for each in pieces])
     starts = None

@@ -28,7 +28,7 @@ class SerializedBlock(NamedTuple):
     """Its name in files."""
     tensors: dict[str, Tensor]
     facts: dict[str, Fact]
-    """What is no tensor, and the formats of what lies inside."""
+    """Everything else, and the formats of what lies inside."""
 
 
 def take_apart(block: Block) -> SerializedBlock:
@@ -53,7 +53,7 @@ def put_together(format: str, tensors: Mapping[str, Tensor], facts: Mapping[str,
 
 
 def _leaves(part: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """What a format holds at any depth, under dotted names, with the names of all formats on the way."""
+    """Tensors and facts at any depth of a format, under dotted names, with the names of all formats on the way."""
     if isinstance(part, tuple):
         for index, each in enumerate(part):
             yield from _leaves(each, _under(name, str(index)))

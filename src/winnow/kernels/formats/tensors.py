@@ -19,7 +19,7 @@ class Side(NamedTuple):
     heads: int
     """H"""
     dtype: torch.dtype
-    """Of the model."""
+    """The model's."""
     device: torch.device
 
     def check(self, what: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int | None, ...]) -> None:
