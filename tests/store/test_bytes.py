@@ -32,7 +32,6 @@ from winnow.store import (
 from winnow.view import LayerView
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
 CHANNELS: list[Channels] = [
     AllChannels(),
     Spark(ratio=0.5),
@@ -43,8 +42,6 @@ CHANNELS: list[Channels] = [
     SparkP(share=0.9),
     SparkG(groups=5, recent="pruned"),
 ]
-
-
 PRECISIONS: list[Precision] = [
     AsIs(),
     Bits(high=8),
@@ -55,8 +52,6 @@ PRECISIONS: list[Precision] = [
     Kivi(width=4),
     Kivi(width=8),
 ]
-
-
 TOGETHER = [(c, p) for c, p in product(CHANNELS, PRECISIONS) if not (c.per_slot and isinstance(p, Kivi))]
 
 

@@ -16,8 +16,6 @@ from torch import Tensor
 from winnow.kernels import AttentionSpec, DenseBlock, TailSegments
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
-
-
 TOLERANCE = {torch.float32: (0.0, 1e-5), torch.bfloat16: (2**-8, 1e-5), torch.float16: (2**-10, 1e-5)}
 """Relative and absolute: fp32 as computed, the others as rounded on output."""
 

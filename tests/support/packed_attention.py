@@ -196,11 +196,7 @@ def build(layer: Layer, dtype: torch.dtype = torch.float32, seed: int = 0) -> Pr
 
 
 DENSE = Format()
-
-
 SPARK = Format(kept="mask")
-
-
 KEYS = {
     "8": Format(8),
     "4": Format(4),
@@ -227,8 +223,6 @@ KEYS = {
     "ragged 2 gaussian": Format(2, kept="ragged", recovery="gaussian"),
     "ragged without signs": Format(kept="ragged", signs=False),
 }
-
-
 VALUES = {name: KEYS[name] for name in ("8", "4", "2", "kivi 8", "kivi 4", "kivi 2")} | {
     "filled": SPARK,
     "filled 8": Format(8, kept="mask"),
@@ -236,8 +230,6 @@ VALUES = {name: KEYS[name] for name in ("8", "4", "2", "kivi 8", "kivi 4", "kivi
     "filled 2": Format(2, kept="mask"),
     "ragged": Format(kept="ragged"),
 }
-
-
 FORMATS = {f"keys {name}": (form, DENSE) for name, form in KEYS.items()} | {
     f"values {name}": (DENSE, form) for name, form in VALUES.items()
 }

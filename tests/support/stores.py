@@ -10,8 +10,6 @@ from winnow.heads import HeadScores
 from winnow.store import Bits, Kivi, MixedBits, Packed, Spark, SparkG, SparkP, Store, Think
 
 HEAD_SCORES = HeadScores(torch.tensor([[0.5, 0.1, 0.8, 0.3], [0.2, 0.9, 0.7, 0.4]]), "random")
-
-
 STORES: dict[str, Store] = {
     "spark": Packed(Spark()),
     "spark, query signs": Packed(Spark(ratio=0.8, sign="query", values=0.5)),
