@@ -24,7 +24,7 @@ help:
 	@echo "make lint        ruff, mypy, and the contract on imports"
 	@echo "make bench       the benchmarks behind the tables in docs/results"
 
-$(READY): pyproject.toml $(wildcard native/*)
+$(READY): pyproject.toml $(wildcard native/* native/*/* native/*/*/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet "$(TORCH)"
 	$(BIN)/python -m pip install --quiet --editable ".[all]"

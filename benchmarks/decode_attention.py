@@ -23,7 +23,7 @@ import transformers
 from torch import Tensor
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 
-from winnow.kernels import AttentionSpec, DecodePlan, PrefixBlock, TailSegments, backend, native
+from winnow.kernels import AttentionSpec, DecodePlan, DenseBlock, TailSegments, backend, native
 
 HEADS, GROUP = 8, 4
 UNEVEN = [8.0, 2.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5]
@@ -62,7 +62,7 @@ class Layer(NamedTuple):
     """One layer's cache and one step's query."""
 
     query: Tensor
-    prefix: PrefixBlock
+    prefix: DenseBlock
     plan: DecodePlan
 
     def run(self) -> Tensor:
@@ -79,7 +79,7 @@ def make_layer(slots: list[int], dim: int, dtype: torch.dtype, group: int = GROU
     """A layer whose heads hold `slots` tokens."""
     heads, total = len(slots), sum(slots)
     keys, values = (torch.randn(total, dim).to(dtype) for _ in range(2))
-    prefix = PrefixBlock(keys, values, torch.tensor([0, *slots]).cumsum(0))
+    prefix = DenseBlock(keys, values, torch.tensor([0, *slots]).cumsum(0))
     empty = torch.empty(1, heads, 0, dim, dtype=dtype)
     plan = DecodePlan([prefix], TailSegments(empty, empty, torch.zeros(1, dtype=torch.int64)), spec(dim))
     return Layer(torch.randn(1, heads * group, 1, dim).to(dtype), prefix, plan)

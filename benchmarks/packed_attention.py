@@ -18,8 +18,10 @@ from torch import Tensor
 
 from decode_attention import GROUP, HEADS, Row, even_slots, make_layer, measure, name_of, spec, write_tables
 from winnow.kernels import DecodePlan, PackedBlock, TailSegments, native
-from winnow.kernels.bits import row_bytes
-from winnow.kernels.packed import Entries, PackedKeys, PackedValues, Pruned
+from winnow.kernels.formats.bits import row_bytes
+from winnow.kernels.formats.entries import Entries
+from winnow.kernels.formats.packed import PackedKeys, PackedValues
+from winnow.kernels.formats.pruned import Pruned
 
 DIM = 128
 DTYPE = torch.bfloat16

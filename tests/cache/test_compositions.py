@@ -29,8 +29,7 @@ from support.packed_caches import (
     prefix_bytes,
 )
 from winnow import CompressedCache
-from winnow.kernels import PackedBlock
-from winnow.kernels.interface import parts_of
+from winnow.kernels import PackedBlock, parts_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

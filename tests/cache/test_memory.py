@@ -12,6 +12,7 @@ from torch import Tensor
 import winnow
 from support.alive import alive
 from support.families import build, prompt
+from winnow.kernels import native
 
 N, BUDGET = 512, 20
 
@@ -28,8 +29,16 @@ def fill(model, cache, ids) -> None:
         model(ids, past_key_values=cache, logits_to_keep=1)
 
 
+@pytest.fixture(params=["native", "reference"])
+def kernels(request, monkeypatch):
+    """The kernels of this machine, and plain torch, whose plans hold the slots of all blocks."""
+    if request.param == "reference":
+        monkeypatch.setattr(native, "library", lambda: None)
+    return request.param
+
+
 @pytest.mark.parametrize("name", ["snapkv", "adakv", "pyramidkv", "h2o", "full"])
-def test_held_bytes_are_the_bytes_of_the_tensors_alive(model, name):
+def test_held_bytes_are_the_bytes_of_the_tensors_alive(model, name, kernels):
     method = winnow.method(name) if name == "full" else winnow.method(name, budget=BUDGET)
     ids, step = prompt(rows=2, length=N), prompt(rows=2, length=1)
     fill(model, winnow.CompressedCache(model, method), ids[:, :8] if name == "full" else ids)
@@ -45,6 +54,18 @@ def test_held_bytes_are_the_bytes_of_the_tensors_alive(model, name):
     assert stats.full_bytes == 6 * 2 * 2 * (N + 70) * 16 * 2 * 4
     assert stats.tokens_seen == N + 70
     assert stats.tail_tokens == [70, 70]
+
+
+def test_plans_count_as_indices(model, kernels):
+    """One block of 64 slots per row, layer and KV head: int64 slots, bool absences, and the head."""
+    cache = winnow.CompressedCache(model, winnow.method("snapkv", budget=BUDGET))
+    fill(model, cache, prompt(rows=2, length=N))
+    before = cache.stats().bytes["indices"]
+    fill(model, cache, prompt(rows=2, length=1))
+    blocks = 2 * 6 * 2 if kernels == "reference" or native.library() is None else 0
+    assert cache.stats().bytes["indices"] == before + blocks * (64 * 8 + 64 + 8)
+    cache.batch_repeat_interleave(3)
+    assert cache.stats().bytes["indices"] == before + 4 * 6 * 8, "a length per row and layer; the plan is gone"
 
 
 def test_a_small_budget_frees_the_rest(model):

@@ -11,17 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from support.instruction_sets import available
+from support.instruction_sets import available, needs_native
 from winnow.kernels import native, pruning, pruning_native, pruning_reference
-from winnow.kernels.packed import mask_bits
-from winnow.kernels.pruning import Rule, Scale, Split, Statistic
+from winnow.kernels.formats.bits import unpack_flags
+from winnow.kernels.pruning import KeepRule, PrunedRows, SaliencyScale, Statistic
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 ISAS = available()
 HEADS = 3
-
-needs_native = pytest.mark.skipif(not ISAS, reason="the native library was not built")
 
 
 @pytest.fixture(autouse=True)
@@ -49,15 +47,15 @@ def numbers(kind: str, slots: int, dim: int, dtype: torch.dtype, seed: int = 0) 
     return rows
 
 
-def scale_of(slots: int, dim: int, equal: bool, seed: int = 0) -> Scale:
+def scale_of(slots: int, dim: int, equal: bool, seed: int = 0) -> SaliencyScale:
     """Norms of either sign, all equal where sizes should tie; rows of head after head."""
     generator = torch.Generator().manual_seed(seed)
     norms = torch.rand(HEADS, dim, generator=generator) + 0.1 if not equal else torch.full((HEADS, dim), 0.5)
     signs = torch.randint(2, norms.shape, generator=generator) * 2 - 1
-    return Scale(norms * signs, torch.randint(HEADS, (slots,), generator=generator).sort().values)
+    return SaliencyScale(norms * signs, torch.randint(HEADS, (slots,), generator=generator).sort().values)
 
 
-def assert_equal(found: Split, expected: Split, magnitude: Tensor) -> None:
+def assert_equal(found: PrunedRows, expected: PrunedRows, magnitude: Tensor) -> None:
     """To the bit, but for statistics: to 1e-6 of the largest magnitude, or relatively, of what they are means of."""
     assert torch.equal(found.masks, expected.masks)
     assert found.rows.dtype == expected.rows.dtype
@@ -69,9 +67,9 @@ def assert_equal(found: Split, expected: Split, magnitude: Tensor) -> None:
     assert ((found.stats - expected.stats).abs() <= 1e-6 * magnitude + 1e-6 * expected.stats.abs()).all()
 
 
-def check(rows: Tensor, rule: Rule, statistic: Statistic, signed: bool, scale: Scale | None) -> None:
+def check(rows: Tensor, rule: KeepRule, statistic: Statistic, signed: bool, scale: SaliencyScale | None) -> None:
     """Every instruction set gives what the torch form gives, and all of them the same statistics."""
-    expected = pruning_reference.split(rows, rule, statistic, signed, scale)
+    expected = pruning_reference.prune_rows(rows, rule, statistic, signed, scale)
     magnitude = rows.new_zeros(len(rows), 1, dtype=torch.float32)
     if statistic != "pruned sizes" and len(rows):
         # Signed numbers cancel, and so do squares.
@@ -80,27 +78,27 @@ def check(rows: Tensor, rule: Rule, statistic: Statistic, signed: bool, scale: S
     stats = []
     for isa in ISAS:
         native.select_isa(isa)
-        found = pruning_native.split(rows, rule, statistic, signed, scale)
+        found = pruning_native.prune_rows(rows, rule, statistic, signed, scale)
         assert_equal(found, expected, magnitude)
         stats.append(found.stats)
     assert all(torch.equal(each, stats[0]) for each in stats)
 
 
 @st.composite
-def rules(draw: st.DrawFn, dim: int) -> Rule:
+def rules(draw: st.DrawFn, dim: int) -> KeepRule:
     most = draw(st.integers(1, dim))
     kind = draw(st.sampled_from(["most", "share", "levels"]))
     if kind == "most":
-        return Rule(most)
+        return KeepRule(most)
     share = draw(st.sampled_from([0.0, 0.3, 0.5, 0.9, 0.99, 1.0]))
     if kind == "share":
-        return Rule(dim, share)
+        return KeepRule(dim, share)
     levels = [*sorted(draw(st.lists(st.integers(1, most), max_size=3))), most]
-    return Rule(most, share, tuple(levels))
+    return KeepRule(most, share, tuple(levels))
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> tuple[Tensor, Rule, Statistic, bool, Scale | None]:
+def problems(draw: st.DrawFn) -> tuple[Tensor, KeepRule, Statistic, bool, SaliencyScale | None]:
     dim, slots = draw(st.integers(1, 300)), draw(st.sampled_from([0, 1, 2, 7, 70]))
     kind, dtype, seed = (
         draw(st.sampled_from(["normal", "ties", "zeros", "wide", "tiny"])),
@@ -131,13 +129,13 @@ def test_any_rows_are_split_as_the_torch_form_splits_them(problem: Any) -> None:
 def test_any_number_of_channels_may_stay(dim: int, dtype: torch.dtype) -> None:
     rows, scale = numbers("normal", 40, dim, dtype), scale_of(40, dim, equal=False)
     for most in {1, 2, dim // 2, dim - 1, dim} & set(range(1, dim + 1)):
-        check(rows, Rule(most), "pruned sizes", True, scale)
+        check(rows, KeepRule(most), "pruned sizes", True, scale)
 
 
 @needs_native
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("rule", [Rule(64), Rule(128, 0.9), Rule(128, 0.8, (32, 64, 96, 128))])
-def test_many_rows_in_two_threads(rule: Rule, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("rule", [KeepRule(64), KeepRule(128, 0.9), KeepRule(128, 0.8, (32, 64, 96, 128))])
+def test_many_rows_in_two_threads(rule: KeepRule, dtype: torch.dtype) -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -147,36 +145,36 @@ def test_many_rows_in_two_threads(rule: Rule, dtype: torch.dtype) -> None:
 
 
 @needs_native
-@pytest.mark.parametrize("rule", [Rule(9), Rule(20, 0.7)])
-def test_rows_may_lie_apart_or_across(rule: Rule) -> None:
+@pytest.mark.parametrize("rule", [KeepRule(9), KeepRule(20, 0.7)])
+def test_rows_may_lie_apart_or_across(rule: KeepRule) -> None:
     scale = scale_of(30, 20, equal=False)
     wide = numbers("normal", 60, 50, torch.float32)
     for rows in (wide[::2, 10:30], wide.T[:20, :30].T, wide[:1, :20].expand(30, 20)):
         check(rows, rule, "pruned sizes", True, scale)
-    across = Scale(scale.inverse_norms.T.contiguous().T, scale.head.repeat_interleave(2)[::2])
+    across = SaliencyScale(scale.inverse_norms.T.contiguous().T, scale.head.repeat_interleave(2)[::2])
     check(wide[:30, :20], rule, "pruned sizes", True, across)
 
 
 @needs_native
-@pytest.mark.parametrize("rule", [Rule(5), Rule(40, 0.5), Rule(20, 0.9, (5, 10, 20))])
-def test_sizes_beyond_what_fp32_holds_are_the_largest(rule: Rule) -> None:
+@pytest.mark.parametrize("rule", [KeepRule(5), KeepRule(40, 0.5), KeepRule(20, 0.9, (5, 10, 20))])
+def test_sizes_beyond_what_fp32_holds_are_the_largest(rule: KeepRule) -> None:
     rows = numbers("normal", 20, 40, torch.float32)
     rows[:, 3::9] *= 1e38
-    scale = Scale(torch.full((1, 40), 1e-3), torch.zeros(20, dtype=torch.int64))
-    expected = pruning_reference.split(rows, rule, "pruned sizes", True, scale)
+    scale = SaliencyScale(torch.full((1, 40), 1e-3), torch.zeros(20, dtype=torch.int64))
+    expected = pruning_reference.prune_rows(rows, rule, "pruned sizes", True, scale)
     for isa in ISAS:
         native.select_isa(isa)
-        assert torch.equal(pruning_native.split(rows, rule, "pruned sizes", True, scale).masks, expected.masks)
+        assert torch.equal(pruning_native.prune_rows(rows, rule, "pruned sizes", True, scale).masks, expected.masks)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.99])
 @pytest.mark.parametrize("kind", ["normal", "ties", "wide"])
 def test_kept_channels_reach_the_share_and_without_the_least_do_not(kind: str, share: float) -> None:
     rows = numbers(kind, 200, 96, torch.float32)
-    found = pruning.split(rows, Rule(96, share), "pruned sizes", True)
+    found = pruning.prune_rows(rows, KeepRule(96, share), "pruned sizes", True)
     sizes = rows.abs().double()
-    kept = sizes.where(mask_bits(found.masks, 96), 0)
-    least = sizes.where(mask_bits(found.masks, 96), torch.inf).amin(1)
+    kept = sizes.where(unpack_flags(found.masks, 96), 0)
+    least = sizes.where(unpack_flags(found.masks, 96), torch.inf).amin(1)
     target, some = share * sizes.sum(1), sizes.sum(1) > 0
     assert found.counts is not None
     assert (found.counts[~some] == 1).all()
@@ -186,32 +184,36 @@ def test_kept_channels_reach_the_share_and_without_the_least_do_not(kind: str, s
 
 def test_equal_sizes_keep_the_lower_channels() -> None:
     rows = torch.tensor([[1.0, -3.0, 2.0, 2.0, -2.0, 0.0, 2.0, -3.0]])
-    found = pruning.split(rows, Rule(4), "pruned numbers", True)
+    found = pruning.prune_rows(rows, KeepRule(4), "pruned numbers", True)
     assert found.rows.tolist() == [[-3.0, 2.0, 2.0, -3.0]]
     assert (found.masks.tolist(), found.signs is not None and found.signs.tolist()) == ([[0b10001110]], [[0b0010]])
     assert found.stats.tolist() == [[0.25]]
 
 
 @needs_native
-@pytest.mark.parametrize("rule", [Rule(0), Rule(9), Rule(8, 0.5, (4, 6))])
-def test_rules_that_do_not_fit_are_refused(rule: Rule) -> None:
+@pytest.mark.parametrize("rule", [KeepRule(0), KeepRule(9), KeepRule(8, 0.5, (4, 6))])
+def test_rules_that_do_not_fit_are_refused(rule: KeepRule) -> None:
     with pytest.raises(ValueError, match="does not fit rows of 8 channels"):
-        pruning_native.split(torch.randn(3, 8), rule, "mean", True)
+        pruning_native.prune_rows(torch.randn(3, 8), rule, "mean", True)
 
 
 @needs_native
 def test_norms_that_do_not_fit_are_refused() -> None:
     rows, head = torch.randn(3, 8), torch.zeros(3, dtype=torch.int64)
-    for scale in (Scale(torch.ones(1, 7), head), Scale(torch.ones(1, 8), head[:2]), Scale(torch.ones(1, 8), head + 1)):
+    for scale in (
+        SaliencyScale(torch.ones(1, 7), head),
+        SaliencyScale(torch.ones(1, 8), head[:2]),
+        SaliencyScale(torch.ones(1, 8), head + 1),
+    ):
         with pytest.raises(ValueError, match="do not fit 3 x 8 numbers"):
-            pruning_native.split(rows, Rule(4), "mean", True, scale)
+            pruning_native.prune_rows(rows, KeepRule(4), "mean", True, scale)
 
 
 def test_the_torch_form_serves_where_there_is_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = numbers("normal", 30, 24, torch.bfloat16)
-    expected = pruning.split(rows, Rule(10), "pruned sizes", True)
+    expected = pruning.prune_rows(rows, KeepRule(10), "pruned sizes", True)
     monkeypatch.setattr(native, "library", lambda: None)
     assert not pruning_native.supports(rows)
-    assert torch.equal(pruning.split(rows, Rule(10), "pruned sizes", True).masks, expected.masks)
+    assert torch.equal(pruning.prune_rows(rows, KeepRule(10), "pruned sizes", True).masks, expected.masks)
     with pytest.raises(RuntimeError, match="not available"):
-        pruning_native.split(rows, Rule(10), "pruned sizes", True)
+        pruning_native.prune_rows(rows, KeepRule(10), "pruned sizes", True)

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from winnow.kernels import AttentionSpec, PackedBlock, TailSegments, native
-from winnow.kernels.bits import row_bytes
-from winnow.kernels.packed import Entries, PackedKeys, PackedValues
+from winnow.kernels.formats.bits import row_bytes
+from winnow.kernels.formats.entries import Entries
+from winnow.kernels.formats.packed import PackedKeys, PackedValues
 
 HEADS, SLOTS, DIM = 2, 70, 64
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from winnow.kernels import native
 
 ISAS = ["avx512bf16", "avx512vnni", "avx512", "avx2", "portable"]
@@ -20,3 +22,6 @@ def available() -> list[str]:
         found.append(name)
     native.select_isa(used)
     return found
+
+
+needs_native = pytest.mark.skipif(not available(), reason="the native library was not built")

@@ -15,7 +15,7 @@ from torch import Tensor
 from winnow.cache.prefix import Prefix
 from winnow.composition.method import Method
 from winnow.errors import MethodError
-from winnow.kernels.interface import Block
+from winnow.kernels.formats import Block
 from winnow.view import Extra
 
 FOLDABLE = Extra.OUTPUT_PROJECTION
@@ -57,7 +57,7 @@ def check_foldable(method: Method, every: int) -> None:
             f"{method} keeps what a rule of its own says, which grows with the text; leave fold_every out, or give a "
             "method with a budget."
         )
-    if not method.store.exact_again:
+    if not method.store.idempotent:
         raise MethodError(
             f"{method} packs slots in a form that changes when they are packed again, which folding does; leave "
             "fold_every out, or store them dense, with bits, think or spark(recovery=degenerate)."

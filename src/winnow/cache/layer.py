@@ -197,6 +197,8 @@ class CompressedLayer(CacheLayerMixin):
         if self.tail is not None:
             parts.append(self.tail.bytes() if self.compressed else {"other": sum(self.tail.bytes().values())})
         parts.append({"other": self.arriving.nbytes() + (self.recent.nbytes() if self.recent else 0)})
+        if self._plan is not None:
+            parts.append({"indices": self._plan.nbytes()})
         kinds: dict[str, int] = {}
         for part in parts:
             for kind, size in part.items():

@@ -18,7 +18,7 @@ from winnow.cache.layer import CompressedLayer
 from winnow.cache.prefix import Prefix
 from winnow.cache.tail import Tail
 from winnow.errors import CacheError
-from winnow.store.written import put_together, take_apart
+from winnow.kernels.formats.serialize import put_together, take_apart
 
 
 class LayerState(NamedTuple):

@@ -11,7 +11,7 @@ from torch import Tensor
 from winnow.allocate import Allocation
 from winnow.composition.method import Method, Rank
 from winnow.errors import CacheError
-from winnow.kernels.interface import Block, PrefixBlock
+from winnow.kernels.formats import Block, DenseBlock
 from winnow.view import LayerView
 
 
@@ -50,7 +50,7 @@ class Prefix:
             CacheError: the slots are packed.
         """
         dense = self.block
-        if not isinstance(dense, PrefixBlock):
+        if not isinstance(dense, DenseBlock):
             raise CacheError(
                 "coalitions are formed of dense slots; leave spark, think, bits and kivi out of the method."
             )
@@ -71,7 +71,7 @@ class Prefix:
 
     def view_bytes(self) -> int:
         """Bytes that are this view's own, where it is one."""
-        own = self.block.later_starts if isinstance(self.block, PrefixBlock) else None
+        own = self.block.later_starts if isinstance(self.block, DenseBlock) else None
         return 0 if own is None else own.nbytes
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Prefix:

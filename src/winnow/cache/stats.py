@@ -17,8 +17,10 @@ class CacheStats:
     tail_tokens: list[int]
     """Dense tokens after the prompt, or after the last fold, per row."""
     bytes: dict[str, int]
-    """Bytes allocated by kind: keys, values, indices (positions, offsets, lengths), tail_keys, tail_values, and
-    other (sliding and linear layers, a prompt that is still arriving, the recent queries of a cache that folds)."""
+    """Bytes of tensors allocated, by kind: keys, values, indices (positions, offsets, lengths, and what plans of decode
+    attention hold), scales, masks, statistics and signs of packed slots, tail_keys, tail_values, and other (sliding and
+    linear layers, a prompt that is still arriving, the recent queries of a cache that folds). Not counted is what is no
+    tensor, like the arguments of the compiled kernels: a few hundred bytes per row and block."""
     held_bytes: int
     """Sum of `bytes`."""
     used_bytes: int

@@ -20,7 +20,7 @@ from winnow.diagnostics.kept import head_overlap, kept_mask, retained_diversity
 from winnow.diagnostics.result import Diagnosis, LayerDiagnosis
 from winnow.diagnostics.similarity import mean_cosine
 from winnow.errors import CacheError
-from winnow.kernels.segments import heads_of_slots
+from winnow.kernels.formats.heads import heads_of_slots
 from winnow.score import Refiner, Scorer, SnapKV
 from winnow.score.diversity import diversified
 from winnow.score.window import last_queries

@@ -8,22 +8,11 @@ import torch
 from torch import Tensor
 
 from winnow.kernels import native
-from winnow.kernels.packed import Block, PackedBlock, Parts, parts_of
+from winnow.kernels.formats import Block
 from winnow.kernels.reference import ReferencePlan
-from winnow.kernels.segments import AttentionSpec, PrefixBlock, TailSegments
+from winnow.kernels.segments import AttentionSpec, TailSegments
 
-__all__ = [
-    "AttentionSpec",
-    "Block",
-    "DecodePlan",
-    "PackedBlock",
-    "Parts",
-    "PrefixBlock",
-    "TailSegments",
-    "attend",
-    "backend",
-    "parts_of",
-]
+__all__ = ["AttentionSpec", "DecodePlan", "TailSegments", "attend", "backend"]
 
 
 class DecodePlan:
@@ -38,11 +27,16 @@ class DecodePlan:
         """Raises ValueError when prefixes and tail do not fit together."""
         chosen = native.NativePlan if native.supports(tail) else ReferencePlan
         self.spec = spec
-        self.run = chosen(prefixes, tail, spec).run
+        self._plan = chosen(prefixes, tail, spec)
+        self.run = self._plan.run
         """query [R, Hq, Q, D] -> output [R, Q, Hq, Dv] in the query's dtype, as documented at the two plans."""
 
+    def nbytes(self) -> int:
+        """Bytes of the tensors that the plan holds beyond prefixes and tail."""
+        return self._plan.nbytes()
+
     def attends_as(self, spec: AttentionSpec) -> bool:
-        """Whether the plan was made for this scaling, soft-capping and these sinks (the model's own tensor)."""
+        """True if the plan was made for this scaling, soft-capping and these sinks (the model's own tensor)."""
         mine = self.spec
         return (mine.scaling, mine.softcap) == (spec.scaling, spec.softcap) and mine.sinks is spec.sinks
 
@@ -57,7 +51,7 @@ def attend(query: Tensor, prefixes: Sequence[Block | None], tail: TailSegments, 
 
 
 def backend() -> str:
-    """What serves the CPU, for reports: "native (avx512, 2 threads)" or "torch reference"."""
+    """The kernels that serve the CPU, for reports: "native (avx512, 2 threads)" or "torch reference"."""
     if native.library() is None:
         return "torch reference"
     return f"native ({native.isa()}, {torch.get_num_threads()} threads)"

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from winnow.kernels.layout import check_layout, check_query
+from winnow.kernels.formats import Block
 from winnow.kernels.native_args import (
     DTYPES,
     NO_MEMORY,
@@ -29,8 +29,8 @@ from winnow.kernels.native_args import (
     part_list,
     shared_constants,
 )
-from winnow.kernels.packed import Block
 from winnow.kernels.segments import AttentionSpec, TailSegments
+from winnow.kernels.sizes import check_layer, check_query
 
 ABI = 5
 LIBRARY_NAME = "libwinnow_native.dylib" if sys.platform == "darwin" else "libwinnow_native.so"
@@ -118,13 +118,13 @@ class NativePlan:
 
     def __init__(self, prefixes: Sequence[Block | None], tail: TailSegments, spec: AttentionSpec) -> None:
         """Raises ValueError when prefixes and tail do not fit together."""
-        self.layout = check_layout(prefixes, tail)
+        self.sizes = check_layer(prefixes, tail)
         loaded = library()
         if loaded is None:
             raise RuntimeError("the native kernels are not available; use ReferencePlan")
         self._decode = loaded.winnow_decode
         self._dtype = tail.keys.dtype
-        rows, heads, key_dim, value_dim = self.layout
+        rows, heads, key_dim, value_dim = self.sizes
         sinks = None if spec.sinks is None else spec.sinks.detach().to(torch.float32, copy=True).contiguous()
         self._sinks = sinks
         parts, bounds, alive = part_list(prefixes)
@@ -171,12 +171,16 @@ class NativePlan:
             raise _error(status)
         return out
 
+    def nbytes(self) -> int:
+        """Bytes of tensors beyond prefixes and tail: the copied sinks."""
+        return 0 if self._sinks is None else self._sinks.nbytes
+
     def _accept(self, query: Tensor) -> None:
         """Set what depends on the query's shape only, which rarely changes between steps."""
         args = self._args
-        args.group_size = check_query(query, self.layout, self._dtype, self._sinks)
+        args.group_size = check_query(query, self.sizes, self._dtype, self._sinks)
         rows, query_heads, args.queries, _ = query.shape
-        self._shape = (rows, query.shape[2], query_heads, self.layout.value_dim)
+        self._shape = (rows, query.shape[2], query_heads, self.sizes.value_dim)
         self._accepted = query.shape
 
 

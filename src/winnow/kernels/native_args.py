@@ -8,21 +8,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from winnow.kernels.bits import BLOCK_BYTES
-from winnow.kernels.packed import (
-    DRAWS,
-    GROUP,
-    STEP,
-    Block,
-    PackedBlock,
-    PackedKeys,
-    PackedValues,
-    Recovery,
-    draws,
-    parts_of,
-)
+from winnow.kernels.formats import Block, DenseBlock, PackedBlock, Part, parts_of
+from winnow.kernels.formats.bits import BLOCK_BYTES
+from winnow.kernels.formats.draws import DRAWS, Recovery, draws
+from winnow.kernels.formats.entries import GROUP
+from winnow.kernels.formats.packed import PackedKeys, PackedValues
+from winnow.kernels.formats.pruned import STEP
 from winnow.kernels.pruning_reference import Statistic
-from winnow.kernels.segments import PrefixBlock
 
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 NO_MEMORY = 1
@@ -135,8 +127,8 @@ def part_list(
     return (PartArgs * len(parts))(*parts), (ctypes.c_int64 * len(bounds))(*bounds), alive
 
 
-def _part(part: PackedBlock | PrefixBlock, starts: Tensor, stops: Tensor) -> PartArgs:
-    if isinstance(part, PrefixBlock):
+def _part(part: Part, starts: Tensor, stops: Tensor) -> PartArgs:
+    if isinstance(part, DenseBlock):
         keys, values = (RowsArgs(data=each.data_ptr(), data_bytes=each.nbytes) for each in (part.keys, part.values))
     else:
         keys, values = _rows(part.keys), _rows(part.values)
@@ -151,7 +143,7 @@ def _part(part: PackedBlock | PrefixBlock, starts: Tensor, stops: Tensor) -> Par
 
 
 def _rows(packed: PackedKeys | PackedValues) -> RowsArgs:
-    """Keys or values of a block that check_packed has accepted."""
+    """Keys or values of a block that `PackedBlock.check` has accepted."""
     entries = packed.entries
     channels = packed.channels if isinstance(packed, PackedKeys) else None
     args = RowsArgs(

@@ -5,12 +5,14 @@ from __future__ import annotations
 from torch import Tensor
 
 from winnow.kernels import pruning_native, pruning_reference
-from winnow.kernels.pruning_reference import Rule, Scale, Split, Statistic
+from winnow.kernels.pruning_reference import KeepRule, PrunedRows, SaliencyScale, Statistic
 
-__all__ = ["Rule", "Scale", "Split", "Statistic", "split"]
+__all__ = ["KeepRule", "PrunedRows", "SaliencyScale", "Statistic", "prune_rows"]
 
 
-def split(rows: Tensor, rule: Rule, statistic: Statistic, signed: bool, scale: Scale | None = None) -> Split:
+def prune_rows(
+    rows: Tensor, rule: KeepRule, statistic: Statistic, signed: bool, scale: SaliencyScale | None = None
+) -> PrunedRows:
     """Finite rows [S, D] split by a rule; without a scale the size of a number is its magnitude."""
     serving = pruning_native if pruning_native.supports(rows) else pruning_reference
-    return serving.split(rows, rule, statistic, signed, scale)
+    return serving.prune_rows(rows, rule, statistic, signed, scale)

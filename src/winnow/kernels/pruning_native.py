@@ -11,16 +11,18 @@ from torch import Tensor
 
 from winnow.kernels import native
 from winnow.kernels.native_args import DTYPES, STATISTICS, PruneArgs, address
-from winnow.kernels.pruning_reference import Rule, Scale, Split, Statistic
+from winnow.kernels.pruning_reference import KeepRule, PrunedRows, SaliencyScale, Statistic
 
 
 def supports(rows: Tensor) -> bool:
-    """True where the native kernels can split these rows."""
+    """True if the native kernels can split these rows."""
     return rows.device.type == "cpu" and rows.dtype in DTYPES and native.library() is not None
 
 
-def split(rows: Tensor, rule: Rule, statistic: Statistic, signed: bool, scale: Scale | None = None) -> Split:
-    """As `winnow.kernels.pruning_reference.split`, for rows that are supported."""
+def prune_rows(
+    rows: Tensor, rule: KeepRule, statistic: Statistic, signed: bool, scale: SaliencyScale | None = None
+) -> PrunedRows:
+    """As `winnow.kernels.pruning_reference.prune_rows`, for rows that are supported."""
     loaded = native.library()
     if loaded is None:
         raise RuntimeError("the native kernels are not available; use the reference")
@@ -37,10 +39,10 @@ def split(rows: Tensor, rule: Rule, statistic: Statistic, signed: bool, scale: S
     room = _flat_rows(rows, counts, signed) if rule.share is not None else _equal_rows(rows, rule.most, signed)
     args.kept, args.signs, args.starts = address(room.kept), address(room.signs), address(room.starts)
     _call(loaded.winnow_take, args)
-    return Split(room.kept, None if rule.share is None else counts, masks, stats, room.signs)
+    return PrunedRows(room.kept, None if rule.share is None else counts, masks, stats, room.signs)
 
 
-def _check(rows: Tensor, rule: Rule, scale: Scale | None) -> None:
+def _check(rows: Tensor, rule: KeepRule, scale: SaliencyScale | None) -> None:
     """Raise ValueError where the kernels would read or write what is not there."""
     slots, dim = rows.shape
     if not 0 < rule.most <= dim or (rule.levels and rule.levels[-1] != rule.most):
@@ -53,7 +55,7 @@ def _check(rows: Tensor, rule: Rule, scale: Scale | None) -> None:
         raise ValueError(f"norms {list(scale.inverse_norms.shape)} and their heads do not fit {slots} x {dim} numbers")
 
 
-def _arguments(rows: Tensor, rule: Rule, scale: Scale | None) -> tuple[PruneArgs, list[Tensor]]:
+def _arguments(rows: Tensor, rule: KeepRule, scale: SaliencyScale | None) -> tuple[PruneArgs, list[Tensor]]:
     """The inputs of a call, and all that must stay alive for it."""
     args = PruneArgs(
         rows=rows.data_ptr(),

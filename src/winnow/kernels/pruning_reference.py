@@ -12,26 +12,26 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from winnow.kernels.bits import pack_flags
+from winnow.kernels.formats.bits import pack_flags
 
 Statistic = Literal["pruned sizes", "pruned numbers", "mean", "moments"]
-"""Of every row: the mean of its pruned sizes, or numbers; the mean of all its sizes; that and their deviation."""
+"""Mean of the pruned sizes of a row, or numbers; mean of all its sizes; that and their deviation."""
 
 
 @dataclass(frozen=True)
-class Rule:
-    """Which channels of a row stay: its largest, the lower channel first among equals."""
+class KeepRule:
+    """Channels of a row that stay: its largest, the lower channel first among equals."""
 
     most: int
-    """How many, from 1 on; where a share decides, no row can keep more."""
+    """Channels, from 1 on; where a share decides, no row can keep more."""
     share: float | None = None
     """Not so many, but the fewest whose sizes reach this share of the row's, at least one."""
     levels: tuple[int, ...] = ()
     """Ascending. Not the fewest, but the first of these that is no less, or else the last."""
 
 
-class Scale(NamedTuple):
-    """What makes sizes of magnitudes: the size of an entry is |number| / |inverse norm|."""
+class SaliencyScale(NamedTuple):
+    """Norms that make sizes of magnitudes: the size of an entry is |number| / |inverse norm|."""
 
     inverse_norms: Tensor
     """fp32 [H, D], contiguous"""
@@ -39,8 +39,8 @@ class Scale(NamedTuple):
     """[S] int64: the head of every row."""
 
 
-class Split(NamedTuple):
-    """Rows [S, D], split; written as `winnow.kernels.packed.Pruned` says."""
+class PrunedRows(NamedTuple):
+    """Rows [S, D], split; written as `winnow.kernels.formats.pruned.Pruned` says."""
 
     rows: Tensor
     """[S, T] kept numbers, ascending by channel; flat, row after row, where a share decides."""
@@ -52,7 +52,9 @@ class Split(NamedTuple):
     signs: Tensor | None
 
 
-def split(rows: Tensor, rule: Rule, statistic: Statistic, signed: bool, scale: Scale | None = None) -> Split:
+def prune_rows(
+    rows: Tensor, rule: KeepRule, statistic: Statistic, signed: bool, scale: SaliencyScale | None = None
+) -> PrunedRows:
     """Finite rows [S, D] split by a rule; without a scale the size of a number is its magnitude."""
     numbers = rows.float()
     sizes = numbers.abs()
@@ -63,16 +65,16 @@ def split(rows: Tensor, rule: Rule, statistic: Statistic, signed: bool, scale: S
     if rule.share is None:
         gone = rows.shape[1] - rule.most
         signs = pack_flags((rows[~mask] < 0).view(len(rows), gone)) if signed else None
-        return Split(rows[mask].view(len(rows), rule.most), None, masks, stats, signs)
+        return PrunedRows(rows[mask].view(len(rows), rule.most), None, masks, stats, signs)
     counts = mask.sum(1)
     signs = _flat_signs(rows < 0, mask, rows.shape[1] - counts) if signed else None
-    return Split(rows[mask], counts, masks, stats, signs)
+    return PrunedRows(rows[mask], counts, masks, stats, signs)
 
 
 # --- which channels ------------------------------------------------------------------------------------------------
 
 
-def _mask(sizes: Tensor, rule: Rule) -> Tensor:
+def _mask(sizes: Tensor, rule: KeepRule) -> Tensor:
     """bool [S, D]: the channels that stay."""
     if rule.share is None:
         return _largest(sizes, rule.most)
@@ -94,7 +96,7 @@ def _largest(sizes: Tensor, count: int) -> Tensor:
 
 
 def _fewest(sizes: Tensor, share: float) -> tuple[Tensor, Tensor]:
-    """Of every row: how many of its largest reach `share` of its sum, at least one [S], and its order [S, D]."""
+    """Fewest numbers of a row, the largest, that reach `share` of its sum, at least one [S]; and its order [S, D]."""
     ordered, order = sizes.sort(dim=1, descending=True, stable=True)
     # In double precision: which channel is the one that reaches the share must not depend on the order of a sum.
     reached = ordered.cumsum(1, dtype=torch.float64)

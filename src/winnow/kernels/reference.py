@@ -12,9 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from winnow.kernels.layout import check_layout, check_query
-from winnow.kernels.packed import Block, PackedBlock, parts_of
-from winnow.kernels.segments import AttentionSpec, PrefixBlock, TailSegments
+from winnow.kernels.formats import Block, Part, parts_of
+from winnow.kernels.segments import AttentionSpec, TailSegments
+from winnow.kernels.sizes import check_layer, check_query
 
 BLOCK = 64
 PIECE = 256
@@ -22,7 +22,7 @@ PIECE = 256
 
 
 class Partial(NamedTuple):
-    """Softmax numerators relative to `maximum`, not yet normalised; P queries share a KV head."""
+    """Softmax numerators relative to `maximum`, not yet normalized; P queries share a KV head."""
 
     maximum: Tensor
     """[..., H, P]; -inf where nothing is visible."""
@@ -43,7 +43,7 @@ class Blocks(NamedTuple):
     """[B] KV head of a block."""
 
 
-def cut_blocks(prefix: PackedBlock | PrefixBlock) -> list[Blocks]:
+def cut_blocks(prefix: Part) -> list[Blocks]:
     """The blocks of a prefix in pieces, on its device."""
     starts, stops = prefix.starts, prefix.stops
     counts = (stops - starts + BLOCK - 1) // BLOCK
@@ -61,16 +61,20 @@ class ReferencePlan:
 
     def __init__(self, prefixes: Sequence[Block | None], tail: TailSegments, spec: AttentionSpec) -> None:
         """Raises ValueError when prefixes and tail do not fit together."""
-        self.layout = check_layout(prefixes, tail)
+        self.sizes = check_layer(prefixes, tail)
         self.tail = tail
         self.spec = spec
         self.parts = [[part for part in parts_of(prefix) if part.slots] if prefix else [] for prefix in prefixes]
         self.blocks = {id(part): cut_blocks(part) for parts in self.parts for part in parts}
 
+    def nbytes(self) -> int:
+        """Bytes of tensors beyond prefixes and tail: the slots of all blocks."""
+        return sum(tensor.nbytes for pieces in self.blocks.values() for blocks in pieces for tensor in blocks)
+
     def run(self, query: Tensor) -> Tensor:
         """query [R, Hq, Q, D] -> output [R, Q, Hq, Dv]; the tail already holds the Q new tokens."""
-        rows, heads, dim, value_dim = self.layout
-        group = check_query(query, self.layout, self.tail.keys.dtype, self.spec.sinks)
+        rows, heads, dim, value_dim = self.sizes
+        group = check_query(query, self.sizes, self.tail.keys.dtype, self.spec.sinks)
         tokens = query.shape[2]
         queries = query.float().reshape(rows, heads, group * tokens, dim) * self.spec.scaling
         partials = [self._tail(queries, tokens)]
@@ -115,7 +119,7 @@ class ReferencePlan:
                 together = self._add_blocks(together, part, blocks, queries)
         return together
 
-    def _add_blocks(self, before: Partial, part: PackedBlock | PrefixBlock, blocks: Blocks, queries: Tensor) -> Partial:
+    def _add_blocks(self, before: Partial, part: Part, blocks: Blocks, queries: Tensor) -> Partial:
         """The partial result over what `before` covers and some more blocks."""
         head = blocks.head
         keys, values = part.recover(blocks.slots)
@@ -135,7 +139,7 @@ class ReferencePlan:
         return Partial(
             queries.new_full(shape, -torch.inf),
             queries.new_zeros(shape),
-            queries.new_zeros(*shape, self.layout.value_dim),
+            queries.new_zeros(*shape, self.sizes.value_dim),
         )
 
     def _merge(self, partials: list[Partial], group: int, tokens: int) -> Tensor:
@@ -157,5 +161,5 @@ class ReferencePlan:
 
 
 def _finite(maximum: Tensor) -> Tensor:
-    """Where nothing is visible the maximum is -inf, and -inf - -inf would be NaN."""
+    """The maximum, 0 where nothing is visible: -inf - -inf would be NaN."""
     return maximum.masked_fill(maximum == -torch.inf, 0.0)

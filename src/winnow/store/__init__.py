@@ -1,4 +1,4 @@
-"""How a kept slot is written."""
+"""Stores: forms in which kept slots are written, chosen by channels and bits."""
 
 from winnow.store.base import Cost, LayerShape, Store
 from winnow.store.channels import AllChannels, Channels

@@ -1,4 +1,4 @@
-"""What a store promises: how a kept slot is written, and what it costs."""
+"""The promise of every store: a form of kept slots, and what it costs."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from winnow.kernels.interface import Block
+from winnow.kernels.formats import Block
 from winnow.select import Selection
 from winnow.view import LayerView
 
 OFFSET_BYTES = 8
 """A head of a block remembers its first slot as one int64."""
-
-
 POSITION_BYTES = 4
 """A kept slot remembers its position as one int32."""
 
 
 class LayerShape(NamedTuple):
-    """What bytes depend on before any prompt is seen."""
+    """Sizes of a layer that bytes depend on before any prompt is seen."""
 
     layer: int
     """Index among the compressed layers of the model, from 0."""
@@ -50,7 +48,7 @@ class Store(ABC):
     """Writes the kept slots of one layer of one sequence; never sees scores. Subclasses are frozen dataclasses."""
 
     def queries_needed(self, length: int) -> int:
-        """How many of the last queries of a prompt of `length` tokens the packed form depends on."""
+        """The number of last queries, of a prompt of `length` tokens, that the packed form depends on."""
         return 0
 
     def for_model(self, name: str, heads: tuple[int, ...]) -> Store:
@@ -58,8 +56,8 @@ class Store(ABC):
         return self
 
     @property
-    def exact_again(self) -> bool:
-        """Whether slots recovered from a block pack to what they were, which folding a tail into a prefix needs."""
+    def idempotent(self) -> bool:
+        """True if slots recovered from a block pack to what they were, which folding a tail into a prefix needs."""
         return True
 
     @abstractmethod
@@ -74,7 +72,7 @@ class Store(ABC):
 
     @abstractmethod
     def cost(self, shape: LayerShape) -> Cost:
-        """What a layer is expected to cost."""
+        """Expected bytes of a layer."""
 
     def bytes(self, view: LayerView, selection: Selection, window: int) -> float:
         """Exact bytes of what `pack` would give, positions included; without packing where they can be known."""

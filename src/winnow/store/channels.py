@@ -1,4 +1,4 @@
-"""Which channels of a slot stay: the half of a packed store that is not about bits."""
+"""Choice of the channels that stay: the half of a packed store that is not about bits."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import NamedTuple
 from torch import Tensor
 
 from winnow.errors import ModelError
-from winnow.kernels.bits import row_bytes
-from winnow.kernels.interface import Block, PackedBlock, parts_of
-from winnow.kernels.packed import Pruned
+from winnow.kernels.formats import Block, PackedBlock, parts_of
+from winnow.kernels.formats.bits import row_bytes
+from winnow.kernels.formats.entries import Entries
+from winnow.kernels.formats.packed import PackedRows
 from winnow.select import Selection
 from winnow.view import LayerView
 
@@ -30,33 +31,20 @@ class Slots(NamedTuple):
     """H"""
 
 
-class Kept(NamedTuple):
-    """What stays of one matrix of slots, before it is written in any number of bits."""
-
-    rows: Tensor
-    """[S, T] kept numbers, or [n] where slots keep different numbers of channels: row after row."""
-    counts: Tensor | None = None
-    """[S] int64: how many every slot kept, where that differs."""
-    pruned: Pruned | None = None
-    """Masks and what stands for the rest; `starts` is not set yet."""
-    channels: Tensor | None = None
-    """int16 [H, T], where all slots of a head kept the same."""
-
-
-class Chosen(ABC):
+class ChannelChoice(ABC):
     """The decision for one layer of one sequence."""
 
     @abstractmethod
-    def keys(self, slots: Slots) -> Kept:
-        """What stays of the keys."""
+    def keys(self, slots: Slots) -> PackedRows:
+        """Numbers that stay of the keys, at 16 bits."""
 
-    def values(self, slots: Slots) -> Kept:
-        """What stays of the values."""
-        return Kept(slots.values)
+    def values(self, slots: Slots) -> PackedRows:
+        """Numbers that stay of the values, at 16 bits."""
+        return PackedRows(Entries(slots.values, 16))
 
 
 class Width(NamedTuple):
-    """What one row of a packed matrix takes, in numbers and in bytes besides the numbers."""
+    """Size of one row of a packed matrix: numbers, and bytes besides the numbers."""
 
     numbers: int
     """Kept numbers; the most that there can be where slots differ."""
@@ -70,50 +58,50 @@ class Width(NamedTuple):
 
 
 class Channels(ABC):
-    """How channels are chosen. Subclasses are frozen dataclasses."""
+    """A way of choosing channels. Subclasses are frozen dataclasses."""
 
     varies: bool = False
-    """Whether slots of one head keep different numbers of channels."""
+    """True if slots of one head keep different numbers of channels."""
     per_slot: bool = False
-    """Whether slots of one head keep different channels."""
+    """True if slots of one head keep different channels."""
 
     @property
     def window_dense(self) -> bool:
-        """Whether the window's slots stay as they are."""
+        """True if the window's slots stay as they are."""
         return False
 
     @property
-    def exact_again(self) -> bool:
-        """Whether recovered slots give up the same channels again and recover to the same."""
+    def idempotent(self) -> bool:
+        """True if recovered slots give up the same channels again and recover to the same."""
         return True
 
     def queries_needed(self, length: int) -> int:
-        """How many of the last queries the choice depends on."""
+        """The number of last queries, of a prompt of `length` tokens, that the choice depends on."""
         return 0
 
     @abstractmethod
-    def choose(self, view: LayerView, selection: Selection, like: PackedBlock | None) -> Chosen:
+    def choose(self, view: LayerView, selection: Selection, like: PackedBlock | None) -> ChannelChoice:
         """The decision, the same as for `like` where that is given."""
 
     @abstractmethod
     def widths(self, key_dim: int, value_dim: int, itemsize: int) -> tuple[Width, Width]:
-        """Of a row of keys and of a row of values."""
+        """Sizes of a row of keys and of a row of values."""
 
     def head_bytes(self, key_dim: int) -> int:
         """Bytes that a head takes once in every block it is part of."""
         return 0
 
 
-class _Everything(Chosen):
-    def keys(self, slots: Slots) -> Kept:
-        return Kept(slots.keys)
+class _Everything(ChannelChoice):
+    def keys(self, slots: Slots) -> PackedRows:
+        return PackedRows(Entries(slots.keys, 16))
 
 
 @dataclass(frozen=True)
 class AllChannels(Channels):
     """Every channel of every slot."""
 
-    def choose(self, view: LayerView, selection: Selection, like: PackedBlock | None) -> Chosen:
+    def choose(self, view: LayerView, selection: Selection, like: PackedBlock | None) -> ChannelChoice:
         return _Everything()
 
     def widths(self, key_dim: int, value_dim: int, itemsize: int) -> tuple[Width, Width]:

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from winnow.errors import MethodError
-from winnow.kernels.interface import Block, PackedBlock, Parts, PrefixBlock
-from winnow.kernels.packed import PackedKeys, PackedValues
-from winnow.kernels.segments import heads_of_slots
+from winnow.kernels.formats import Block, PackedBlock, Part, Parts
+from winnow.kernels.formats.heads import heads_of_slots
+from winnow.kernels.formats.packed import PackedKeys, PackedRows, PackedValues, join_rows
 from winnow.select import Selection
-from winnow.store.base import OFFSET_BYTES, POSITION_BYTES, Cost, LayerShape, Store, gathered
-from winnow.store.channels import AllChannels, Channels, Chosen, Slots, check_finite, packed_part
+from winnow.store.base import OFFSET_BYTES, POSITION_BYTES, Cost, LayerShape, Store
+from winnow.store.channels import AllChannels, ChannelChoice, Channels, Slots, check_finite, packed_part
+from winnow.store.dense import dense_block
 from winnow.store.precision import AsIs, Precision
-from winnow.store.writing import Written, joined, write
 from winnow.view import LayerView
 
 _ALL, _AS_IS = AllChannels(), AsIs()
@@ -49,21 +49,21 @@ class Packed(Store):
     def pack(self, view: LayerView, selection: Selection, window: int, like: Block | None = None) -> Block:
         heads = view.keys.shape[0]
         counts = self._packed_counts(selection.offsets.diff(), window)
-        chosen = self.channels.choose(view, selection, packed_part(like))
+        choice = self.channels.choose(view, selection, packed_part(like))
         bits = self.precision.bits(view.layer, heads)
-        parts: list[PackedBlock | PrefixBlock] = []
+        parts: list[Part] = []
         for width in bits.unique().tolist():
             part = _first_slots(selection, torch.where(bits == width, counts, 0))
             if len(part.positions):
-                parts.append(self._part(view, part, int(width), chosen))
+                parts.append(self._part(view, part, int(width), choice))
         rest = _last_slots(selection, selection.offsets.diff() - counts)
         if len(rest.positions) or not parts:
-            parts.append(PrefixBlock(gathered(view.keys, rest), gathered(view.values, rest), rest.offsets))
+            parts.append(dense_block(view, rest))
         return parts[0] if len(parts) == 1 else Parts(tuple(parts))
 
     @property
-    def exact_again(self) -> bool:
-        return self.channels.exact_again and self.precision.slots_together == 1
+    def idempotent(self) -> bool:
+        return self.channels.idempotent and self.precision.slots_together == 1
 
     def cost(self, shape: LayerShape) -> Cost:
         """Exact but where slots keep different numbers of channels, all counted as the dearest, or fill no group."""
@@ -97,7 +97,7 @@ class Packed(Store):
         return window if self.channels.window_dense or self.precision.slots_together > 1 else 0
 
     def _packed_counts(self, counts: Tensor, window: int) -> Tensor:
-        """[H]: how many of every head's slots are packed, the first ones; the others stay dense."""
+        """[H]: the number of every head's first slots that are packed; the others stay dense."""
         together = self.precision.slots_together
         return (counts - self._apart(window)).clamp(min=0) // together * together
 
@@ -113,14 +113,14 @@ class Packed(Store):
             scales = self.precision.scale_bytes(keys.numbers, values.numbers, shape.itemsize)
         return keys.bytes(bits, shape.itemsize) + values.bytes(bits, shape.itemsize) + sum(scales)
 
-    def _part(self, view: LayerView, selection: Selection, bits: int, chosen: Chosen) -> PackedBlock | PrefixBlock:
+    def _part(self, view: LayerView, selection: Selection, bits: int, choice: ChannelChoice) -> Part:
         """The selected slots, all at the same number of bits."""
         if bits == 16 and isinstance(self.channels, AllChannels):
-            return PrefixBlock(gathered(view.keys, selection), gathered(view.values, selection), selection.offsets)
+            return dense_block(view, selection)
         starts = range(0, len(selection.positions), _AT_ONCE)
-        pieces = [self._piece(view, selection, start, bits, chosen) for start in starts]
-        keys = joined([piece[0] for piece in pieces], view.keys.shape[-1])
-        values = joined([piece[1] for piece in pieces], view.values.shape[-1])
+        pieces = [self._piece(view, selection, start, bits, choice) for start in starts]
+        keys = join_rows([piece[0] for piece in pieces], view.keys.shape[-1])
+        values = join_rows([piece[1] for piece in pieces], view.values.shape[-1])
         return PackedBlock(
             PackedKeys(view.keys.shape[-1], keys.entries, keys.channels, keys.pruned),
             PackedValues(view.values.shape[-1], values.entries, values.pruned),
@@ -129,15 +129,15 @@ class Packed(Store):
         )
 
     def _piece(
-        self, view: LayerView, selection: Selection, start: int, bits: int, chosen: Chosen
-    ) -> tuple[Written, Written]:
+        self, view: LayerView, selection: Selection, start: int, bits: int, choice: ChannelChoice
+    ) -> tuple[PackedRows, PackedRows]:
         """Keys and values of the selected slots from `start` on, packed."""
         slots = _slots(view, selection, start)
         check_finite(slots.keys, view.layer, "keys")
         check_finite(slots.values, view.layer, "values")
         dtype = view.keys.dtype
-        keys = write(chosen.keys(slots), bits, dtype, self.precision.keys)
-        return keys, write(chosen.values(slots), bits, dtype, self.precision.values)
+        keys = choice.keys(slots).quantized(bits, dtype, self.precision.keys)
+        return keys, choice.values(slots).quantized(bits, dtype, self.precision.values)
 
 
 def _dense_bytes(shape: LayerShape) -> int:

@@ -1,4 +1,4 @@
-"""At how many bits the kept numbers of every head are written: the other half of a packed store."""
+"""Choice of bits for the kept numbers of every head: the other half of a packed store."""
 
 from __future__ import annotations
 
@@ -12,25 +12,21 @@ from torch import Tensor
 from winnow.errors import MethodError
 from winnow.heads import HeadScores
 from winnow.heads.resolve import given_scores, highest, scores_of_model
-from winnow.kernels.packed import GROUP, Entries
+from winnow.kernels.formats.entries import ENTRY_BITS, GROUP, Entries, grouped_by_channels, grouped_by_slots, symmetric
 from winnow.parameters import check_choice, check_number, meaning
-from winnow.store.quantise import grouped_by_channels, grouped_by_slots, symmetric
-
-WIDTHS = (16, 8, 4, 2)
-"""Bits that a head may have; 16 stands for numbers as they are, whatever the model's dtype."""
 
 _LEAST_WEIGHT = 0.01
-"""Of a head without a score, in units of the largest score."""
+"""Weight of a head without a score, in units of the largest."""
 
 
 class Precision(ABC):
-    """How kept numbers are written. Subclasses are frozen dataclasses."""
+    """A way of writing kept numbers. Subclasses are frozen dataclasses."""
 
     slots_together: int = 1
     """Slots of a head that can only be written together."""
 
     def for_model(self, name: str, heads: tuple[int, ...]) -> Precision:
-        """With what it knows of a model; see `Allocator.for_model`."""
+        """The precision with what it knows of a model; see `Allocator.for_model`."""
         return self
 
     @abstractmethod
@@ -70,7 +66,7 @@ class AsIs(PerSlot):
 
 @dataclass(frozen=True)
 class ByScores(PerSlot):
-    """What widths by head scores have in common: where the scores come from."""
+    """Common ground of bits by head scores: where the scores come from."""
 
     scores: HeadScores | None = field(
         default=None,
@@ -119,8 +115,8 @@ class Bits(ByScores):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice(self, "high", WIDTHS)
-        check_choice(self, "low", (0, *WIDTHS))
+        check_choice(self, "high", ENTRY_BITS)
+        check_choice(self, "low", (0, *ENTRY_BITS))
         if self.low >= self.high:
             raise MethodError(
                 f"bits: low must be below high, not {self.low} and {self.high}; bits(8, 4) is the paper's."
@@ -154,13 +150,13 @@ class MixedBits(ByScores):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number(self, "mean", WIDTHS[-1], WIDTHS[0])
+        check_number(self, "mean", ENTRY_BITS[-1], ENTRY_BITS[0])
 
     def table(self) -> Tensor:
         scores = self._importance()
         weights = scores.double().flatten().clamp(min=0)
         weights = weights / weights.max().clamp(min=torch.finfo(weights.dtype).tiny) + _LEAST_WEIGHT
-        left = int((self.mean - WIDTHS[-1]) * len(weights) + 1e-9)
+        left = int((self.mean - ENTRY_BITS[-1]) * len(weights) + 1e-9)
         return _climb(weights, left).view(scores.shape)
 
 
@@ -177,7 +173,7 @@ class Kivi(Precision):
     slots_together = GROUP
 
     def __post_init__(self) -> None:
-        check_choice(self, "width", WIDTHS[1:])
+        check_choice(self, "width", ENTRY_BITS[1:])
 
     def bits(self, layer: int, heads: int) -> Tensor:
         return torch.full((heads,), self.width)

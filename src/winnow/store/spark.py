@@ -14,21 +14,15 @@ import torch
 from torch import Tensor
 
 from winnow.errors import MethodError
-from winnow.kernels.interface import PackedBlock
-from winnow.kernels.packed import Pruned, Recovery
-from winnow.kernels.pruning import Rule, Scale, Statistic, split
+from winnow.kernels.formats import PackedBlock
+from winnow.kernels.formats.draws import Recovery
+from winnow.kernels.formats.entries import Entries
+from winnow.kernels.formats.packed import PackedRows
+from winnow.kernels.formats.pruned import Pruned
+from winnow.kernels.pruning import KeepRule, SaliencyScale, Statistic, prune_rows
 from winnow.parameters import check_choice, check_count, check_number, meaning
 from winnow.select import Selection
-from winnow.store.channels import (
-    Channels,
-    Chosen,
-    Kept,
-    Slots,
-    Width,
-    check_finite,
-    dropped,
-    window_queries,
-)
+from winnow.store.channels import ChannelChoice, Channels, Slots, Width, check_finite, dropped, window_queries
 from winnow.view import LayerView
 
 Sign = Literal["stored", "query", "none"]
@@ -40,14 +34,14 @@ _STATISTIC: dict[Recovery, Statistic] = {
     "gaussian": "moments",
     "exponential": "mean",
 }
-"""What a recovery makes pruned saliencies from (Eq. 11 to 13)."""
+"""Statistic that a recovery makes pruned saliencies from (Eq. 11 to 13)."""
 _LEAST_NORM = 1e-6
-"""Of the largest norm of a head: a channel that no query uses must not recover to infinity."""
+"""Least norm, as a share of the largest of its head: a channel that no query uses must not recover to infinity."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Saliency(Channels):
-    """What the forms of SPARK have in common: saliency, recovery, signs.
+    """Common ground of the forms of SPARK: saliency, recovery, signs.
 
     w_{t,j} = n_j·|k_{t,j}| (Eq. 7), n_j from the window's queries; a pruned entry comes back as σ_{t,j}·w̃_t / n_j
     (Eq. 8), w̃ = mean of the pruned saliencies (degenerate), or drawn from N(μ, σ²) or Exp(1 / μ) of all of them.
@@ -81,7 +75,7 @@ class Saliency(Channels):
         return self.recent == "dense"
 
     @property
-    def exact_again(self) -> bool:
+    def idempotent(self) -> bool:
         # A drawn size, or a share of all saliency, is another one when it is taken from what was recovered.
         return self.recovery == "degenerate" and not self.varies
 
@@ -89,14 +83,14 @@ class Saliency(Channels):
         return min(self.queries, length)
 
     @abstractmethod
-    def rule(self, dim: int) -> Rule:
-        """Which channels of a key stay, by saliency."""
+    def rule(self, dim: int) -> KeepRule:
+        """Rule by which channels of a key stay, by saliency."""
 
-    def value_rule(self, dim: int) -> Rule | None:
-        """Which channels of a value stay, by magnitude; None for all."""
+    def value_rule(self, dim: int) -> KeepRule | None:
+        """Rule by which channels of a value stay, by magnitude; None for all."""
         return None
 
-    def choose(self, view: LayerView, selection: Selection, like: PackedBlock | None) -> Chosen:
+    def choose(self, view: LayerView, selection: Selection, like: PackedBlock | None) -> ChannelChoice:
         before = like.keys.pruned if like is not None else None
         if before is not None and before.inverse_norms is not None:
             return _PerSlot(self, before.inverse_norms)
@@ -141,12 +135,12 @@ class Spark(Saliency):
                 "spark(0.8) drops 80 % of every key."
             )
 
-    def rule(self, dim: int) -> Rule:
-        return Rule(dim - dropped(self.ratio, dim))
+    def rule(self, dim: int) -> KeepRule:
+        return KeepRule(dim - dropped(self.ratio, dim))
 
-    def value_rule(self, dim: int) -> Rule | None:
+    def value_rule(self, dim: int) -> KeepRule | None:
         gone = dropped(self.values, dim)
-        return Rule(dim - gone) if gone else None
+        return KeepRule(dim - gone) if gone else None
 
     def widths(self, key_dim: int, value_dim: int, itemsize: int) -> tuple[Width, Width]:
         keys, _ = super().widths(key_dim, value_dim, itemsize)
@@ -166,8 +160,8 @@ class SparkP(Saliency):
         super().__post_init__()
         check_number(self, "share", 0, 1)
 
-    def rule(self, dim: int) -> Rule:
-        return Rule(dim, self.share)
+    def rule(self, dim: int) -> KeepRule:
+        return KeepRule(dim, self.share)
 
 
 @dataclass(frozen=True)
@@ -192,34 +186,36 @@ class SparkG(Saliency):
         shares = (0.25, 0.5, 0.75, 1.0) if self.groups == 4 else (0.1, 0.3, 0.5, 0.7, 0.9)
         return tuple(max(1, round(share * dim)) for share in shares)
 
-    def rule(self, dim: int) -> Rule:
+    def rule(self, dim: int) -> KeepRule:
         levels = self.levels(dim)
-        return Rule(levels[-1], self.share, levels)
+        return KeepRule(levels[-1], self.share, levels)
 
 
 @dataclass(frozen=True)
-class _PerSlot(Chosen):
+class _PerSlot(ChannelChoice):
     """Saliency of a layer whose channel norms are known."""
 
     how: Saliency
     inverse_norms: Tensor
     """fp32 [H, D]"""
 
-    def keys(self, slots: Slots) -> Kept:
+    def keys(self, slots: Slots) -> PackedRows:
         rule, signed = self.how.rule(slots.keys.shape[1]), self.how.sign == "stored"
-        found = split(slots.keys, rule, _STATISTIC[self.how.recovery], signed, Scale(self.inverse_norms, slots.head))
+        scale = SaliencyScale(self.inverse_norms, slots.head)
+        found = prune_rows(slots.keys, rule, _STATISTIC[self.how.recovery], signed, scale)
         # A copy: every block holds, and counts, its own.
         norms = self.inverse_norms.clone()
         stats = _within(found.stats, slots.keys.dtype)
         pruned = Pruned(found.masks, stats, found.signs, norms, self.how.recovery, self.how.seed)
-        return Kept(found.rows, found.counts, pruned)
+        return PackedRows(Entries(found.rows, 16), pruned, found.counts)
 
-    def values(self, slots: Slots) -> Kept:
+    def values(self, slots: Slots) -> PackedRows:
         rule = self.how.value_rule(slots.values.shape[1])
         if rule is None:
-            return Kept(slots.values)
-        found = split(slots.values, rule, "pruned numbers", signed=False)
-        return Kept(found.rows, pruned=Pruned(found.masks, found.stats.to(slots.values.dtype)))
+            return super().values(slots)
+        found = prune_rows(slots.values, rule, "pruned numbers", signed=False)
+        pruned = Pruned(found.masks, found.stats.to(slots.values.dtype))
+        return PackedRows(Entries(found.rows, 16), pruned)
 
 
 def _within(numbers: Tensor, dtype: torch.dtype) -> Tensor:

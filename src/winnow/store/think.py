@@ -8,11 +8,14 @@ import torch
 from torch import Tensor
 
 from winnow.errors import MethodError
-from winnow.kernels.interface import PackedBlock
+from winnow.kernels.formats import PackedBlock
+from winnow.kernels.formats.columns import take_columns
+from winnow.kernels.formats.entries import Entries
+from winnow.kernels.formats.packed import PackedRows
 from winnow.parameters import check_count, check_number, meaning
 from winnow.select import Selection
 from winnow.store.base import gathered
-from winnow.store.channels import Channels, Chosen, Kept, Slots, Width, dropped, window_queries
+from winnow.store.channels import ChannelChoice, Channels, Slots, Width, dropped, window_queries
 from winnow.view import LayerView
 
 
@@ -46,7 +49,7 @@ class Think(Channels):
         """T, the channels that stay of `dim`."""
         return dim - dropped(self.ratio, dim)
 
-    def choose(self, view: LayerView, selection: Selection, like: PackedBlock | None) -> Chosen:
+    def choose(self, view: LayerView, selection: Selection, like: PackedBlock | None) -> ChannelChoice:
         if like is not None and like.keys.channels is not None:
             return _Columns(like.keys.channels)
         heads, _, dim = view.keys.shape
@@ -66,11 +69,11 @@ class Think(Channels):
 
 
 @dataclass(frozen=True)
-class _Columns(Chosen):
+class _Columns(ChannelChoice):
     channels: Tensor
     """int16 [H, T], ascending"""
 
-    def keys(self, slots: Slots) -> Kept:
-        columns = self.channels.to(torch.int64)[slots.head]
+    def keys(self, slots: Slots) -> PackedRows:
+        kept = take_columns(slots.keys, self.channels, slots.head)
         # A copy: every block holds, and counts, its own.
-        return Kept(slots.keys.gather(1, columns), channels=self.channels.clone())
+        return PackedRows(Entries(kept, 16), channels=self.channels.clone())

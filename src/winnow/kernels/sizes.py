@@ -1,4 +1,4 @@
-"""Whether prefixes, tail and query of a layer fit together, and the sizes that they share."""
+"""Sizes that prefixes, tail and query of a layer share; what does not fit together is refused."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from winnow.kernels.packed import Block, PackedBlock, parts_of
-from winnow.kernels.packed_checks import check_packed
-from winnow.kernels.segments import PrefixBlock, TailSegments
+from winnow.kernels.formats import Block, PackedBlock, Part, parts_of
+from winnow.kernels.segments import TailSegments
 
 
-class Layout(NamedTuple):
+class LayerSizes(NamedTuple):
     """Sizes shared by all rows of a layer."""
 
     rows: int
@@ -22,12 +21,12 @@ class Layout(NamedTuple):
     value_dim: int
 
 
-def check_layout(prefixes: Sequence[Block | None], tail: TailSegments) -> Layout:
+def check_layer(prefixes: Sequence[Block | None], tail: TailSegments) -> LayerSizes:
     """The common sizes of prefixes and tail; ValueError names what does not fit."""
     if tail.keys.ndim != 4 or tail.values.ndim != 4 or tail.keys.shape[:3] != tail.values.shape[:3]:
         raise ValueError(f"tail keys {list(tail.keys.shape)} and values {list(tail.values.shape)} must be [R, H, C, D]")
     rows, heads, _, key_dim = tail.keys.shape
-    layout = Layout(rows, heads, key_dim, tail.values.shape[-1])
+    sizes = LayerSizes(rows, heads, key_dim, tail.values.shape[-1])
     if not (tail.keys.is_contiguous() and tail.values.is_contiguous()):
         raise ValueError("tail keys and values must be contiguous")
     lengths = tail.lengths
@@ -39,14 +38,14 @@ def check_layout(prefixes: Sequence[Block | None], tail: TailSegments) -> Layout
         raise ValueError(f"{len(prefixes)} prefixes for {rows} rows; give None for a row without a prefix")
     for prefix in {id(prefix): prefix for prefix in prefixes}.values():
         for part in parts_of(prefix) if prefix is not None else ():
-            _check_part(part, tail, layout)
-    return layout
+            _check_part(part, tail, sizes)
+    return sizes
 
 
-def _check_part(part: PackedBlock | PrefixBlock, tail: TailSegments, layout: Layout) -> None:
+def _check_part(part: Part, tail: TailSegments, sizes: LayerSizes) -> None:
     shape = (len(part.offsets) - 1, part.key_dim, part.value_dim)
-    if shape != (layout.heads, layout.key_dim, layout.value_dim):
-        raise ValueError(f"prefix has (heads, D, Dv) = {shape}, the tail {tuple(layout[1:])}")
+    if shape != sizes[1:]:
+        raise ValueError(f"prefix has (heads, D, Dv) = {shape}, the tail {tuple(sizes[1:])}")
     for dtype, device in ((part.dtype, part.device), (tail.values.dtype, tail.values.device)):
         if dtype != tail.keys.dtype or device != tail.keys.device:
             raise ValueError(
@@ -54,19 +53,19 @@ def _check_part(part: PackedBlock | PrefixBlock, tail: TailSegments, layout: Lay
                 f"{tail.keys.dtype} on {tail.keys.device}"
             )
     if isinstance(part, PackedBlock):
-        check_packed(part)
+        part.check()
 
 
-def check_query(query: Tensor, layout: Layout, dtype: torch.dtype, sinks: Tensor | None) -> int:
-    """Query heads per KV head of a query [R, Hq, Q, D]; ValueError when it fits neither layout nor sinks."""
+def check_query(query: Tensor, sizes: LayerSizes, dtype: torch.dtype, sinks: Tensor | None) -> int:
+    """Query heads per KV head of a query [R, Hq, Q, D]; ValueError when it fits neither sizes nor sinks."""
     rows, query_heads, _, dim = query.shape
-    if rows != layout.rows or dim != layout.key_dim or query_heads % layout.heads:
+    if rows != sizes.rows or dim != sizes.key_dim or query_heads % sizes.heads:
         raise ValueError(
-            f"query {list(query.shape)} does not fit {layout.rows} rows, {layout.heads} KV heads and "
-            f"head size {layout.key_dim}"
+            f"query {list(query.shape)} does not fit {sizes.rows} rows, {sizes.heads} KV heads and "
+            f"head size {sizes.key_dim}"
         )
     if query.dtype != dtype:
         raise ValueError(f"query is {query.dtype} but the cache holds {dtype}; cast one of them")
     if sinks is not None and len(sinks) != query_heads:
         raise ValueError(f"{len(sinks)} sinks for {query_heads} query heads")
-    return query_heads // layout.heads
+    return query_heads // sizes.heads

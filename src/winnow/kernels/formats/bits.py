@@ -1,10 +1,10 @@
-"""Small integers in bytes: how rows of 8, 4 and 2 bit numbers lie in memory, for the kernels and for the stores.
+"""Rows of 8, 4 and 2 bit numbers, and of flags, in bytes.
 
 A row of T numbers takes ceil(T·bits / 8) bytes. Numbers of 4 bits come in blocks of 32, 16 bytes each: byte i holds
 number i in its low half and number i + 16 in its high half, so that one load of 16 bytes gives two vectors of
-neighbours by a mask and a shift. Numbers of 2 bits come in blocks of 64: byte i holds numbers i, i + 16, i + 32 and
+neighbors by a mask and a shift. Numbers of 2 bits come in blocks of 64: byte i holds numbers i, i + 16, i + 32 and
 i + 48, the first lowest. The last, incomplete block of m numbers has h = ceil(m·bits / 8) bytes and h in place of 16.
-Signed numbers are in two's complement.
+Signed numbers are in two's complement. Flag j of a row is bit j % 8 of its byte j // 8.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 BLOCK_BYTES = 16
-WIDTHS = (8, 4, 2)
-"""Bits per number."""
+INTEGER_BITS = (8, 4, 2)
+"""Bits that an integer may have."""
 
 
 def row_bytes(numbers: int, bits: int) -> int:
@@ -57,7 +57,7 @@ def unpack_rows(packed: Tensor, count: int, bits: int, signed: bool, counts: Ten
 
 @cache
 def _places(count: int, bits: int) -> tuple[Tensor, Tensor]:
-    """Of every number of a row: its byte, int64 [T], and how far it is shifted in there, uint8 [T]."""
+    """Byte of every number of a row, int64 [T], and its shift in there, uint8 [T]."""
     return _places_of(torch.tensor(count), torch.arange(count), bits)
 
 
@@ -73,9 +73,15 @@ def _places_of(count: Tensor, number: Tensor, bits: int) -> tuple[Tensor, Tensor
 
 
 def pack_flags(flags: Tensor) -> Tensor:
-    """bool [n, m] -> uint8 [n, ceil(m / 8)], the first flag in the lowest bit."""
+    """bool [n, m] -> uint8 [n, ceil(m / 8)]."""
     count = row_bytes(flags.shape[1], 1)
     padded = torch.nn.functional.pad(flags, (0, 8 * count - flags.shape[1]))
     full = padded.view(len(flags), count, 8).to(torch.uint8)
     weights = torch.tensor([1 << bit for bit in range(8)], dtype=torch.uint8, device=flags.device)
     return (full * weights).sum(-1, dtype=torch.uint8)
+
+
+def unpack_flags(packed: Tensor, count: int) -> Tensor:
+    """uint8 [n, bytes] -> bool [n, count]."""
+    shifts = torch.arange(8, dtype=torch.uint8, device=packed.device)
+    return ((packed[..., None] >> shifts) & 1).flatten(-2)[..., :count].bool()

@@ -1,50 +1,38 @@
-"""A packed block as named tensors and plain facts, and back: what a file holds of it, whichever store packed it.
+"""Blocks as named tensors and plain facts, and back: what a file holds of a block of any format.
 
-Blocks are dataclasses of tensors, facts and further dataclasses, so their fields say what there is to write: tensors
-under their own names, with dots for what lies inside, everything else as facts. A block of a new kind is added to
-`KINDS`, and nothing else.
+The fields of a format say what there is to write: tensors under their own names, with dots for what lies inside,
+everything else as facts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from winnow.kernels.interface import Block, PackedBlock, Parts, PrefixBlock
-from winnow.kernels.packed import Entries, PackedKeys, PackedValues, Pruned
+from winnow.kernels.formats.format import FORMATS, ON_CPU, Format
+from winnow.kernels.formats.parts import Block
 
 Fact = str | int | float | bool | None
 
-KINDS: dict[str, type[Any]] = {
-    "dense": PrefixBlock,
-    "packed": PackedBlock,
-    "parts": Parts,
-    "keys": PackedKeys,
-    "values": PackedValues,
-    "entries": Entries,
-    "pruned": Pruned,
-}
-"""Name in files -> what it is there."""
-ON_CPU = frozenset({"offsets", "later_starts"})
-"""Fields that stay on the CPU; all others live on the model's device."""
 _KIND, _DTYPE = "kind", "torch."
 
 
-class Written(NamedTuple):
+class SerializedBlock(NamedTuple):
     """A block taken apart."""
 
     format: str
+    """Its name in files."""
     tensors: dict[str, Tensor]
     facts: dict[str, Fact]
-    """What is no tensor, and the kinds of what lies inside."""
+    """Everything else, and the formats of what lies inside."""
 
 
-def take_apart(block: Block) -> Written:
-    """The tensors of a block, not copied, and its facts. Raises KeyError for a block of a kind that has no name."""
+def take_apart(block: Block) -> SerializedBlock:
+    """The tensors of a block, not copied, and its facts."""
     tensors: dict[str, Tensor] = {}
     facts: dict[str, Fact] = {}
     for name, part in _leaves(block, ""):
@@ -52,7 +40,7 @@ def take_apart(block: Block) -> Written:
             tensors[name] = part
         else:
             facts[name] = str(part) if isinstance(part, torch.dtype) else part
-    return Written(str(facts.pop(_KIND)), tensors, facts)
+    return SerializedBlock(str(facts.pop(_KIND)), tensors, facts)
 
 
 def put_together(format: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Fact], device: torch.device) -> Block:
@@ -65,20 +53,20 @@ def put_together(format: str, tensors: Mapping[str, Tensor], facts: Mapping[str,
 
 
 def _leaves(part: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """What a dataclass holds at any depth, under dotted names, with the kinds of all dataclasses on the way."""
+    """Tensors and facts at any depth of a format, under dotted names, with the names of all formats on the way."""
     if isinstance(part, tuple):
         for index, each in enumerate(part):
             yield from _leaves(each, _under(name, str(index)))
-    elif is_dataclass(part):
-        yield _under(name, _KIND), {made: kind for kind, made in KINDS.items()}[type(part)]
-        for field in fields(part):
+    elif isinstance(part, Format):
+        yield _under(name, _KIND), part.name_in_files
+        for field in fields(part):  # type: ignore[arg-type]
             yield from _leaves(getattr(part, field.name), _under(name, field.name))
     else:
         yield name, part
 
 
 def _made(leaves: dict[str, Any], device: torch.device) -> Any:
-    """The inverse of `_leaves` for one dataclass, or for a tuple of them."""
+    """The inverse of `_leaves` for one format, or for a tuple of them."""
     inside: dict[str, dict[str, Any]] = {}
     own: dict[str, Any] = {}
     for name, part in leaves.items():
@@ -86,16 +74,19 @@ def _made(leaves: dict[str, Any], device: torch.device) -> Any:
         if dot:
             inside.setdefault(first, {})[rest] = part
         else:
-            own[first] = _leaf(first, part, device)
+            own[first] = part
     own |= {name: _made(parts, device) for name, parts in inside.items()}
     if _KIND not in own:
         return tuple(own[str(index)] for index in range(len(own)))
-    return KINDS[own.pop(_KIND)](**own)
+    format = FORMATS[own.pop(_KIND)]
+    on_cpu = {field.name for field in fields(format) if field.metadata == ON_CPU}
+    return format(**{name: _placed(part, None if name in on_cpu else device) for name, part in own.items()})
 
 
-def _leaf(name: str, part: Any, device: torch.device) -> Any:
+def _placed(part: Any, device: torch.device | None) -> Any:
+    """A field of a format; tensors are moved where a device is given."""
     if isinstance(part, Tensor):
-        return part if name in ON_CPU else part.to(device)
+        return part if device is None else part.to(device)
     if isinstance(part, str) and part.startswith(_DTYPE):
         return getattr(torch, part.removeprefix(_DTYPE))
     return part

@@ -1,0 +1,175 @@
+"""Numbers of slots, as they are or as integers with scales.
+
+Scales are rounded to the model's dtype first, and numbers are quantized with the rounded scale, so that rounding it
+costs nothing but a little clipping. What was quantized once is found again: packing recovered numbers per slot gives
+the same integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from winnow.kernels.formats.bits import INTEGER_BITS, pack_rows, row_bytes, unpack_rows
+from winnow.kernels.formats.format import Format
+from winnow.kernels.formats.tensors import Side, cat_present
+
+ENTRY_BITS = (16, *INTEGER_BITS)
+"""Bits that a number may have; 16 stands for numbers as they are, whatever the model's dtype."""
+GROUP = 32
+"""Slots that share a scale per channel (keys), channels that share a scale per slot (values), as in KIVI."""
+
+
+@dataclass(frozen=True)
+class Entries(Format, name="entries"):
+    """Numbers of S slots, T for each, one row after another."""
+
+    data: Tensor
+    """[S, T] in the model's dtype where bits is 16, else uint8 [S, row_bytes(T, bits)]. Rows of different length are
+    flat, each beginning on a whole byte (or number): [numbers] or uint8 [bytes]."""
+    bits: int
+    """One of ENTRY_BITS."""
+    scales: Tensor | None = None
+    """In the model's dtype. [S]: number = scale·q with signed q. With `zeros`: number = zero + scale·u, unsigned u."""
+    zeros: Tensor | None = None
+    """The same shape as scales. Keys: [S / 32, T], one of every channel for 32 slots; values: [S, ceil(T / 32)],
+    one of 32 neighboring channels of a slot."""
+
+    @property
+    def bits_held(self) -> int:
+        """Bits that a number takes in `data`."""
+        return 8 * self.data.element_size() if self.bits == 16 else self.bits
+
+    def decode(self, rows: Tensor, slots: Tensor, count: int, counts: Tensor | None = None) -> Tensor:
+        """Rows of `data` that belong to slots [n] -> fp32 [n, count].
+
+        Rows of different length have counts [n] numbers each; what comes behind them is arbitrary.
+        """
+        if self.bits == 16:
+            return rows.float()
+        assert self.scales is not None
+        numbers = unpack_rows(rows, count, self.bits, self.zeros is None, counts).float()
+        if self.zeros is None:
+            return numbers * self.scales[slots].float()[:, None]
+        if len(self.zeros) < len(self.data):  # of 32 slots
+            return self.zeros[slots // GROUP].float() + self.scales[slots // GROUP].float() * numbers
+        scales, zeros = (
+            each[slots].float().repeat_interleave(GROUP, 1)[:, :count] for each in (self.scales, self.zeros)
+        )
+        return zeros + scales * numbers
+
+    def counted(self, kind: str) -> Iterator[tuple[str, Tensor | None]]:
+        """Every tensor beside the kind of bytes that it counts as."""
+        yield from ((kind, self.data), ("scales", self.scales), ("scales", self.zeros))
+
+    def check(self, side: Side, kept: int | None, flat: bool) -> None:
+        """Raise ValueError where a tensor has the wrong shape, dtype or place.
+
+        kept: T; None where every slot keeps channels of its own.
+        flat: True if rows differ in length.
+        """
+        if self.bits not in ENTRY_BITS:
+            raise ValueError(f"{side.name} have {self.bits} bits; known are 16, 8, 4 and 2")
+        width = row_bytes(kept, self.bits) if kept is not None and self.bits != 16 else kept
+        shape = (None,) if flat else (side.slots, width)
+        side.check(f"entries of {side.name}", self.data, side.dtype if self.bits == 16 else torch.uint8, shape)
+        if self.bits != 16:
+            self._check_scales(side, kept)
+
+    def _check_scales(self, side: Side, kept: int | None) -> None:
+        shape: tuple[int, ...] = (side.slots,)
+        if self.zeros is not None:
+            if kept is None:
+                raise ValueError(f"{side.name} with masks per slot have one scale per slot and no zeros")
+            by_slots = side.name == "keys"
+            shape = (side.slots // GROUP, kept) if by_slots else (side.slots, -(-kept // GROUP))
+            side.check(f"zeros of {side.name}", self.zeros, side.dtype, shape)
+        if self.scales is None:
+            raise ValueError(f"{side.name} of {self.bits} bits have no scales")
+        side.check(f"scales of {side.name}", self.scales, side.dtype, shape)
+
+
+# --- encoding ------------------------------------------------------------------------------------------------------
+
+Quantizer = Callable[[Tensor, int, torch.dtype], Entries]
+"""Rows [n, T] in fp32, bits below 16, dtype of the scales -> entries."""
+
+
+def symmetric(numbers: Tensor, bits: int, dtype: torch.dtype) -> Entries:
+    """Rows [n, T] -> signed integers with one scale per row (CoKV App. C.2).
+
+    s = max|x| / q, q = 2^(bits - 1) - 1; stored is clip(round(x / s), -q, q). A row of zeros has scale 0.
+    """
+    most = (1 << (bits - 1)) - 1
+    largest = numbers.abs().amax(1) if numbers.shape[1] else numbers.new_zeros(len(numbers))
+    scales = (largest / most).to(dtype)
+    # In place from here on: packing a prompt is memory traffic.
+    integers = (numbers * _inverse(scales)[:, None]).round_().clamp_(-most, most)
+    return Entries(pack_rows(integers.to(torch.int8), bits), bits, scales)
+
+
+def grouped_by_slots(numbers: Tensor, bits: int, dtype: torch.dtype) -> Entries:
+    """Rows [n, T], n a multiple of 32 -> unsigned integers, scale and zero per column of 32 rows (keys of KIVI)."""
+    groups = numbers.view(-1, GROUP, numbers.shape[1])
+    scales, zeros = _range(groups.amin(1), groups.amax(1), bits, dtype)
+    integers = _unsigned(groups, scales[:, None], zeros[:, None], bits)
+    return Entries(pack_rows(integers.view(numbers.shape), bits), bits, scales, zeros)
+
+
+def grouped_by_channels(numbers: Tensor, bits: int, dtype: torch.dtype) -> Entries:
+    """Rows [n, T] -> unsigned integers, scale and zero per 32 neighboring columns of a row (values of KIVI)."""
+    count, width = numbers.shape
+    # The last group may be short: repeating its own last number changes neither its least nor its largest.
+    missing = -width % GROUP
+    full = torch.cat([numbers, numbers[:, -1:].expand(count, missing)], 1) if missing else numbers
+    groups = full.view(count, -1, GROUP)
+    scales, zeros = _range(groups.amin(2), groups.amax(2), bits, dtype)
+    integers = _unsigned(groups, scales[..., None], zeros[..., None], bits)
+    return Entries(pack_rows(integers.view(count, -1)[:, :width], bits), bits, scales, zeros)
+
+
+def quantize_flat(rows: Tensor, counts: Tensor, bits: int, dtype: torch.dtype, quantize: Quantizer) -> Entries:
+    """Flat rows [numbers], counts[s] for each, with one scale per row; rows of equal length are quantized together."""
+    sizes = -(-counts * bits // 8)
+    begin, place = counts.cumsum(0) - counts, sizes.cumsum(0) - sizes
+    data = torch.empty(int(sizes.sum()), dtype=torch.uint8, device=rows.device)
+    scales = torch.empty(len(counts), dtype=dtype, device=rows.device)
+    for count in counts.unique().tolist():
+        mine = (counts == count).nonzero().flatten()
+        numbers = rows[begin[mine, None] + torch.arange(count, device=rows.device)]
+        made = quantize(numbers.float(), bits, dtype)
+        assert made.scales is not None
+        scales[mine] = made.scales
+        data[place[mine, None] + torch.arange(row_bytes(count, bits), device=rows.device)] = made.data
+    return Entries(data, bits, scales)
+
+
+def join_entries(pieces: Sequence[Entries]) -> Entries:
+    """Entries of consecutive slots as one."""
+    return Entries(
+        torch.cat([each.data for each in pieces]),
+        pieces[0].bits,
+        cat_present([each.scales for each in pieces]),
+        cat_present([each.zeros for each in pieces]),
+    )
+
+
+def _range(least: Tensor, largest: Tensor, bits: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Scale and zero of groups; the scale of a constant group is 0, and its zero is what it holds."""
+    zeros = least.to(dtype)
+    return ((largest - zeros.float()).clamp_(min=0) / ((1 << bits) - 1)).to(dtype), zeros
+
+
+def _unsigned(numbers: Tensor, scales: Tensor, zeros: Tensor, bits: int) -> Tensor:
+    """round((x - zero) / scale), as uint8."""
+    integers = (numbers - zeros.float()).mul_(_inverse(scales)).round_()
+    return integers.clamp_(0, (1 << bits) - 1).to(torch.uint8)
+
+
+def _inverse(scales: Tensor) -> Tensor:
+    """1 / s in fp32, and 0 where s is 0 or so small that its inverse is infinite."""
+    scales = scales.float()
+    return torch.where(scales >= torch.finfo(torch.float32).tiny, 1 / scales, 0.0)

@@ -1,0 +1,193 @@
+"""Slots whose channels or bits are partly gone.
+
+Every block has one format throughout; heads of different formats, and slots that stay dense, are blocks of their own
+(`Parts`), whose partial results merge by log-sum-exp.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from winnow.kernels.formats.columns import check_columns, spread_columns
+from winnow.kernels.formats.entries import GROUP, Entries, Quantizer, join_entries, quantize_flat
+from winnow.kernels.formats.format import ON_CPU, Format
+from winnow.kernels.formats.heads import HeadBounds, check_offsets, heads_of_slots
+from winnow.kernels.formats.pruned import Pruned, join_pruned
+from winnow.kernels.formats.tensors import Side, cat_present
+
+
+class PackedMatrix(Format):
+    """Keys or values of S slots, packed."""
+
+    dim: int
+    entries: Entries
+    pruned: Pruned | None
+
+    @property
+    def slots(self) -> int:
+        """S"""
+        return len(self.pruned.masks if self.pruned else self.entries.data)
+
+    def recover(self, slots: Tensor, head: Tensor) -> Tensor:
+        """Rows [n, dim] fp32 of slots [n] of heads [n]."""
+        if self.pruned is not None:
+            return self.pruned.recover(self.entries, self.dim, slots, head)
+        return self.entries.decode(self.entries.data[slots], slots, self.dim)
+
+    def counted(self) -> Iterator[tuple[str, Tensor | None]]:
+        """Every tensor beside the kind of bytes that it counts as."""
+        yield from self.entries.counted(self.name_in_files)
+        if self.pruned is not None:
+            yield from self.pruned.counted()
+
+    def check(self, side: Side) -> None:
+        """Raise ValueError where a tensor has the wrong shape, dtype or place."""
+        flat = self.pruned is not None and self.pruned.starts is not None
+        self.entries.check(side, None if self.pruned is not None else self.dim, flat)
+        if self.pruned is not None:
+            self.pruned.check(side, self.entries, self.dim)
+
+
+@dataclass(frozen=True)
+class PackedKeys(PackedMatrix, name="keys"):
+    """Keys of S slots."""
+
+    dim: int
+    """D"""
+    entries: Entries
+    channels: Tensor | None = None
+    """int16 [H, T]: the channels that all slots of a head kept, ascending; the others are zero (ThinK)."""
+    pruned: Pruned | None = None
+
+    def recover(self, slots: Tensor, head: Tensor) -> Tensor:
+        """Rows [n, D] fp32 of slots [n] of heads [n]."""
+        if self.channels is None:
+            return super().recover(slots, head)
+        kept = self.entries.decode(self.entries.data[slots], slots, self.channels.shape[1])
+        return spread_columns(kept, self.channels, head, self.dim)
+
+    def counted(self) -> Iterator[tuple[str, Tensor | None]]:
+        """Every tensor beside the kind of bytes that it counts as."""
+        yield from super().counted()
+        yield "indices", self.channels
+
+    def check(self, side: Side) -> None:
+        """Raise ValueError where a tensor has the wrong shape, dtype or place."""
+        if self.channels is None:
+            super().check(side)
+            return
+        if self.pruned is not None:
+            raise ValueError("keys have channels per head or masks per slot, not both")
+        check_columns(side, self.channels, self.dim)
+        self.entries.check(side, self.channels.shape[1], flat=False)
+
+
+@dataclass(frozen=True)
+class PackedValues(PackedMatrix, name="values"):
+    """Values of S slots."""
+
+    dim: int
+    """Dv"""
+    entries: Entries
+    pruned: Pruned | None = None
+
+
+@dataclass(frozen=True)
+class PackedBlock(HeadBounds, Format, name="packed"):
+    """Kept slots of one format, head after head; at least one of keys and values is not dense. Immutable."""
+
+    keys: PackedKeys
+    values: PackedValues
+    offsets: Tensor = field(metadata=ON_CPU)
+    """[H + 1] int64 on the CPU: head h owns slots offsets[h] to offsets[h + 1]; multiples of 32 with grouped keys."""
+    dtype: torch.dtype
+    """The model's."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError where the offsets are no partition of the slots."""
+        check_offsets(self.offsets, self.slots)
+
+    @property
+    def slots(self) -> int:
+        """S"""
+        return self.keys.slots
+
+    @property
+    def device(self) -> torch.device:
+        """The device of all tensors but the offsets."""
+        return self.keys.entries.data.device
+
+    @property
+    def key_dim(self) -> int:
+        """D"""
+        return self.keys.dim
+
+    @property
+    def value_dim(self) -> int:
+        """Dv"""
+        return self.values.dim
+
+    @property
+    def identity(self) -> int:
+        """The same for all views of the same memory."""
+        return id(self.keys.entries.data)
+
+    def recover(self, slots: Tensor) -> tuple[Tensor, Tensor]:
+        """Slot indices [...] -> the keys [..., D] and values [..., Dv] in fp32 that attention takes them for."""
+        flat = slots.flatten()
+        head = heads_of_slots(self.offsets, flat)
+        keys, values = self.keys.recover(flat, head), self.values.recover(flat, head)
+        return keys.view(*slots.shape, self.key_dim), values.view(*slots.shape, self.value_dim)
+
+    def bytes(self) -> dict[str, int]:
+        """Bytes held, by kind."""
+        kinds = Counter({"indices": self.offsets.nbytes})
+        for kind, tensor in (*self.keys.counted(), *self.values.counted()):
+            kinds[kind] += 0 if tensor is None else tensor.nbytes
+        return dict(+kinds)
+
+    def check(self) -> None:
+        """Raise ValueError where tensors do not fit together, as far as that takes no time."""
+        for matrix in (self.keys, self.values):
+            matrix.check(Side(matrix.name_in_files, self.slots, len(self.starts), self.dtype, self.device))
+        if self.keys.entries.zeros is not None and bool((self.offsets % GROUP).any()):
+            raise ValueError(f"offsets {self.offsets.tolist()} of grouped keys must be multiples of {GROUP}")
+
+
+# --- encoding ------------------------------------------------------------------------------------------------------
+
+
+class PackedRows(NamedTuple):
+    """Keys or values of some slots on their way into a block."""
+
+    entries: Entries
+    pruned: Pruned | None = None
+    """Without `starts`: where rows begin is known once all are there."""
+    counts: Tensor | None = None
+    """[S] int64: how many channels every slot kept, where that differs."""
+    channels: Tensor | None = None
+    """int16 [H, T], where all slots of a head kept the same."""
+
+    def quantized(self, bits: int, dtype: torch.dtype, quantize: Quantizer) -> PackedRows:
+        """The same numbers in `bits` bits, with scales in `dtype`; 16 leave them as they are."""
+        if bits == 16:
+            return self
+        rows = self.entries.data
+        if self.counts is None:
+            return self._replace(entries=quantize(rows.float(), bits, dtype))
+        return self._replace(entries=quantize_flat(rows, self.counts, bits, dtype, quantize))
+
+
+def join_rows(pieces: Sequence[PackedRows], dim: int) -> PackedRows:
+    """Rows of consecutive slots, of D channels each, as one."""
+    entries = join_entries([each.entries for each in pieces])
+    counts = cat_present([each.counts for each in pieces])
+    pruned = [each.pruned for each in pieces if each.pruned is not None]
+    joined = join_pruned(pruned, entries, counts, dim) if pruned else None
+    return PackedRows(entries, joined, counts, pieces[0].channels)

@@ -1,0 +1,43 @@
+"""Integers with scales, as they lie in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from support.packed_slots import layer_of, packed_in, selected
+from winnow.store import Bits, Packed
+
+
+def written_integers(data: Tensor, count: int, bits: int) -> np.ndarray:
+    """Unsigned integers [n, count] out of bytes, one by one as `winnow.kernels.formats.bits` documents them."""
+    rows = data.numpy()
+    if bits == 8:
+        return rows.astype(int)
+    together = 16 * 8 // bits
+    found = np.zeros((len(rows), count), dtype=int)
+    for number in range(count):
+        block, inside = divmod(number, together)
+        width = min(16, -(-(count - block * together) * bits // 8))
+        shift = inside // width * bits
+        found[:, number] = rows[:, block * 16 + inside % width] >> shift & (1 << bits) - 1
+    return found
+
+
+@pytest.mark.parametrize("bits", [8, 4, 2])
+@pytest.mark.parametrize("dim", [20, 40, 33, 64, 65, 96, 128])
+def test_integers_lie_in_memory_as_documented(dim: int, bits: Any) -> None:
+    view, selection = layer_of(dim), selected([9, 24], 24)
+    block = packed_in(Packed(precision=Bits(high=bits)).pack(view, selection, 0))
+    entries = block.keys.entries
+    assert entries.data.dtype == torch.uint8
+    assert entries.data.shape == (33, -(-dim * bits // 8))
+    unsigned = written_integers(entries.data, dim, bits)
+    signed = np.where(unsigned >= 2 ** (bits - 1), unsigned - 2**bits, unsigned)
+    assert entries.scales is not None
+    expected = signed * entries.scales.double().numpy()[:, None]
+    np.testing.assert_allclose(block.recover(torch.arange(33))[0], expected, rtol=1e-6)

@@ -1,0 +1,175 @@
+"""Decode attention from packed prefixes: reference and compiled kernels against the oracle."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from support.instruction_sets import available
+from support.packed_attention import DENSE, DTYPES, FORMATS, KEYS, VALUES, Format, Layer, Maker, Problem, build, guarded
+from support.packed_oracle import oracle
+from winnow.kernels import DenseBlock, PackedBlock, Parts, attend, native
+from winnow.kernels.formats.packed import PackedKeys
+from winnow.kernels.formats.pruned import Pruned
+from winnow.kernels.reference import ReferencePlan
+
+# Relative and absolute: fp32 as computed; the others as rounded on output, with what integer products add to it.
+TOLERANCE = {torch.float32: (1e-5, 1e-5), torch.bfloat16: (2**-8, 1e-4), torch.float16: (2**-10, 1e-4)}
+
+
+def check(problem: Problem, isas: list[str], dtype: torch.dtype) -> None:
+    """The reference and the kernels of every instruction set against the oracle."""
+    expected = oracle(problem)
+    relative, absolute = TOLERANCE[dtype]
+
+    def close(out: Tensor, what: str) -> None:
+        def named(text: str) -> str:
+            return f"{what}: {text}"
+
+        torch.testing.assert_close(out.double(), expected, rtol=relative, atol=absolute, msg=named)
+
+    close(ReferencePlan(problem.prefixes, problem.tail, problem.spec).run(problem.query), "reference")
+    for isa in isas:
+        native.select_isa(isa)
+        close(native.NativePlan(problem.prefixes, problem.tail, problem.spec).run(problem.query), isa)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_matches_the_oracle(name: str, dtype: torch.dtype, isas: list[str]) -> None:
+    """Each side alone, at the usual sizes and at odd ones."""
+    for dim, value_dim, group in ((128, 128, 4), (80, 40, 3)):
+        layer = Layer([[FORMATS[name]]], [[[37, 0, 2]]], [0], dim, value_dim, group)
+        check(build(layer, dtype), isas, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_both_sides_packed_and_cut_into_chunks(dtype: torch.dtype, isas: list[str]) -> None:
+    for keys, values in (("8", "8"), ("4", "4"), ("2", "2"), ("kivi 4", "kivi 2"), ("ragged", "filled 8")):
+        forms: list[tuple[Format, Format] | None] = [(KEYS[keys], VALUES[values]), None]
+        layer = Layer([forms], [[[1350, 33], [1, 3]]], [0], 64, 64, 8, sinks=True)
+        check(build(layer, dtype), isas, dtype)
+
+
+@pytest.mark.parametrize("group", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("name", ["spark", "spark 8", "spark without signs", "spark of means", "ragged", "ragged 8"])
+def test_enough_masked_keys_to_read_beyond_their_rows(name: str, group: int, isas: list[str]) -> None:
+    """Kernels that take keys with channels of their own as they lie do so far from the ends of arrays only."""
+    for dtype in (torch.bfloat16, torch.float16):
+        for dim in (32, 96, 128):
+            layer = Layer([[(KEYS[name], DENSE)]], [[[75, 0, 130]]], [0], dim, 64, group)
+            check(build(layer, dtype), isas, dtype)
+
+
+@pytest.mark.parametrize("dim", [256, 512, 528])
+@pytest.mark.parametrize("name", ["8", "4", "kivi 8", "kivi 4"])
+def test_largest_sums_of_integers(name: str, dim: int, isas: list[str]) -> None:
+    """Keys whose numbers are all the largest or all the least, and queries of one sign."""
+    problem = build(Layer([[(KEYS[name], DENSE)]], [[[64]]], [0], dim, 64, 4), torch.bfloat16)
+    block = problem.prefixes[0]
+    assert isinstance(block, PackedBlock)
+    assert isinstance(block.keys, PackedKeys)
+    most, least = {"8": (0x7F, 0x80), "4": (0x77, 0x88)}.get(name, (0xFF, 0))
+    block.keys.entries.data.fill_(most)[::2] = least
+    for sign in (1, -1):
+        check(problem._replace(query=torch.full_like(problem.query, sign)), isas, torch.bfloat16)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", [name for name in FORMATS if name.startswith("values")])
+def test_weights_that_all_but_vanish(name: str, dtype: torch.dtype, isas: list[str]) -> None:
+    """Queries that attend to one token: blocks of weights so small that the inverse of their size is infinite."""
+    problem = build(Layer([[FORMATS[name]]], [[[700, 64]]], [0], 64, 64, 4), dtype)
+    problem = problem._replace(query=40 * problem.query)
+    expected = oracle(problem)
+    for isa in isas:
+        native.select_isa(isa)
+        out = native.NativePlan(problem.prefixes, problem.tail, problem.spec).run(problem.query)
+        # Rounding of logits this large shows in the weights.
+        torch.testing.assert_close(out.double(), expected, rtol=2**-6, atol=0.02)
+
+
+FORMS = st.one_of(
+    st.none(),
+    st.tuples(st.sampled_from(sorted(KEYS)), st.sampled_from([*sorted(VALUES), "dense"])).map(
+        lambda names: (KEYS[names[0]], VALUES.get(names[1], DENSE))
+    ),
+)
+
+
+@st.composite
+def layers(draw: st.DrawFn) -> Layer:
+    heads = draw(st.integers(1, 3))
+    counts = st.lists(st.sampled_from([0, 1, 2, 5, 31, 33, 40]), min_size=heads, max_size=heads)
+    prefixes = draw(st.lists(st.lists(FORMS, min_size=1, max_size=3), min_size=1, max_size=2))
+    sizes = st.sampled_from([16, 20, 32, 40, 64, 80, 96, 128, 136])
+    return Layer(
+        prefixes,
+        [[draw(counts) for _ in forms] for forms in prefixes],
+        draw(st.lists(st.sampled_from([None, *range(len(prefixes))]), min_size=1, max_size=3)),
+        draw(sizes),
+        draw(sizes),
+        draw(st.integers(1, 8)),
+        draw(st.integers(1, 3)),
+        draw(st.integers(0, 5)),
+        draw(st.sampled_from([None, 3.0])),
+        draw(st.booleans()),
+    )
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(layer=layers(), dtype=st.sampled_from(DTYPES), seed=st.integers(0, 100))
+def test_any_layer_matches_the_oracle(layer: Layer, dtype: torch.dtype, seed: int) -> None:
+    used = native.isa() if available() else ""
+    try:
+        check(build(layer, dtype, seed), available(), dtype)
+    finally:
+        if used:
+            native.select_isa(used)
+
+
+@pytest.mark.parametrize("kept", [0, 64])
+@pytest.mark.parametrize("bits", [16, 8, 4, 2])
+def test_all_or_nothing_kept(kept: int, bits: int, isas: list[str]) -> None:
+    """No slot keeps a channel, or every slot keeps them all."""
+    problem = build(Layer([[(Format(8), DENSE)]], [[[37, 3]]], [0]))
+    make = Maker(torch.float32, 1)
+    masks = torch.full((40, 8), 255 if kept else 0, dtype=torch.uint8)
+    signs = make.below(256, 40, (64 - kept) // 8).to(torch.uint8)
+    for starts in (None, torch.zeros(2, 2, dtype=torch.int64)):
+        entries = make.entries(Format(bits), 40, kept, True)
+        if starts is not None:
+            starts[1] = torch.tensor([32 * entries.data[0].nbytes, 32 * signs.shape[1]])
+            entries = dataclasses.replace(entries, data=guarded(entries.data.flatten()))
+        pruned = Pruned(
+            guarded(masks),
+            make.positive(40, 1),
+            guarded(signs if starts is None else signs.flatten()),
+            make.normal(2, 64),
+            starts=starts,
+        )
+        whole = problem.prefixes[0]
+        assert isinstance(whole, PackedBlock)
+        block = dataclasses.replace(whole, keys=PackedKeys(64, entries, pruned=pruned))
+        check(problem._replace(prefixes=[block]), isas, torch.float32)
+
+
+def test_dense_part_reads_from_a_later_start(isas: list[str]) -> None:
+    problem = build(Layer([[(Format(4), DENSE), None]], [[[5, 40], [9, 3]]], [0]))
+    whole = problem.prefixes[0]
+    assert isinstance(whole, Parts)
+    packed, dense = whole.parts
+    assert isinstance(dense, DenseBlock)
+    later = DenseBlock(dense.keys, dense.values, dense.offsets, torch.tensor([4, 12]))
+    rows = [torch.arange(4, 9), torch.arange(12, 12)]
+    cut = DenseBlock(dense.keys[torch.cat(rows)], dense.values[torch.cat(rows)], torch.tensor([0, 5, 5]))
+    expected = oracle(problem._replace(prefixes=[Parts((packed, cut))]))
+    for isa in isas:
+        native.select_isa(isa)
+        out = attend(problem.query, [Parts((packed, later))], problem.tail, problem.spec)
+        torch.testing.assert_close(out.double(), expected, rtol=0, atol=1e-5)

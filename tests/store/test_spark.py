@@ -1,0 +1,224 @@
+"""SPARK against the paper, in plain float64 loops.
+
+Nothing here asks `winnow.store` how to pack: expected channels, statistics and signs are worked out from the keys,
+values and queries alone, and compared with what a block recovers to and with its bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from support.channel_definitions import kept_by, norms_of, query_signs, top
+from support.packed_slots import DIMS, DTYPES, ROUNDING, WINDOW, layer_of, packed_in, selected, slots_of
+from winnow.select import Selection
+from winnow.store import Dense, Packed, Spark, SparkG, SparkP
+from winnow.view import LayerView
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def assert_spark(view: LayerView, how: Spark | SparkP | SparkG, selection: Selection, window: int) -> list[int]:
+    """Every key is what Eq. 7, 8 and 11 make of it; returns the channels that each pruned slot kept."""
+    block = Packed(how).pack(view, selection, window)
+    norms = norms_of(view, how.queries, how.norm)
+    asked = query_signs(view, how.queries)
+    # Means near zero are only as exact as their sum.
+    close = max(ROUNDING[view.keys.dtype], 1e-4 if how.norm == "mean" else 0)
+    counts = []
+    for slot in slots_of(block, view, selection, window):
+        if slot.recent and how.recent == "dense":
+            np.testing.assert_array_equal(slot.found_key, slot.key)
+            continue
+        saliency = norms[slot.head] * np.abs(slot.key)
+        kept = top(saliency, kept_by(how, saliency))
+        counts.append(len(kept))
+        gone = [j for j in range(len(saliency)) if j not in kept]
+        np.testing.assert_array_equal(slot.found_key[kept], slot.key[kept])
+        if gone:
+            signs = {
+                "stored": np.where(slot.key < 0, -1.0, 1.0),
+                "query": asked[slot.head],
+                "none": np.ones(norms.shape[1]),
+            }
+            expected = signs[how.sign] * saliency[gone].mean() / norms[slot.head]
+            np.testing.assert_allclose(slot.found_key[gone], expected[gone], rtol=close)
+    return counts
+
+
+@pytest.mark.parametrize("dims", DIMS)
+@pytest.mark.parametrize("sign", ["stored", "query", "none"])
+@pytest.mark.parametrize("norm", ["rms", "mean"])
+def test_spark_keeps_the_most_salient_channels_and_recovers_the_others(
+    dims: tuple[int, int], sign: Any, norm: Any
+) -> None:
+    view = layer_of(*dims, seed=dims[0])
+    selection = selected([9, 13], 24)
+    for ratio in (0.3, 0.5, 0.8):
+        how = Spark(ratio=ratio, sign=sign, norm=norm, queries=5)
+        counts = assert_spark(view, how, selection, WINDOW)
+        assert counts == [dims[0] - math.floor(ratio * dims[0])] * (22 - 2 * WINDOW)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("recent", ["dense", "pruned"])
+def test_spark_leaves_the_window_as_it_is_or_prunes_it(dtype: torch.dtype, recent: Any) -> None:
+    view, selection = layer_of(40, 24, dtype=dtype), selected([6, 10], 24)
+    pruned = assert_spark(view, Spark(recent=recent), selection, WINDOW)
+    assert len(pruned) == (16 if recent == "pruned" else 8)
+
+
+@pytest.mark.parametrize("queries", [1, 7, 32, 500])
+def test_saliency_looks_at_the_last_queries(queries: int) -> None:
+    """As many as it asks for, of prompts of any length; more than there are means all."""
+    view, selection = layer_of(length=50), selected([20, 20], 50)
+    how = Spark(queries=queries)
+    assert Packed(how).queries_needed(50) == min(queries, 50)
+    assert_spark(view._replace(queries=view.queries[:, -min(queries, 50) :]), how, selection, WINDOW)
+    assert_spark(view, how, selection, WINDOW)
+
+
+def test_equal_saliencies_keep_the_lower_channels() -> None:
+    view = layer_of(8, heads=1, group=1, length=6)
+    keys = torch.tensor([1.0, -2, 2, 1, -1, 2, 1, 2]).expand(1, 6, 8).contiguous()
+    view = view._replace(keys=keys, queries=torch.ones_like(view.queries))
+    selection = selected([6], 6, 0)
+    for ratio, kept in ((0.5, [1, 2, 5, 7]), (0.625, [1, 2, 5]), (0.25, [0, 1, 2, 3, 5, 7]), (0.4, [0, 1, 2, 5, 7])):
+        masks = packed_in(Packed(Spark(ratio=ratio)).pack(view, selection, 0)).keys.pruned
+        assert masks is not None
+        assert masks.masks.tolist() == [[sum(1 << j for j in kept)]] * 6
+    flat = view._replace(keys=torch.full_like(keys, 0.7))
+    pruned = packed_in(Packed(Spark()).pack(flat, selection, 0)).keys.pruned
+    assert pruned is not None
+    assert pruned.masks.tolist() == [[15]] * 6
+
+
+@pytest.mark.parametrize("dims", DIMS)
+@pytest.mark.parametrize("share", [0.3, 0.9, 0.99])
+def test_spark_p_keeps_the_fewest_channels_that_reach_the_share(dims: tuple[int, int], share: float) -> None:
+    view, selection = layer_of(*dims, seed=3), selected([9, 0], 24)
+    counts = assert_spark(view, SparkP(share=share), selection, WINDOW)
+    assert len(set(counts)) > 1 or share == 0.99
+    for sign in ("query", "none"):
+        assert assert_spark(view, SparkP(share=share, sign=sign), selection, WINDOW) == counts
+
+
+@pytest.mark.parametrize("groups", [4, 5])
+@pytest.mark.parametrize("share", [0.3, 0.8, 0.97])
+def test_spark_g_gives_each_slot_the_lowest_level_that_reaches_the_share(groups: int, share: float) -> None:
+    """Keys of all kinds of concentration, so that every level is somebody's."""
+    view, selection = layer_of(40, length=60), selected([50, 60], 60)
+    steep = torch.linspace(0, 0.5, 60)[None, :, None] * torch.arange(40.0)
+    view = view._replace(keys=view.keys * torch.exp(-steep))
+    counts = assert_spark(view, SparkG(groups=groups, share=share), selection, WINDOW)
+    levels = {4: {10, 20, 30, 40}, 5: {4, 12, 20, 28, 36}}[groups]
+    assert set(counts) <= levels
+    assert len(set(counts)) >= 2 or share == 0.3
+
+
+@pytest.mark.parametrize("dims", DIMS)
+@pytest.mark.parametrize("values", [0.3, 0.5, 0.8])
+def test_spark_prunes_values_by_magnitude_and_fills_them_with_their_mean(dims: tuple[int, int], values: float) -> None:
+    view, selection = layer_of(*dims, seed=7), selected([9, 12], 24)
+    block = Packed(Spark(values=values, recent="pruned")).pack(view, selection, WINDOW)
+    for slot in slots_of(block, view, selection, WINDOW):
+        kept = top(np.abs(slot.value), dims[1] - math.floor(values * dims[1]))
+        gone = [j for j in range(dims[1]) if j not in kept]
+        np.testing.assert_array_equal(slot.found_value[kept], slot.value[kept])
+        np.testing.assert_allclose(slot.found_value[gone], slot.value[gone].mean(), rtol=1e-5, atol=1e-7)
+
+
+def drawn(how: Spark, length: int = 220) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(w̃, μ, σ) of every pruned entry of a long layer: what was drawn, and the moments of the slot's saliencies."""
+    view, selection = layer_of(64, length=length, seed=5), selected([length, length], length, 0)
+    block = Packed(how).pack(view, selection, 0)
+    norms = norms_of(view, how.queries, how.norm)
+    found = []
+    for slot in slots_of(block, view, selection, 0):
+        saliency = norms[slot.head] * np.abs(slot.key)
+        kept = top(saliency, kept_by(how, saliency))
+        for j in set(range(len(saliency))) - set(kept):
+            found.append((slot.found_key[j] * norms[slot.head, j], saliency.mean(), saliency.std()))
+    sizes, means, deviations = np.array(found).T
+    return sizes, means, deviations
+
+
+def test_gaussian_recovery_has_the_moments_of_all_saliencies() -> None:
+    sizes, means, deviations = drawn(Spark(recovery="gaussian", sign="none"))
+    normal = (sizes - means) / deviations
+    assert len(normal) == 2 * 220 * 32
+    assert abs(normal.mean()) < 0.03
+    assert abs(normal.std() - 1) < 0.03
+    assert abs((np.abs(normal) < 1).mean() - 0.683) < 0.02
+
+
+def test_exponential_recovery_has_the_mean_of_all_saliencies() -> None:
+    sizes, means, _ = drawn(Spark(recovery="exponential", sign="none"))
+    scaled = sizes / means
+    assert scaled.min() >= 0
+    assert abs(scaled.mean() - 1) < 0.03
+    assert abs(scaled.std() - 1) < 0.06
+    assert abs((scaled > 1).mean() - math.exp(-1)) < 0.02
+
+
+@pytest.mark.parametrize("recovery", ["gaussian", "exponential"])
+def test_draws_belong_to_a_slot_and_a_seed(recovery: Any) -> None:
+    view, selection = layer_of(64, length=30), selected([30, 30], 30, 0)
+
+    def keys(seed: int, selection: Selection = selection) -> Tensor:
+        block = Packed(Spark(recovery=recovery, seed=seed)).pack(view, selection, 0)
+        return block.recover(torch.arange(int(block.offsets[-1])))[0]
+
+    assert torch.equal(keys(3), keys(3))
+    assert not torch.equal(keys(3), keys(4))
+    few = selected([5, 11], 30, 0, seed=8)
+    whole = keys(3).view(2, 30, 64)
+    alone = torch.cat([whole[h, few.positions[a:b]] for h, (a, b) in enumerate(pairwise(few.offsets.tolist()))])
+    assert torch.equal(keys(3, few), alone)
+
+
+@pytest.mark.parametrize(("ratio", "expected"), [(0.5, 154), (0.8, 83)])
+def test_bytes_of_a_key_of_128_channels(ratio: float, expected: int) -> None:
+    view, selection = layer_of(128, dtype=torch.bfloat16), selected([8, 17], 24, 0)
+    kinds = packed_in(Packed(Spark(ratio=ratio)).pack(view, selection, 0)).bytes()
+    constants = 2 * 128 * 4
+    assert kinds["keys"] + kinds["masks"] + kinds["signs"] + kinds["statistics"] - constants == 25 * expected
+    assert kinds["values"] == Dense().pack(view, selection, 0).bytes()["keys"] == 25 * 256
+
+
+@pytest.mark.parametrize("how", [SparkP(share=0.9), SparkG(groups=4), SparkG(groups=5)])
+def test_bytes_of_slots_that_keep_different_numbers_of_channels(how: SparkP | SparkG) -> None:
+    view, selection = layer_of(40, dtype=torch.bfloat16, length=50), selected([50, 37], 50, 0)
+    counts = assert_spark(view, how, selection, 0)
+    kinds = packed_in(Packed(how).pack(view, selection, 0)).bytes()
+    assert kinds["keys"] == 2 * sum(counts)
+    assert kinds["signs"] == sum(-(-(40 - count) // 8) for count in counts)
+    assert kinds["masks"] == 87 * 5
+
+
+def test_queries_that_ask_for_nothing() -> None:
+    """No channel is more salient than its size says, and none recovers to infinity."""
+    view, selection = layer_of(40, length=30), selected([30, 30], 30)
+    view.queries[:2] = 0
+    view.queries[2:, :, ::2] = 0
+    for how in (Spark(), Spark(sign="query", norm="mean"), SparkP(share=0.9), SparkG()):
+        keys, _ = Packed(how).pack(view, selection, 0).recover(torch.arange(60))
+        assert bool(keys.isfinite().all())
+    spark = Packed(Spark()).pack(view, selection, 0)
+    for slot in list(slots_of(spark, view, selection, 0))[:30]:
+        np.testing.assert_array_equal(slot.found_key[(kept := top(np.abs(slot.key), 20))], slot.key[kept])
+
+
+def test_large_saliencies_in_half_precision() -> None:
+    """Keys and queries that float16 holds, whose products it does not."""
+    view, selection = layer_of(40, dtype=torch.float16), selected([20, 24], 24)
+    view = view._replace(keys=1000 * view.keys, queries=100 * view.queries)
+    for how in (Spark(), Spark(recovery="gaussian"), SparkP(share=0.5)):
+        keys, _ = Packed(how).pack(view, selection, 0).recover(torch.arange(44))
+        assert bool(keys.isfinite().all())

@@ -1,0 +1,235 @@
+"""Decode attention from packed prefixes: random blocks of every format."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import mmap
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from winnow.kernels import AttentionSpec, Block, DenseBlock, PackedBlock, Parts, TailSegments
+from winnow.kernels.formats.bits import pack_rows
+from winnow.kernels.formats.entries import Entries
+from winnow.kernels.formats.packed import PackedKeys, PackedValues
+from winnow.kernels.formats.pruned import Pruned
+
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+
+
+class Format(NamedTuple):
+    """Form of one side of a block."""
+
+    bits: int = 16
+    grouped: bool = False
+    """Scales of 32 slots or channels, with zeros; else of a slot."""
+    kept: str = "all"
+    """"all", "channels" (of a head), "mask" (per slot, one number of them) or "ragged" (any number)."""
+    norms: bool = True
+    signs: bool = True
+    recovery: str = "degenerate"
+
+
+class Layer(NamedTuple):
+    """Sizes of a layer and the formats of its prefixes; a row has the prefix of its index, or none."""
+
+    prefixes: list[list[tuple[Format, Format] | None]]
+    """Per prefix the formats of keys and values of every part; None: dense."""
+    slots: list[list[list[int]]]
+    """Per prefix and part: slots of every head."""
+    rows: list[int | None]
+    dim: int = 64
+    value_dim: int = 64
+    group: int = 2
+    queries: int = 1
+    tail: int = 3
+    softcap: float | None = None
+    sinks: bool = False
+
+    @property
+    def heads(self) -> int:
+        return len(self.slots[0][0])
+
+
+class Problem(NamedTuple):
+    query: Tensor
+    prefixes: list[Block | None]
+    tail: TailSegments
+    spec: AttentionSpec
+
+
+def guarded(tensor: Tensor) -> Tensor:
+    """The same numbers right before memory that must not be read."""
+    if sys.platform != "linux" or not tensor.numel():
+        return tensor
+    page = mmap.PAGESIZE
+    size = -(-tensor.nbytes // page) * page
+    memory = mmap.mmap(-1, size + page)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mprotect(ctypes.c_void_p(address + size), ctypes.c_size_t(page), 0) == 0
+    copy = torch.frombuffer(memory, dtype=tensor.dtype, count=tensor.numel(), offset=size - tensor.nbytes)
+    return copy.copy_(tensor.flatten()).view(tensor.shape)
+
+
+class Maker:
+    """Random tensors of one dtype."""
+
+    def __init__(self, dtype: torch.dtype, seed: int) -> None:
+        self.dtype = dtype
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def normal(self, *shape: int) -> Tensor:
+        return torch.randn(*shape, generator=self.generator).to(self.dtype)
+
+    def positive(self, *shape: int) -> Tensor:
+        return (torch.rand(*shape, generator=self.generator) + 0.5).to(self.dtype)
+
+    def below(self, end: int, *shape: int) -> Tensor:
+        return torch.randint(end, shape, generator=self.generator)
+
+    def scales(self, bits: int, *shape: int) -> Tensor:
+        return (self.positive(*shape) / (1 << (bits - 1))).to(self.dtype)
+
+    def entries(self, form: Format, slots: int, count: int, by_slots: bool) -> Entries:
+        if form.bits == 16:
+            return Entries(guarded(self.normal(slots, count)), 16)
+        numbers = self.below(1 << form.bits, slots, count)
+        if not form.grouped:
+            numbers -= 1 << (form.bits - 1)
+        data = guarded(pack_rows(numbers, form.bits))
+        if not form.grouped:
+            return Entries(data, form.bits, guarded(self.scales(form.bits, slots)))
+        shape = (slots // 32, count) if by_slots else (slots, -(-count // 32))
+        return Entries(data, form.bits, guarded(self.scales(form.bits, *shape)), guarded(self.normal(*shape)))
+
+    def keys(self, form: Format, offsets: Tensor, dim: int) -> PackedKeys:
+        slots, heads = int(offsets[-1]), len(offsets) - 1
+        if form.kept == "all":
+            return PackedKeys(dim, self.entries(form, slots, dim, True))
+        if form.kept == "channels":
+            count = int(self.below(dim + 1, 1))
+            chosen = torch.stack([torch.randperm(dim, generator=self.generator)[:count].msort() for _ in range(heads)])
+            return PackedKeys(dim, self.entries(form, slots, count, True), guarded(chosen.to(torch.int16)))
+        entries, pruned = self.masked(form, slots, heads, dim)
+        return PackedKeys(dim, entries, pruned=pruned)
+
+    def values(self, form: Format, offsets: Tensor, dim: int) -> PackedValues:
+        slots = int(offsets[-1])
+        if form.kept == "all":
+            return PackedValues(dim, self.entries(form, slots, dim, False))
+        entries, pruned = self.masked(form._replace(norms=False, signs=False), slots, len(offsets) - 1, dim)
+        return PackedValues(dim, entries, pruned=pruned)
+
+    def masked(self, form: Format, slots: int, heads: int, dim: int) -> tuple[Entries, Pruned]:
+        ragged = form.kept == "ragged"
+        most = int(self.below(dim + 1, 1))
+        counts = self.below(dim + 1, slots) if ragged else torch.full((slots,), most)
+        if ragged and slots > 1:
+            counts[0], counts[1] = 0, dim
+        order = torch.rand(slots, dim, generator=self.generator).argsort(1)
+        masks = order < counts[:, None]
+        starts = torch.zeros(slots, 2, dtype=torch.int64)
+        data_rows, sign_rows, place = [], [], [0, 0]
+        for slot, count in enumerate(counts.tolist()):
+            starts[slot] = torch.tensor(place)
+            data_rows.append(self.entries(form._replace(kept="all"), 1, count, False).data[0])
+            sign_rows.append(pack_bits(torch.rand(1, dim - count, generator=self.generator) < 0.5)[0])
+            place[0] += data_rows[-1].nbytes
+            place[1] += len(sign_rows[-1])
+        if ragged:
+            data = torch.cat(data_rows) if slots else self.normal(0)
+            signs = torch.cat(sign_rows) if slots else torch.zeros(0, dtype=torch.uint8)
+        else:
+            data = torch.stack(data_rows) if slots else self.normal(0, most)
+            signs = torch.stack(sign_rows) if slots else torch.zeros(0, -(-(dim - most) // 8), dtype=torch.uint8)
+        if form.bits != 16:
+            data = data.to(torch.uint8)
+        scales = None if form.bits == 16 else guarded(self.scales(form.bits, slots))
+        norms = (torch.rand(heads, dim, generator=self.generator) + 0.5) * (self.below(2, heads, dim) * 2 - 1)
+        return Entries(guarded(data), form.bits, scales), Pruned(
+            guarded(pack_bits(masks)),
+            guarded(self.positive(slots, 2 if form.recovery == "gaussian" else 1)),
+            guarded(signs) if form.signs else None,
+            guarded(norms) if form.norms else None,
+            form.recovery,  # type: ignore[arg-type]
+            int(self.below(2**32, 1)),
+            guarded(starts[::32].contiguous()) if ragged else None,
+        )
+
+    def part(self, form: tuple[Format, Format] | None, slots: list[int], dim: int, value_dim: int) -> Any:
+        if form is not None and form[0].grouped:
+            slots = [-(-count // 32) * 32 for count in slots]
+        offsets = torch.tensor([0, *slots]).cumsum(0)
+        if form is None:
+            return DenseBlock(self.normal(sum(slots), dim), self.normal(sum(slots), value_dim), offsets)
+        return PackedBlock(
+            self.keys(form[0], offsets, dim), self.values(form[1], offsets, value_dim), offsets, self.dtype
+        )
+
+
+def pack_bits(flags: Tensor) -> Tensor:
+    """bool [n, count] -> uint8 [n, ceil(count / 8)], the first flag in the lowest bit."""
+    return torch.from_numpy(np.packbits(flags.numpy(), axis=1, bitorder="little"))
+
+
+def build(layer: Layer, dtype: torch.dtype = torch.float32, seed: int = 0) -> Problem:
+    """Tensors of a layer. The tail is NaN behind its valid length."""
+    make = Maker(dtype, seed)
+    blocks: list[Block] = []
+    for forms, slots in zip(layer.prefixes, layer.slots, strict=True):
+        parts = [make.part(form, each, layer.dim, layer.value_dim) for form, each in zip(forms, slots, strict=True)]
+        blocks.append(parts[0] if len(parts) == 1 else Parts(tuple(parts)))
+    rows, heads, capacity = len(layer.rows), layer.heads, layer.tail + 2
+    keys, values = make.normal(rows, heads, capacity, layer.dim), make.normal(rows, heads, capacity, layer.value_dim)
+    keys[:, :, layer.tail :] = math.nan
+    values[:, :, layer.tail :] = math.nan
+    query = make.normal(rows, layer.queries, heads * layer.group, layer.dim).transpose(1, 2)
+    sinks = torch.randn(heads * layer.group, generator=make.generator) if layer.sinks else None
+    tail = TailSegments(keys, values, torch.full((rows,), layer.tail))
+    prefixes = [None if row is None else blocks[row] for row in layer.rows]
+    return Problem(query, prefixes, tail, AttentionSpec(layer.dim**-0.5, layer.softcap, sinks))
+
+
+DENSE = Format()
+SPARK = Format(kept="mask")
+KEYS = {
+    "8": Format(8),
+    "4": Format(4),
+    "2": Format(2),
+    "kivi 8": Format(8, grouped=True),
+    "kivi 4": Format(4, grouped=True),
+    "kivi 2": Format(2, grouped=True),
+    "think": Format(kept="channels"),
+    "think 8": Format(8, kept="channels"),
+    "think 4": Format(4, kept="channels"),
+    "think kivi 2": Format(2, grouped=True, kept="channels"),
+    "spark": SPARK,
+    "spark 8": Format(8, kept="mask"),
+    "spark 4": Format(4, kept="mask"),
+    "spark 2": Format(2, kept="mask"),
+    "spark without signs": SPARK._replace(signs=False),
+    "spark of means": SPARK._replace(norms=False),
+    "spark of draws without norms": SPARK._replace(norms=False, recovery="gaussian"),
+    "spark gaussian": SPARK._replace(recovery="gaussian"),
+    "spark exponential": SPARK._replace(recovery="exponential", signs=False),
+    "ragged": Format(kept="ragged"),
+    "ragged 8": Format(8, kept="ragged"),
+    "ragged 4": Format(4, kept="ragged"),
+    "ragged 2 gaussian": Format(2, kept="ragged", recovery="gaussian"),
+    "ragged without signs": Format(kept="ragged", signs=False),
+}
+VALUES = {name: KEYS[name] for name in ("8", "4", "2", "kivi 8", "kivi 4", "kivi 2")} | {
+    "filled": SPARK,
+    "filled 8": Format(8, kept="mask"),
+    "filled 4": Format(4, kept="ragged"),
+    "filled 2": Format(2, kept="mask"),
+    "ragged": Format(kept="ragged"),
+}
+FORMATS = {f"keys {name}": (form, DENSE) for name, form in KEYS.items()} | {
+    f"values {name}": (DENSE, form) for name, form in VALUES.items()
+}

@@ -1,0 +1,161 @@
+"""Attention from packed prefixes by a slow oracle that knows the written layout and shares no code with the kernels."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from support.packed_attention import Problem
+from winnow.kernels import Block, DenseBlock, PackedBlock, parts_of
+from winnow.kernels.formats.packed import PackedKeys, PackedValues
+
+
+def raw(tensor: Tensor) -> bytes:
+    return bytes(tensor.contiguous().view(torch.uint8).flatten().tolist())
+
+
+def numbers_of(data: bytes, count: int, bits: int, signed: bool) -> list[int]:
+    """`count` integers from the bytes of a row."""
+    found: list[int] = []
+    per_byte = 8 // bits
+    for first in range(0, len(data), 16) if bits != 8 else range(len(data)):
+        block = data[first : first + (16 if bits != 8 else 1)]
+        for field in range(per_byte):
+            found.extend(byte >> (bits * field) & ((1 << bits) - 1) for byte in block)
+    found = found[:count]
+    return [n - (1 << bits) if signed and n >= 1 << (bits - 1) else n for n in found]
+
+
+def bit(data: bytes, index: int) -> bool:
+    return bool(data[index // 8] >> (index % 8) & 1)
+
+
+def hash_mix(h: int) -> int:
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        h = (h ^ h >> shift) * factor % 2**32
+    return h ^ h >> 16
+
+
+def drawn(mask: bytes, seed: int, channel: int) -> int:
+    h = seed
+    for first in range(0, len(mask), 4):
+        h = hash_mix(h ^ int.from_bytes(mask[first : first + 4], "little"))
+    return hash_mix((h + channel * 0x9E3779B9) % 2**32) >> 24
+
+
+@cache
+def draw_table(recovery: str) -> list[float]:
+    """256 quantiles in the middle of equal shares, with the moments made exact."""
+    shares = [(i + 0.5) / 256 for i in range(256)]
+    if recovery == "exponential":
+        values = [-math.log(1 - share) for share in shares]
+        return [value * 256 / sum(values) for value in values]
+    values = [math.sqrt(2) * inverse_erf(2 * share - 1) for share in shares]
+    size = math.sqrt(sum(value**2 for value in values) / 256)
+    return [value / size for value in values]
+
+
+def inverse_erf(y: float) -> float:
+    low, high = -6.0, 6.0
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if math.erf(middle) < y else (low, middle)
+    return low
+
+
+def oracle_side(rows: PackedKeys | PackedValues, block: PackedBlock) -> np.ndarray[Any, Any]:
+    """Keys or values [S, D] in float64, entry by entry."""
+    entries, pruned = rows.entries, rows.pruned
+    out = np.zeros((block.slots, rows.dim))
+    data, size = entries.data, entries.data.element_size()
+    everything = raw(data)
+    scales = None if entries.scales is None else entries.scales.double().tolist()
+    zeros = None if entries.zeros is None else entries.zeros.double().tolist()
+    bounds = block.offsets.tolist()
+    data_at = sign_at = 0
+    for slot in range(block.slots):
+        head = next(h for h in range(len(bounds) - 1) if bounds[h] <= slot < bounds[h + 1])
+        if pruned is not None:
+            mask = raw(pruned.masks[slot])
+            places = [j for j in range(rows.dim) if bit(mask, j)]
+        elif isinstance(rows, PackedKeys) and rows.channels is not None:
+            places = rows.channels[head].tolist()
+        else:
+            places = list(range(rows.dim))
+        width = len(places) * size if entries.bits == 16 else -(-len(places) * entries.bits // 8)
+        row = everything[data_at : data_at + width]
+        data_at += width
+        if entries.bits == 16:
+            numbers = torch.frombuffer(bytearray(row), dtype=data.dtype).double().tolist() if row else []
+        else:
+            numbers = [float(n) for n in numbers_of(row, len(places), entries.bits, zeros is None)]
+            assert scales is not None
+            for i, n in enumerate(numbers):
+                if zeros is None:
+                    numbers[i] = scales[slot] * n
+                elif isinstance(rows, PackedKeys):
+                    numbers[i] = zeros[slot // 32][i] + scales[slot // 32][i] * n
+                else:
+                    numbers[i] = zeros[slot][i // 32] + scales[slot][i // 32] * n
+        out[slot, places] = numbers
+        if pruned is None:
+            continue
+        gone = [j for j in range(rows.dim) if j not in set(places)]
+        signs = raw(pruned.signs)[sign_at:] if pruned.signs is not None else b""
+        sign_at += -(-len(gone) // 8)
+        stats = pruned.stats[slot].double().tolist()
+        for i, j in enumerate(gone):
+            if pruned.inverse_norms is None:
+                out[slot, j] = stats[0]
+                continue
+            saliency = stats[0]
+            if pruned.recovery != "degenerate":
+                draw = draw_table(pruned.recovery)[drawn(mask, pruned.seed, j)]
+                saliency = stats[0] * draw if pruned.recovery == "exponential" else stats[0] + stats[1] * draw
+            negative = pruned.signs is not None and bit(signs, i)
+            out[slot, j] = saliency * float(pruned.inverse_norms[head, j]) * (-1 if negative else 1)
+    return out
+
+
+def oracle_prefix(block: Block) -> list[list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]]:
+    """Per part and head: keys [n, D] and values [n, Dv]."""
+    found = []
+    for part in parts_of(block):
+        if isinstance(part, DenseBlock):
+            keys, values = part.keys.double().numpy(), part.values.double().numpy()
+        else:
+            keys, values = oracle_side(part.keys, part), oracle_side(part.values, part)
+        bounds = part.offsets.tolist()
+        found.append([(keys[a:b], values[a:b]) for a, b in itertools.pairwise(bounds)])
+    return found
+
+
+def oracle(problem: Problem) -> Tensor:
+    """[R, Q, Hq, Dv] in float64, one query at a time."""
+    query, prefixes, tail, spec = problem
+    rows, query_heads, queries, _ = query.shape
+    group = query_heads // tail.keys.shape[1]
+    known = {id(prefix): oracle_prefix(prefix) for prefix in prefixes if prefix is not None}
+    out = np.zeros((rows, queries, query_heads, tail.values.shape[-1]))
+    for row, i, query_head in np.ndindex(rows, queries, query_heads):
+        head = query_head // group
+        seen = max(0, int(tail.lengths[row]) - (queries - 1 - i))
+        pieces = [parts[head] for parts in known.get(id(prefixes[row]), [])]
+        pieces.append(tuple(each[row, head, :seen].double().numpy() for each in (tail.keys, tail.values)))
+        keys, values = (np.concatenate(each) for each in zip(*pieces, strict=True))
+        logits = spec.scaling * (keys @ query[row, query_head, i].double().numpy())
+        if spec.softcap is not None:
+            logits = spec.softcap * np.tanh(logits / spec.softcap)
+        sink = -np.inf if spec.sinks is None else float(spec.sinks[query_head])
+        highest = max(sink, logits.max(initial=-np.inf))
+        if not len(logits):
+            continue
+        weights = np.exp(logits - highest)
+        out[row, i, query_head] = weights @ values / (weights.sum() + np.exp(sink - highest))
+    return torch.from_numpy(out)

@@ -1,0 +1,44 @@
+"""Stores of every kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from winnow.heads import HeadScores
+from winnow.store import Bits, Kivi, MixedBits, Packed, Spark, SparkG, SparkP, Store, Think
+
+HEAD_SCORES = HeadScores(torch.tensor([[0.5, 0.1, 0.8, 0.3], [0.2, 0.9, 0.7, 0.4]]), "random")
+STORES: dict[str, Store] = {
+    "spark": Packed(Spark()),
+    "spark, query signs": Packed(Spark(ratio=0.8, sign="query", values=0.5)),
+    "spark, gaussian": Packed(Spark(recovery="gaussian", recent="pruned")),
+    "spark-p": Packed(SparkP(share=0.9)),
+    "spark-g": Packed(SparkG(groups=5), Bits(high=8)),
+    "spark and 4 bits": Packed(Spark(values=0.3), Bits(high=4)),
+    "think": Packed(Think()),
+    "think and kivi": Packed(Think(ratio=0.4), Kivi()),
+    "2 bits": Packed(precision=Bits(high=2)),
+    "kivi": Packed(precision=Kivi(width=2)),
+    "8 and 2 bits": Packed(precision=Bits(high=8, low=2, scores=HEAD_SCORES)),
+    "spark and mixed bits": Packed(Spark(), MixedBits(mean=6, scores=HEAD_SCORES)),
+}
+
+
+def by_scores(store: Packed) -> bool:
+    """True if it is for the four heads of the table alone."""
+    return getattr(store.precision, "scores", None) is not None
+
+
+ALL: dict[str, Packed] = {
+    **{name: store for name, store in STORES.items() if isinstance(store, Packed) and not by_scores(store)},
+    "8 bits": Packed(precision=Bits(high=8)),
+    "spark-p and 2 bits": Packed(SparkP(share=0.9, recent="pruned"), Bits(high=2)),
+    "think and 8 bits": Packed(Think(ratio=0.7), Bits(high=8)),
+}
+
+
+def scores_of(values: Sequence[Sequence[float]]) -> HeadScores:
+    """Head scores [L, H]."""
+    return HeadScores(torch.tensor(values, dtype=torch.float64), "random")
