@@ -1,4 +1,4 @@
-"""What channels and bits cost: attention error and accuracy of every store, and which combination wins at equal bytes.
+"""Cost of channels and bits: attention error and accuracy of every store, and which combination wins at equal bytes.
 
     python benchmarks/fidelity/fidelity.py   # writes docs/results/fidelity.* and docs/pictures/fidelity_*.png
 
@@ -54,7 +54,7 @@ RANDOM_TOKENS, MEASURED = 1024, 2
 
 
 class Fidelity:
-    """What is measured, on the bundled model."""
+    """Measurements on the bundled model."""
 
     def __init__(self, journal: Path) -> None:
         source = open_model(MODEL_PATH)
@@ -66,7 +66,7 @@ class Fidelity:
         )
 
     def errors(self, stores: Iterable[str]) -> Errors:
-        """Of every store, on the bundled model's documents and on random Llamas."""
+        """Results of every store, on the bundled model's documents and on random Llamas."""
         prompts = {BUNDLED: self._layers()}
         for name, outliers in ((RANDOM, False), (OUTLYING, True)):
             ids = torch.randint(0, 512, (1, RANDOM_TOKENS), generator=torch.Generator().manual_seed(0))
@@ -189,7 +189,7 @@ def main() -> None:
         rows,
         SHARES,
         tallies["full"],
-        f"bundled model, bfloat16, {asked} questions on prompts of about {TOKENS} tokens; grey: all other combinations",
+        f"bundled model, bfloat16, {asked} questions on prompts of about {TOKENS} tokens; gray: all other combinations",
     )
     print(winners_table(rows, [f"{share} %" for share in SHARES], EVICTIONS))
 

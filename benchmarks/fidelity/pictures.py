@@ -47,7 +47,7 @@ def draw_errors(path: Path, families: Mapping[str, Sequence[str]], errors: Error
 def draw_frontier(
     path: Path, rows: Mapping[str, Sequence[Tally | None]], shares: Sequence[float], full: Tally, subtitle: str
 ) -> Path:
-    """Accuracy of every combination against its bytes; the best of each eviction with and without packing in colour."""
+    """Accuracy of every combination against its bytes; the best of each eviction with and without packing in color."""
     figure = new_figure(10.5, 6)
     add_title(figure, "Accuracy in a share of the full cache's bytes", subtitle, left=0.04)
     axes = figure.add_axes((0.07, 0.105, 0.66, 0.73))

@@ -1,4 +1,4 @@
-"""What the fidelity study compares: stores alone on the whole cache, and methods with stores at equal bytes."""
+"""Subjects of the fidelity study: stores alone on the whole cache, and methods with stores at equal bytes."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ PACKED = (
     "bits(4)",
     "kivi(4)",
 )
-"""What may follow an eviction; the empty one leaves slots dense."""
+"""Stores that may follow an eviction; the empty one leaves slots dense."""
 
 
 def needs_scores(store: str) -> bool:
-    """Whether bits differ between heads, for which the random models have no scores."""
+    """True if bits differ between heads, for which the random models have no scores."""
     return "mixed" in store or "bits(8, 4)" in store or "bits(4, 2)" in store

@@ -16,37 +16,26 @@ from transformers import AutoTokenizer, PreTrainedModel
 from support.families import build
 from winnow import CompressedCache, method
 from winnow.bundled import MODEL_PATH
-from winnow.estimate.cokv import (
-    CoalitionRecipe,
-    CoalitionUtility,
-    Example,
-    Exhaustive,
-    Ledger,
-    Rule,
-    Sampled,
-    ShapleyError,
-    Splits,
-    Terms,
-    all_coalitions,
-    default_sizes,
-    estimate,
-    exact_shapley,
-    exact_strata,
-    generated_examples,
-    run_exhaustive,
-    run_sampled,
-    sliced,
-    slicing_bound,
-    strata,
-    strata_of,
-    top_overlap,
-)
+from winnow.estimate.cokv.bound import slicing_bound
+from winnow.estimate.cokv.estimator import estimate_values, sliced, strata
+from winnow.estimate.cokv.exact import all_coalitions, exact_shapley, exact_strata
+from winnow.estimate.cokv.examples import ValidationExample, generated_examples
 from winnow.estimate.cokv.hadamard import hadamard
-from winnow.estimate.cokv.players import players_of
-from winnow.estimate.executors import Item, LocalExecutor
+from winnow.estimate.cokv.ledger import Ledger
+from winnow.estimate.cokv.plan import Exhaustive, Sampled
+from winnow.estimate.cokv.recipe import CoalitionRecipe
+from winnow.estimate.cokv.run import run_exhaustive, run_sampled
+from winnow.estimate.cokv.sampling import PlayerSplits, default_sizes, strata_of
+from winnow.estimate.cokv.settings import StopRule, Terms
+from winnow.estimate.cokv.utility import CoalitionUtility
+from winnow.estimate.errors import ShapleyError
+from winnow.estimate.executors.base import Item
+from winnow.estimate.executors.local import LocalExecutor
+from winnow.estimate.shape import table_shape
 from winnow.evaluate.batch import Row, decode_batch
 from winnow.evaluate.greedy import prefill, stop_tokens
 from winnow.evaluate.prompts import encode_prompt
+from winnow.heads.compare import common_top
 from winnow.models import load_model, open_model
 from winnow.tasks.prompts import exact_match, is_settled
 
@@ -80,9 +69,9 @@ def pair_utilities(game: Game, first: Tensor) -> Tensor:
     return torch.stack([game(first), game(~first)], dim=1)
 
 
-def sampled(game: Game, splits: Splits, samples: int):
+def sampled(game: Game, splits: PlayerSplits, samples: int):
     first = splits.first_parts(range(samples))
-    return estimate(first, pair_utilities(game, first))
+    return estimate_values(first, pair_utilities(game, first))
 
 
 # --- exact -----------------------------------------------------------------------------------------------------
@@ -138,17 +127,17 @@ def test_exact_values_are_for_few_players() -> None:
 
 
 def test_a_split_depends_on_seed_and_index_alone() -> None:
-    splits = Splits(12, (3, 6), seed=4)
+    splits = PlayerSplits(12, (3, 6), seed=4)
     many = splits.first_parts(range(40))
     assert torch.equal(splits.first_parts([17, 3])[1], many[3])
-    assert not torch.equal(Splits(12, (3, 6), seed=5).first_parts(range(40)), many)
+    assert not torch.equal(PlayerSplits(12, (3, 6), seed=5).first_parts(range(40)), many)
     assert [int(mask.sum()) for mask in many[:8]] == [3, 3, 6, 6, 3, 3, 6, 6]
     both = splits.coalitions(range(40))
     assert torch.equal(both[1::2], ~both[::2])
 
 
 def test_every_coalition_of_a_size_is_equally_likely() -> None:
-    first = Splits(5, (2,), seed=0).first_parts(range(5000))
+    first = PlayerSplits(5, (2,), seed=0).first_parts(range(5000))
     counts = [int((first[:, a] & first[:, b]).sum()) for a, b in combinations(range(5), 2)]
     assert sum(counts) == 5000
     assert max(abs(count - 500) for count in counts) < 5 * sqrt(500)
@@ -162,12 +151,12 @@ def test_sizes() -> None:
     assert strata_of((3,), 3) == (3,)
     for wrong in ((), (0,), (9,), (2, 2)):
         with pytest.raises(ShapleyError):
-            Splits(8, wrong, 0)
+            PlayerSplits(8, wrong, 0)
     for players, sizes in ((16, (4,)), (6, (3,)), (52, (26,))):
         with pytest.raises(ShapleyError, match="Balanced splits need"):
-            Splits(players, sizes, 0, balanced=True)
+            PlayerSplits(players, sizes, 0, balanced=True)
     with pytest.raises(ShapleyError, match="multiple of 4"):
-        Sampled(Splits(8, (2, 4), 0), pairs=6)
+        Sampled(PlayerSplits(8, (2, 4), 0), pairs=6)
 
 
 @pytest.mark.parametrize("order", [1, 2, 4, 8, 12, 16, 20, 24, 28, 36, 48, 64, 96, 224, 256, 288, 512])
@@ -186,7 +175,7 @@ def test_no_hadamard_matrix(order: int) -> None:
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 1000), sizes=st.sampled_from([(8,), (2, 8), (2, 4, 6, 8)]))
 def test_balanced_splits_treat_all_pairs_alike(seed: int, sizes: tuple[int, ...]) -> None:
-    splits = Splits(16, sizes, seed, balanced=True)
+    splits = PlayerSplits(16, sizes, seed, balanced=True)
     first = splits.first_parts(range(15 * splits.cycle))
     for half in range(2):
         mine = first[half::2]
@@ -204,10 +193,10 @@ def test_balanced_splits_measure_additive_games_without_error() -> None:
     game = additive(weights)
     target = exact_strata(game(all_coalitions(8)))[:, 3]
     for seed in range(5):
-        found = sampled(game, Splits(8, (4,), seed, balanced=True), 14)
+        found = sampled(game, PlayerSplits(8, (4,), seed, balanced=True), 14)
         torch.testing.assert_close(found.values, target)
         assert found.spread < 1e-12
-        assert not torch.allclose(sampled(game, Splits(8, (4,), seed), 14).values, target, atol=0.05)
+        assert not torch.allclose(sampled(game, PlayerSplits(8, (4,), seed), 14).values, target, atol=0.05)
 
 
 def test_balanced_splits_reduce_the_error_of_other_games() -> None:
@@ -215,7 +204,7 @@ def test_balanced_splits_reduce_the_error_of_other_games() -> None:
     target = exact_strata(game(all_coalitions(8)))[:, 3]
 
     def error(balanced: bool) -> float:
-        found = [sampled(game, Splits(8, (4,), seed, balanced), 56).values for seed in range(40)]
+        found = [sampled(game, PlayerSplits(8, (4,), seed, balanced), 56).values for seed in range(40)]
         return float((torch.stack(found) - target).square().mean())
 
     assert error(balanced=True) < error(balanced=False) / 2
@@ -264,14 +253,14 @@ def test_estimates_are_within_their_margins(sizes: tuple[int, ...]) -> None:
     target = expected[:, [size - 1 for size in strata_of(sizes, players)]].mean(dim=1)
     inside = []
     for seed in range(25):
-        found = sampled(game, Splits(players, sizes, seed), 960)
+        found = sampled(game, PlayerSplits(players, sizes, seed), 960)
         inside.append(((found.values - target).abs() <= found.margin()).double())
     assert 0.88 < float(torch.stack(inside).mean()) < 0.99
 
 
 def test_more_samples_bring_smaller_errors_and_agreement() -> None:
     game = voting(9, [1, 2, 3, 4, 1, 2, 3, 4])
-    few, many = (sampled(game, Splits(8, (4,), 0), count) for count in (40, 4000))
+    few, many = (sampled(game, PlayerSplits(8, (4,), 0), count) for count in (40, 4000))
     assert many.errors.max() < few.errors.max() / 5
     assert many.overlap >= few.overlap
     assert many.samples == 4000
@@ -280,32 +269,32 @@ def test_more_samples_bring_smaller_errors_and_agreement() -> None:
 
 def test_a_player_without_a_sample_is_an_error() -> None:
     with pytest.raises(ShapleyError, match=r"player \d+ was in no sampled coalition of 1 players"):
-        sampled(additive([1.0] * 16), Splits(16, (1,), 0), 8)
+        sampled(additive([1.0] * 16), PlayerSplits(16, (1,), 0), 8)
 
 
 def test_utilities_that_are_all_the_same_are_an_error() -> None:
     with pytest.raises(ShapleyError, match="metric is 1 for all 16 coalitions"):
-        sampled(lambda masks: torch.ones(len(masks)), Splits(4, (2,), 0), 8)
+        sampled(lambda masks: torch.ones(len(masks)), PlayerSplits(4, (2,), 0), 8)
     with pytest.raises(ShapleyError, match="cannot be halved"):
-        estimate(torch.ones(1, 4, dtype=torch.bool), torch.tensor([[1.0, 0.0]]))
+        estimate_values(torch.ones(1, 4, dtype=torch.bool), torch.tensor([[1.0, 0.0]]))
     with pytest.raises(ShapleyError, match=r"utilities \[3, 2\]"):
-        estimate(torch.ones(3, 4, dtype=torch.bool), torch.zeros(3))
+        estimate_values(torch.ones(3, 4, dtype=torch.bool), torch.zeros(3))
 
 
 def test_one_sample_has_no_margin() -> None:
-    found = sampled(additive([1.0, 2.0]), Splits(2, (1,), 0), 2)
+    found = sampled(additive([1.0, 2.0]), PlayerSplits(2, (1,), 0), 2)
     assert torch.isinf(found.errors).all()
     with pytest.raises(ShapleyError, match="confidence"):
         found.margin(1.0)
 
 
-def test_top_overlap() -> None:
+def test_common_top() -> None:
     a, b = torch.tensor([4.0, 3.0, 2.0, 1.0]), torch.tensor([4.0, 1.0, 3.0, 2.0])
-    assert top_overlap(a, a) == 1
-    assert top_overlap(a, b) == 0.5
-    assert top_overlap(a, b, share=0.75) == 2 / 3
+    assert common_top(a, a, 2) == 1
+    assert common_top(a, b, 2) == 0.5
+    assert common_top(a, b, 3) == 2 / 3
     # Ties go to the lower index, so constant values agree with themselves.
-    assert top_overlap(torch.zeros(4), torch.zeros(4)) == 1
+    assert common_top(torch.zeros(4), torch.zeros(4), 2) == 1
 
 
 # --- the bound -------------------------------------------------------------------------------------------------
@@ -379,18 +368,18 @@ def test_estimator_agrees_with_exact_values_on_a_tiny_model(tokenizer) -> None:
     tiny = build("llama", vocab_size=810, num_hidden_layers=2)
     tiny.set_attn_implementation("winnow")
     examples = own_answers(tiny, tokenizer, generated_examples(8))
-    players = players_of(tiny)
-    exhaustive = Exhaustive(players.count, pairs=4)
+    players = table_shape(tiny)
+    exhaustive = Exhaustive(players.total, pairs=4)
     values, utilities = run_exhaustive(exhaustive, worker(tiny, tokenizer, examples, exhaustive), Ledger(len(examples)))
     assert utilities[-1] == 1
     assert utilities[0] < 1
     torch.testing.assert_close(values.sum(), utilities[-1] - utilities[0])
-    plan = Sampled(Splits(players.count, (1, 2, 3, 4), seed=0), pairs=64)
-    found = run_sampled(plan, Rule(512), worker(tiny, tokenizer, examples, plan), Ledger(len(examples)))
+    plan = Sampled(PlayerSplits(players.total, (1, 2, 3, 4), seed=0), pairs=64)
+    found = run_sampled(plan, StopRule(512), worker(tiny, tokenizer, examples, plan), Ledger(len(examples)))
     assert ((found.values - values).abs() <= 3.5 * found.errors + 1e-12).all()
 
 
-def own_answers(model, tokenizer, examples: tuple[Example, ...]) -> list[Example]:
+def own_answers(model, tokenizer, examples: tuple[ValidationExample, ...]) -> list[ValidationExample]:
     """Examples that a model answers with words, with these answers."""
     found = []
     for example in examples:
@@ -404,7 +393,7 @@ def own_answers(model, tokenizer, examples: tuple[Example, ...]) -> list[Example
 
 
 def worker(model, tokenizer, examples, plan) -> LocalExecutor:
-    recipe = CoalitionRecipe("", "cpu", "float32", 2, tuple(examples), Terms(answer_tokens=3), plan)
+    recipe = CoalitionRecipe("", "cpu", "float32", 2, tuple(examples), Terms(max_new_tokens=3), plan)
     return LocalExecutor(recipe.worker(model, tokenizer))
 
 
@@ -439,19 +428,19 @@ class Counting:
 
 
 def test_stops_when_halves_agree_and_no_earlier() -> None:
-    plan = Sampled(Splits(8, (4,), 0), pairs=4)
+    plan = Sampled(PlayerSplits(8, (4,), 0), pairs=4)
     game = Counting(plan)
-    found = run_sampled(plan, Rule(400, overlap=1.0), LocalExecutor(game), Ledger(4))
+    found = run_sampled(plan, StopRule(400, overlap=1.0), LocalExecutor(game), Ledger(4))
     assert found.overlap == 1.0
     batches = found.samples // 4
     assert len(game.asked) == 4 * batches < 400
-    shorter = run_sampled(plan, Rule(4 * (batches - 1)), LocalExecutor(game), Ledger(4))
+    shorter = run_sampled(plan, StopRule(4 * (batches - 1)), LocalExecutor(game), Ledger(4))
     assert shorter.overlap < 1.0
 
 
 def test_what_is_known_is_not_asked_again_and_changes_nothing() -> None:
-    plan = Sampled(Splits(8, (2, 4), 0), pairs=8)
-    rule = Rule(96)
+    plan = Sampled(PlayerSplits(8, (2, 4), 0), pairs=8)
+    rule = StopRule(96)
     game = Counting(plan)
     once = run_sampled(plan, rule, LocalExecutor(game), Ledger(4))
     ledger = Ledger(4)

@@ -14,12 +14,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from winnow.estimate.cokv import Ledger, Rule, Sampled, Splits, run_sampled
+from winnow.estimate.cokv.ledger import Ledger
+from winnow.estimate.cokv.plan import Sampled
+from winnow.estimate.cokv.run import run_sampled
+from winnow.estimate.cokv.sampling import PlayerSplits
+from winnow.estimate.cokv.settings import StopRule
 from winnow.estimate.errors import ExecutorError
-from winnow.estimate.executors import Item, LocalExecutor, ProcessExecutor, RayExecutor, Worker
-from winnow.estimate.executors.base import Queue
+from winnow.estimate.executors.base import Item, Queue, Worker
+from winnow.estimate.executors.local import LocalExecutor
+from winnow.estimate.executors.processes import ProcessExecutor
+from winnow.estimate.executors.ray_cluster import RayExecutor
 
-PLAN = Sampled(Splits(8, (2, 4), 0), pairs=8)
+PLAN = Sampled(PlayerSplits(8, (2, 4), 0), pairs=8)
 ITEMS = [Item(batch, example) for example in range(3) for batch in range(4)]
 FATAL, BROKEN = Item(99, 0), Item(98, 0)
 
@@ -64,9 +70,9 @@ def test_processes(tmp_path: Path) -> None:
         # This process, the worker that was killed, and whoever did its work: the other one or the one in its place,
         # which may still be starting when all is done.
         assert len(list(tmp_path.glob("worker-*"))) >= 3
-        same = run_sampled(PLAN, Rule(64), executor, Ledger(3))
+        same = run_sampled(PLAN, StopRule(64), executor, Ledger(3))
         assert torch.equal(
-            same.values, run_sampled(PLAN, Rule(64), LocalExecutor(Playing(tmp_path).play), Ledger(3)).values
+            same.values, run_sampled(PLAN, StopRule(64), LocalExecutor(Playing(tmp_path).play), Ledger(3)).values
         )
         assert list(executor.run([])) == []
         with pytest.raises(ValueError, match="no such batch"):

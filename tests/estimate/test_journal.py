@@ -13,9 +13,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from winnow.estimate.cokv import Ledger, Rule, Sampled, ShapleyError, Splits, run_sampled
-from winnow.estimate.errors import JournalError
-from winnow.estimate.executors import Done, Item, LocalExecutor
+from winnow.estimate.cokv.ledger import Ledger
+from winnow.estimate.cokv.plan import Sampled
+from winnow.estimate.cokv.run import run_sampled
+from winnow.estimate.cokv.sampling import PlayerSplits
+from winnow.estimate.cokv.settings import StopRule
+from winnow.estimate.errors import JournalError, ShapleyError
+from winnow.estimate.executors.base import Done, Item
+from winnow.estimate.executors.local import LocalExecutor
 from winnow.estimate.journal import Journal, fingerprint
 
 CONFIG = {"seed": 1, "sizes": [2, 4], "model": "tiny"}
@@ -109,8 +114,8 @@ def test_every_record_is_on_the_disk_before_append_returns(tmp_path: Path, monke
 
 # --- a run that is ended ---------------------------------------------------------------------------------------
 
-PLAN = Sampled(Splits(8, (2, 4), 0), pairs=8)
-RULE = Rule(96)
+PLAN = Sampled(PlayerSplits(8, (2, 4), 0), pairs=8)
+RULE = StopRule(96)
 
 
 def play(item: Item) -> list[float]:

@@ -21,8 +21,8 @@ from winnow.commands.heads.needle import reads_prose
 from winnow.estimate.errors import JournalError, NeedleError
 from winnow.estimate.journal import Journal
 from winnow.estimate.needle import run as running
-from winnow.estimate.needle.capture import full_layers, kv_heads
-from winnow.estimate.needle.examples import Example, Kind, ProseExamples, TaskExamples, read_examples
+from winnow.estimate.needle.capture import full_layers
+from winnow.estimate.needle.examples import NeedleExample, ProseExamples, TaskExamples, read_examples
 from winnow.estimate.needle.generate import answer
 from winnow.estimate.needle.haystack import (
     ProseHaystack,
@@ -33,10 +33,12 @@ from winnow.estimate.needle.haystack import (
     with_needle,
 )
 from winnow.estimate.needle.judging import is_right, rouge1_recall, token_f1
-from winnow.estimate.needle.plan import Plan, Settings, cut, spread_depths, spread_lengths
+from winnow.estimate.needle.plan import NeedlePlan, cut
 from winnow.estimate.needle.prompt import Prompt, Span, build_prompt, locate
-from winnow.estimate.needle.run import estimate, summarise
+from winnow.estimate.needle.run import mean_scores, run_needles
 from winnow.estimate.needle.scoring import CopyTally, MassTally, tally_for
+from winnow.estimate.needle.settings import NeedleKind, Settings, spread_depths, spread_lengths
+from winnow.estimate.shape import table_shape
 from winnow.evaluate.prompts import encode_prompt
 from winnow.heads import HeadScores
 from winnow.models import load_model, open_model
@@ -56,7 +58,7 @@ def exact():
     return load_model(BUNDLED, "cpu", "float32").double()
 
 
-def by_the_letter(model, kind: Kind, prompt: Prompt, limit: int) -> tuple[list[int], torch.Tensor]:
+def by_the_letter(model, kind: NeedleKind, prompt: Prompt, limit: int) -> tuple[list[int], torch.Tensor]:
     """Tokens and scores [L, Hq] from full eager attention matrices, with plain loops."""
     model.set_attn_implementation("eager")
     full = [i for i, layer in enumerate(layer_types(model)) if layer in ("full_attention", "hybrid")]
@@ -74,7 +76,7 @@ def by_the_letter(model, kind: Kind, prompt: Prompt, limit: int) -> tuple[list[i
         for place, matrix in enumerate(matrices):
             for head, row in enumerate(matrix[0, :, -1].tolist()):
                 order = sorted(range(len(row)), key=lambda position: -row[position])
-                if kind is Kind.R:
+                if kind is NeedleKind.R:
                     gain = order[0] in span and tokens[order[0]] == token
                 else:
                     gain = sum(row[position] for position in order[:n] if position in span)
@@ -93,15 +95,15 @@ def layer_types(model) -> list[str]:
     return types[: len(types) - (getattr(config, "num_kv_shared_layers", None) or 0)]
 
 
-def small_plan(kind: Kind, lengths: tuple[int, ...] = (0, 200), depths: int = 3, seed: int = 0) -> Plan:
+def small_plan(kind: NeedleKind, lengths: tuple[int, ...] = (0, 200), depths: int = 3, seed: int = 0) -> NeedlePlan:
     chosen = Settings(kind, lengths, spread_depths(depths), seed)
-    return Plan(BUNDLED.tokenizer, chosen, TaskExamples(2).examples(kind, seed), TaskHaystack(seed))
+    return NeedlePlan(BUNDLED.tokenizer, chosen, TaskExamples(2).examples(kind, seed), TaskHaystack(seed))
 
 
 # --- Scores ---
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(NeedleKind))
 def test_bundled_scores_are_those_of_the_equations(exact, kind):
     plan = small_plan(kind, (0, 150), depths=2)
     compared = 0
@@ -131,7 +133,7 @@ def test_scores_of_many_families_are_those_of_the_equations(family):
     prompt = Prompt(tokens, Span(11, 20))
     tally = MassTally(prompt, len(full_layers(model)))
     answer(model, BUNDLED.tokenizer, prompt, tally, 4)
-    generated, expected = by_the_letter(model, Kind.ER, prompt, 4)
+    generated, expected = by_the_letter(model, NeedleKind.ER, prompt, 4)
     assert len(generated) == 4
     assert expected.min() > 0
     torch.testing.assert_close(tally.scores(), expected, rtol=0, atol=1e-5)
@@ -159,7 +161,7 @@ def test_copying_needs_place_and_token(seed):
 
 
 def test_the_answer_is_the_models_own_and_the_model_is_left_as_it_was(model):
-    plan = small_plan(Kind.ER, (200,), depths=1)
+    plan = small_plan(NeedleKind.ER, (200,), depths=1)
     prompt = next(plan.jobs()).prompt
     model.set_attn_implementation("sdpa")
     stock = model.generate(prompt.tokens[None], max_new_tokens=20)[0, len(prompt.tokens) :]
@@ -170,7 +172,7 @@ def test_the_answer_is_the_models_own_and_the_model_is_left_as_it_was(model):
             seen.append(tuple(weights.shape))
             return super().reduced(weights)
 
-    text = answer(model, plan.tokenizer, prompt, Watching(prompt, 4), 20, chunk=64)
+    text = answer(model, plan.tokenizer, prompt, Watching(prompt, 4), 20, chunk_size=64)
     assert text == plan.tokenizer.decode(stock, skip_special_tokens=True).strip()
     assert model.config._attn_implementation == "sdpa"
     # One row of weights per layer and step, and nothing during the prefill. The stop token's step is one more.
@@ -178,7 +180,7 @@ def test_the_answer_is_the_models_own_and_the_model_is_left_as_it_was(model):
 
 
 def test_a_layer_that_shows_nothing_is_an_error(model):
-    prompt = next(small_plan(Kind.ER, (0,), depths=1).jobs()).prompt
+    prompt = next(small_plan(NeedleKind.ER, (0,), depths=1).jobs()).prompt
     with pytest.raises(NeedleError, match="Only 4 of 5 full-attention layers"):
         answer(model, BUNDLED.tokenizer, prompt, MassTally(prompt, 5), 4)
 
@@ -186,7 +188,7 @@ def test_a_layer_that_shows_nothing_is_an_error(model):
 def test_heads_of_hybrid_models_are_counted_over_full_layers_only():
     model = build("gemma3_text")
     assert full_layers(model) == {1: 0, 3: 1}
-    assert kv_heads(model) == 2
+    assert table_shape(model) == (2, 2)
 
 
 # --- Judging ---
@@ -198,15 +200,15 @@ def test_what_counts_as_right():
     assert token_f1("the red boat", "a red boat") == 1.0
     assert token_f1("red", "red boat here now") == pytest.approx(0.4)
     assert token_f1("", "red") == token_f1("the", "a") == 0.0
-    example = Example("n", "n", "q", "plum", restates=True)
-    for kind in Kind:
+    example = NeedleExample("n", "n", "q", "plum", restates=True)
+    for kind in NeedleKind:
         assert is_right(kind, example, "is bob, the favorite fruit of bob is plum")
         assert not is_right(kind, example, "is bob, the favorite fruit of bob is fig")
         assert not is_right(kind, example, "")
-    half = Example("n", "n", "q", "one two three four")
-    assert not is_right(Kind.R, half, "one two and a lot more")  # exactly one half is not above it
-    assert is_right(Kind.R, half, "one two three and a lot more that would spoil an F1 of words like these")
-    assert not is_right(Kind.ER, half, "one two three and a lot more that would spoil an F1 of words like these")
+    half = NeedleExample("n", "n", "q", "one two three four")
+    assert not is_right(NeedleKind.R, half, "one two and a lot more")  # exactly one half is not above it
+    assert is_right(NeedleKind.R, half, "one two three and a lot more that would spoil an F1 of words like these")
+    assert not is_right(NeedleKind.ER, half, "one two three and a lot more that would spoil an F1 of words like these")
 
 
 # --- Where needles and spans lie ---
@@ -230,7 +232,7 @@ def chatty():
     return wrapped
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(NeedleKind))
 @pytest.mark.parametrize("seed", range(4))
 def test_the_span_is_found_by_offsets_in_any_prompt(chatty, kind, seed):
     rng = random.Random(seed)
@@ -252,12 +254,12 @@ def test_the_span_is_found_by_offsets_in_any_prompt(chatty, kind, seed):
             assert example.span.lower() not in tokenizer.decode(inside[:-1]).lower()
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(NeedleKind))
 def test_spans_hold_neither_reasons_nor_wrong_answers(kind):
     for example in [*ProseExamples().examples(kind, 0), *TaskExamples(8).examples(kind, 3)]:
         assert example.needle.count(example.span) == 1
-        assert example.answer in example.span or kind is not Kind.R2
-        if kind is Kind.R2:
+        assert example.answer in example.span or kind is not NeedleKind.R2
+        if kind is NeedleKind.R2:
             statements = split_sentences(example.needle)
             assert statements.index(example.span) in (len(statements) - 1, len(statements) - 2)
             assert len(statements) >= 3
@@ -266,10 +268,10 @@ def test_spans_hold_neither_reasons_nor_wrong_answers(kind):
 
 
 def test_both_answers_of_a_reasoning_needle_are_right_once():
-    prose = ProseExamples().examples(Kind.R2, 0)
+    prose = ProseExamples().examples(NeedleKind.R2, 0)
     assert len({example.needle for example in prose}) == 1
     assert len({example.span for example in prose}) == len(prose) == 2
-    places = [split_sentences(e.needle).index(e.span) for e in TaskExamples(4).examples(Kind.R2, 0)]
+    places = [split_sentences(e.needle).index(e.span) for e in TaskExamples(4).examples(NeedleKind.R2, 0)]
     assert places == [1, 2, 1, 2]
 
 
@@ -313,8 +315,8 @@ def test_sentences_of_a_text():
 
 @pytest.mark.parametrize("length", [0, 40, 150, 700, 2048])
 def test_prompts_come_close_to_their_length_from_below(length):
-    for example in TaskExamples().examples(Kind.R2, 1):
-        sentences = cut(BUNDLED.tokenizer, example, TaskHaystack(1), length, answer_tokens=30)
+    for example in TaskExamples().examples(NeedleKind.R2, 1):
+        sentences = cut(BUNDLED.tokenizer, example, TaskHaystack(1), length, max_new_tokens=30)
         assert not any(word in sentence.lower().split() for sentence in sentences for word in example.avoid)
         sizes = {
             len(build_prompt(BUNDLED.tokenizer, example, sentences, before).tokens) + 30
@@ -325,9 +327,9 @@ def test_prompts_come_close_to_their_length_from_below(length):
 
 
 def test_a_short_haystack_is_repeated_only_when_asked_to():
-    example = ProseExamples().examples(Kind.R, 0)[0]
+    example = ProseExamples().examples(NeedleKind.R, 0)[0]
     text = " ".join(TaskHaystack(0).sentences(120, frozenset()))
-    example = TaskExamples().examples(Kind.R, 0)[0]
+    example = TaskExamples().examples(NeedleKind.R, 0)[0]
     with pytest.raises(NeedleError, match=r"too short: it has \d+ tokens, and a prompt of 400 needs \d+ .*--repeat"):
         cut(BUNDLED.tokenizer, example, TextHaystack(text, "mine"), 400, 20)
     repeated = cut(BUNDLED.tokenizer, example, TextHaystack(text, "mine", repeat=True), 400, 20)
@@ -361,11 +363,11 @@ def test_lengths_and_depths_are_even():
 
 def test_needles_that_the_tokens_do_not_hold(chatty):
     with pytest.raises(NeedleError, match="does not know the words"):
-        build_prompt(BUNDLED.tokenizer, ProseExamples().examples(Kind.R, 0)[0], [], 0)
+        build_prompt(BUNDLED.tokenizer, ProseExamples().examples(NeedleKind.R, 0)[0], [], 0)
     shouting = PreTrainedTokenizerFast(tokenizer_object=chatty.backend_tokenizer)
     shouting.chat_template = "{{ messages[0]['content'] | upper }}"
     with pytest.raises(NeedleError, match="chat template changes the text"):
-        build_prompt(shouting, ProseExamples().examples(Kind.R, 0)[0], [], 0)
+        build_prompt(shouting, ProseExamples().examples(NeedleKind.R, 0)[0], [], 0)
 
 
 def test_tokenizers_without_offsets_are_refused():
@@ -373,17 +375,19 @@ def test_tokenizers_without_offsets_are_refused():
         is_fast = False
 
     with pytest.raises(NeedleError, match="Slow does not tell which characters"):
-        Plan(Slow(), Settings(Kind.R, (0,), (0.5,)), TaskExamples().examples(Kind.R, 0), TaskHaystack(0))
+        NeedlePlan(
+            Slow(), Settings(NeedleKind.R, (0,), (0.5,)), TaskExamples().examples(NeedleKind.R, 0), TaskHaystack(0)
+        )
 
 
 # --- Runs and their journal ---
 
 
 def test_a_resumed_estimate_is_that_of_an_uninterrupted_one(model, tmp_path, monkeypatch):
-    plan = small_plan(Kind.R2)
-    whole = list(estimate(model, plan, Journal.open(tmp_path / "whole.jsonl", plan.config())))
+    plan = small_plan(NeedleKind.R2)
+    whole = list(run_needles(model, plan, Journal.open(tmp_path / "whole.jsonl", plan.config())))
     path = tmp_path / "parts.jsonl"
-    runs = estimate(model, plan, Journal.open(path, plan.config()))
+    runs = run_needles(model, plan, Journal.open(path, plan.config()))
     for _ in range(5):
         next(runs)
     runs.close()
@@ -391,12 +395,14 @@ def test_a_resumed_estimate_is_that_of_an_uninterrupted_one(model, tmp_path, mon
         file.write(b'{"kind":"r2","example":1,"len')
     made = []
     monkeypatch.setattr(running, "answer", lambda *args: made.append(1) or answer(*args))
-    resumed = list(estimate(model, plan, Journal.open(path, plan.config())))
+    resumed = list(run_needles(model, plan, Journal.open(path, plan.config())))
     assert 0 < len(made) < len(set(plan.cells))
     assert [one.cell for one in resumed] == [one.cell for one in whole] == plan.cells
-    assert summarise(plan, resumed) == summarise(plan, whole)
+    assert mean_scores(plan, resumed) == mean_scores(plan, whole)
     made.clear()
-    assert summarise(plan, list(estimate(model, plan, Journal.open(path, plan.config())))) == summarise(plan, whole)
+    assert mean_scores(plan, list(run_needles(model, plan, Journal.open(path, plan.config())))) == mean_scores(
+        plan, whole
+    )
     assert not made
     lines = path.read_text().splitlines()
     assert len(lines) == 1 + len(plan.cells)
@@ -404,23 +410,23 @@ def test_a_resumed_estimate_is_that_of_an_uninterrupted_one(model, tmp_path, mon
 
 
 def test_only_right_runs_count(model, tmp_path):
-    plan = small_plan(Kind.ER, (0,), depths=1)
+    plan = small_plan(NeedleKind.ER, (0,), depths=1)
     first, second = plan.examples
     plan.examples = (first, replace(second, answer="nothing like it"))
-    outcomes = list(estimate(model, plan, Journal.open(tmp_path / "j.jsonl", {})))
+    outcomes = list(run_needles(model, plan, Journal.open(tmp_path / "j.jsonl", {})))
     assert [outcome.scores is None for outcome in outcomes] == [False, True]
-    table = summarise(plan, outcomes)
+    table = mean_scores(plan, outcomes)
     assert (table.samples, table.heads, table.method, table.shape) == (1, "query", "headkv-er", (4, 8))
     torch.testing.assert_close(table.values, outcomes[0].scores)
     with pytest.raises(NeedleError, match=rf"None of 1 runs(?s:.*)right: nothing like it\n.*given: {outcomes[1].text}"):
-        summarise(plan, outcomes[1:])
+        mean_scores(plan, outcomes[1:])
 
 
 def test_one_prompt_is_one_run_however_many_depths_it_stands_for(model, tmp_path, monkeypatch):
     made = []
     monkeypatch.setattr(running, "answer", lambda *args: made.append(1) or answer(*args))
-    plan = small_plan(Kind.ER, (0,), depths=10)
-    outcomes = list(estimate(model, plan, Journal.open(tmp_path / "j.jsonl", {})))
+    plan = small_plan(NeedleKind.ER, (0,), depths=10)
+    outcomes = list(run_needles(model, plan, Journal.open(tmp_path / "j.jsonl", {})))
     assert (len(outcomes), len(made)) == (20, 2)
 
 
@@ -493,7 +499,7 @@ def test_the_command_writes_a_table_and_uses_its_journal_again(needle, monkeypat
     assert "headkv-er: 40 of 40 runs count" in out
     table = HeadScores.load("er.safetensors")
     assert (table.shape, table.heads, table.samples, table.seed) == ((4, 4), "kv", 40, 0)
-    assert (table.model, table.licence, table.method) == ("winnow-bundled", "Apache-2.0", "headkv-er")
+    assert (table.model, table.license, table.method) == ("winnow-bundled", "Apache-2.0", "headkv-er")
     assert "10 examples x lengths 0, 120 x 2 depths" in table.notes
     asked = json.loads(table.settings)
     assert (asked["kind"], asked["seed"], asked["lengths"], asked["depths"]) == ("er", 0, [0, 120], [0, 1])
@@ -613,14 +619,14 @@ def test_nothing_accepted_shows_answers(needle):
     assert "given: is fig" in err
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(NeedleKind))
 def test_scores_of_the_bundled_model_ship(kind):
     table = HeadScores.load(HEADS_PATH / f"headkv-{kind}.safetensors")
     assert (table.method, table.model, table.heads, table.shape) == (f"headkv-{kind}", "winnow-bundled", "kv", (4, 4))
-    assert (table.date, table.licence) == ("2026-11-21", "Apache-2.0")
+    assert (table.date, table.license) == ("2026-11-21", "Apache-2.0")
     assert table.samples is not None
     assert table.samples > 100
-    assert float(table.normalised().values.sum()) == pytest.approx(1)
+    assert float(table.normalized().values.sum()) == pytest.approx(1)
 
 
 def test_forms_follow_what_the_tokenizer_knows(chatty):

@@ -12,23 +12,13 @@ import winnow
 from winnow.bundled import HEADS_PATH
 from winnow.cli import main
 from winnow.commands.heads import tune as tune_command
-from winnow.estimate.tune import (
-    KNOBS,
-    Point,
-    Setting,
-    Tally,
-    Tunable,
-    TuneError,
-    best,
-    curve,
-    divided,
-    generated,
-    overlap,
-    pages_of,
-    wilson,
-)
+from winnow.estimate.errors import TuneError
 from winnow.estimate.tune import answering as answering_module
-from winnow.estimate.tune.intervals import Interval
+from winnow.estimate.tune.answering import AnswerCount, Setting
+from winnow.estimate.tune.choice import Point, best_point, curve
+from winnow.estimate.tune.intervals import Interval, intervals_overlap, wilson
+from winnow.estimate.tune.knobs import KNOBS, Tunable
+from winnow.estimate.tune.questions import divided, generated, pages_of
 from winnow.heads import HeadScores
 from winnow.tasks import generate_document
 
@@ -68,22 +58,22 @@ def test_intervals_are_wilsons():
     assert wilson(0.5, 10) == pytest.approx((0.2366, 0.7634), abs=1e-4)
     assert wilson(0.0, 20) == pytest.approx((0.0, 0.1611), abs=1e-4)
     assert wilson(1.0, 20).high == 1.0
-    assert overlap(Interval(0.1, 0.3), Interval(0.3, 0.4))
-    assert not overlap(Interval(0.1, 0.3), Interval(0.31, 0.4))
+    assert intervals_overlap(Interval(0.1, 0.3), Interval(0.3, 0.4))
+    assert not intervals_overlap(Interval(0.1, 0.3), Interval(0.31, 0.4))
 
 
 def point(value, *right):
-    return Point(value, {str(index): Tally(count, 10) for index, count in enumerate(right)})
+    return Point(value, {str(index): AnswerCount(count, 10) for index, count in enumerate(right)})
 
 
 def test_the_best_mean_wins_and_ties_go_to_the_default_then_to_the_first():
-    assert best([point(1, 3, 3), point(2, 0, 7), point(3, 3, 3)], default=1).value == 2
-    assert best([point(2, 4, 2), point(1, 2, 4), point(3, 0, 1)], default=1).value == 1
-    assert best([point(3, 4, 2), point(2, 2, 4)], default=1).value == 3
+    assert best_point([point(1, 3, 3), point(2, 0, 7), point(3, 3, 3)], default=1).value == 2
+    assert best_point([point(2, 4, 2), point(1, 2, 4), point(3, 0, 1)], default=1).value == 1
+    assert best_point([point(3, 4, 2), point(2, 2, 4)], default=1).value == 3
 
 
 def test_a_curve_has_a_point_per_value():
-    tallies = {Setting(value, budget): Tally(int(value), 4) for value in (2, 1) for budget in ("32", "64")}
+    tallies = {Setting(value, budget): AnswerCount(int(value), 4) for value in (2, 1) for budget in ("32", "64")}
     points = curve(tallies)
     assert [(each.value, each.accuracy, each.questions) for each in points] == [(2, 0.5, 4), (1, 0.25, 4)]
     # Asking a question at two budgets does not make two questions of it.

@@ -10,24 +10,22 @@ import torch
 
 from winnow.bundled import HEADS_PATH, MODEL_PATH
 from winnow.cli import main
-from winnow.estimate.cokv import CoalitionRecipe, Sampled, Splits, Terms, generated_examples
+from winnow.estimate.cokv.examples import generated_examples
+from winnow.estimate.cokv.plan import Sampled
+from winnow.estimate.cokv.recipe import CoalitionRecipe
+from winnow.estimate.cokv.sampling import PlayerSplits
+from winnow.estimate.cokv.settings import Terms
+from winnow.estimate.errors import NotVerifiable, VerifyError
 from winnow.estimate.journal import Journal
-from winnow.estimate.needle import Kind, Plan, Settings, TaskExamples, TaskHaystack, estimate, spread_depths, summarise
-from winnow.estimate.needle.plan import Cell
-from winnow.estimate.needle.run import Outcome
-from winnow.estimate.verify import (
-    Fresh,
-    NotVerifiable,
-    Redrawn,
-    VerifyError,
-    choose,
-    cokv_settings,
-    compare,
-    expected_batches,
-    least_right,
-    mean_and_error,
-    needle_settings,
-)
+from winnow.estimate.needle.examples import TaskExamples
+from winnow.estimate.needle.haystack import TaskHaystack
+from winnow.estimate.needle.plan import Cell, NeedlePlan
+from winnow.estimate.needle.run import Outcome, mean_scores, run_needles
+from winnow.estimate.needle.settings import NeedleKind, Settings, spread_depths
+from winnow.estimate.verify.agreement import Fresh, check_agreement
+from winnow.estimate.verify.coalitions import Redrawn, expected_batches
+from winnow.estimate.verify.needles import choose, least_right, mean_and_error
+from winnow.estimate.verify.settings import cokv_settings, needle_settings
 from winnow.heads import HeadScores, read_scores
 from winnow.models import load_model, open_model
 
@@ -58,17 +56,17 @@ def model(source):
 def needles(source, model, tmp_path_factory):
     """A small file as `winnow heads needle` writes it."""
     folder = tmp_path_factory.mktemp("needles")
-    settings = Settings(Kind.ER, (0, 192), spread_depths(2), 0)
-    plan = Plan(source.tokenizer, settings, TaskExamples().examples(Kind.ER, 0), TaskHaystack(0))
+    settings = Settings(NeedleKind.ER, (0, 192), spread_depths(2), 0)
+    plan = NeedlePlan(source.tokenizer, settings, TaskExamples().examples(NeedleKind.ER, 0), TaskHaystack(0))
     journal = Journal.open(folder / "runs.jsonl", plan.config())
-    found = summarise(plan, list(estimate(model, plan, journal)), model="winnow-bundled")
+    found = mean_scores(plan, list(run_needles(model, plan, journal)), model="winnow-bundled")
     return found.grouped(4).save(folder / "er.safetensors")
 
 
 @pytest.fixture(scope="module")
 def coalitions(source, model, tmp_path_factory):
     """A small file as `winnow heads cokv` writes it."""
-    plan = Sampled(Splits(16, (8,), 0), 32)
+    plan = Sampled(PlayerSplits(16, (8,), 0), 32)
     recipe = CoalitionRecipe(source.name, "cpu", "auto", 4, generated_examples(4, 256), Terms(8), plan)
     redrawn = Redrawn(recipe.worker(model, source.tokenizer), plan, 4, 4)
     list(redrawn.evaluate())
@@ -217,7 +215,7 @@ def test_scores_of_another_model_are_refused(verify, needles, tmp_path):
 
 
 def test_shipped_files_carry_what_verifying_needs():
-    for kind in Kind:
+    for kind in NeedleKind:
         settings = needle_settings(read_scores(HEADS_PATH / f"headkv-{kind}.safetensors"))
         assert settings[:6] == (kind, 0, 10, (0, 512, 1024, 1536, 2048), spread_depths(10), 50)
         assert settings.runs == 500
@@ -243,10 +241,10 @@ def test_true_tables_pass_whatever_the_errors_and_changed_ones_fail():
     def fresh():
         return Fresh(table.values + errors * torch.randn(4, 4, generator=generator, dtype=torch.float64), errors, 49)
 
-    assert not any(compare(table, fresh(), independent=True).failures for _ in range(20))
+    assert not any(check_agreement(table, fresh(), independent=True).failures for _ in range(20))
     order = table.values.flatten().argsort()
     high, low = (divmod(int(place), 4) for place in (order[-1], order[0]))
-    found = compare(swapped(table, high, low), fresh(), independent=True)
+    found = check_agreement(swapped(table, high, low), fresh(), independent=True)
     assert found.place in (high, low)
     assert any("deviation" in failure for failure in found.failures)
 
@@ -254,8 +252,8 @@ def test_true_tables_pass_whatever_the_errors_and_changed_ones_fail():
 def test_scores_without_error_agree_up_to_rounding():
     table = HeadScores(torch.rand(4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64), "headkv-r")
     none = torch.zeros(4, 4, dtype=torch.float64)
-    assert not compare(table, Fresh(table.values + 1e-7, none, 9), independent=False).failures
-    assert compare(table, Fresh(table.values + 1e-2, none, 9), independent=False).failures
+    assert not check_agreement(table, Fresh(table.values + 1e-7, none, 9), independent=False).failures
+    assert check_agreement(table, Fresh(table.values + 1e-2, none, 9), independent=False).failures
 
 
 def runs(scores):
@@ -280,7 +278,7 @@ def test_a_head_that_did_not_score_in_the_sample_may_still_have_a_score():
     found = mean_and_error(table, runs(scores), 2)
     # One run of fifty scores 0.1, so the chance of none in fifty is about e^-1.
     assert float(found.errors[0, 1]) == pytest.approx((0.002 * 0.1 / 50 * 0.9) ** 0.5)
-    assert not compare(table, found, independent=False).failures
+    assert not check_agreement(table, found, independent=False).failures
 
 
 def test_right_answers_are_counted():
@@ -298,7 +296,7 @@ def test_samples_are_a_share_of_the_runs_but_no_fewer_than_thirty():
 
 
 def test_every_head_is_in_coalitions_of_every_size():
-    plan = Sampled(Splits(16, (2, 8), 0), 8)
+    plan = Sampled(PlayerSplits(16, (2, 8), 0), 8)
     batches = expected_batches(plan, 0.01, 100)
     first = plan.splits.first_parts(range(batches * plan.pairs))
     assert int(first[first.sum(dim=1) == 2].sum(dim=0).min()) >= 2

@@ -33,7 +33,7 @@ from winnow.heads import (
     read_headkv,
     read_scores,
     read_tables,
-    summarise,
+    summarize,
     top_heads,
     top_overlap,
 )
@@ -185,11 +185,11 @@ def test_normalised_sums_to_one_over_all_layers_and_heads():
 
 
 def test_mean_of_tables():
-    one = table(((1.0, 2.0),), samples=3, date="2025-01-01", licence="MIT", notes="task a; sizes 4", seed=1)
-    other = table(((3.0, 6.0),), samples=4, date="2025-02-01", licence="MIT", notes="task b; sizes 4", seed=2)
+    one = table(((1.0, 2.0),), samples=3, date="2025-01-01", license="MIT", notes="task a; sizes 4", seed=1)
+    other = table(((3.0, 6.0),), samples=4, date="2025-02-01", license="MIT", notes="task b; sizes 4", seed=2)
     mean = HeadScores.mean([one, other])
     assert mean.values.tolist() == [[2, 4]]
-    assert (mean.samples, mean.date, mean.licence, mean.seed) == (7, "2025-02-01", "MIT", None)
+    assert (mean.samples, mean.date, mean.license, mean.seed) == (7, "2025-02-01", "MIT", None)
     assert mean.notes == "mean of 2 tables; task a; sizes 4; task b"
     assert HeadScores.mean([one]) is one
     asked = [replace(each, settings='{"seed": 1}') for each in (one, other)]
@@ -771,7 +771,7 @@ def test_only_the_same_heads_compare(compare):
 
 
 def test_summary():
-    summary = summarise(table(((0.0, 5.0), (-2.0, 3.0), (2.0, 0.0))), top=2)
+    summary = summarize(table(((0.0, 5.0), (-2.0, 3.0), (2.0, 0.0))), top=2)
     assert (summary.low, summary.high, summary.total) == (-2, 5, 8)
     assert summary.mean == pytest.approx(8 / 6)
     assert (summary.zero, summary.negative) == (pytest.approx(2 / 6), pytest.approx(1 / 6))
@@ -780,8 +780,8 @@ def test_summary():
 
 
 def test_summary_without_positive_scores():
-    assert summarise(table(((-1.0, -2.0),))).half is None
-    assert summarise(table(((1.0, 1.0, 1.0, 1.0),))).half == 2
+    assert summarize(table(((-1.0, -2.0),))).half is None
+    assert summarize(table(((1.0, 1.0, 1.0, 1.0),))).half == 2
 
 
 @pytest.mark.parametrize(

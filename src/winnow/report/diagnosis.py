@@ -19,7 +19,7 @@ _ENTRY, _SYMBOL, _CHARACTER = 0.24, 0.75, 0.075
 
 
 class Profile(NamedTuple):
-    """What was measured of one method; all between 0 and 1 but the errors, which may be more."""
+    """Measures of one method; all between 0 and 1 but the errors, which may be more."""
 
     label: str
     coverage: float
@@ -51,9 +51,9 @@ def draw_profiles(path: Path | str, profiles: Sequence[Profile], title: str, sub
 
 
 def _draw_coverage(axes: Axes, profiles: Sequence[Profile]) -> None:
-    colours = [line_style(index)["color"] for index in range(len(profiles))]
+    colors = [line_style(index)["color"] for index in range(len(profiles))]
     shares = [100 * profile.coverage for profile in profiles]
-    axes.barh(range(len(profiles)), shares, height=0.62, color=colours)
+    axes.barh(range(len(profiles)), shares, height=0.62, color=colors)
     for index, share in enumerate(shares):
         axes.text(share + 1.5, index, f"{share:.1f}%", va="center", fontsize=9, color=INK)
     axes.set_ylim(max(len(profiles), 3) - 0.4, -0.6)

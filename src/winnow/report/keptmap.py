@@ -1,4 +1,4 @@
-"""Which tokens each head keeps: one strip per method, rows are heads, the prompt runs from left to right."""
+"""Tokens that each head keeps: one strip per method, rows are heads, the prompt runs from left to right."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _COLUMNS = 560
 
 
 class Panel(NamedTuple):
-    """What one method keeps of the prompt."""
+    """The part of the prompt that one method keeps."""
 
     label: str
     note: str
-    """What came of it ("answers mango, right")."""
+    """The outcome ("answers mango, right")."""
     kept: Sequence[Sequence[Sequence[int]]]
     """[layer][head] kept positions."""
 
@@ -38,7 +38,7 @@ def draw_kept_map(
 ) -> Path:
     """Draws one strip per method under each other; returns the path written.
 
-    length: tokens of the prompt. facts: [start, stop) of the tokens that the answer needs, marked in colour.
+    length: tokens of the prompt. facts: [start, stop) of the tokens that the answer needs, marked in color.
     The bars at the right give the slots of every head.
     """
     rows = sum(len(layer) for layer in panels[0].kept)

@@ -1,4 +1,4 @@
-"""Which tokens each layer keeps, and in how many of its heads: rows are layers, the prompt runs from left to right."""
+"""Tokens that each layer keeps, by the number of heads: rows are layers, the prompt runs from left to right."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ANY, _SPACE = 0.17, 0.07
 
 
 class Strip(NamedTuple):
-    """What one method keeps of the prompt."""
+    """The part of the prompt that one method keeps."""
 
     label: str
     note: str
@@ -47,7 +47,7 @@ def draw_retention(
 
     The row under the layers is dark where a token is kept in any of them. Prompts of more tokens than columns: a column
     shows the token kept by most heads, and the last row the share of tokens kept anywhere. facts: [start, stop) of the
-    tokens that the answer needs, marked in colour.
+    tokens that the answer needs, marked in color.
     """
     layers = max(len(strip.counts) for strip in strips)
     rows = min(3.6, max(1.0, 0.24 * layers))
@@ -112,7 +112,7 @@ def _draw_any(axes: Axes, strip: Strip, last: bool) -> None:
 
 
 def _draw_scale(axes: Axes, heads: int) -> None:
-    """The colour bar: one field per number of heads."""
+    """The color bar: one field per number of heads."""
     axes.imshow(
         np.arange(heads + 1)[:, None], aspect="auto", cmap=_shades(heads), vmin=-0.5, vmax=heads + 0.5,
         origin="lower", extent=(0, 1, -0.5, heads + 0.5),
@@ -135,7 +135,7 @@ def _starts(length: int) -> NDArray[np.int64]:
 
 
 def _scope(length: int) -> str:
-    """What a column stands for where that is more than a token."""
+    """The meaning of a column that stands for more than a token."""
     tokens = -(-length // _COLUMNS)
     return "" if tokens == 1 else f"; every column shows the most kept of up to {tokens} tokens"
 

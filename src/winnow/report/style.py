@@ -1,4 +1,4 @@
-"""What all pictures share: colours that colour-blind readers can tell apart, a quiet frame, saving."""
+"""Style of all pictures: colors that color-blind readers can tell apart, a quiet frame, saving."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Okabe and Ito's palette, without its yellow, which is too faint on white.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.5)))
 INK = "#222222"
@@ -38,13 +38,13 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def line_style(index: int) -> dict[str, Any]:
-    """Colour, marker and dashes of the line with this number; different for the first 21."""
-    turn, place = divmod(index, len(COLOURS))
-    return {"color": COLOURS[place], "marker": MARKERS[place], "linestyle": DASHES[turn % len(DASHES)]}
+    """Color, marker and dashes of the line with this number; different for the first 21."""
+    turn, place = divmod(index, len(COLORS))
+    return {"color": COLORS[place], "marker": MARKERS[place], "linestyle": DASHES[turn % len(DASHES)]}
 
 
 def quiet_frame(axes: Axes) -> None:
-    """Only the axes that carry numbers, in grey."""
+    """Only the axes that carry numbers, in gray."""
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):

@@ -71,12 +71,12 @@ def draw_tuning(
     return save(figure, path)
 
 
-def _draw(axes: Axes, line: BudgetLine, colour: str, marker: str, width: float) -> None:
+def _draw(axes: Axes, line: BudgetLine, color: str, marker: str, width: float) -> None:
     places = range(len(line.accuracies))
     low, high = ([100 * interval[side] for interval in line.intervals] for side in (0, 1))
-    axes.fill_between(places, low, high, color=colour, alpha=0.1, linewidth=0)
+    axes.fill_between(places, low, high, color=color, alpha=0.1, linewidth=0)
     accuracies = [100 * accuracy for accuracy in line.accuracies]
-    axes.plot(places, accuracies, label=line.label, color=colour, marker=marker, linewidth=width, markersize=5)
+    axes.plot(places, accuracies, label=line.label, color=color, marker=marker, linewidth=width, markersize=5)
 
 
 def _mark(axes: Axes, values: Sequence[str], chosen: str, default: str) -> None:
@@ -88,7 +88,7 @@ def _mark(axes: Axes, values: Sequence[str], chosen: str, default: str) -> None:
     _name(axes, values.index(chosen), "chosen, the default" if chosen == default else "chosen", MARK)
 
 
-def _name(axes: Axes, place: int, text: str, colour: str) -> None:
+def _name(axes: Axes, place: int, text: str, color: str) -> None:
     axes.annotate(
         text,
         (place, 1),
@@ -97,5 +97,5 @@ def _name(axes: Axes, place: int, text: str, colour: str) -> None:
         textcoords="offset points",
         ha="center",
         fontsize=9,
-        color=colour,
+        color=color,
     )
