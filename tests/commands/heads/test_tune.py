@@ -12,110 +12,11 @@ import winnow
 from winnow.bundled import HEADS_PATH
 from winnow.cli import main
 from winnow.commands.heads import tune as tune_command
-from winnow.estimate.errors import TuneError
 from winnow.estimate.tune import answering as answering_module
-from winnow.estimate.tune.answering import AnswerCount, Setting
-from winnow.estimate.tune.choice import Point, best_point, curve
-from winnow.estimate.tune.intervals import Interval, intervals_overlap, wilson
-from winnow.estimate.tune.knobs import KNOBS, Tunable
-from winnow.estimate.tune.questions import divided, generated, pages_of
 from winnow.heads import HeadScores
 from winnow.tasks import generate_document
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-# --- values -----------------------------------------------------------------------------------------------------------
-
-
-def test_values_are_those_of_the_papers_and_small_ones_for_few_heads():
-    assert KNOBS[Tunable.ER].values(16) == (1.005, 1.01, 1.1, 1.2, 1.5, 2, 5, 10)
-    assert KNOBS[Tunable.COKV].values(256) == (1, 5, 10, 15, 20, 30, 40)
-    assert KNOBS[Tunable.COKV].values(16) == (1, 2, 3, 4, 5, 6, 8, 10, 15)
-    assert KNOBS[Tunable.COKV].values(5) == (1, 2, 3, 4)
-
-
-def test_values_are_read_in_their_order_and_once():
-    assert KNOBS[Tunable.R].read("2, 1.2,2") == (2, 1.2)
-    with pytest.raises(TuneError, match="'x' is no value of beta"):
-        KNOBS[Tunable.R].read("1.2,x")
-    with pytest.raises(TuneError, match=r"'1.5' is no value of alpha: give whole numbers"):
-        KNOBS[Tunable.COKV].read("1.5")
-    with pytest.raises(TuneError, match="alpha = 16 leaves no head: the model has 16"):
-        KNOBS[Tunable.COKV].check((1, 16), 16)
-
-
-def test_defaults_are_the_methods_own():
-    for method, knob in KNOBS.items():
-        assert getattr(winnow.method(str(method), 64).allocator, knob.parameter) == knob.default
-
-
-# --- intervals and choice ---------------------------------------------------------------------------------------------
-
-
-def test_intervals_are_wilsons():
-    # Worked by hand for 5 of 10: (0.5 + z²/20 ± z·sqrt(0.025 + z²/400)) / (1 + z²/10).
-    assert wilson(0.5, 10) == pytest.approx((0.2366, 0.7634), abs=1e-4)
-    assert wilson(0.0, 20) == pytest.approx((0.0, 0.1611), abs=1e-4)
-    assert wilson(1.0, 20).high == 1.0
-    assert intervals_overlap(Interval(0.1, 0.3), Interval(0.3, 0.4))
-    assert not intervals_overlap(Interval(0.1, 0.3), Interval(0.31, 0.4))
-
-
-def point(value, *right):
-    return Point(value, {str(index): AnswerCount(count, 10) for index, count in enumerate(right)})
-
-
-def test_the_best_mean_wins_and_ties_go_to_the_default_then_to_the_first():
-    assert best_point([point(1, 3, 3), point(2, 0, 7), point(3, 3, 3)], default=1).value == 2
-    assert best_point([point(2, 4, 2), point(1, 2, 4), point(3, 0, 1)], default=1).value == 1
-    assert best_point([point(3, 4, 2), point(2, 2, 4)], default=1).value == 3
-
-
-def test_a_curve_has_a_point_per_value():
-    tallies = {Setting(value, budget): AnswerCount(int(value), 4) for value in (2, 1) for budget in ("32", "64")}
-    points = curve(tallies)
-    assert [(each.value, each.accuracy, each.questions) for each in points] == [(2, 0.5, 4), (1, 0.25, 4)]
-    # Asking a question at two budgets does not make two questions of it.
-    assert points[0].interval == wilson(0.5, 4)
-
-
-# --- documents --------------------------------------------------------------------------------------------------------
-
-
-def asked(documents=10):
-    return [(f"document {index % documents}", f"question {index}", "answer") for index in range(3 * documents)]
-
-
-def test_questions_about_a_document_stay_together():
-    pages = pages_of(asked())
-    split = divided(pages, 0.3, seed=4)
-    assert len(split.validation) == 3
-    assert len(split.test) == 7
-    assert {page.text for page in (*split.validation, *split.test)} == {page.text for page in pages}
-    assert all(len(page.questions) == 3 for page in pages)
-    assert divided(pages, 0.3, seed=4) == split
-    assert divided(pages, 0.3, seed=5) != split
-    assert sum(map(len, divided(pages, 0.5, seed=4, documents=4))) == 4
-
-
-@pytest.mark.parametrize("share", [0.0, 0.01, 1.0])
-def test_a_split_that_leaves_nothing_is_an_error(share):
-    with pytest.raises(TuneError, match=r"leaves none for the (validation|test)"):
-        divided(pages_of(asked()), share, seed=0)
-    with pytest.raises(TuneError, match="no questions"):
-        divided((), 0.5, seed=0)
-
-
-def test_generated_splits_share_no_document():
-    split, other = generated(2, tokens=256), generated(2, seed=1, tokens=256)
-    texts = [page.text for one in (split, other) for part in one for page in part]
-    assert len(set(texts)) == len(texts)
-    with pytest.raises(TuneError, match="seeds from 0 to 99"):
-        generated(2, seed=100)
-
-
-# --- the command ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
