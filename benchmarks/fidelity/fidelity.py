@@ -24,10 +24,10 @@ from layers import ASKING, layers_of, random_llama
 from pages import Errors, frontier_table, store_table, wide_table, winners_table
 from pictures import draw_errors, draw_frontier
 from stores import (
-    ANSWER_TOKENS,
     DOCUMENTS,
     EVICTIONS,
     FAMILIES,
+    MAX_NEW_TOKENS,
     PACKED,
     PICTURES,
     QUESTIONS_PER_KIND,
@@ -60,7 +60,7 @@ class Fidelity:
         source = open_model(MODEL_PATH)
         self.model, self.tokenizer = load_model(source, "cpu", "bfloat16"), source.tokenizer
         self.model.set_attn_implementation("winnow")
-        protocol = {"tokens": TOKENS, "questions_per_kind": QUESTIONS_PER_KIND, "answer_tokens": ANSWER_TOKENS}
+        protocol = {"tokens": TOKENS, "questions_per_kind": QUESTIONS_PER_KIND, "answer_tokens": MAX_NEW_TOKENS}
         self.answering = Answering(
             self.model, source.tokenizer, Journal.open(journal, protocol | {"dtype": "bfloat16"}), Asked(**protocol)
         )

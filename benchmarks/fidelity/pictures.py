@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pages import Errors
 
 from answers import Tally
-from winnow.report.style import INK, add_title, line_style, new_figure, quiet_frame, save
+from winnow.report.style import INK, add_title, light_grid, line_style, new_figure, quiet_frame, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -84,7 +84,6 @@ def _coloured(rows: Mapping[str, Sequence[Tally | None]]) -> list[str]:
 
 
 def _label(axes: Axes, below: str, beside: str) -> None:
-    axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
-    axes.set_axisbelow(True)
+    light_grid(axes)
     axes.set_xlabel(below, fontsize=9, color=INK)
     axes.set_ylabel(beside, fontsize=9, color=INK)

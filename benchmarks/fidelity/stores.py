@@ -11,7 +11,7 @@ PICTURES = ROOT / "docs" / "pictures"
 TOKENS = 1024
 """Prompt and answer together, at most."""
 QUESTIONS_PER_KIND = 4
-ANSWER_TOKENS = 24
+MAX_NEW_TOKENS = 24
 # The test documents of the study; nothing is tuned here.
 DOCUMENTS = tuple(range(2_000_000, 2_000_016))
 SHARES = (1, 2, 5, 10, 25)

@@ -24,11 +24,11 @@ from kept import Keeping
 from picture import draw
 from reporting import machine, markdown_table, write_results
 from settings import (
-    ANSWER_TOKENS,
     BUDGETS,
     FIXED,
     HALVES,
     LOOKED_INTO,
+    MAX_NEW_TOKENS,
     MEASURED,
     PICTURES,
     QUESTIONS_PER_KIND,
@@ -57,7 +57,7 @@ class Study:
     def __init__(self, journal: Path) -> None:
         source = open_model(MODEL_PATH)
         model = load_model(source, "cpu", "float32")
-        protocol = {"tokens": TOKENS, "questions_per_kind": QUESTIONS_PER_KIND, "answer_tokens": ANSWER_TOKENS}
+        protocol = {"tokens": TOKENS, "questions_per_kind": QUESTIONS_PER_KIND, "answer_tokens": MAX_NEW_TOKENS}
         opened = Journal.open(journal, protocol)
         self.answering = Answering(model, source.tokenizer, opened, Asked(**protocol))
         self.keeping = Keeping(model, source.tokenizer, opened)

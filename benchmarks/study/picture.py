@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tables import Cell, Rows, wilson
-from winnow.report.style import INK, add_title, line_style, new_figure, quiet_frame, save
+from winnow.report.style import INK, add_title, light_grid, line_style, new_figure, quiet_frame, save
 from winnow.tasks import QUESTION_KINDS
 
 if TYPE_CHECKING:
@@ -52,8 +52,7 @@ def _panel(axes: Axes, name: str, rows: Rows, budgets: Sequence[int], value: Val
     axes.minorticks_off()
     axes.set_ylim(0, 105)
     axes.set_yticks(range(0, 101, 20), [f"{percent}%" for percent in range(0, 101, 20)])
-    axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
-    axes.set_axisbelow(True)
+    light_grid(axes)
     axes.set_title(name, fontsize=11, fontweight="bold", color=INK, loc="left")
     axes.set_xlabel("budget: slots per KV head", fontsize=9, color=INK)
 

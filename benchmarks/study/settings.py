@@ -12,7 +12,7 @@ TOKENS = 1024
 """Prompt and answer together, at most."""
 QUESTIONS_PER_KIND = 4
 """Number for every document; there are four kinds."""
-ANSWER_TOKENS = 24
+MAX_NEW_TOKENS = 24
 # Seeds of documents. Training and other measurements use others; the two splits share none.
 VALIDATION = tuple(range(2_500_000, 2_500_012))
 TEST = tuple(range(2_000_000, 2_000_050))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from winnow.report.style import INK, add_title, line_style, new_figure, quiet_frame, save
+from winnow.report.style import INK, add_title, light_grid, line_style, new_figure, quiet_frame, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -84,8 +84,7 @@ def _draw_lines(axes: Axes, lines: Sequence[Sequence[float]], percent: bool) -> 
     axes.set_xlim(-0.2, layers - 0.8)
     axes.set_xticks(range(0, layers, max(1, layers // 8)))
     quiet_frame(axes)
-    axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
-    axes.set_axisbelow(True)
+    light_grid(axes)
     axes.set_xlabel("layer", fontsize=9, color=INK)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from winnow.report.style import FAINT, INK, MARK, add_title, new_figure, quiet_frame, save
+from winnow.report.style import FAINT, INK, MARK, add_title, new_figure, place_axes, quiet_frame, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,11 +74,11 @@ def _width(shown: HeadMap, tall: float) -> float:
 def _draw_map(figure: Figure, shown: HeadMap, place: tuple[float, float, float, float]) -> None:
     """place: left, bottom, width and height of the table in inches."""
     left, bottom, wide, tall = place
-    axes = _axes(figure, left, bottom, wide, tall)
+    axes = place_axes(figure, left, bottom, wide, tall)
     image = _draw_cells(axes, shown)
-    means = _axes(figure, left + wide + _PAD, bottom, _MEANS, tall)
+    means = place_axes(figure, left + wide + _PAD, bottom, _MEANS, tall)
     _draw_means(means, shown)
-    bar = _axes(figure, left + wide + 2 * _PAD + _MEANS, bottom, _COLORBAR, tall)
+    bar = place_axes(figure, left + wide + 2 * _PAD + _MEANS, bottom, _COLORBAR, tall)
     scale = figure.colorbar(image, cax=bar, ticks=_levels(shown))
     scale.outline.set_visible(False)
     scale.ax.tick_params(colors=INK, labelsize=8, length=2)
@@ -88,11 +88,6 @@ def _draw_map(figure: Figure, shown: HeadMap, place: tuple[float, float, float, 
     label = _shortened(shown.label, wide + 2 * _PAD + _MEANS + _COLORBAR + _GAP)
     figure.text(start, top + 0.3 * inch, label, fontsize=10, fontweight="bold", color=INK)
     figure.text(start, top + 0.11 * inch, shown.note, fontsize=8.5, color=INK)
-
-
-def _axes(figure: Figure, left: float, bottom: float, wide: float, tall: float) -> Axes:
-    width, height = figure.get_size_inches()
-    return figure.add_axes((left / width, bottom / height, wide / width, tall / height))
 
 
 def _draw_cells(axes: Axes, shown: HeadMap) -> AxesImage:

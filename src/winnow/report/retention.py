@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from winnow.report.style import FAINT, INK, MARK, add_title, new_figure, quiet_frame, save
+from winnow.report.style import FAINT, INK, add_title, mark_facts, new_figure, place_axes, quiet_frame, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import ListedColormap
-    from matplotlib.figure import Figure
 
 # Columns of the image at most: a kept token stays visible when a column is three dots wide.
 _COLUMNS = 480
@@ -57,17 +56,12 @@ def draw_retention(
     add_title(figure, title, subtitle, left=0.035)
     for index, strip in enumerate(strips):
         bottom = height - _HEAD - index * (strip_height + _GAP) - strip_height
-        layers_axes = _axes(figure, _LEFT, bottom + _ANY + _SPACE, _WIDE, rows)
-        any_axes = _axes(figure, _LEFT, bottom, _WIDE, _ANY)
+        layers_axes = place_axes(figure, _LEFT, bottom + _ANY + _SPACE, _WIDE, rows)
+        any_axes = place_axes(figure, _LEFT, bottom, _WIDE, _ANY)
         _draw_layers(layers_axes, strip, facts)
         _draw_any(any_axes, strip, last=index == len(strips) - 1)
-        _draw_scale(_axes(figure, _BAR_LEFT, bottom + _ANY + _SPACE, _BAR, rows), strip.heads)
+        _draw_scale(place_axes(figure, _BAR_LEFT, bottom + _ANY + _SPACE, _BAR, rows), strip.heads)
     return save(figure, path)
-
-
-def _axes(figure: Figure, left: float, bottom: float, wide: float, tall: float) -> Axes:
-    width, height = figure.get_size_inches()
-    return figure.add_axes((left / width, bottom / height, wide / width, tall / height))
 
 
 def _draw_layers(axes: Axes, strip: Strip, facts: Sequence[tuple[int, int]]) -> None:
@@ -79,9 +73,7 @@ def _draw_layers(axes: Axes, strip: Strip, facts: Sequence[tuple[int, int]]) -> 
     )  # fmt: skip
     for edge in range(1, layers):
         axes.axhline(edge, color="#d9d9d9", linewidth=min(0.7, 8 / layers))
-    for start, stop in facts:
-        axes.axvspan(start, max(stop, start + length / 300), color=MARK, alpha=0.28, linewidth=0)
-        axes.plot((start + stop) / 2, 0, marker=7, markersize=6, color=MARK, clip_on=False, zorder=5)
+    mark_facts(axes, facts, length)
     every = max(1, layers // 8)
     axes.set_yticks(np.arange(0, layers, every) + 0.5, [f"layer {index}" for index in range(0, layers, every)])
     axes.set_xlim(0, length)

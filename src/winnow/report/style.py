@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,25 @@ def quiet_frame(axes: Axes) -> None:
     for side in ("left", "bottom"):
         axes.spines[side].set_color(FAINT)
     axes.tick_params(colors=INK, labelsize=9)
+
+
+def light_grid(axes: Axes) -> None:
+    """Horizontal lines behind everything else."""
+    axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
+    axes.set_axisbelow(True)
+
+
+def place_axes(figure: Figure, left: float, bottom: float, wide: float, tall: float) -> Axes:
+    """Axes at a place given in inches."""
+    width, height = figure.get_size_inches()
+    return figure.add_axes((left / width, bottom / height, wide / width, tall / height))
+
+
+def mark_facts(axes: Axes, facts: Sequence[tuple[int, int]], length: int) -> None:
+    """Marks tokens [start, stop) in color along an axis of `length` tokens, at least visibly wide."""
+    for start, stop in facts:
+        axes.axvspan(start, max(stop, start + length / 300), color=MARK, alpha=0.28, linewidth=0)
+        axes.plot((start + stop) / 2, 0, marker=7, markersize=6, color=MARK, clip_on=False, zorder=5)
 
 
 def add_title(figure: Figure, title: str, subtitle: str, left: float) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from winnow.report.style import FAINT, INK, MARK, add_title, line_style, new_figure, quiet_frame, save
+from winnow.report.style import FAINT, INK, MARK, add_title, light_grid, line_style, new_figure, quiet_frame, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,8 +50,7 @@ def draw_tuning(
     axes.set_xlim(-0.3, len(values) - 0.7)
     axes.set_ylim(0, min(103, 108 * highest))
     axes.yaxis.set_major_formatter("{x:.0f}%")
-    axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
-    axes.set_axisbelow(True)
+    light_grid(axes)
     axes.set_xlabel(knob, color=INK)
     axes.set_ylabel("questions answered right", color=INK)
     handles, labels = axes.get_legend_handles_labels()
