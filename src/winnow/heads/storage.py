@@ -21,17 +21,8 @@ VERSION = 1
 SUFFIX = ".safetensors"
 TENSOR = "scores"
 HEADER = "winnow_head_scores"
-FIELDS = {
-    "method": "method",
-    "heads": "heads",
-    "model": "model",
-    "seed": "seed",
-    "samples": "samples",
-    "date": "date",
-    "licence": "license",
-    "notes": "notes",
-    "settings": "settings",
-}
+_FACTS = ("method", "heads", "model", "seed", "samples", "date", "licence", "notes", "settings")
+FIELDS = {name: name for name in _FACTS} | {"licence": "license"}
 """Name of a fact in the header -> field of HeadScores."""
 
 

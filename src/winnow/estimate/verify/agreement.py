@@ -75,7 +75,7 @@ class Agreement:
 
 
 def check_agreement(table: HeadScores, fresh: Fresh, independent: bool) -> Agreement:
-    """The measures.
+    """Agreement of a table with fresh scores.
 
     independent: whether one head's error says little of another's, so that the heads inside can be counted.
     """
