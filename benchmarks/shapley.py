@@ -25,25 +25,20 @@ from shapley_speed import NEW, PROMPT, measure_speed, speed_table
 from winnow import HeadScores
 from winnow.bundled import HEADS_PATH, MODEL_PATH
 from winnow.cache.fingerprint import ModelFingerprint
-from winnow.estimate.cokv import (
-    CoalitionRecipe,
-    Estimate,
-    Exhaustive,
-    Ledger,
-    ShapleyError,
-    Splits,
-    Terms,
-    default_sizes,
-    estimate,
-    exact_strata,
-    generated_examples,
-    run_exhaustive,
-    slicing_bound,
-    strata_of,
-    top_overlap,
-)
-from winnow.estimate.executors import LocalExecutor
+from winnow.estimate.cokv.bound import slicing_bound
+from winnow.estimate.cokv.estimator import Estimate, estimate_values
+from winnow.estimate.cokv.exact import exact_strata
+from winnow.estimate.cokv.examples import generated_examples
+from winnow.estimate.cokv.ledger import Ledger
+from winnow.estimate.cokv.plan import Exhaustive
+from winnow.estimate.cokv.recipe import CoalitionRecipe
+from winnow.estimate.cokv.run import run_exhaustive
+from winnow.estimate.cokv.sampling import PlayerSplits, default_sizes, strata_of
+from winnow.estimate.cokv.settings import Terms
+from winnow.estimate.errors import ShapleyError
+from winnow.estimate.executors.local import LocalExecutor
 from winnow.estimate.journal import Journal, fingerprint
+from winnow.heads.compare import common_top
 from winnow.models import ModelSource, load_model, open_model
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,9 +48,9 @@ JOURNAL = ROOT / "build" / "shapley-exact.journal.jsonl"
 TERMS = Terms()
 REPEATS = 200
 SAMPLES = (15, 30, 60, 120, 240, 480)
-"""Of a run, in the table of overlaps."""
+"""Samples of a run, in the table of overlaps."""
 COALITIONS = 512
-"""Of one prompt, among which its prefill is shared in the table of speeds: 256 samples."""
+"""Coalitions of one prompt, among which its prefill is shared in the table of speeds: 256 samples."""
 
 
 class Game(NamedTuple):
@@ -72,12 +67,12 @@ class Game(NamedTuple):
         """[16]: what an estimator with these sizes estimates."""
         return self.strata[:, [size - 1 for size in strata_of(sizes, PLAYERS)]].mean(dim=1)
 
-    def estimated(self, splits: Splits, samples: int) -> Estimate:
-        """What the estimator finds, its utilities looked up instead of evaluated."""
+    def estimated(self, splits: PlayerSplits, samples: int) -> Estimate:
+        """The estimator's result, its utilities looked up instead of evaluated."""
         first = splits.first_parts(range(samples))
         bits = 2 ** torch.arange(PLAYERS)
         pairs = torch.stack([first, ~first], dim=1).long() @ bits
-        return estimate(first, self.utilities[pairs])
+        return estimate_values(first, self.utilities[pairs])
 
 
 def play_all(source: ModelSource, model: PreTrainedModel, journal: Path) -> Game:
@@ -88,7 +83,7 @@ def play_all(source: ModelSource, model: PreTrainedModel, journal: Path) -> Game
         "task": "cokv-exact",
         "weights": ModelFingerprint.of(model).weights,
         "examples": fingerprint(examples),
-        **TERMS._asdict(),
+        **TERMS.config(),
         **plan.config(),
     }
     ledger = Ledger(len(examples), Journal.open(journal, config))
@@ -126,7 +121,7 @@ def _agreement(game: Game, found: Sequence[Estimate], target: Tensor) -> list[st
     if not found:
         return ["", "", ""]
     overlap = sum(each.overlap for each in found) / len(found)
-    exact = sum(top_overlap(each.values, game.values) for each in found) / len(found)
+    exact = sum(common_top(each.values, game.values, PLAYERS // 2) for each in found) / len(found)
     error = torch.stack([(each.values - target).square().mean() for each in found]).mean().sqrt()
     return [percent(overlap), percent(exact), f"{float(error):.4f}"]
 
@@ -136,13 +131,13 @@ def estimates(game: Game, sizes: tuple[int, ...], balanced: bool, count: int) ->
     cycle = 2 * len(sizes)
     for seed in range(REPEATS):
         try:
-            yield game.estimated(Splits(PLAYERS, sizes, seed, balanced), -(-count // cycle) * cycle)
+            yield game.estimated(PlayerSplits(PLAYERS, sizes, seed, balanced), -(-count // cycle) * cycle)
         except ShapleyError:
             continue
 
 
 def correlation_table(game: Game) -> str:
-    """App. E.4: do coalition sizes say the same?"""
+    """Agreement of coalition sizes (App. E.4)."""
     sizes = [2, 4, 6, 8, 10, 12, 14]
     matrix = torch.corrcoef(game.strata.T)
     body = [
@@ -153,8 +148,8 @@ def correlation_table(game: Game) -> str:
 
 
 def overlap_with_exact(game: Game, size: int) -> str:
-    """Of one stratum."""
-    return percent(top_overlap(game.strata[:, size - 1], game.values))
+    """Overlap of one stratum with the exact values."""
+    return percent(common_top(game.strata[:, size - 1], game.values, PLAYERS // 2))
 
 
 def head_table(game: Game, released: HeadScores) -> str:
@@ -170,14 +165,14 @@ def head_table(game: Game, released: HeadScores) -> str:
 
 
 def distance_line(game: Game, released: HeadScores) -> str:
-    """How far the estimate that ships is from what it estimates."""
+    """Distance of the estimate that ships from the values that it estimates."""
     values, target = released.values.flatten(), game.sliced(default_sizes(PLAYERS))
     correlation = torch.corrcoef(torch.stack([values, game.values]))[0, 1]
     return (
         f"* The estimate that ships ({released.samples:,} samples) differs from the exact sliced values by "
         f"{float((values - target).square().mean().sqrt()):.4f} (root mean square); its correlation with the Shapley "
-        f"values is {float(correlation):.4f}, and {percent(top_overlap(values, game.values))} of their top 50% are the "
-        "same."
+        f"values is {float(correlation):.4f}, and {percent(common_top(values, game.values, PLAYERS // 2))} of their "
+        "top 50% are the same."
     )
 
 

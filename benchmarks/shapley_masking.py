@@ -12,10 +12,12 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from reporting import markdown_table
-from winnow.estimate.cokv import CoalitionUtility, Example, Terms
+from winnow.estimate.cokv.examples import ValidationExample
+from winnow.estimate.cokv.settings import Terms
+from winnow.estimate.cokv.utility import CoalitionUtility
 from winnow.models import ModelSource
 from winnow.report.style import FAINT, INK, add_title, line_style, new_figure, quiet_frame, save
-from winnow.tasks import KINDS, generate_document
+from winnow.tasks import QUESTION_KINDS, generate_document
 
 LAYERS, HEADS = 4, 4
 PLAYERS = LAYERS * HEADS
@@ -23,7 +25,7 @@ MASKED = (1, 2, 4, 8)
 RANDOM_ORDERS = 16
 FIRST_DOCUMENT, DOCUMENTS = 1_000_000, 50
 """Apart from those that scores are estimated from."""
-QUESTIONS = DOCUMENTS * len(KINDS)
+QUESTIONS = DOCUMENTS * len(QUESTION_KINDS)
 TERMS = Terms()
 
 
@@ -34,13 +36,13 @@ class Masking(NamedTuple):
     top: list[float]
     low: list[float]
     spread: list[float]
-    """Of the random orders, a standard deviation; empty for scores."""
+    """Standard deviation over the random orders; empty for scores."""
 
 
 def mask_study(source: ModelSource, model: PreTrainedModel, tables: dict[str, Tensor]) -> tuple[float, list[Masking]]:
     """Accuracy of the full cache, and of every table [16] of scores, on documents of the evaluation."""
     examples = [
-        Example(document.text, question.text, question.answer)
+        ValidationExample(document.text, question.text, question.answer)
         for seed in range(FIRST_DOCUMENT, FIRST_DOCUMENT + DOCUMENTS)
         for document in [generate_document(seed, 512, questions_per_kind=1)]
         for question in document.questions
@@ -126,5 +128,5 @@ def draw_masking(path: Path, full: float, rows: Sequence[Masking]) -> Path:
 
 
 def percent(share: float) -> str:
-    """Of 1."""
+    """A share of 1 as a percentage."""
     return f"{100 * share:.1f}%"

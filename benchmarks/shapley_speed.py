@@ -1,4 +1,4 @@
-"""What coalitions cost: the model run again for each, or one shared prefill and many rows."""
+"""Cost of coalitions: the model run again for each, or one shared prefill and many rows."""
 
 from __future__ import annotations
 

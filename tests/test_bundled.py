@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from winnow.bundled import DOCUMENT_PATH, MODEL_PATH, QUESTIONS_PATH
-from winnow.tasks import KINDS, exact_match, format_prompt, generate_document
+from winnow.tasks import QUESTION_KINDS, exact_match, format_prompt, generate_document
 
 MEGABYTE = 1_000_000
 SEEDS = range(3_000_000, 3_000_004)
@@ -57,7 +57,7 @@ def held_out(model, tokenizer):
     documents = [generate_document(seed, 384, 2) for seed in SEEDS]
     asked = [(document, question) for document in documents for question in document.questions]
     texts = generate(model, tokenizer, [format_prompt(d.text, q.text) for d, q in asked])
-    hits = {kind: [] for kind in KINDS}
+    hits = {kind: [] for kind in QUESTION_KINDS}
     for (_, question), text in zip(asked, texts, strict=True):
         hits[question.kind].append(exact_match(text, question.answer))
     return hits
@@ -91,7 +91,7 @@ def test_demo_files_fit_the_model(model, tokenizer):
     document = DOCUMENT_PATH.read_text()
     questions = [json.loads(line) for line in QUESTIONS_PATH.read_text().splitlines()]
     assert len(questions) >= 40
-    assert {question["kind"] for question in questions} == set(KINDS)
+    assert {question["kind"] for question in questions} == set(QUESTION_KINDS)
     lengths = [
         len(tokenizer(format_prompt(document, q["text"])).input_ids) + len(tokenizer(q["answer"]).input_ids)
         for q in questions
@@ -104,9 +104,9 @@ def test_card_states_the_measured_numbers():
     table = json.loads((MODEL_PATH / "evaluation.json").read_text())
     card = (MODEL_PATH / "README.md").read_text()
     for tokens, row in table.items():
-        cells = " | ".join(f"{row[kind]['exact_match']:.1%}" for kind in KINDS)
+        cells = " | ".join(f"{row[kind]['exact_match']:.1%}" for kind in QUESTION_KINDS)
         assert f"| {tokens} | {cells} |" in card
-        assert all(row[kind]["n"] >= 100 for kind in KINDS)
+        assert all(row[kind]["n"] >= 100 for kind in QUESTION_KINDS)
 
 
 def test_sparse_training_pass_equals_the_full_one(model):

@@ -10,7 +10,7 @@ from model import TOKEN_IDS
 from torch import Tensor
 
 from winnow.tasks import vocabulary as v
-from winnow.tasks.document import RESERVE, Layout, Story, add_filler, write_story
+from winnow.tasks.document import RESERVE, FactCounts, Story, add_filler, write_story
 from winnow.tasks.sentences import Words
 
 # Weight of the plain language-model loss on a few words of the documents.
@@ -70,9 +70,9 @@ def _copy_row(rng: random.Random, length: int) -> Row:
     return row
 
 
-def _random_layout(rng: random.Random, budget: int) -> Layout:
+def _random_layout(rng: random.Random, budget: int) -> FactCounts:
     most = max(1, budget // 80)
-    return Layout(
+    return FactCounts(
         secrets=rng.randint(0, min(most, 10)),
         pairs=rng.randint(1, min(most + 1, 14)),
         attributes=rng.randint(1, 3),

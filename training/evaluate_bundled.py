@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from winnow.tasks import KINDS, Question, exact_match, format_prompt, generate_document
+from winnow.tasks import QUESTION_KINDS, Question, exact_match, format_prompt, generate_document
 
 ROOT = Path(__file__).resolve().parent.parent
 FIRST_SEED = 1_000_000
@@ -43,7 +43,7 @@ def parse_arguments() -> argparse.Namespace:
 def collect(tokens: int, least: int) -> Pairs:
     """Documents of consecutive seeds until every kind has `least` questions."""
     pairs: Pairs = []
-    counts = dict.fromkeys(KINDS, 0)
+    counts = dict.fromkeys(QUESTION_KINDS, 0)
     seed = FIRST_SEED
     while min(counts.values()) < least:
         document = generate_document(seed, tokens, QUESTIONS_PER_DOCUMENT)
@@ -72,7 +72,7 @@ def measure(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pairs: Pairs, rows: int
 ) -> dict[str, dict[str, float]]:
     """Exact match and number of questions of each kind."""
-    right: dict[str, list[bool]] = {kind: [] for kind in KINDS}
+    right: dict[str, list[bool]] = {kind: [] for kind in QUESTION_KINDS}
     for (_, question), text in zip(pairs, answer(model, tokenizer, pairs, rows), strict=True):
         right[question.kind].append(exact_match(text, question.answer))
     return {kind: {"exact_match": sum(hits) / len(hits), "n": len(hits)} for kind, hits in right.items()}
@@ -80,10 +80,10 @@ def measure(
 
 def markdown(table: Table) -> str:
     """The table as the model card shows it."""
-    lines = ["| tokens | " + " | ".join(KINDS) + " | n per cell |", "|---" * (len(KINDS) + 2) + "|"]
+    lines = ["| tokens | " + " | ".join(QUESTION_KINDS) + " | n per cell |", "|---" * (len(QUESTION_KINDS) + 2) + "|"]
     for tokens, row in table.items():
-        cells = " | ".join(f"{row[kind]['exact_match']:.1%}" for kind in KINDS)
-        lines.append(f"| {tokens} | {cells} | {min(int(row[kind]['n']) for kind in KINDS)} |")
+        cells = " | ".join(f"{row[kind]['exact_match']:.1%}" for kind in QUESTION_KINDS)
+        lines.append(f"| {tokens} | {cells} | {min(int(row[kind]['n']) for kind in QUESTION_KINDS)} |")
     return "\n".join(lines)
 
 

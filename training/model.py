@@ -110,7 +110,7 @@ def _attend_before(attention: Any, hidden: int, strength: float) -> None:
     pairs = HEAD_DIM // 2
     rates = 10000.0 ** (-torch.arange(pairs) / pairs)
     used = (torch.arange(pairs) < 8) / 8**0.5
-    # After normalisation the constant coordinate is about 3.8.
+    # After normalization the constant coordinate is about 3.8.
     size = (strength * HEAD_DIM**0.5) ** 0.5 / 3.8
     keys = torch.cat([used, torch.zeros(pairs)]) * size
     attention.k_proj.weight[:, 0] = keys.repeat(KV_HEADS)

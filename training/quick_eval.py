@@ -11,7 +11,7 @@ import torch
 from model import TOKEN_IDS, build_tokenizer
 from transformers import PreTrainedModel
 
-from winnow.tasks import KINDS, format_prompt, generate_document
+from winnow.tasks import QUESTION_KINDS, format_prompt, generate_document
 from winnow.tasks import vocabulary as v
 
 
@@ -21,7 +21,7 @@ def teacher_forced_scores(
 ) -> dict[str, float]:
     """Share of held-out questions of each kind whose whole answer is predicted."""
     tokenizer = build_tokenizer()
-    right: dict[str, list[bool]] = {kind: [] for kind in KINDS}
+    right: dict[str, list[bool]] = {kind: [] for kind in QUESTION_KINDS}
     model.eval()
     for seed in range(first_seed, first_seed + documents):
         document = generate_document(seed, tokens, 2)

@@ -34,7 +34,7 @@ LENGTHS = (96, 192, 384, 768, 1024, 2048)
 
 @dataclass
 class Progress:
-    """What the training loop must remember besides weights and optimiser state."""
+    """State of the training loop besides weights and optimizer state."""
 
     step: int = 0
     level: int = 0

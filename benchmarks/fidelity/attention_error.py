@@ -1,4 +1,4 @@
-"""How far attention over a packed prompt is from attention over the prompt as it was, and what the packed one takes."""
+"""Error of attention over a packed prompt against the prompt as it was, and the bytes of the packed one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WINDOW = 8
 
 
 class Error(NamedTuple):
-    """Of one store, over all layers and prompts of a model."""
+    """Errors of one store, over all layers and prompts of a model."""
 
     share: float
     """Bytes over those of the dense slots, positions not counted."""

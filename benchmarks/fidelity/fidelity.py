@@ -1,4 +1,4 @@
-"""What channels and bits cost: attention error and accuracy of every store, and which combination wins at equal bytes.
+"""Cost of channels and bits: attention error and accuracy of every store, and which combination wins at equal bytes.
 
     python benchmarks/fidelity/fidelity.py   # writes docs/results/fidelity.* and docs/pictures/fidelity_*.png
 
@@ -24,10 +24,10 @@ from layers import ASKING, layers_of, random_llama
 from pages import Errors, frontier_table, store_table, wide_table, winners_table
 from pictures import draw_errors, draw_frontier
 from stores import (
-    ANSWER_TOKENS,
     DOCUMENTS,
     EVICTIONS,
     FAMILIES,
+    MAX_NEW_TOKENS,
     PACKED,
     PICTURES,
     QUESTIONS_PER_KIND,
@@ -54,19 +54,19 @@ RANDOM_TOKENS, MEASURED = 1024, 2
 
 
 class Fidelity:
-    """What is measured, on the bundled model."""
+    """Measurements on the bundled model."""
 
     def __init__(self, journal: Path) -> None:
         source = open_model(MODEL_PATH)
         self.model, self.tokenizer = load_model(source, "cpu", "bfloat16"), source.tokenizer
         self.model.set_attn_implementation("winnow")
-        protocol = {"tokens": TOKENS, "questions_per_kind": QUESTIONS_PER_KIND, "answer_tokens": ANSWER_TOKENS}
+        protocol = {"tokens": TOKENS, "questions_per_kind": QUESTIONS_PER_KIND, "answer_tokens": MAX_NEW_TOKENS}
         self.answering = Answering(
             self.model, source.tokenizer, Journal.open(journal, protocol | {"dtype": "bfloat16"}), Asked(**protocol)
         )
 
     def errors(self, stores: Iterable[str]) -> Errors:
-        """Of every store, on the bundled model's documents and on random Llamas."""
+        """Results of every store, on the bundled model's documents and on random Llamas."""
         prompts = {BUNDLED: self._layers()}
         for name, outliers in ((RANDOM, False), (OUTLYING, True)):
             ids = torch.randint(0, 512, (1, RANDOM_TOKENS), generator=torch.Generator().manual_seed(0))
@@ -189,7 +189,7 @@ def main() -> None:
         rows,
         SHARES,
         tallies["full"],
-        f"bundled model, bfloat16, {asked} questions on prompts of about {TOKENS} tokens; grey: all other combinations",
+        f"bundled model, bfloat16, {asked} questions on prompts of about {TOKENS} tokens; gray: all other combinations",
     )
     print(winners_table(rows, [f"{share} %" for share in SHARES], EVICTIONS))
 

@@ -8,7 +8,7 @@ from attention_error import Error
 
 from answers import Tally
 from reporting import markdown_table
-from winnow.tasks import KINDS
+from winnow.tasks import QUESTION_KINDS
 
 Errors = Mapping[str, Mapping[str, Error]]
 """Model -> store -> error."""
@@ -19,10 +19,10 @@ def store_table(stores: Sequence[str], errors: Mapping[str, Error], tallies: Map
     body = []
     for store in stores:
         own, tally = errors[store], tallies[store]
-        kinds = [f"{100 * tally.accuracy_in(kind):.0f} %" for kind in KINDS]
+        kinds = [f"{100 * tally.accuracy_in(kind):.0f} %" for kind in QUESTION_KINDS]
         shown = [f"{100 * own.share:.1f} %", f"{100 * own.error:.2f} %", f"{100 * tally.accuracy:.1f} %"]
         body.append([f"`{store}`", *shown, *kinds])
-    return markdown_table(["store", "bytes of dense slots", "output error", "accuracy", *KINDS], body)
+    return markdown_table(["store", "bytes of dense slots", "output error", "accuracy", *QUESTION_KINDS], body)
 
 
 def wide_table(stores: Sequence[str], errors: Errors, models: Sequence[str]) -> str:
@@ -45,7 +45,7 @@ def frontier_table(rows: Mapping[str, Sequence[Tally | None]], columns: Sequence
 
 
 def winners_table(rows: Mapping[str, Sequence[Tally | None]], columns: Sequence[str], dense: Sequence[str]) -> str:
-    """Of every share of bytes: the best method, and the best that leaves slots dense."""
+    """For every share of bytes, the best method, and the best that leaves slots dense."""
     body = []
     for index, column in enumerate(columns):
         at = {name: row[index].accuracy for name, row in rows.items() if row[index] is not None}  # type: ignore[union-attr]

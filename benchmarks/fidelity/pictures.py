@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pages import Errors
 
 from answers import Tally
-from winnow.report.style import INK, add_title, line_style, new_figure, quiet_frame, save
+from winnow.report.style import INK, add_title, light_grid, line_style, new_figure, quiet_frame, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,7 +47,7 @@ def draw_errors(path: Path, families: Mapping[str, Sequence[str]], errors: Error
 def draw_frontier(
     path: Path, rows: Mapping[str, Sequence[Tally | None]], shares: Sequence[float], full: Tally, subtitle: str
 ) -> Path:
-    """Accuracy of every combination against its bytes; the best of each eviction with and without packing in colour."""
+    """Accuracy of every combination against its bytes; the best of each eviction with and without packing in color."""
     figure = new_figure(10.5, 6)
     add_title(figure, "Accuracy in a share of the full cache's bytes", subtitle, left=0.04)
     axes = figure.add_axes((0.07, 0.105, 0.66, 0.73))
@@ -84,7 +84,6 @@ def _coloured(rows: Mapping[str, Sequence[Tally | None]]) -> list[str]:
 
 
 def _label(axes: Axes, below: str, beside: str) -> None:
-    axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
-    axes.set_axisbelow(True)
+    light_grid(axes)
     axes.set_xlabel(below, fontsize=9, color=INK)
     axes.set_ylabel(beside, fontsize=9, color=INK)

@@ -1,4 +1,4 @@
-"""What the fidelity study compares: stores alone on the whole cache, and methods with stores at equal bytes."""
+"""Subjects of the fidelity study: stores alone on the whole cache, and methods with stores at equal bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PICTURES = ROOT / "docs" / "pictures"
 TOKENS = 1024
 """Prompt and answer together, at most."""
 QUESTIONS_PER_KIND = 4
-ANSWER_TOKENS = 24
+MAX_NEW_TOKENS = 24
 # The test documents of the study; nothing is tuned here.
 DOCUMENTS = tuple(range(2_000_000, 2_000_016))
 SHARES = (1, 2, 5, 10, 25)
@@ -58,9 +58,9 @@ PACKED = (
     "bits(4)",
     "kivi(4)",
 )
-"""What may follow an eviction; the empty one leaves slots dense."""
+"""Stores that may follow an eviction; the empty one leaves slots dense."""
 
 
 def needs_scores(store: str) -> bool:
-    """Whether bits differ between heads, for which the random models have no scores."""
+    """True if bits differ between heads, for which the random models have no scores."""
     return "mixed" in store or "bits(8, 4)" in store or "bits(4, 2)" in store

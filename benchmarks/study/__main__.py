@@ -24,11 +24,11 @@ from kept import Keeping
 from picture import draw
 from reporting import machine, markdown_table, write_results
 from settings import (
-    ANSWER_TOKENS,
     BUDGETS,
     FIXED,
     HALVES,
     LOOKED_INTO,
+    MAX_NEW_TOKENS,
     MEASURED,
     PICTURES,
     QUESTIONS_PER_KIND,
@@ -46,18 +46,18 @@ from winnow import Method
 from winnow.bundled import MODEL_PATH
 from winnow.estimate.journal import Journal
 from winnow.models import load_model, open_model
-from winnow.tasks import KINDS
+from winnow.tasks import QUESTION_KINDS
 
 COLUMNS = [str(budget) for budget in BUDGETS]
 
 
 class Study:
-    """What is asked and what is measured, on one model."""
+    """Questions and measures, on one model."""
 
     def __init__(self, journal: Path) -> None:
         source = open_model(MODEL_PATH)
         model = load_model(source, "cpu", "float32")
-        protocol = {"tokens": TOKENS, "questions_per_kind": QUESTIONS_PER_KIND, "answer_tokens": ANSWER_TOKENS}
+        protocol = {"tokens": TOKENS, "questions_per_kind": QUESTIONS_PER_KIND, "answer_tokens": MAX_NEW_TOKENS}
         opened = Journal.open(journal, protocol)
         self.answering = Answering(model, source.tokenizer, opened, Asked(**protocol))
         self.keeping = Keeping(model, source.tokenizer, opened)
@@ -92,7 +92,7 @@ def at_budgets(names: dict[str, str]) -> dict[str, list[Method]]:
 
 
 def best_first(rows: dict[str, list[Cell]]) -> dict[str, list[Cell]]:
-    """By the mean accuracy over the budgets."""
+    """Methods by their mean accuracy over the budgets."""
     return dict(sorted(rows.items(), key=lambda row: -sum(cell.answers.accuracy for cell in row[1])))
 
 
@@ -109,12 +109,14 @@ def report(
     settings = ", ".join(f"`{name}`" for name in chosen.values())
     parts = [
         f"Bundled model, {len(TEST)} generated documents of at most {TOKENS} tokens, {full.questions} questions "
-        f"({full.questions // len(KINDS)} of each task), greedy answers, exact match, question and first words of its "
-        f"answer visible at compression, window 8 for all. Full cache: {100 * full.accuracy:.1f} %. {machine()}",
+        f"({full.questions // len(QUESTION_KINDS)} of each task), greedy answers, exact match, question and first "
+        f"words of its answer visible at compression, window 8 for all. Full "
+        f"cache: {100 * full.accuracy:.1f} %. {machine()}",
         "Regenerate with `python benchmarks/study`; how to read it is told in [docs/study.md](../study.md).",
         f"Tuned on {len(VALIDATION)} other documents: {settings}.",
         f"## Accuracy, all questions (95 % interval)\n\n{accuracy_table(rows, COLUMNS)}",
-        "## Accuracy by task (95 % interval)\n\n" + "\n\n".join(task_table(rows, COLUMNS, kind) for kind in KINDS),
+        "## Accuracy by task (95 % interval)\n\n"
+        + "\n\n".join(task_table(rows, COLUMNS, kind) for kind in QUESTION_KINDS),
         f"## What is kept\n\nOn {len(MEASURED)} of the documents, one question of each task: coverage (share of the "
         "prompt kept by any head of any layer) · mean intersection over union of the kept sets of head pairs · share "
         "of the answer's fact tokens that a head keeps.\n\n" + kept_table(rows, COLUMNS),

@@ -1,4 +1,4 @@
-"""What methods keep: tokens kept anywhere, overlap of heads, and how much of the facts that an answer needs."""
+"""Measures of kept tokens: kept anywhere, overlap of heads, and the share of the facts that an answer needs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from winnow import Diagnosis, Method
 from winnow.estimate.journal import Journal, Record
 from winnow.evaluate.facts import fact_tokens
 from winnow.evaluate.prompts import encode_prompt
-from winnow.tasks import KINDS, generate_document
+from winnow.tasks import QUESTION_KINDS, generate_document
 
 Spans = Sequence[tuple[int, int]]
 """[start, stop) of the tokens of facts."""
@@ -29,7 +29,7 @@ class Kept(NamedTuple):
     coverage: float
     """Share of the prompt that any head of any layer keeps."""
     iou: float
-    """Of the kept sets of head pairs of a layer."""
+    """Overlap of the kept sets of head pairs of a layer."""
     facts: float
     """Share of the tokens of the needed facts that a head keeps, mean over heads and layers."""
     found: float
@@ -43,14 +43,14 @@ class Keeping:
         self.model, self.tokenizer, self.journal = model, tokenizer, journal
 
     def measure(self, title: str, seeds: Sequence[int], methods: Iterable[Method]) -> dict[str, Kept]:
-        """By the method's text."""
+        """Values by the method's text."""
         found = over_documents(self.journal, "kept", title, seeds, methods, self._document)
         return {
             text: Kept(*(fmean(r[name] for r in records) for name in Kept._fields)) for text, records in found.items()
         }
 
     def facts_by_layer(self, title: str, seeds: Sequence[int], methods: Iterable[Method]) -> dict[str, list[float]]:
-        """By the method's text: of every layer, the share of the tokens of the needed facts that a head keeps."""
+        """Values by the method's text: for every layer, the share of the needed facts' tokens that a head keeps."""
         found = over_documents(self.journal, "layers", title, seeds, methods, self._layers)
         return {
             text: [fmean(layer) for layer in zip(*(record["facts"] for record in records), strict=True)]
@@ -80,7 +80,7 @@ class Keeping:
     def _prompts(self, seed: int) -> list[tuple[Tensor, Spans]]:
         """One question of every kind, with where its facts are."""
         document = generate_document(seed, TOKENS, QUESTIONS_PER_KIND)
-        questions = [next(q for q in document.questions if q.kind == kind) for kind in KINDS]
+        questions = [next(q for q in document.questions if q.kind == kind) for kind in QUESTION_KINDS]
         return [
             (
                 encode_prompt(self.tokenizer, document.text, question.text),

@@ -1,4 +1,4 @@
-"""The study as a picture: accuracy against budget, one panel per task, the systems in colour over grey baselines."""
+"""The study as a picture: accuracy against budget, one panel per task, the systems in color over gray baselines."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tables import Cell, Rows, wilson
-from winnow.report.style import INK, add_title, line_style, new_figure, quiet_frame, save
-from winnow.tasks import KINDS
+from winnow.report.style import INK, add_title, light_grid, line_style, new_figure, quiet_frame, save
+from winnow.tasks import QUESTION_KINDS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURED = ("kvec", "aperturekv", "cokv", "headkv-r2", "h2o", "adakv", "snapkv")
+COLORED = ("kvec", "aperturekv", "cokv", "headkv-r2", "h2o", "adakv", "snapkv")
 Value = Callable[[Cell], float]
 
 
@@ -23,7 +23,7 @@ def draw(path: Path, rows: Rows, budgets: Sequence[int], full: Cell, title: str,
     add_title(figure, title, subtitle, left=0.03)
     values: list[tuple[str, Value]] = [
         ("all questions", lambda cell: cell.answers.accuracy),
-        *((kind, _accuracy_in(kind)) for kind in KINDS),
+        *((kind, _accuracy_in(kind)) for kind in QUESTION_KINDS),
         ("coverage: tokens kept anywhere", lambda cell: cell.kept.coverage),
     ]
     for index, (name, value) in enumerate(values):
@@ -52,22 +52,21 @@ def _panel(axes: Axes, name: str, rows: Rows, budgets: Sequence[int], value: Val
     axes.minorticks_off()
     axes.set_ylim(0, 105)
     axes.set_yticks(range(0, 101, 20), [f"{percent}%" for percent in range(0, 101, 20)])
-    axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
-    axes.set_axisbelow(True)
+    light_grid(axes)
     axes.set_title(name, fontsize=11, fontweight="bold", color=INK, loc="left")
     axes.set_xlabel("budget: slots per KV head", fontsize=9, color=INK)
 
 
 def _intervals(axes: Axes, rows: Rows, budgets: Sequence[int]) -> None:
-    for method in COLOURED:
+    for method in COLORED:
         bounds = [wilson(sum(cell.answers.right.values()), cell.answers.questions) for cell in rows[method]]
         low, high = ([100 * bound[side] for bound in bounds] for side in (0, 1))
         axes.fill_between(budgets, low, high, color=_style(method)["color"], alpha=0.12, linewidth=0)
 
 
 def _style(method: str) -> dict[str, Any]:
-    if method not in COLOURED:
-        grey = {"color": "#c4c4c4", "linewidth": 1.0, "zorder": 1}
-        return grey | ({"label": "other methods"} if method == "random" else {})
-    own = line_style(COLOURED.index(method))
+    if method not in COLORED:
+        gray = {"color": "#c4c4c4", "linewidth": 1.0, "zorder": 1}
+        return gray | ({"label": "other methods"} if method == "random" else {})
+    own = line_style(COLORED.index(method))
     return {"label": method, "linewidth": 1.7, "markersize": 4.5, "clip_on": False, "zorder": 3, **own}

@@ -1,4 +1,4 @@
-"""What the study asks: documents, methods, budgets, and the knobs that are tuned before it."""
+"""Scope of the study: documents, methods, budgets, and the knobs that are tuned before it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ PICTURES = ROOT / "docs" / "pictures"
 TOKENS = 1024
 """Prompt and answer together, at most."""
 QUESTIONS_PER_KIND = 4
-"""Of every document; there are four kinds."""
-ANSWER_TOKENS = 24
+"""Number for every document; there are four kinds."""
+MAX_NEW_TOKENS = 24
 # Seeds of documents. Training and other measurements use others; the two splits share none.
 VALIDATION = tuple(range(2_500_000, 2_500_012))
 TEST = tuple(range(2_000_000, 2_000_050))
 MEASURED = TEST[:25]
-"""Of the test documents, those whose prompts are looked into for what is kept."""
+"""Those of the test documents whose prompts are looked into for what is kept."""
 BUDGETS = (16, 32, 64, 128, 256)
 TUNED_AT = (32, 64, 128, 256)
 """Budgets whose mean accuracy decides about a knob. At 16 every method is near zero."""
@@ -69,7 +69,7 @@ HALVES = {
     "aperturekv, budgets only": "snapkv(over=prefix)+raba",
     "aperturekv, neither": "snapkv(over=prefix)+ada",
 }
-"""What each half of K-VEC and ApertureKV does without the other, at their papers' settings; and what both start from:
+"""Each half of K-VEC and ApertureKV without the other, at their papers' settings; and the method both start from:
 the window scorer, also without its pooling, which K-VEC's importance does not have, and also over the prefix alone, as
 ApertureKV's is."""
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from answers import Tally
 from kept import Kept
 from reporting import markdown_table
-from winnow.tasks import KINDS
+from winnow.tasks import QUESTION_KINDS
 
 Z = 1.959964
-"""Of a 95 % interval."""
+"""Half the width of a 95 % interval, in standard deviations."""
 
 
 class Cell(NamedTuple):
@@ -63,13 +63,13 @@ def layers_table(rows: Mapping[str, Sequence[float]]) -> str:
 
 def unbudgeted_table(rows: Mapping[str, Cell]) -> str:
     """Methods that set their own total."""
-    head = ["method", "mean slots", "all", *KINDS, "coverage"]
+    head = ["method", "mean slots", "all", *QUESTION_KINDS, "coverage"]
     body = [
         [
             name,
             f"{fmean(answers.slots):.0f}",
             _of_all(answers),
-            *(_percent(answers.accuracy_in(kind)) for kind in KINDS),
+            *(_percent(answers.accuracy_in(kind)) for kind in QUESTION_KINDS),
             _percent(kept.coverage),
         ]
         for name, (answers, kept) in rows.items()

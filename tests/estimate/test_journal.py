@@ -2,23 +2,63 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from winnow.estimate.cokv import Ledger, Rule, Sampled, ShapleyError, Splits, run_sampled
 from winnow.estimate.errors import JournalError
-from winnow.estimate.executors import Done, Item, LocalExecutor
 from winnow.estimate.journal import Journal, fingerprint
 
+
+class TestJournal:
+    def test_keeps_what_was_appended(self, tmp_path):
+        path = tmp_path / "new" / "j.jsonl"
+        journal = Journal.open(path, {"a": 1, "b": [0.5]})
+        journal.append({"x": 0.1})
+        journal.append({"y": "ä"})
+        assert journal.records() == ({"x": 0.1}, {"y": "ä"})
+        assert Journal.open(path, {"b": [0.5], "a": 1}).records() == journal.records()
+
+    @pytest.mark.parametrize("torn", [b'{"y": 2', b'{"y": 2\n', b"\n"])
+    def test_a_torn_last_line_is_dropped(self, tmp_path, torn):
+        path = tmp_path / "j.jsonl"
+        Journal.open(path, {}).append({"x": 1})
+        with path.open("ab") as file:
+            file.write(torn)
+        journal = Journal.open(path, {})
+        assert journal.records() == ({"x": 1},)
+        journal.append({"z": 3})
+        assert Journal.open(path, {}).records() == ({"x": 1}, {"z": 3})
+
+    def test_a_torn_first_line_is_a_new_journal(self, tmp_path):
+        path = tmp_path / "j.jsonl"
+        path.write_bytes(b'{"winnow_jour')
+        Journal.open(path, {"a": 1}).append({"x": 1})
+        assert Journal.open(path, {"a": 1}).records() == ({"x": 1},)
+
+    def test_another_configuration_is_refused_by_name(self, tmp_path):
+        path = tmp_path / "j.jsonl"
+        Journal.open(path, {"seed": 0, "model": "m"})
+        with pytest.raises(JournalError, match=r"different in seed \(there 0, now 1\):"):
+            Journal.open(path, {"seed": 1, "model": "m"})
+
+    def test_damage_and_foreign_files_are_errors(self, tmp_path):
+        path = tmp_path / "j.jsonl"
+        Journal.open(path, {}).append({"x": 1})
+        path.write_bytes(path.read_bytes() + b"broken\n" + b'{"y":2}\n')
+        with pytest.raises(JournalError, match="damaged at line 3"):
+            Journal.open(path, {})
+        path.write_text("notes of mine")
+        with pytest.raises(JournalError, match="not a journal"):
+            Journal.open(path, {})
+        assert path.read_text() == "notes of mine"
+
+
 CONFIG = {"seed": 1, "sizes": [2, 4], "model": "tiny"}
+
+
 RECORDS = [{"batch": batch, "example": batch % 3, "u": [0.1 * batch, 1.0]} for batch in range(5)]
 
 
@@ -105,91 +145,3 @@ def test_every_record_is_on_the_disk_before_append_returns(tmp_path: Path, monke
     journal.append(RECORDS[0])
     assert len(sizes) == 2
     assert sizes[-1] == path.stat().st_size
-
-
-# --- a run that is ended ---------------------------------------------------------------------------------------
-
-PLAN = Sampled(Splits(8, (2, 4), 0), pairs=8)
-RULE = Rule(96)
-
-
-def play(item: Item) -> list[float]:
-    """An additive game, different for every example."""
-    weights = torch.arange(8, dtype=torch.float64) / 7 + item.example
-    values: list[float] = (PLAN.coalitions(item.batch).double() @ weights).tolist()
-    return values
-
-
-class Ended(BaseException):
-    """As KeyboardInterrupt: nothing catches it."""
-
-
-@settings(max_examples=15, deadline=None)
-@given(ends=st.lists(st.integers(0, 30), min_size=1, max_size=3))
-def test_a_run_ended_at_any_time_resumes_to_the_same_bits(
-    tmp_path_factory: pytest.TempPathFactory, ends: list[int]
-) -> None:
-    path = tmp_path_factory.mktemp("journal") / "a.jsonl"
-    config = PLAN.config()
-    expected = run_sampled(PLAN, RULE, LocalExecutor(play), Ledger(4))
-    asked = 0
-    for end in ends:
-        left = [end]
-
-        def until(item: Item, left: list[int] = left) -> list[float]:
-            if not left[0]:
-                raise Ended
-            left[0] -= 1
-            return play(item)
-
-        with suppress(Ended):
-            run_sampled(PLAN, RULE, LocalExecutor(until), Ledger(4, Journal.open(path, config)))
-        asked += end - left[0]
-        assert len(Journal.open(path, config).records()) == asked
-    found = run_sampled(PLAN, RULE, LocalExecutor(play), Ledger(4, Journal.open(path, config)))
-    assert torch.equal(found.values, expected.values)
-    assert torch.equal(found.errors, expected.errors)
-    assert len(Journal.open(path, config).records()) == 4 * 12
-
-
-def test_a_full_disk_ends_the_run_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "a.jsonl"
-    ledger = Ledger(4, Journal.open(path, PLAN.config()))
-    real = os.fsync
-
-    def full(descriptor: int) -> None:
-        if len(ledger) == 5:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        real(descriptor)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", full)
-        with pytest.raises(JournalError, match="No space left on device"):
-            run_sampled(PLAN, RULE, LocalExecutor(play), ledger)
-    assert len(ledger) == 5
-    resumed = Ledger(4, Journal.open(path, PLAN.config()))
-    assert len(resumed) >= 5
-    expected = run_sampled(PLAN, RULE, LocalExecutor(play), Ledger(4))
-    assert torch.equal(run_sampled(PLAN, RULE, LocalExecutor(play), resumed).values, expected.values)
-
-
-def test_shards_merge_to_the_same_bits(tmp_path: Path) -> None:
-    merged = Ledger(4)
-    for example in (2, 0, 3, 1):
-        shard = Ledger(4, Journal.open(tmp_path / f"{example}.jsonl", PLAN.config()))
-        for done in LocalExecutor(play).run([Item(batch, example) for batch in range(12)]):
-            shard.add(done)
-        assert merged.complete_batches() == 0
-        merged.merge(Done(item, play(item)) for item in [Item(batch, example) for batch in range(12)])
-    assert merged.complete_batches() == 12
-    expected = run_sampled(PLAN, RULE, LocalExecutor(play), Ledger(4))
-    assert torch.equal(run_sampled(PLAN, RULE, LocalExecutor(play), merged).values, expected.values)
-    with pytest.raises(ShapleyError, match="different values for batch 3 of example 1"):
-        merged.merge([Done(Item(3, 1), [0.0] * 16)])
-
-
-def test_records_that_are_no_items_are_told(tmp_path: Path) -> None:
-    journal = Journal.open(tmp_path / "a.jsonl", CONFIG)
-    journal.append({"batch": 1})
-    with pytest.raises(JournalError, match="no evaluated item"):
-        Ledger(4, journal)

@@ -79,7 +79,7 @@ def test_published_headkv_r2():
     runs = json.loads(R2.read_text())
     assert scores.values[8, 11].item() == pytest.approx(math.fsum(runs["8-11"]) / 74)
     assert scores.grouped(8).values[15, 7].item() == pytest.approx(scores.values[15, 28:].mean().item())
-    assert scores.normalised().values.sum().item() == pytest.approx(1)
+    assert scores.normalized().values.sum().item() == pytest.approx(1)
 
 
 @needs_data

@@ -134,21 +134,21 @@ def test_kv_heads_are_not_grouped_again():
         HeadScores(torch.ones(2, 8), "cokv").grouped(2)
 
 
-def test_normalised_sums_to_one_over_all_layers_and_heads():
-    shares = table(settings="{}").normalised()
+def test_normalized_sums_to_one_over_all_layers_and_heads():
+    shares = table(settings="{}").normalized()
     assert shares.settings == ""
     assert shares.values.flatten().tolist() == pytest.approx([0.1, 0.2, 0.3, 0.4])
-    assert shares.normalised().values.sum().item() == pytest.approx(1)
+    assert shares.normalized().values.sum().item() == pytest.approx(1)
     with pytest.raises(HeadScoresError, match=r"negative scores \(the lowest is -3 at 1-0\)"):
-        table(((1.0, 5.0), (-3.0, 2.0))).normalised()
+        table(((1.0, 5.0), (-3.0, 2.0))).normalized()
 
 
 def test_mean_of_tables():
-    one = table(((1.0, 2.0),), samples=3, date="2025-01-01", licence="MIT", notes="task a; sizes 4", seed=1)
-    other = table(((3.0, 6.0),), samples=4, date="2025-02-01", licence="MIT", notes="task b; sizes 4", seed=2)
+    one = table(((1.0, 2.0),), samples=3, date="2025-01-01", license="MIT", notes="task a; sizes 4", seed=1)
+    other = table(((3.0, 6.0),), samples=4, date="2025-02-01", license="MIT", notes="task b; sizes 4", seed=2)
     mean = HeadScores.mean([one, other])
     assert mean.values.tolist() == [[2, 4]]
-    assert (mean.samples, mean.date, mean.licence, mean.seed) == (7, "2025-02-01", "MIT", None)
+    assert (mean.samples, mean.date, mean.license, mean.seed) == (7, "2025-02-01", "MIT", None)
     assert mean.notes == "mean of 2 tables; task a; sizes 4; task b"
     assert HeadScores.mean([one]) is one
     asked = [replace(each, settings='{"seed": 1}') for each in (one, other)]

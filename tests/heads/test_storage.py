@@ -31,7 +31,7 @@ tables = st.builds(
     seed=st.none() | whole,
     samples=st.none() | st.integers(1, 10**9),
     date=st.just("") | st.dates().map(str),
-    licence=st.text(),
+    license=st.text(),
     notes=st.text(),
     settings=st.just("")
     | st.dictionaries(st.text(), st.integers() | st.text() | st.lists(st.booleans())).map(json.dumps),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from support.head_scores import table
-from winnow.heads import summarise
+from winnow.heads import summarize
 
 
 def test_summary():
-    summary = summarise(table(((0.0, 5.0), (-2.0, 3.0), (2.0, 0.0))), top=2)
+    summary = summarize(table(((0.0, 5.0), (-2.0, 3.0), (2.0, 0.0))), top=2)
     assert (summary.low, summary.high, summary.total) == (-2, 5, 8)
     assert summary.mean == pytest.approx(8 / 6)
     assert (summary.zero, summary.negative) == (pytest.approx(2 / 6), pytest.approx(1 / 6))
@@ -18,5 +18,5 @@ def test_summary():
 
 
 def test_summary_without_positive_scores():
-    assert summarise(table(((-1.0, -2.0),))).half is None
-    assert summarise(table(((1.0, 1.0, 1.0, 1.0),))).half == 2
+    assert summarize(table(((-1.0, -2.0),))).half is None
+    assert summarize(table(((1.0, 1.0, 1.0, 1.0),))).half == 2

@@ -43,7 +43,7 @@ class HeadKV(TableAllocator):
         check_choice(self, "rounding", ("exact", "paper"))
 
     def slots(self, plan: SlotPlan) -> Tensor:
-        scores = self.table().normalised().values
+        scores = self.table().normalized().values
         if self.rounding == "paper":
             return add_guaranteed(plan, headkv_as_published(scores, mean_outside(plan), self.beta))
         mean = plan.slots / scores.numel() - plan.guaranteed

@@ -28,7 +28,7 @@ class Journal:
         """For `open` and `existing`, which check the file first."""
         self.path = path
         self.config = config
-        """What the records depend on."""
+        """Everything that the records depend on."""
         self._records = records
 
     @classmethod

@@ -1,10 +1,10 @@
-"""How important each head is: tables with their origin, files of published tables, comparison."""
+"""The importance of each head: tables with their origin, files of published tables, comparison."""
 
 from winnow.errors import HeadScoresError
 from winnow.heads.compare import rank_correlation, top_heads, top_overlap
 from winnow.heads.readers import read_cokv, read_duo, read_headkv, read_scores, read_tables
 from winnow.heads.scores import HeadScores
-from winnow.heads.summary import Summary, TopHead, summarise
+from winnow.heads.summary import Summary, TopHead, summarize
 
 __all__ = [
     "HeadScores",
@@ -17,7 +17,7 @@ __all__ = [
     "read_headkv",
     "read_scores",
     "read_tables",
-    "summarise",
+    "summarize",
     "top_heads",
     "top_overlap",
 ]

@@ -26,8 +26,8 @@ _MODELS = {"llama3": "Meta-Llama-3-8B-Instruct", "mistral": "Mistral-7B-Instruct
 _CANCELS = 1e-6
 
 
-class Stratum(NamedTuple):
-    """What is known of every player in coalitions of one size."""
+class PublishedStratum(NamedTuple):
+    """Sums over published samples, for every player in coalitions of one size."""
 
     sums: Tensor
     """[n] complementary contributions, added up."""
@@ -42,9 +42,9 @@ class _Samples(NamedTuple):
     shape: tuple[int, int]
     size: int
     drawn: int
-    """How many samples the file is made of."""
-    first: Stratum
-    rest: Stratum
+    """Samples that the file is made of."""
+    first: PublishedStratum
+    rest: PublishedStratum
     source: str
 
 
@@ -87,7 +87,7 @@ def read_cokv(paths: Path | str | Sequence[Path | str], halves: Halves = "both")
 
 
 def is_cokv(content: Mapping[str, object]) -> bool:
-    """Whether the object of a JSON file is laid out as such a table."""
+    """True if the object of a JSON file is laid out as such a table."""
     return any(name in content for name in _SUMS)
 
 
@@ -128,7 +128,7 @@ def _read(path: Path) -> _Samples:
     _check_signs(path, left, right, size)
     source = content.get("source")
     return _Samples(
-        path, (layers, heads), size, count, Stratum(left, left_count), Stratum(right, right_count),
+        path, (layers, heads), size, count, PublishedStratum(left, left_count), PublishedStratum(right, right_count),
         source if isinstance(source, str) else "",
     )  # fmt: skip
 
@@ -182,9 +182,9 @@ def _same(one: _Samples, other: _Samples) -> bool:
     return torch.equal(one.first.sums, other.first.sums) and torch.equal(one.first.counts, other.first.counts)
 
 
-def _strata(samples: Sequence[_Samples], halves: Halves) -> dict[int, Stratum]:
-    """What every size has, from whichever half, in ascending order of the sizes."""
-    strata: dict[int, Stratum] = {}
+def _strata(samples: Sequence[_Samples], halves: Halves) -> dict[int, PublishedStratum]:
+    """The samples of every size, from whichever half, in ascending order of the sizes."""
+    strata: dict[int, PublishedStratum] = {}
     for sample in samples:
         parts = {sample.size: [sample.first]}
         if halves == "both":
@@ -192,11 +192,13 @@ def _strata(samples: Sequence[_Samples], halves: Halves) -> dict[int, Stratum]:
         for size, found in parts.items():
             for part in found:
                 known = strata.get(size)
-                strata[size] = part if known is None else Stratum(known.sums + part.sums, known.counts + part.counts)
+                strata[size] = (
+                    part if known is None else PublishedStratum(known.sums + part.sums, known.counts + part.counts)
+                )
     return dict(sorted(strata.items()))
 
 
-def _mean(size: int, stratum: Stratum, shape: tuple[int, int]) -> Tensor:
+def _mean(size: int, stratum: PublishedStratum, shape: tuple[int, int]) -> Tensor:
     """[n] SV[i, size]"""
     never = (stratum.counts == 0).nonzero().flatten().tolist()
     if never:
@@ -209,7 +211,11 @@ def _mean(size: int, stratum: Stratum, shape: tuple[int, int]) -> Tensor:
 
 
 def _notes(
-    task: str, strata: Mapping[int, Stratum], halves: Halves, samples: Sequence[_Samples], different: Sequence[_Samples]
+    task: str,
+    strata: Mapping[int, PublishedStratum],
+    halves: Halves,
+    samples: Sequence[_Samples],
+    different: Sequence[_Samples],
 ) -> str:
     parts = [f"task {task}"] if task else []
     parts.append(f"coalition sizes {', '.join(map(str, strata))}" + ("" if halves == "both" else " (first half only)"))

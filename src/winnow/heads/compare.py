@@ -1,4 +1,4 @@
-"""Do two tables say the same? Overlap of their most important heads, and correlation of their ranks."""
+"""Agreement of two tables: overlap of their most important heads, and correlation of their ranks."""
 
 from __future__ import annotations
 
@@ -25,8 +25,12 @@ def top_overlap(a: HeadScores, b: HeadScores, share: float = 0.5, k: int | None 
         k = max(1, int(share * count))
     if not 1 <= k <= count:
         raise HeadScoresError(f"k must be between 1 and the number of heads, {count}, not {k!r}.")
-    both = set(top_heads(a, k)) & set(top_heads(b, k))
-    return len(both) / k
+    return common_top(a.values, b.values, k)
+
+
+def common_top(a: Tensor, b: Tensor, k: int) -> float:
+    """|top-k(a) and top-k(b)| / k of scores of any one shape; equal scores go to the lower index."""
+    return len(set(_top(a, k)) & set(_top(b, k))) / k
 
 
 def rank_correlation(a: HeadScores, b: HeadScores) -> float:
@@ -43,8 +47,7 @@ def rank_correlation(a: HeadScores, b: HeadScores) -> float:
 
 def top_heads(table: HeadScores, k: int) -> list[tuple[int, int]]:
     """(layer, head) of the k highest scores, highest first; equal scores go to the lower layer and head."""
-    order = torch.argsort(table.values.flatten(), descending=True, stable=True)[:k].tolist()
-    return [divmod(index, table.shape[1]) for index in order]
+    return [divmod(index, table.shape[1]) for index in _top(table.values, k)]
 
 
 def mean_ranks(values: Tensor) -> Tensor:
@@ -53,6 +56,11 @@ def mean_ranks(values: Tensor) -> Tensor:
     after = sizes.cumsum(0)
     middle: Tensor = after - (sizes + 1) / 2
     return middle[group].double()
+
+
+def _top(values: Tensor, k: int) -> list[int]:
+    """Indices into the flattened values of the k highest, highest first."""
+    return torch.argsort(values.flatten(), descending=True, stable=True)[:k].tolist()
 
 
 def _check_comparable(a: HeadScores, b: HeadScores) -> None:

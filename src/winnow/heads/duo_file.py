@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from winnow.errors import HeadScoresError
-from winnow.heads.files import Kind, read_json, read_text
+from winnow.heads.files import FileKind, read_json, read_text
 from winnow.heads.scores import HeadScores
 
 LAYOUT = "a DuoAttention pattern, rows of numbers between 0 and 1"
@@ -24,7 +24,7 @@ def read_duo(path: Path | str) -> HeadScores:
     HeadScoresError for rows of different lengths and for what are no gates.
     """
     path = Path(path)
-    rows = _rows(path, read_text(path, Kind.TSV, LAYOUT))
+    rows = _rows(path, read_text(path, FileKind.TSV, LAYOUT))
     values = torch.tensor(rows, dtype=torch.float64)
     outside = (values < -_SLACK) | (values > 1 + _SLACK)
     if outside.any():

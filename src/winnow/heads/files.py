@@ -1,4 +1,4 @@
-"""What a file holds, told from its first bytes; nothing that could run code is ever opened."""
+"""Formats of files, told from their first bytes; nothing that could run code is ever opened."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from winnow.errors import HeadScoresError
 
 
-class Kind(Enum):
+class FileKind(Enum):
     """Formats that tables of head scores come in."""
 
     SAFETENSORS = "a safetensors file"
@@ -20,7 +20,7 @@ class Kind(Enum):
     TSV = "a text table"
 
 
-_SUFFIXES = {".safetensors": Kind.SAFETENSORS, ".json": Kind.JSON, ".tsv": Kind.TSV}
+_SUFFIXES = {".safetensors": FileKind.SAFETENSORS, ".json": FileKind.JSON, ".tsv": FileKind.TSV}
 
 # First bytes, and what they say. A pickle of protocol 2 or later starts with 0x80 and its protocol.
 _FOREIGN = {
@@ -35,7 +35,7 @@ _FOREIGN = {
 }
 
 
-def kind_of(path: Path) -> Kind:
+def file_kind(path: Path) -> FileKind:
     """The format of a file, by suffix, after its first bytes were looked at.
 
     Raises HeadScoresError for what is no file, cannot be read or is in a format that Winnow does not open.
@@ -54,9 +54,9 @@ def kind_of(path: Path) -> Kind:
     return kind
 
 
-def read_text(path: Path, kind: Kind, layout: str) -> str:
+def read_text(path: Path, kind: FileKind, layout: str) -> str:
     """The text of a file of this kind; layout: what the caller expects, for the error. Raises HeadScoresError."""
-    found = kind_of(path)
+    found = file_kind(path)
     if found is not kind:
         raise HeadScoresError(f"{path} is {found.value}, not {layout}: read_scores tells the formats apart itself.")
     try:
@@ -69,7 +69,7 @@ def read_text(path: Path, kind: Kind, layout: str) -> str:
 
 def read_json(path: Path, layout: str) -> dict[str, object]:
     """The object in a JSON file. Raises HeadScoresError where there is none."""
-    text = read_text(path, Kind.JSON, layout)
+    text = read_text(path, FileKind.JSON, layout)
     try:
         content = json.loads(text)
     except json.JSONDecodeError as problem:

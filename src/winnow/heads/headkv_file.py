@@ -24,7 +24,7 @@ _ENDINGS: dict[str, HeadKVKind] = {"_retrieval_reasoning_heads": "r2", "_retriev
 
 
 def read_headkv(path: Path | str, kind: HeadKVKind | None = None) -> HeadScores:
-    """A table per query head [L, Hq]: the mean over the accepted runs, not normalised.
+    """A table per query head [L, Hq]: the mean over the accepted runs, not normalized.
 
     kind: which of HeadKV's estimates it is; without it, the file's name has to say. Raises HeadScoresError where the
     name does not, for heads that are missing, and for heads without runs or with fewer than others.
@@ -50,7 +50,7 @@ def read_headkv(path: Path | str, kind: HeadKVKind | None = None) -> HeadScores:
 
 
 def is_headkv(content: Mapping[str, object]) -> bool:
-    """Whether the object of a JSON file is laid out as such a table."""
+    """True if the object of a JSON file is laid out as such a table."""
     return any(_HEAD.fullmatch(key) for key in content)
 
 

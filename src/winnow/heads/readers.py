@@ -9,7 +9,7 @@ from winnow.errors import HeadScoresError
 from winnow.heads.cokv_file import LAYOUT as COKV_LAYOUT
 from winnow.heads.cokv_file import Halves, is_cokv, read_cokv, task_of
 from winnow.heads.duo_file import read_duo
-from winnow.heads.files import Kind, kind_of, read_json
+from winnow.heads.files import FileKind, file_kind, read_json
 from winnow.heads.headkv_file import LAYOUT as HEADKV_LAYOUT
 from winnow.heads.headkv_file import HeadKVKind, is_headkv, read_headkv
 from winnow.heads.scores import HeadScores
@@ -50,20 +50,20 @@ def read_tables(
 
 
 def _task(file: Path) -> object:
-    """What files of the same table have in common."""
+    """The mark that files of the same table have in common."""
     named = task_of(file)
     return named if any(named) and _is_cokv_file(file) else file
 
 
 def _is_cokv_file(file: Path) -> bool:
-    return kind_of(file) is Kind.JSON and is_cokv(read_json(file, COKV_LAYOUT))
+    return file_kind(file) is FileKind.JSON and is_cokv(read_json(file, COKV_LAYOUT))
 
 
 def _read_one(file: Path, kind: HeadKVKind | None, halves: Halves) -> HeadScores:
-    found = kind_of(file)
-    if found is Kind.SAFETENSORS:
+    found = file_kind(file)
+    if found is FileKind.SAFETENSORS:
         return HeadScores.load(file)
-    if found is Kind.TSV:
+    if found is FileKind.TSV:
         return read_duo(file)
     content = read_json(file, f"{HEADKV_LAYOUT} or {COKV_LAYOUT}")
     if is_cokv(content):

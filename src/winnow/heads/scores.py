@@ -22,7 +22,7 @@ Heads = Literal["kv", "query"]
 
 @dataclass(frozen=True, eq=False)
 class HeadScores:
-    """How important every head is, and where that is known from.
+    """The importance of every head, and its origin.
 
     values: [L, H] float64 on the CPU (any number type and device is converted, and copied); higher is more important.
     method: how they were estimated: "headkv-r", "headkv-er", "headkv-r2", "cokv", "duoattention", "random" or another.
@@ -40,7 +40,7 @@ class HeadScores:
     seed: int | None = None
     samples: int | None = None
     date: str = ""
-    licence: str = ""
+    license: str = ""
     notes: str = ""
     settings: str = ""
     path: Path | None = None
@@ -55,7 +55,7 @@ class HeadScores:
     @classmethod
     def load(cls, path: Path | str) -> HeadScores:
         """Reads a file that `save` wrote; `read_scores` reads published formats, too. Raises HeadScoresError."""
-        values, facts = storage.read(Path(path))
+        values, facts = storage.read_scores_file(Path(path))
         try:
             return cls(values=values, path=Path(path), **facts)
         except HeadScoresError as problem:
@@ -63,11 +63,16 @@ class HeadScores:
 
     def save(self, path: Path | str) -> Path:
         """Writes a safetensors file, over an existing one if need be; returns its path. Raises HeadScoresError."""
-        return storage.write(Path(path), self.values, self.facts())
+        return storage.write_scores(Path(path), self.values, self.facts())
 
     def facts(self) -> dict[str, str | int | None]:
-        """What is said about the values, without the path."""
-        return {name: getattr(self, name) for name in storage.FACTS}
+        """The facts about the values, without the path, under their names in the file."""
+        return {name: getattr(self, field) for name, field in storage.FIELDS.items()}
+
+    @property
+    def licence(self) -> str:
+        """`license`, by its earlier name."""
+        return self.license
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -95,7 +100,7 @@ class HeadScores:
         values = self.values.reshape(layers, kv_heads, count // kv_heads).mean(dim=-1)
         return replace(self, values=values, heads="kv", path=None)
 
-    def normalised(self) -> HeadScores:
+    def normalized(self) -> HeadScores:
         """Shares of the whole: divided by the sum over all layers and heads, so that they sum to 1.
 
         Without settings, because an estimation would not give these values again. Raises HeadScoresError where a score
@@ -109,6 +114,9 @@ class HeadScores:
                 "and clip at zero first."
             )
         return replace(self, values=self.values / self.values.sum(), settings="", path=None)
+
+    normalised = normalized
+    """`normalized`, by its earlier name."""
 
     @staticmethod
     def mean(tables: Sequence[HeadScores]) -> HeadScores:
@@ -135,7 +143,7 @@ class HeadScores:
             seed=first.seed if len({table.seed for table in tables}) == 1 else None,
             samples=sum(samples) if len(samples) == len(tables) else None,
             date=max(table.date for table in tables),
-            licence="; ".join(dict.fromkeys(table.licence for table in tables if table.licence)),
+            license="; ".join(dict.fromkeys(table.license for table in tables if table.license)),
             notes="; ".join([f"mean of {len(tables)} tables", *_different_notes(tables)]),
             settings=first.settings if len({table.settings for table in tables}) == 1 else "",
             path=None,
@@ -164,7 +172,7 @@ class HeadScores:
 
 
 def _check_facts(table: HeadScores) -> None:
-    for name in ("method", "heads", "model", "date", "licence", "notes", "settings"):
+    for name in ("method", "heads", "model", "date", "license", "notes", "settings"):
         value = getattr(table, name)
         if not isinstance(value, str):
             raise HeadScoresError(f"{name} must be text, not {value!r}.")
@@ -228,7 +236,7 @@ def _check_values(values: Tensor) -> None:
 
 
 def _different_notes(tables: Sequence[HeadScores]) -> list[str]:
-    """What the tables' notes say, the same words once."""
+    """The tables' notes, the same words once."""
     parts = (part for table in tables for part in table.notes.split("; ") if part)
     return list(dict.fromkeys(parts))
 

@@ -6,24 +6,28 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import safetensors
 import safetensors.torch
-from torch import Tensor
 
 from winnow.errors import HeadScoresError
-from winnow.heads.files import Kind, kind_of
+from winnow.heads.files import FileKind, file_kind
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 VERSION = 1
 SUFFIX = ".safetensors"
 TENSOR = "scores"
 HEADER = "winnow_head_scores"
-FACTS = ("method", "heads", "model", "seed", "samples", "date", "licence", "notes", "settings")
+_FACTS = ("method", "heads", "model", "seed", "samples", "date", "licence", "notes", "settings")
+FIELDS = {name: name for name in _FACTS} | {"licence": "license"}
+"""Name of a fact in the header -> field of HeadScores."""
 
 
-def write(path: Path, values: Tensor, facts: dict[str, str | int | None]) -> Path:
-    """Writes values [L, H] with what is said about them. Raises HeadScoresError where that cannot be."""
+def write_scores(path: Path, values: Tensor, facts: dict[str, str | int | None]) -> Path:
+    """Writes values [L, H], and facts by their names in the header. Raises HeadScoresError where that cannot be."""
     if path.is_dir():
         raise HeadScoresError(f"{path} is a directory; name a file in it.")
     if path.suffix.lower() != SUFFIX:
@@ -43,10 +47,10 @@ def write(path: Path, values: Tensor, facts: dict[str, str | int | None]) -> Pat
     return path
 
 
-def read(path: Path) -> tuple[Tensor, dict[str, Any]]:
-    """Values and facts of a file that `write` wrote. Raises HeadScoresError, never unpickles."""
-    kind = kind_of(path)
-    if kind is not Kind.SAFETENSORS:
+def read_scores_file(path: Path) -> tuple[Tensor, dict[str, Any]]:
+    """Values of a file that `write_scores` wrote, and facts by field. Raises HeadScoresError, never unpickles."""
+    kind = file_kind(path)
+    if kind is not FileKind.SAFETENSORS:
         raise HeadScoresError(
             f"{path} is {kind.value}, not a {SUFFIX} file of head scores: read_scores reads published tables, and "
             f"winnow heads convert {path} -o scores{SUFFIX} turns one into such a file."
@@ -64,7 +68,7 @@ def read(path: Path) -> tuple[Tensor, dict[str, Any]]:
 
 
 def _facts(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
-    """The header without its version; facts that it does not name keep their defaults."""
+    """The header without its version, by field; facts that it does not name keep their defaults."""
     if HEADER not in metadata:
         raise HeadScoresError(
             f"{path} is a safetensors file without head scores (no {HEADER} in its metadata): give a file that "
@@ -81,4 +85,4 @@ def _facts(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
             f"{path} has format version {header.get('version')!r}, this Winnow reads version {VERSION}: "
             "upgrade winnow-kv, or save the table again with this version."
         )
-    return {name: header[name] for name in FACTS if name in header}
+    return {field: header[name] for name, field in FIELDS.items() if name in header}

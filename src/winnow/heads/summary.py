@@ -19,7 +19,7 @@ class TopHead(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What a table looks like."""
+    """The figures of a table."""
 
     low: float
     mean: float
@@ -30,11 +30,11 @@ class Summary(NamedTuple):
     negative: float
     """Share of the heads whose score is below 0."""
     half: int | None
-    """How many of the highest heads hold half of the sum of all positive scores; None without positive scores."""
+    """The number of highest heads that hold half of the sum of all positive scores; None without positive scores."""
     top: tuple[TopHead, ...]
 
 
-def summarise(table: HeadScores, top: int = 10) -> Summary:
+def summarize(table: HeadScores, top: int = 10) -> Summary:
     """The summary, with so many of the most important heads."""
     values = table.values
     return Summary(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from winnow.report.style import FAINT, INK, add_title, line_style, new_figure, quiet_frame, save
+from winnow.report.style import FAINT, INK, add_title, light_grid, line_style, new_figure, quiet_frame, save
 
 
 class Line(NamedTuple):
@@ -63,8 +63,7 @@ def draw_accuracy(
     axes.minorticks_off()
     axes.set_ylim(0, 105)
     axes.set_yticks(range(0, 101, 20), [f"{percent}%" for percent in range(0, 101, 20)])
-    axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
-    axes.set_axisbelow(True)
+    light_grid(axes)
     of_prompt = " (and share of the prompt)" if prompt_tokens else ""
     axes.set_xlabel(f"budget: slots kept per KV head{of_prompt}", color=INK)
     axes.set_ylabel("questions answered right", color=INK)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from winnow.report.style import INK, add_title, line_style, new_figure, quiet_frame, save
+from winnow.report.style import INK, add_title, light_grid, line_style, new_figure, quiet_frame, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +19,7 @@ _ENTRY, _SYMBOL, _CHARACTER = 0.24, 0.75, 0.075
 
 
 class Profile(NamedTuple):
-    """What was measured of one method; all between 0 and 1 but the errors, which may be more."""
+    """Measures of one method; all between 0 and 1 but the errors, which may be more."""
 
     label: str
     coverage: float
@@ -51,9 +51,9 @@ def draw_profiles(path: Path | str, profiles: Sequence[Profile], title: str, sub
 
 
 def _draw_coverage(axes: Axes, profiles: Sequence[Profile]) -> None:
-    colours = [line_style(index)["color"] for index in range(len(profiles))]
+    colors = [line_style(index)["color"] for index in range(len(profiles))]
     shares = [100 * profile.coverage for profile in profiles]
-    axes.barh(range(len(profiles)), shares, height=0.62, color=colours)
+    axes.barh(range(len(profiles)), shares, height=0.62, color=colors)
     for index, share in enumerate(shares):
         axes.text(share + 1.5, index, f"{share:.1f}%", va="center", fontsize=9, color=INK)
     axes.set_ylim(max(len(profiles), 3) - 0.4, -0.6)
@@ -84,8 +84,7 @@ def _draw_lines(axes: Axes, lines: Sequence[Sequence[float]], percent: bool) -> 
     axes.set_xlim(-0.2, layers - 0.8)
     axes.set_xticks(range(0, layers, max(1, layers // 8)))
     quiet_frame(axes)
-    axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
-    axes.set_axisbelow(True)
+    light_grid(axes)
     axes.set_xlabel("layer", fontsize=9, color=INK)
 
 

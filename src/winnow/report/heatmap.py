@@ -1,4 +1,4 @@
-"""How important each head is: rows are layers, columns are heads, one panel per table."""
+"""The importance of each head: rows are layers, columns are heads, one panel per table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from winnow.report.style import FAINT, INK, MARK, add_title, new_figure, quiet_frame, save
+from winnow.report.style import FAINT, INK, MARK, add_title, new_figure, place_axes, quiet_frame, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Inches.
 _LEFT, _RIGHT, _TOP, _FOOT, _GAP = 0.75, 0.25, 1.4, 0.75, 0.4
 _TALLEST, _NARROWEST = 6.4, 2.0
-_MEANS, _COLOURBAR, _PAD = 0.75, 0.16, 0.12
+_MEANS, _COLORBAR, _PAD = 0.75, 0.16, 0.12
 # What a character of a label takes on average.
 _CHARACTER = 0.09
 
@@ -34,13 +34,13 @@ class HeadMap(NamedTuple):
     """[L, H]"""
     low: float
     high: float
-    """The scores that the ends of the colours stand for."""
+    """The scores that the ends of the colors stand for."""
     power: float = 1.0
     """Below 1 for scores of which a few are far above all others."""
     signed: bool = False
-    """Whether zero is the middle of the colours."""
+    """True if zero is the middle of the colors."""
     heads: str = "KV head"
-    """What a column is."""
+    """Name of a column."""
     marked: Sequence[tuple[int, int]] = ()
     """(layer, head) of the heads to mark."""
 
@@ -53,7 +53,7 @@ def draw_heatmap(path: Path | str, maps: Sequence[HeadMap], title: str, subtitle
     layers = max(len(shown.values) for shown in maps)
     tall = min(_TALLEST, max(2.2, 0.2 * layers))
     widths = [_width(shown, tall) for shown in maps]
-    beside = _PAD + _MEANS + _PAD + _COLOURBAR + _GAP
+    beside = _PAD + _MEANS + _PAD + _COLORBAR + _GAP
     width = max(6.0, sum(widths) + len(maps) * (_LEFT + beside) + _RIGHT)
     height = _TOP + tall + _FOOT
     figure = new_figure(width, height)
@@ -74,25 +74,20 @@ def _width(shown: HeadMap, tall: float) -> float:
 def _draw_map(figure: Figure, shown: HeadMap, place: tuple[float, float, float, float]) -> None:
     """place: left, bottom, width and height of the table in inches."""
     left, bottom, wide, tall = place
-    axes = _axes(figure, left, bottom, wide, tall)
+    axes = place_axes(figure, left, bottom, wide, tall)
     image = _draw_cells(axes, shown)
-    means = _axes(figure, left + wide + _PAD, bottom, _MEANS, tall)
+    means = place_axes(figure, left + wide + _PAD, bottom, _MEANS, tall)
     _draw_means(means, shown)
-    bar = _axes(figure, left + wide + 2 * _PAD + _MEANS, bottom, _COLOURBAR, tall)
+    bar = place_axes(figure, left + wide + 2 * _PAD + _MEANS, bottom, _COLORBAR, tall)
     scale = figure.colorbar(image, cax=bar, ticks=_levels(shown))
     scale.outline.set_visible(False)
     scale.ax.tick_params(colors=INK, labelsize=8, length=2)
     inch = 1 / figure.get_figheight()
     top = (bottom + tall) * inch
     start = left / figure.get_figwidth()
-    label = _shortened(shown.label, wide + 2 * _PAD + _MEANS + _COLOURBAR + _GAP)
+    label = _shortened(shown.label, wide + 2 * _PAD + _MEANS + _COLORBAR + _GAP)
     figure.text(start, top + 0.3 * inch, label, fontsize=10, fontweight="bold", color=INK)
     figure.text(start, top + 0.11 * inch, shown.note, fontsize=8.5, color=INK)
-
-
-def _axes(figure: Figure, left: float, bottom: float, wide: float, tall: float) -> Axes:
-    width, height = figure.get_size_inches()
-    return figure.add_axes((left / width, bottom / height, wide / width, tall / height))
 
 
 def _draw_cells(axes: Axes, shown: HeadMap) -> AxesImage:
@@ -133,7 +128,7 @@ def _draw_means(axes: Axes, shown: HeadMap) -> None:
 
 
 def _levels(shown: HeadMap) -> list[float]:
-    """Round scores between the ends of the colours."""
+    """Round scores between the ends of the colors."""
     from matplotlib.ticker import MaxNLocator
 
     return [level for level in MaxNLocator(6).tick_values(shown.low, shown.high) if shown.low <= level <= shown.high]

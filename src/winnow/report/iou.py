@@ -1,4 +1,4 @@
-"""How much the heads of each layer keep in common: one matrix of heads by heads per layer."""
+"""Overlap of the tokens that the heads of each layer keep: one matrix of heads by heads per layer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def draw_overlaps(
 ) -> Path:
     """Draws the matrices [H, H] of every layer as small multiples; returns the path written.
 
-    means: over the pairs of heads of every layer, None where it has one head only. The diagonal is left grey: a head
+    means: over the pairs of heads of every layer, None where it has one head only. The diagonal is left gray: a head
     has everything in common with itself.
     """
     columns = _columns(len(matrices))
@@ -74,8 +74,8 @@ def _draw_matrix(axes: Axes, matrix: NDArray[np.float64], numbers: bool) -> Axes
     if numbers:
         for (row, column), value in np.ndenumerate(matrix):
             if row != column:
-                colour = "white" if value > 0.55 else INK
-                axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=7.5, color=colour)
+                color = "white" if value > 0.55 else INK
+                axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=7.5, color=color)
     return image
 
 

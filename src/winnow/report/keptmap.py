@@ -1,4 +1,4 @@
-"""Which tokens each head keeps: one strip per method, rows are heads, the prompt runs from left to right."""
+"""Tokens that each head keeps: one strip per method, rows are heads, the prompt runs from left to right."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from winnow.report.style import FAINT, INK, MARK, add_title, new_figure, quiet_frame, save
+from winnow.report.style import FAINT, INK, add_title, mark_facts, new_figure, quiet_frame, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,11 +19,11 @@ _COLUMNS = 560
 
 
 class Panel(NamedTuple):
-    """What one method keeps of the prompt."""
+    """The part of the prompt that one method keeps."""
 
     label: str
     note: str
-    """What came of it ("answers mango, right")."""
+    """The outcome ("answers mango, right")."""
     kept: Sequence[Sequence[Sequence[int]]]
     """[layer][head] kept positions."""
 
@@ -38,7 +38,7 @@ def draw_kept_map(
 ) -> Path:
     """Draws one strip per method under each other; returns the path written.
 
-    length: tokens of the prompt. facts: [start, stop) of the tokens that the answer needs, marked in colour.
+    length: tokens of the prompt. facts: [start, stop) of the tokens that the answer needs, marked in color.
     The bars at the right give the slots of every head.
     """
     rows = sum(len(layer) for layer in panels[0].kept)
@@ -67,9 +67,7 @@ def _draw_strip(axes: Axes, panel: Panel, length: int, facts: Sequence[tuple[int
         image, aspect="auto", cmap="Blues", vmin=0, vmax=1, interpolation="nearest",
         extent=(0, length, image.shape[0], 0),
     )  # fmt: skip
-    for start, stop in facts:
-        axes.axvspan(start, max(stop, start + length / 300), color=MARK, alpha=0.28, linewidth=0)
-        axes.plot((start + stop) / 2, 0, marker=7, markersize=6, color=MARK, clip_on=False, zorder=5)
+    mark_facts(axes, facts, length)
     _separate_layers(axes, panel.kept, length)
     axes.set_title(panel.label, fontsize=11, fontweight="bold", color=INK, loc="left", pad=9)
     axes.set_title(panel.note, fontsize=9.5, color=INK, loc="right", pad=9)

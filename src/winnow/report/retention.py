@@ -1,4 +1,4 @@
-"""Which tokens each layer keeps, and in how many of its heads: rows are layers, the prompt runs from left to right."""
+"""Tokens that each layer keeps, by the number of heads: rows are layers, the prompt runs from left to right."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from winnow.report.style import FAINT, INK, MARK, add_title, new_figure, quiet_frame, save
+from winnow.report.style import FAINT, INK, add_title, mark_facts, new_figure, place_axes, quiet_frame, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import ListedColormap
-    from matplotlib.figure import Figure
 
 # Columns of the image at most: a kept token stays visible when a column is three dots wide.
 _COLUMNS = 480
@@ -25,7 +24,7 @@ _ANY, _SPACE = 0.17, 0.07
 
 
 class Strip(NamedTuple):
-    """What one method keeps of the prompt."""
+    """The part of the prompt that one method keeps."""
 
     label: str
     note: str
@@ -47,7 +46,7 @@ def draw_retention(
 
     The row under the layers is dark where a token is kept in any of them. Prompts of more tokens than columns: a column
     shows the token kept by most heads, and the last row the share of tokens kept anywhere. facts: [start, stop) of the
-    tokens that the answer needs, marked in colour.
+    tokens that the answer needs, marked in color.
     """
     layers = max(len(strip.counts) for strip in strips)
     rows = min(3.6, max(1.0, 0.24 * layers))
@@ -57,17 +56,12 @@ def draw_retention(
     add_title(figure, title, subtitle, left=0.035)
     for index, strip in enumerate(strips):
         bottom = height - _HEAD - index * (strip_height + _GAP) - strip_height
-        layers_axes = _axes(figure, _LEFT, bottom + _ANY + _SPACE, _WIDE, rows)
-        any_axes = _axes(figure, _LEFT, bottom, _WIDE, _ANY)
+        layers_axes = place_axes(figure, _LEFT, bottom + _ANY + _SPACE, _WIDE, rows)
+        any_axes = place_axes(figure, _LEFT, bottom, _WIDE, _ANY)
         _draw_layers(layers_axes, strip, facts)
         _draw_any(any_axes, strip, last=index == len(strips) - 1)
-        _draw_scale(_axes(figure, _BAR_LEFT, bottom + _ANY + _SPACE, _BAR, rows), strip.heads)
+        _draw_scale(place_axes(figure, _BAR_LEFT, bottom + _ANY + _SPACE, _BAR, rows), strip.heads)
     return save(figure, path)
-
-
-def _axes(figure: Figure, left: float, bottom: float, wide: float, tall: float) -> Axes:
-    width, height = figure.get_size_inches()
-    return figure.add_axes((left / width, bottom / height, wide / width, tall / height))
 
 
 def _draw_layers(axes: Axes, strip: Strip, facts: Sequence[tuple[int, int]]) -> None:
@@ -79,9 +73,7 @@ def _draw_layers(axes: Axes, strip: Strip, facts: Sequence[tuple[int, int]]) -> 
     )  # fmt: skip
     for edge in range(1, layers):
         axes.axhline(edge, color="#d9d9d9", linewidth=min(0.7, 8 / layers))
-    for start, stop in facts:
-        axes.axvspan(start, max(stop, start + length / 300), color=MARK, alpha=0.28, linewidth=0)
-        axes.plot((start + stop) / 2, 0, marker=7, markersize=6, color=MARK, clip_on=False, zorder=5)
+    mark_facts(axes, facts, length)
     every = max(1, layers // 8)
     axes.set_yticks(np.arange(0, layers, every) + 0.5, [f"layer {index}" for index in range(0, layers, every)])
     axes.set_xlim(0, length)
@@ -112,7 +104,7 @@ def _draw_any(axes: Axes, strip: Strip, last: bool) -> None:
 
 
 def _draw_scale(axes: Axes, heads: int) -> None:
-    """The colour bar: one field per number of heads."""
+    """The color bar: one field per number of heads."""
     axes.imshow(
         np.arange(heads + 1)[:, None], aspect="auto", cmap=_shades(heads), vmin=-0.5, vmax=heads + 0.5,
         origin="lower", extent=(0, 1, -0.5, heads + 0.5),
@@ -135,7 +127,7 @@ def _starts(length: int) -> NDArray[np.int64]:
 
 
 def _scope(length: int) -> str:
-    """What a column stands for where that is more than a token."""
+    """The meaning of a column that stands for more than a token."""
     tokens = -(-length // _COLUMNS)
     return "" if tokens == 1 else f"; every column shows the most kept of up to {tokens} tokens"
 

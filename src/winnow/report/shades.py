@@ -1,4 +1,4 @@
-"""How scores become shades: one rule for pictures and for the terminal."""
+"""Shades of scores: one rule for pictures and for the terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOISE = 0.02
 _SKEWED = 0.2
 
 
-class Scale(NamedTuple):
+class ShadeScale(NamedTuple):
     """Scores in [low, high] as levels in [0, 1]."""
 
     low: float
@@ -32,13 +32,13 @@ class Scale(NamedTuple):
         return ((values - self.low) / reach).clamp(0, 1) ** self.power if reach else torch.ones_like(values)
 
 
-def scale_of(tables: Sequence[HeadScores]) -> Scale:
+def scale_of(tables: Sequence[HeadScores]) -> ShadeScale:
     """The scale on which tables can be shown beside each other."""
     values = torch.cat([table.values.flatten() for table in tables])
     low, high = values.min().item(), values.max().item()
     most = max(abs(low), abs(high))
     if low < -_NOISE * most and high > _NOISE * most:
-        return Scale(-most, most, 1.0, signed=True)
+        return ShadeScale(-most, most, 1.0, signed=True)
     start = 0.0 if low >= -_NOISE * most else low
     skewed = (values.mean().item() - start) < _SKEWED * (high - start)
-    return Scale(start, high, 0.5 if skewed else 1.0, signed=False)
+    return ShadeScale(start, high, 0.5 if skewed else 1.0, signed=False)

@@ -1,7 +1,8 @@
-"""What all pictures share: colours that colour-blind readers can tell apart, a quiet frame, saving."""
+"""Style of all pictures: colors that color-blind readers can tell apart, a quiet frame, saving."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Okabe and Ito's palette, without its yellow, which is too faint on white.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", (0, (5, 1.5)), (0, (1.5, 1.5)))
 INK = "#222222"
@@ -38,18 +39,37 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def line_style(index: int) -> dict[str, Any]:
-    """Colour, marker and dashes of the line with this number; different for the first 21."""
-    turn, place = divmod(index, len(COLOURS))
-    return {"color": COLOURS[place], "marker": MARKERS[place], "linestyle": DASHES[turn % len(DASHES)]}
+    """Color, marker and dashes of the line with this number; different for the first 21."""
+    turn, place = divmod(index, len(COLORS))
+    return {"color": COLORS[place], "marker": MARKERS[place], "linestyle": DASHES[turn % len(DASHES)]}
 
 
 def quiet_frame(axes: Axes) -> None:
-    """Only the axes that carry numbers, in grey."""
+    """Only the axes that carry numbers, in gray."""
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
         axes.spines[side].set_color(FAINT)
     axes.tick_params(colors=INK, labelsize=9)
+
+
+def light_grid(axes: Axes) -> None:
+    """Horizontal lines behind everything else."""
+    axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
+    axes.set_axisbelow(True)
+
+
+def place_axes(figure: Figure, left: float, bottom: float, wide: float, tall: float) -> Axes:
+    """Axes at a place given in inches."""
+    width, height = figure.get_size_inches()
+    return figure.add_axes((left / width, bottom / height, wide / width, tall / height))
+
+
+def mark_facts(axes: Axes, facts: Sequence[tuple[int, int]], length: int) -> None:
+    """Marks tokens [start, stop) in color along an axis of `length` tokens, at least visibly wide."""
+    for start, stop in facts:
+        axes.axvspan(start, max(stop, start + length / 300), color=MARK, alpha=0.28, linewidth=0)
+        axes.plot((start + stop) / 2, 0, marker=7, markersize=6, color=MARK, clip_on=False, zorder=5)
 
 
 def add_title(figure: Figure, title: str, subtitle: str, left: float) -> None:

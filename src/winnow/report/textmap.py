@@ -32,6 +32,6 @@ def label(layer: int) -> str:
 
 
 def squeezed(levels: Tensor, columns: int) -> Tensor:
-    """[L, H] -> [L, at most `columns`], by the highest of neighbours."""
+    """[L, H] -> [L, at most `columns`], by the highest of neighbors."""
     step = -(-levels.shape[1] // max(1, columns))
     return torch.nn.functional.max_pool1d(levels[None], step, ceil_mode=True)[0]

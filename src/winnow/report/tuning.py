@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from winnow.report.style import FAINT, INK, MARK, add_title, line_style, new_figure, quiet_frame, save
+from winnow.report.style import FAINT, INK, MARK, add_title, light_grid, line_style, new_figure, quiet_frame, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,8 +50,7 @@ def draw_tuning(
     axes.set_xlim(-0.3, len(values) - 0.7)
     axes.set_ylim(0, min(103, 108 * highest))
     axes.yaxis.set_major_formatter("{x:.0f}%")
-    axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
-    axes.set_axisbelow(True)
+    light_grid(axes)
     axes.set_xlabel(knob, color=INK)
     axes.set_ylabel("questions answered right", color=INK)
     handles, labels = axes.get_legend_handles_labels()
@@ -71,12 +70,12 @@ def draw_tuning(
     return save(figure, path)
 
 
-def _draw(axes: Axes, line: BudgetLine, colour: str, marker: str, width: float) -> None:
+def _draw(axes: Axes, line: BudgetLine, color: str, marker: str, width: float) -> None:
     places = range(len(line.accuracies))
     low, high = ([100 * interval[side] for interval in line.intervals] for side in (0, 1))
-    axes.fill_between(places, low, high, color=colour, alpha=0.1, linewidth=0)
+    axes.fill_between(places, low, high, color=color, alpha=0.1, linewidth=0)
     accuracies = [100 * accuracy for accuracy in line.accuracies]
-    axes.plot(places, accuracies, label=line.label, color=colour, marker=marker, linewidth=width, markersize=5)
+    axes.plot(places, accuracies, label=line.label, color=color, marker=marker, linewidth=width, markersize=5)
 
 
 def _mark(axes: Axes, values: Sequence[str], chosen: str, default: str) -> None:
@@ -88,7 +87,7 @@ def _mark(axes: Axes, values: Sequence[str], chosen: str, default: str) -> None:
     _name(axes, values.index(chosen), "chosen, the default" if chosen == default else "chosen", MARK)
 
 
-def _name(axes: Axes, place: int, text: str, colour: str) -> None:
+def _name(axes: Axes, place: int, text: str, color: str) -> None:
     axes.annotate(
         text,
         (place, 1),
@@ -97,5 +96,5 @@ def _name(axes: Axes, place: int, text: str, colour: str) -> None:
         textcoords="offset points",
         ha="center",
         fontsize=9,
-        color=colour,
+        color=color,
     )

@@ -1,10 +1,10 @@
 """Synthetic retrieval tasks for evaluation, training and demonstrations."""
 
-from winnow.tasks.document import KINDS, Document, Question, generate_document, read_questions
+from winnow.tasks.document import QUESTION_KINDS, Document, Question, generate_document, read_questions
 from winnow.tasks.prompts import exact_match, format_prompt, lead_in
 
 __all__ = [
-    "KINDS",
+    "QUESTION_KINDS",
     "Document",
     "Question",
     "exact_match",

@@ -13,7 +13,7 @@ from winnow.tasks import sentences as s
 from winnow.tasks import vocabulary as v
 from winnow.tasks.prompts import join_words, lead_in, to_text
 
-KINDS: tuple[str, ...] = ("single", "multikey", "reasoning", "chain")
+QUESTION_KINDS: tuple[str, ...] = ("single", "multikey", "reasoning", "chain")
 CHAIN_LINKS = 3
 # Tokens kept free for the start token, one question with its marks, and its answer.
 RESERVE = 44
@@ -52,12 +52,12 @@ class WordQuestion:
 
 
 # The statements of one fact or group of facts, and the questions they answer.
-Written = tuple[list[s.Words], list[WordQuestion]]
+Passage = tuple[list[s.Words], list[WordQuestion]]
 
 
 @dataclass(frozen=True)
-class Layout:
-    """How much of each kind of fact a document holds."""
+class FactCounts:
+    """The number of facts of each kind in a document."""
 
     secrets: int
     pairs: int
@@ -78,20 +78,20 @@ class Story:
         return sum(map(len, self.statements))
 
 
-def write_story(rng: random.Random, layout: Layout, budget: int) -> Story:
-    """Write statements until the layout is complete or `budget` words are full.
+def write_story(rng: random.Random, counts: FactCounts, budget: int) -> Story:
+    """Write statements until all facts are told or `budget` words are full.
 
     Statements that no longer fit are left out together with their questions.
     """
-    story = Story(people=tuple(rng.sample(v.NAMES, 2 * layout.pairs)) or v.NAMES)
-    pool = rng.sample(v.ATTRIBUTES, min(len(v.ATTRIBUTES), max(3, layout.attributes + 3)))
-    writers: list[Callable[[], Written]] = [partial(_write_secret, rng, *drawn) for drawn in _secrets(rng, layout)]
-    for index in range(layout.pairs):
+    story = Story(people=tuple(rng.sample(v.NAMES, 2 * counts.pairs)) or v.NAMES)
+    pool = rng.sample(v.ATTRIBUTES, min(len(v.ATTRIBUTES), max(3, counts.attributes + 3)))
+    writers: list[Callable[[], Passage]] = [partial(_write_secret, rng, *drawn) for drawn in _secrets(rng, counts)]
+    for index in range(counts.pairs):
         pair = (story.people[2 * index], story.people[2 * index + 1])
-        chosen = rng.sample(pool, min(layout.attributes, len(pool)))
+        chosen = rng.sample(pool, min(counts.attributes, len(pool)))
         writers.append(partial(_write_pair, rng, pair, chosen))
-    names = rng.sample(v.VARIABLES, CHAIN_LINKS * layout.chains)
-    for index in range(layout.chains):
+    names = rng.sample(v.VARIABLES, CHAIN_LINKS * counts.chains)
+    for index in range(counts.chains):
         chain = names[CHAIN_LINKS * index : CHAIN_LINKS * (index + 1)]
         writers.append(partial(_write_chain, rng, chain))
     rng.shuffle(writers)
@@ -135,39 +135,39 @@ def generate_document(seed: int, tokens: int = 1024, questions_per_kind: int = 4
     count = questions_per_kind
     budget = tokens - RESERVE
     pairs = min(len(v.NAMES) // 2, max(count, min(12, tokens // 128)))
-    layout = Layout(
+    counts = FactCounts(
         secrets=min(count, len(v.SECRETS)),
         pairs=pairs,
         attributes=2 if tokens >= 512 else 1,
         chains=min(count, len(v.VARIABLES) // CHAIN_LINKS),
     )
-    story = write_story(rng, layout, budget)
+    story = write_story(rng, counts, budget)
     words = add_filler(rng, story, budget)
     chosen: list[Question] = []
-    for kind in KINDS:
+    for kind in QUESTION_KINDS:
         found = [q for q in story.questions if q.kind == kind][:count]
         chosen += [_as_text(q) for q in found]
     return Document(" ".join(to_text(sentence) for sentence in words), tuple(chosen))
 
 
 def _as_text(question: WordQuestion) -> Question:
-    """What the prompt says of the answer already is not part of it."""
+    """The question as text, its answer without the part that the prompt says already."""
     text, answer = to_text(question.words), join_words(question.answer)
     return Question(question.kind, text, answer[len(lead_in(text)) :].strip())
 
 
-def _secrets(rng: random.Random, layout: Layout) -> list[tuple[str, str]]:
-    kinds = rng.sample(v.SECRETS, layout.secrets)
-    return list(zip(kinds, rng.sample(v.PLACES, layout.secrets), strict=True))
+def _secrets(rng: random.Random, counts: FactCounts) -> list[tuple[str, str]]:
+    kinds = rng.sample(v.SECRETS, counts.secrets)
+    return list(zip(kinds, rng.sample(v.PLACES, counts.secrets), strict=True))
 
 
-def _write_secret(rng: random.Random, kind: str, place: str) -> Written:
+def _write_secret(rng: random.Random, kind: str, place: str) -> Passage:
     value = rng.choice(v.VALUES)
     question = WordQuestion("single", s.ask_secret(kind, place), s.answer_secret(kind, place, value))
     return [s.secret(rng, kind, place, value)], [question]
 
 
-def _write_pair(rng: random.Random, pair: tuple[str, str], attributes: list[str]) -> Written:
+def _write_pair(rng: random.Random, pair: tuple[str, str], attributes: list[str]) -> Passage:
     word, winner = rng.choice(v.COMPARATIVES), rng.choice(pair)
     statements = [s.comparison(rng, pair, word, winner)]
     questions = []
@@ -185,7 +185,7 @@ def _write_pair(rng: random.Random, pair: tuple[str, str], attributes: list[str]
     return statements, questions
 
 
-def _write_chain(rng: random.Random, names: list[str]) -> Written:
+def _write_chain(rng: random.Random, names: list[str]) -> Passage:
     links = list(zip(names, [*names[1:], rng.choice(v.COLORS)], strict=True))
     statements = [s.assignment(rng, name, value) for name, value in links]
     question = WordQuestion("chain", s.ask_variable(names[0]), s.answer_chain(links))

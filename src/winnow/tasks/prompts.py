@@ -29,7 +29,7 @@ _LEADS = (
 
 
 def lead_in(question: str) -> str:
-    """How the answer begins: "What is the favorite fruit of Alice?" -> "the favorite fruit of Alice".
+    """The beginning of the answer: "What is the favorite fruit of Alice?" -> "the favorite fruit of Alice".
 
     Empty for questions of other kinds.
     """
@@ -51,7 +51,7 @@ def format_prompt(document: str, question: str) -> str:
     return f"{document}\n\nQuestion: {question}\nAnswer: {lead_in(question)}".rstrip()
 
 
-def normalise(text: str) -> str:
+def normalize(text: str) -> str:
     """Lower-case a text and keep only its words, separated by single blanks."""
     return " ".join(re.findall(r"\w+", text.lower()))
 
@@ -63,10 +63,10 @@ def exact_match(generated: str, answer: str) -> bool:
     first full stop or line break, as the answer of a chatty model would.
     """
     ended = re.split(r"[.\n]", generated.strip(), maxsplit=1)[0]
-    return bool(ended) and normalise(ended) == normalise(answer)
+    return bool(ended) and normalize(ended) == normalize(answer)
 
 
 def is_settled(generated: str, answer: str) -> bool:
-    """Whether nothing that may still be generated changes what `exact_match` says of a text."""
+    """True if nothing that may still be generated changes the result of `exact_match`."""
     begun = generated.strip()
-    return bool(re.search(r"[.\n]", begun)) or not normalise(answer).startswith(normalise(begun))
+    return bool(re.search(r"[.\n]", begun)) or not normalize(answer).startswith(normalize(begun))

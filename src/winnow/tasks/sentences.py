@@ -30,7 +30,7 @@ def _opening(rng: random.Random) -> tuple[str, ...]:
 
 
 def favorite(rng: random.Random, person: str, attribute: str, value: str) -> Words:
-    """State the favourite thing of a person."""
+    """State the favorite thing of a person."""
     return [*_opening(rng), *answer_favorite(person, attribute, value), "."]
 
 
@@ -49,7 +49,7 @@ def _compared(pair: tuple[str, str], word: str, winner: str) -> Words:
 
 
 def assignment(rng: random.Random, name: str, value: str) -> Words:
-    """State that a variable equals another variable or a colour."""
+    """State that a variable equals another variable or a color."""
     return [*_opening(rng), "variable", name, "equals", value, "."]
 
 
@@ -78,7 +78,7 @@ def filler(rng: random.Random, people: tuple[str, ...]) -> Words:
 
 
 def ask_favorite(person: str, attribute: str) -> Words:
-    """Ask for the favourite thing of a person."""
+    """Ask for the favorite thing of a person."""
     return ["what", "is", "the", "favorite", attribute, "of", person, "?"]
 
 
@@ -88,7 +88,7 @@ def ask_secret(kind: str, place: str) -> Words:
 
 
 def ask_comparison(pair: tuple[str, str], word: str, attribute: str) -> Words:
-    """Ask for the favourite thing of the older (taller, ...) one of two people."""
+    """Ask for the favorite thing of the older (taller, ...) one of two people."""
     head = ["what", "is", "the", "favorite", attribute, "of"]
     return [*head, "the", word, "one", "between", pair[0], "and", pair[1], "?"]
 
@@ -99,7 +99,7 @@ def ask_variable(name: str) -> Words:
 
 
 def answer_favorite(person: str, attribute: str, value: str) -> Words:
-    """Restate the favourite thing of a person."""
+    """Restate the favorite thing of a person."""
     return ["the", "favorite", attribute, "of", person, "is", value]
 
 
@@ -109,7 +109,7 @@ def answer_secret(kind: str, place: str, value: str) -> Words:
 
 
 def answer_comparison(pair: tuple[str, str], word: str, winner: str, attribute: str, value: str) -> Words:
-    """Answer in two steps: the person, then that person's favourite thing."""
+    """Answer in two steps: the person, then that person's favorite thing."""
     return [*_compared(pair, word, winner), ",", *answer_favorite(winner, attribute, value)]
 
 

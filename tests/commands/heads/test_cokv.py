@@ -36,7 +36,7 @@ def test_writes_a_table_and_a_journal(capsys):
     assert cokv("--notes", "mine") == 0
     table = HeadScores.load("a.safetensors")
     assert (table.method, table.model, table.shape) == ("cokv", "winnow-bundled", (4, 4))
-    assert (table.samples, table.seed, table.licence, table.notes) == (8, 0, "Apache-2.0", "mine")
+    assert (table.samples, table.seed, table.license, table.notes) == (8, 0, "Apache-2.0", "mine")
     asked = json.loads(table.settings)
     assert len(asked.pop("examples_hash")) == 16
     assert asked == {

@@ -160,7 +160,7 @@ def test_files_of_one_cokv_task_are_one_table(winnow_run):
 
 def test_facts_that_are_known_are_shown(winnow_run):
     HeadScores(
-        torch.ones(2, 2), "random", seed=7, date="2025-01-31", licence="[MIT]", notes="some [bold]notes[/bold]"
+        torch.ones(2, 2), "random", seed=7, date="2025-01-31", license="[MIT]", notes="some [bold]notes[/bold]"
     ).save("a.safetensors")
     _, out, _ = winnow_run("show", "a.safetensors")
     for said in ("model not said", "seed 7", "date 2025-01-31", "licence [MIT]", "some [bold]notes[/bold]"):
@@ -257,7 +257,7 @@ def test_convert_writes_our_own_format(winnow_run):
     assert flat(err) == "r2.safetensors: headkv-r2, 3 layers of 2 KV heads"
     scores = HeadScores.load("r2.safetensors")
     assert scores.values.tolist() == [[1, 3], [2, 4], [3, 5]]
-    assert (scores.heads, scores.samples, scores.model, scores.licence) == ("kv", 2, "Tiny", "MIT")
+    assert (scores.heads, scores.samples, scores.model, scores.license) == ("kv", 2, "Tiny", "MIT")
 
 
 def test_convert_keeps_query_heads_unless_told(winnow_run):

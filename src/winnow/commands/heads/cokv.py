@@ -34,28 +34,21 @@ from winnow.commands.options import (
     ModelOption,
     NotesOption,
 )
-from winnow.estimate.cokv import (
-    CoalitionRecipe,
-    Estimate,
-    Example,
-    Ledger,
-    Rule,
-    Sampled,
-    Splits,
-    Terms,
-    default_sizes,
-    generated_examples,
-    run_sampled,
-    run_shard,
-)
-from winnow.estimate.cokv.examples import TOKENS
-from winnow.estimate.cokv.plan import PAIRS
-from winnow.estimate.cokv.players import Players, players_of
-from winnow.estimate.cokv.run import OVERLAP, Watch, check_shards
-from winnow.estimate.cokv.utility import ANSWER_TOKENS, WINDOW, check_examples
+from winnow.estimate.cokv.estimator import Estimate
+from winnow.estimate.cokv.examples import ValidationExample, check_examples, generated_examples
+from winnow.estimate.cokv.ledger import Ledger
+from winnow.estimate.cokv.plan import Sampled
+from winnow.estimate.cokv.recipe import CoalitionRecipe
+from winnow.estimate.cokv.run import ItemProgress, check_shards, run_sampled, run_shard
+from winnow.estimate.cokv.sampling import PlayerSplits, default_sizes
+from winnow.estimate.cokv.settings import MAX_NEW_TOKENS, OVERLAP, PAIRS, QUESTION_TOKENS, WINDOW, StopRule, Terms
 from winnow.estimate.errors import ExecutorError, JournalError
-from winnow.estimate.executors import Executor, LocalExecutor, ProcessExecutor, RayExecutor
+from winnow.estimate.executors.base import Executor
+from winnow.estimate.executors.local import LocalExecutor
+from winnow.estimate.executors.processes import ProcessExecutor
+from winnow.estimate.executors.ray_cluster import RayExecutor
 from winnow.estimate.journal import Journal, fingerprint
+from winnow.estimate.shape import TableShape, table_shape
 from winnow.evaluate.prompts import encode_prompt
 from winnow.models import ModelSource, load_model, open_model, pick_device
 
@@ -77,8 +70,8 @@ class Job:
 
     recipe: CoalitionRecipe
     plan: Sampled
-    players: Players
-    rule: Rule
+    players: TableShape
+    rule: StopRule
     shard: tuple[int, int] | None
     origin: Origin
     tokens: int | None
@@ -122,7 +115,7 @@ def cokv(
     window: Annotated[
         int, typer.Option(min=0, help="Last prompt tokens that a head outside a coalition keeps.")
     ] = WINDOW,
-    max_new_tokens: AnswerTokensOption = ANSWER_TOKENS,
+    max_new_tokens: AnswerTokensOption = MAX_NEW_TOKENS,
     executor: Annotated[
         Where, typer.Option(help="Who evaluates: this process, several, or a Ray cluster.")
     ] = Where.LOCAL,
@@ -155,14 +148,16 @@ def cokv(
     _check_lengths(source, validation, max_new_tokens)
     with messages().status("Loading the model"):
         loaded = load_model(source, device, dtype)
-    players = players_of(loaded)
-    splits = Splits(players.count, _sizes(sizes, players.count), seed, balanced)
+    players = table_shape(loaded)
+    splits = PlayerSplits(players.total, _sizes(sizes, players.total), seed, balanced)
     plan = Sampled(splits, -(-batch // splits.cycle) * splits.cycle)
     recipe = CoalitionRecipe(
         source.name, str(device), str(dtype), players.heads, validation, Terms(window, max_new_tokens, chunk), plan
     )
     origin = Origin(model_name(source), licence, notes)
-    job = Job(recipe, plan, players, _rule(samples, overlap), part, origin, TOKENS if examples is None else None)
+    job = Job(
+        recipe, plan, players, _rule(samples, overlap), part, origin, QUESTION_TOKENS if examples is None else None
+    )
     kept = Journal.open(journal or _journal_path(out, part), _config(job, ModelFingerprint.of(loaded)))
     if executor is Where.LOCAL:
         evaluating: Executor = LocalExecutor(recipe.worker(loaded, source.tokenizer))
@@ -191,7 +186,7 @@ def _shard(text: str | None) -> tuple[int, int] | None:
     return int(match[1]) - 1, int(match[2])
 
 
-def _examples(model: str, path: str | None, count: int | None) -> tuple[Example, ...]:
+def _examples(model: str, path: str | None, count: int | None) -> tuple[ValidationExample, ...]:
     if path is None:
         if Path(model).expanduser().resolve() != MODEL_PATH:
             raise InputError("The generated questions are for the bundled model: give --examples for another one.")
@@ -204,12 +199,12 @@ def _examples(model: str, path: str | None, count: int | None) -> tuple[Example,
     missing = next((each for each in asked if each.answer is None), None)
     if missing is not None:
         raise InputError(f'{missing.origin}: no answer, so nothing tells whether a coalition is right; add "answer".')
-    found = tuple(Example(each.document, each.question, each.answer or "") for each in asked)
+    found = tuple(ValidationExample(each.document, each.question, each.answer or "") for each in asked)
     check_examples(found)
     return found
 
 
-def _check_lengths(source: ModelSource, examples: Sequence[Example], answer: int) -> None:
+def _check_lengths(source: ModelSource, examples: Sequence[ValidationExample], answer: int) -> None:
     """Before any weight is read."""
     for number, example in enumerate(examples, start=1):
         length = encode_prompt(source.tokenizer, example.document, example.question).shape[1]
@@ -234,10 +229,10 @@ def _sizes(text: str, players: int) -> tuple[int, ...]:
     return tuple(sorted(set(found)))
 
 
-def _rule(samples: int | None, overlap: float | None) -> Rule:
+def _rule(samples: int | None, overlap: float | None) -> StopRule:
     if samples is None:
-        return Rule(MOST_SAMPLES, OVERLAP if overlap is None else overlap)
-    return Rule(samples, overlap)
+        return StopRule(MOST_SAMPLES, OVERLAP if overlap is None else overlap)
+    return StopRule(samples, overlap)
 
 
 def _journal_path(out: Path, shard: tuple[int, int] | None) -> Path:
@@ -257,7 +252,7 @@ def _config(job: Job, loaded: ModelFingerprint) -> dict[str, Any]:
         "examples": len(job.recipe.examples),
         "examples_hash": fingerprint(job.recipe.examples),
         "question_tokens": job.tokens,
-        **job.recipe.terms._asdict(),
+        **job.recipe.terms.config(),
         **job.plan.config(),
     }
 
@@ -281,7 +276,7 @@ def _run(job: Job, executor: Executor, ledger: Ledger) -> Estimate | None:
 
 
 @contextmanager
-def _progress(ledger: Ledger) -> Iterator[Watch]:
+def _progress(ledger: Ledger) -> Iterator[ItemProgress]:
     columns = (
         TextColumn("Coalitions{task.fields[overlap]}"),
         BarColumn(bar_width=20),

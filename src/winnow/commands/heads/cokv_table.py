@@ -11,7 +11,8 @@ from rich.console import Console
 
 from winnow.bundled import NAME
 from winnow.commands.inputs import InputError
-from winnow.estimate.cokv import Estimate, strata_of
+from winnow.estimate.cokv.estimator import Estimate
+from winnow.estimate.cokv.sampling import strata_of
 from winnow.heads.scores import HeadScores
 from winnow.heads.storage import SUFFIX
 
@@ -61,7 +62,7 @@ def write_table(out: Path, found: Estimate, config: dict[str, Any], origin: Orig
         seed=config["seed"],
         samples=found.samples,
         date=date.today().isoformat(),
-        licence=licence,
+        license=licence,
         notes=origin.notes or _what_was_done(found, config),
         settings=settings_of(config, found.samples),
     )

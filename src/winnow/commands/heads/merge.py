@@ -11,8 +11,10 @@ from rich.markup import escape
 from winnow.commands.console import output
 from winnow.commands.heads.cokv_table import Origin, check_out, report, write_table
 from winnow.commands.inputs import InputError
-from winnow.estimate.cokv import Ledger, Sampled, Splits, read_record
+from winnow.estimate.cokv.ledger import Ledger, read_record
+from winnow.estimate.cokv.plan import Sampled
 from winnow.estimate.cokv.run import estimate_from
+from winnow.estimate.cokv.sampling import PlayerSplits
 from winnow.estimate.errors import JournalError
 from winnow.estimate.journal import Journal
 
@@ -34,7 +36,7 @@ def merge(
     batches = ledger.complete_batches()
     if not batches:
         raise InputError(_what_is_missing(ledger))
-    splits = Splits(config["players"], tuple(config["sizes"]), config["seed"], config["balanced"])
+    splits = PlayerSplits(config["players"], tuple(config["sizes"]), config["seed"], config["balanced"])
     plan = Sampled(splits, config["pairs"])
     found = estimate_from(plan, ledger, batches)
     table = write_table(out, found, config, Origin(config["model"], licence, notes))

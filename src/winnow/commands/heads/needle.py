@@ -31,17 +31,12 @@ from winnow.commands.options import (
     NotesOption,
 )
 from winnow.estimate.journal import Journal, fingerprint
-from winnow.estimate.needle.capture import kv_heads
-from winnow.estimate.needle.examples import (
-    ExampleSource,
-    FileExamples,
-    Kind,
-    ProseExamples,
-    TaskExamples,
-)
+from winnow.estimate.needle.examples import ExampleSource, FileExamples, ProseExamples, TaskExamples
 from winnow.estimate.needle.haystack import Haystack, ProseHaystack, TaskHaystack, TextHaystack
-from winnow.estimate.needle.plan import ANSWER_TOKENS, DEPTHS, Plan, Settings, spread_depths, spread_lengths
-from winnow.estimate.needle.run import Outcome, estimate, summarise
+from winnow.estimate.needle.plan import NeedlePlan
+from winnow.estimate.needle.run import Outcome, mean_scores, run_needles
+from winnow.estimate.needle.settings import DEPTHS, MAX_NEW_TOKENS, NeedleKind, Settings, spread_depths, spread_lengths
+from winnow.estimate.shape import table_shape
 from winnow.heads.storage import SUFFIX
 from winnow.models import ModelSource, load_model, open_model
 
@@ -75,7 +70,7 @@ class Target:
 
 
 def needle(
-    kind: Annotated[Kind, typer.Option(help="Heads that retrieve (r, er), or reason as well (r2).")],
+    kind: Annotated[NeedleKind, typer.Option(help="Heads that retrieve (r, er), or reason as well (r2).")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="The .safetensors file to write.")],
     model: ModelOption = BUNDLED_MODEL,
     examples: Annotated[
@@ -101,7 +96,7 @@ def needle(
     context: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="The longest prompt.", show_default="what the model reads")
     ] = None,
-    max_new_tokens: AnswerTokensOption = ANSWER_TOKENS,
+    max_new_tokens: AnswerTokensOption = MAX_NEW_TOKENS,
     seed: Annotated[int, typer.Option(help="Chooses words and haystack where they are generated.")] = 0,
     per: Annotated[
         Per, typer.Option(help="Write a score per KV head (mean over its query heads) or query head.")
@@ -124,7 +119,7 @@ def needle(
     _check_out(out, force)
     with messages().status("Reading the tokenizer, cutting haystacks"):
         source = open_model(model)
-        plan = Plan(
+        plan = NeedlePlan(
             source.tokenizer,
             Settings(kind, _lengths(source, lengths, context), spread_depths(depths), seed, max_new_tokens),
             _examples(source.tokenizer, examples, forms).examples(kind, seed),
@@ -172,7 +167,7 @@ def _lengths(source: ModelSource, lengths: str | None, context: int | None) -> t
 
 def reads_prose(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Whether the tokenizer knows the words of the built-in English examples."""
-    words = " ".join(example.needle for kind in Kind for example in ProseExamples().examples(kind, 0))
+    words = " ".join(example.needle for kind in NeedleKind for example in ProseExamples().examples(kind, 0))
     return tokenizer.unk_token_id is None or tokenizer.unk_token_id not in tokenizer(words)["input_ids"]
 
 
@@ -200,7 +195,7 @@ def _sources(
     return {name: built_in if path is None else "file" for name, path in given.items()}
 
 
-def _config(source: ModelSource, plan: Plan, dtype: Dtype) -> dict[str, Any]:
+def _config(source: ModelSource, plan: NeedlePlan, dtype: Dtype) -> dict[str, Any]:
     facts = source.config.to_dict()
     facts.pop("_name_or_path", None)
     return {
@@ -212,7 +207,7 @@ def _config(source: ModelSource, plan: Plan, dtype: Dtype) -> dict[str, Any]:
     }
 
 
-def _run(model: PreTrainedModel, plan: Plan, journal: Journal, chunk: int | None) -> list[Outcome]:
+def _run(model: PreTrainedModel, plan: NeedlePlan, journal: Journal, chunk: int | None) -> list[Outcome]:
     columns = (
         TextColumn("Needles ({task.fields[kind]}), {task.fields[right]} answered right"),
         BarColumn(),
@@ -224,7 +219,7 @@ def _run(model: PreTrainedModel, plan: Plan, journal: Journal, chunk: int | None
     try:
         with Progress(*columns, console=messages(), transient=True) as progress:
             bar = progress.add_task("", total=total, kind=plan.settings.kind, right=0)
-            for outcome in estimate(model, plan, journal, chunk):
+            for outcome in run_needles(model, plan, journal, chunk):
                 outcomes.append(outcome)
                 right = sum(one.scores is not None for one in outcomes)
                 progress.update(bar, advance=1, right=right)
@@ -239,30 +234,32 @@ def _run(model: PreTrainedModel, plan: Plan, journal: Journal, chunk: int | None
     return outcomes
 
 
-def _write(model: PreTrainedModel, source: ModelSource, plan: Plan, outcomes: list[Outcome], target: Target) -> None:
+def _write(
+    model: PreTrainedModel, source: ModelSource, plan: NeedlePlan, outcomes: list[Outcome], target: Target
+) -> None:
     own = is_bundled(source.name)
-    table = summarise(
+    table = mean_scores(
         plan,
         outcomes,
         {**target.asked, "dtype": str(model.dtype).removeprefix("torch.")},
         model=model_name(source),
         date=date.today().isoformat(),
-        licence=target.licence or ("Apache-2.0" if own else ""),
+        license=target.licence or ("Apache-2.0" if own else ""),
         notes=target.notes or _what_was_done(plan, outcomes),
     )
-    (table if target.per is Per.QUERY else table.grouped(kv_heads(model))).save(target.out)
+    (table if target.per is Per.QUERY else table.grouped(table_shape(model).heads)).save(target.out)
 
 
-def _what_was_done(plan: Plan, outcomes: list[Outcome]) -> str:
+def _what_was_done(plan: NeedlePlan, outcomes: list[Outcome]) -> str:
     settings = plan.settings
     lengths = ", ".join(map(str, settings.lengths))
     return (
-        f"raw means, not normalised; {len(plan.examples)} examples x lengths {lengths} x {len(settings.depths)} depths "
+        f"raw means, not normalized; {len(plan.examples)} examples x lengths {lengths} x {len(settings.depths)} depths "
         f"= {len(outcomes)} runs, of which the right ones count"
     )
 
 
-def _report(plan: Plan, outcomes: list[Outcome], target: Target) -> None:
+def _report(plan: NeedlePlan, outcomes: list[Outcome], target: Target) -> None:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("tokens", "runs", "answered right"):
         table.add_column(column, justify="right")

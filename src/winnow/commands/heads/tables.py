@@ -20,10 +20,10 @@ from torch import Tensor
 from winnow.commands.console import messages, output
 from winnow.commands.formats import written_share
 from winnow.commands.inputs import InputError
-from winnow.heads import HeadScores, Summary, rank_correlation, read_tables, summarise, top_heads, top_overlap
+from winnow.heads import HeadScores, Summary, rank_correlation, read_tables, summarize, top_heads, top_overlap
 from winnow.heads.readers import Halves, HeadKVKind
 from winnow.report import HeadMap, draw_heatmap
-from winnow.report.shades import Scale, scale_of
+from winnow.report.shades import ShadeScale, scale_of
 from winnow.report.textmap import LABEL, label, squeezed, text_map
 
 heads = typer.Typer(
@@ -120,7 +120,7 @@ def convert(
         )
     _check_different(shown)
     table = HeadScores.mean([one.table for one in shown])
-    table = replace(table, model=table.model if model is None else model, licence=licence or table.licence)
+    table = replace(table, model=table.model if model is None else model, license=licence or table.license)
     table.save(target)
     layers, count = table.shape
     written = f"{target}: {table.method}, {layers} layers of {count} {_columns(table)}s"
@@ -175,7 +175,7 @@ def _plain(shown: Sequence[Shown], agreements: Sequence[Agreement]) -> dict[str,
 
 
 def _plain_table(one: Shown) -> dict[str, object]:
-    summary = summarise(one.table, _MARKED)
+    summary = summarize(one.table, _MARKED)
     top = [head._asdict() for head in summary.top]
     return {"file": one.name, "shape": list(one.table.shape), **one.table.facts(), **summary._asdict(), "top": top}
 
@@ -184,7 +184,7 @@ def _describe(console: Console, one: Shown, number: str, draw_map: bool) -> None
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in _lines(one.table, summarise(one.table, _MARKED)):
+    for name, value in _lines(one.table, summarize(one.table, _MARKED)):
         table.add_row(name, escape(value))
     console.print(f"{number}[bold]{escape(one.name)}[/bold]", soft_wrap=True)
     console.print(table)
@@ -225,7 +225,7 @@ def _columns(table: HeadScores) -> str:
     return "KV head" if table.heads == "kv" else "query head"
 
 
-def _legend(scale: Scale) -> str:
+def _legend(scale: ShadeScale) -> str:
     spacing = ", square-root scale" if scale.power != 1 else ", zero in the middle" if scale.signed else ""
     return f"Rows are layers, columns are heads; {scale.low:.3g} to {scale.high:.3g}{spacing}"
 

@@ -35,25 +35,12 @@ from winnow.commands.options import (
 )
 from winnow.composition.syntax import Value
 from winnow.estimate.journal import Journal
-from winnow.estimate.tune import (
-    KNOBS,
-    Answering,
-    Knob,
-    Number,
-    Setting,
-    Split,
-    Tunable,
-    Verdict,
-    best,
-    curve,
-    digest,
-    divided,
-    generated,
-    pages_of,
-    written,
-)
-from winnow.estimate.tune.answering import ANSWER_TOKENS, Watch
-from winnow.estimate.tune.questions import DOCUMENTS, SHARE, count_questions
+from winnow.estimate.tune.answering import Answering, AnswerProgress, Setting
+from winnow.estimate.tune.choice import Verdict, best_point, curve
+from winnow.estimate.tune.knobs import KNOBS, Knob, Number, Tunable
+from winnow.estimate.tune.protocol import digest, tuning_record
+from winnow.estimate.tune.questions import QuestionSplit, count_questions, divided, generated, pages_of
+from winnow.estimate.tune.settings import DOCUMENTS, MAX_NEW_TOKENS, SHARE
 from winnow.evaluate.prompts import encode_prompt
 from winnow.heads import read_scores
 from winnow.heads.shipped import shipped_scores
@@ -80,11 +67,11 @@ class Task:
     given: bool
     """Whether the user named the scores; else they are the model's own."""
     budgets: tuple[str, ...]
-    split: Split
+    split: QuestionSplit
     origin: str
     """Where the questions are from."""
     seed: int
-    answer_tokens: int
+    max_new_tokens: int
 
     @property
     def knob(self) -> Knob:
@@ -150,7 +137,7 @@ def tune(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Divides the documents, or generates them.")] = 0,
-    max_new_tokens: AnswerTokensOption = ANSWER_TOKENS,
+    max_new_tokens: AnswerTokensOption = MAX_NEW_TOKENS,
     picture: Annotated[Path | None, typer.Option(metavar="PNG", help="Draw accuracy against values.")] = None,
     journal: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where answers are kept.", show_default="beside --out")
@@ -194,15 +181,15 @@ def _tune(
     task.knob.check(values, sum(heads))
     methods = task.methods(values, heads, source.name)
     kept = Journal.open(target.journal, _config(source, model, task))
-    answering = Answering(model, source.tokenizer, kept, task.answer_tokens)
+    answering = Answering(model, source.tokenizer, kept, task.max_new_tokens)
     with _progress(kept, task, methods) as watch:
         points = curve(answering.tally("validation", task.split.validation, methods, watch))
-        chosen = best(points, task.knob.default)
+        chosen = best_point(points, task.knob.default)
         # The default is no candidate here: it only shows what choosing has gained on questions that did not choose.
         unseen = task.methods(tuple(dict.fromkeys([chosen.value, task.knob.default])), heads, source.name)
         tested = curve(answering.tally("test", task.split.test, unseen, watch))
     verdict = Verdict(tested[0], tested[-1])
-    found = written(task.method, task.name(chosen.value), points, chosen, verdict, _protocol(source, model, task))
+    found = tuning_record(task.method, task.name(chosen.value), points, chosen, verdict, _protocol(source, model, task))
     _write(target.out, found)
     if target.picture is not None:
         draw(target.picture, task.knob, points, chosen, str(task.method), model_name(source))
@@ -233,7 +220,9 @@ def _scores(source: ModelSource, method: Tunable, path: Path | None) -> HeadScor
     return found
 
 
-def _split(source: ModelSource, path: str | None, documents: int | None, share: float | None, seed: int) -> Split:
+def _split(
+    source: ModelSource, path: str | None, documents: int | None, share: float | None, seed: int
+) -> QuestionSplit:
     if path is None:
         if not is_bundled(source.name):
             raise InputError("The generated questions are for the bundled model: give --examples for another one.")
@@ -270,7 +259,7 @@ def _config(source: ModelSource, model: PreTrainedModel, task: Task) -> dict[str
         "weights": ModelFingerprint.of(model).weights,
         "dtype": str(model.dtype),
         "scores": _digest(task.scores),
-        "answer_tokens": task.answer_tokens,
+        "answer_tokens": task.max_new_tokens,
         "examples": task.origin,
         "seed": task.seed,
         "documents": {name: len(pages) for name, pages in task.split._asdict().items()},
@@ -294,13 +283,13 @@ def _protocol(source: ModelSource, model: PreTrainedModel, task: Task) -> dict[s
         "seed": task.seed,
         "documents": {name: len(pages) for name, pages in task.split._asdict().items()},
         "questions": {name: count_questions(pages) for name, pages in task.split._asdict().items()},
-        "answer_tokens": task.answer_tokens,
+        "answer_tokens": task.max_new_tokens,
         "date": date.today().isoformat(),
     }
 
 
 @contextmanager
-def _progress(journal: Journal, task: Task, methods: Mapping[Setting, Method]) -> Iterator[Watch]:
+def _progress(journal: Journal, task: Task, methods: Mapping[Setting, Method]) -> Iterator[AnswerProgress]:
     columns = (TextColumn("Answers ({task.fields[method]})"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     # At most two values are tested; when the default is chosen it is one, and the bar ends early.
     total = len(methods) * count_questions(task.split.validation)

@@ -9,7 +9,9 @@ from rich.console import Console
 from rich.table import Table
 
 from winnow.commands.inputs import InputError
-from winnow.estimate.tune import Knob, Point, Tally, Verdict
+from winnow.estimate.tune.answering import AnswerCount
+from winnow.estimate.tune.choice import Point, Verdict
+from winnow.estimate.tune.knobs import Knob
 from winnow.report import BudgetLine, draw_tuning
 
 
@@ -64,11 +66,11 @@ def _table(knob: Knob, points: Sequence[Point], chosen: Point) -> Table:
     return table
 
 
-def _by_budget(points: Sequence[Point]) -> dict[str, list[Tally]]:
+def _by_budget(points: Sequence[Point]) -> dict[str, list[AnswerCount]]:
     return {budget: [point.budgets[budget] for point in points] for budget in points[0].budgets}
 
 
-def _percent(found: Point | Tally) -> str:
+def _percent(found: Point | AnswerCount) -> str:
     return f"{100 * found.accuracy:.1f} %"
 
 

@@ -28,32 +28,21 @@ from winnow.commands.options import (
     DtypeOption,
     ModelOption,
 )
-from winnow.estimate.cokv import CoalitionRecipe, Example, Sampled, Splits, Terms, generated_examples
-from winnow.estimate.cokv.examples import TOKENS
-from winnow.estimate.cokv.plan import PAIRS
-from winnow.estimate.cokv.players import players_of
-from winnow.estimate.needle.capture import full_layers, kv_heads
-from winnow.estimate.needle.examples import Example as Needle
-from winnow.estimate.needle.examples import FileExamples, ProseExamples, TaskExamples
+from winnow.estimate.cokv.examples import ValidationExample, generated_examples
+from winnow.estimate.cokv.plan import Sampled
+from winnow.estimate.cokv.recipe import CoalitionRecipe
+from winnow.estimate.cokv.sampling import PlayerSplits
+from winnow.estimate.cokv.settings import PAIRS, QUESTION_TOKENS, Terms
+from winnow.estimate.errors import NotVerifiable, VerifyError
+from winnow.estimate.needle.examples import FileExamples, NeedleExample, ProseExamples, TaskExamples
 from winnow.estimate.needle.haystack import Haystack, ProseHaystack, TaskHaystack, TextHaystack
-from winnow.estimate.needle.plan import Plan, Settings
-from winnow.estimate.verify import (
-    Agreement,
-    CokvSettings,
-    Fresh,
-    NeedleSettings,
-    NotVerifiable,
-    Redrawn,
-    Rerun,
-    VerifyError,
-    choose,
-    cokv_settings,
-    compare,
-    expected_batches,
-    least_right,
-    mean_and_error,
-    needle_settings,
-)
+from winnow.estimate.needle.plan import NeedlePlan
+from winnow.estimate.needle.settings import Settings
+from winnow.estimate.shape import table_shape
+from winnow.estimate.verify.agreement import Agreement, Fresh, check_agreement
+from winnow.estimate.verify.coalitions import Redrawn, expected_batches
+from winnow.estimate.verify.needles import Rerun, choose, least_right, mean_and_error
+from winnow.estimate.verify.settings import CokvSettings, NeedleSettings, cokv_settings, needle_settings
 from winnow.heads import read_scores
 from winnow.models import ModelSource, load_model, open_model
 
@@ -165,7 +154,7 @@ def _again(request: Request, settings: NeedleSettings) -> Agreement:
         plan = _plan(request, settings)
     cells = choose(plan.cells, request.share, request.seed or 0)
     model = request.loaded()
-    _check_shape(table, len(full_layers(model)), kv_heads(model), model)
+    _check_shape(table, *table_shape(model), model)
     rerun = Rerun(model, plan, cells, request.chunk)
     outcomes = _shown("Needles again", rerun.outcomes(), len(cells))
     right = sum(outcome.scores is not None for outcome in outcomes)
@@ -175,10 +164,10 @@ def _again(request: Request, settings: NeedleSettings) -> Agreement:
         raise VerifyError(
             f"Not consistent: {told}, where the file counts {settings.right} of {settings.runs} as right."
         )
-    return compare(table, mean_and_error(table, outcomes, kv_heads(model)), independent=False)
+    return check_agreement(table, mean_and_error(table, outcomes, table_shape(model).heads), independent=False)
 
 
-def _plan(request: Request, settings: NeedleSettings) -> Plan:
+def _plan(request: Request, settings: NeedleSettings) -> NeedlePlan:
     prose = reads_prose(request.source.tokenizer)
     needles = _needles(request, settings, prose)
     if len(needles) != settings.examples:
@@ -186,12 +175,12 @@ def _plan(request: Request, settings: NeedleSettings) -> Plan:
             f"{request.table} comes from {settings.examples} examples, and here are {len(needles)}: give the "
             "--examples (and the --haystack) that it was made with."
         )
-    tokens = request.answer_tokens or settings.answer_tokens
+    tokens = request.answer_tokens or settings.max_new_tokens
     made = Settings(settings.kind, settings.lengths, settings.depths, settings.seed, tokens)
-    return Plan(request.source.tokenizer, made, needles, _haystack(request, settings, prose))
+    return NeedlePlan(request.source.tokenizer, made, needles, _haystack(request, settings, prose))
 
 
-def _needles(request: Request, settings: NeedleSettings, prose: bool) -> Sequence[Needle]:
+def _needles(request: Request, settings: NeedleSettings, prose: bool) -> Sequence[NeedleExample]:
     if request.examples is not None:
         return FileExamples(Path(request.examples)).examples(settings.kind, settings.seed)
     return (ProseExamples() if prose else TaskExamples()).examples(settings.kind, settings.seed)
@@ -209,13 +198,13 @@ def _redrawn(request: Request, settings: CokvSettings) -> Agreement:
     if seed == settings.seed:
         raise typer.BadParameter(f"{seed} draws the file's own coalitions; give another one.", param_hint="--seed")
     questions = _questions(request, settings)
-    splits = Splits(settings.players, settings.sizes, seed)
+    splits = PlayerSplits(settings.players, settings.sizes, seed)
     plan = Sampled(splits, -(-PAIRS // splits.cycle) * splits.cycle)
     batches = expected_batches(plan, request.share, settings.samples)
     model = request.loaded()
-    players = players_of(model)
-    _check_shape(request.table, players.layers, players.heads, model)
-    terms = Terms(settings.window, request.answer_tokens or settings.answer_tokens, request.chunk)
+    players = table_shape(model)
+    _check_shape(request.table, *players, model)
+    terms = Terms(settings.window, request.answer_tokens or settings.max_new_tokens, request.chunk)
     recipe = CoalitionRecipe(
         request.source.name, str(request.device), str(request.dtype), players.heads, questions, terms, plan
     )
@@ -224,23 +213,23 @@ def _redrawn(request: Request, settings: CokvSettings) -> Agreement:
     output().print(f"{batches * plan.pairs} new samples (seed {seed}); the file has {settings.samples}.")
     found = redrawn.fresh(settings.samples)
     shape = request.table.shape
-    return compare(
+    return check_agreement(
         request.table, Fresh(found.values.view(shape), found.errors.view(shape), found.freedom), independent=True
     )
 
 
-def _questions(request: Request, settings: CokvSettings) -> tuple[Example, ...]:
+def _questions(request: Request, settings: CokvSettings) -> tuple[ValidationExample, ...]:
     if request.examples is None:
         if not is_bundled(request.source.name):
             raise NotVerifiable(f"{request.table} comes from questions that it does not hold: give its --examples.")
-        return generated_examples(settings.questions, settings.tokens or TOKENS)
+        return generated_examples(settings.questions, settings.tokens or QUESTION_TOKENS)
     asked = read_batch(request.examples, None)
     if len(asked) != settings.questions or any(each.answer is None for each in asked):
         raise NotVerifiable(
             f"{request.table} comes from {settings.questions} questions with answers; {request.examples} has "
             f"{sum(each.answer is not None for each in asked)}."
         )
-    return tuple(Example(each.document, each.question, each.answer or "") for each in asked)
+    return tuple(ValidationExample(each.document, each.question, each.answer or "") for each in asked)
 
 
 def _check_shape(table: HeadScores, layers: int, kv: int, model: PreTrainedModel) -> None:

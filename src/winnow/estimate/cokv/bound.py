@@ -1,4 +1,4 @@
-"""How far a sliced Shapley value may be from the Shapley value."""
+"""A bound on the distance of a sliced Shapley value from the Shapley value."""
 
 from __future__ import annotations
 

@@ -24,10 +24,11 @@ from torch import Tensor
 
 from winnow.estimate.cokv.sampling import HALVES
 from winnow.estimate.errors import ShapleyError
+from winnow.heads.compare import common_top
 
 
 class Stratum(NamedTuple):
-    """What samples say of every player in coalitions of one size."""
+    """Samples of every player in coalitions of one size, summed up."""
 
     counts: Tensor
     """[n] float64: samples."""
@@ -58,7 +59,7 @@ class Estimate:
     @property
     def overlap(self) -> float:
         """Share of the top 50% of players that the two halves have in common (Table 6)."""
-        return top_overlap(*self.halves)
+        return common_top(*self.halves, max(1, len(self.values) // 2))
 
     @property
     def spread(self) -> float:
@@ -84,7 +85,7 @@ def contributions(first: Tensor, utilities: Tensor) -> Tensor:
 
 
 def strata(first: Tensor, u: Tensor) -> dict[int, Stratum]:
-    """Coalition size -> what the splits say of it, from first parts [M, n] and contributions u [M].
+    """Coalition size -> its samples, from first parts [M, n] and contributions u [M].
 
     Sums run over the samples in order, so that equal samples give equal bits on any machine.
     """
@@ -127,8 +128,8 @@ def sliced(found: Mapping[int, Stratum]) -> Tensor:
     return torch.stack([stratum.means for stratum in found.values()]).mean(dim=0)
 
 
-def estimate(first: Tensor, utilities: Tensor) -> Estimate:
-    """Sliced Shapley values from first parts [M, n] and utilities [M, 2] of splits 0, 1, 2, ... of `Splits`.
+def estimate_values(first: Tensor, utilities: Tensor) -> Estimate:
+    """Sliced Shapley values from first parts [M, n] and utilities [M, 2] of splits 0, 1, 2, ... of `PlayerSplits`.
 
     Raises ShapleyError without samples, for a player without one, and for utilities that are all the same.
     """
@@ -150,10 +151,3 @@ def _squared_error(found: Mapping[int, Stratum]) -> Tensor:
     """[n]: of the mean over strata, which are independent: a split has a player in one of its parts only."""
     errors = torch.stack([stratum.squared_errors for stratum in found.values()])
     return errors.nan_to_num(nan=torch.inf).sum(dim=0) / len(found) ** 2
-
-
-def top_overlap(a: Tensor, b: Tensor, share: float = 0.5) -> float:
-    """|top-k(a) and top-k(b)| / k of values [n] each, k being the share of n; equal values go to the lower index."""
-    k = max(1, int(share * len(a)))
-    one, other = (set(torch.argsort(x, descending=True, stable=True)[:k].tolist()) for x in (a, b))
-    return len(one & other) / k

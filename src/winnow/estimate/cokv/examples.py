@@ -1,28 +1,46 @@
-"""Validation questions for the bundled model: generated, and apart from those of every evaluation."""
+"""Validation questions; for the bundled model, generated ones apart from those of every evaluation."""
 
 from __future__ import annotations
 
-from winnow.estimate.cokv.utility import Example
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from winnow.estimate.cokv.settings import QUESTION_TOKENS, QUESTIONS
 from winnow.estimate.errors import ShapleyError
-from winnow.tasks import KINDS, generate_document
+from winnow.tasks import QUESTION_KINDS, generate_document
 
 FIRST_DOCUMENT = 3_000_000
 """Evaluations draw their documents from seeds of one and two million."""
-TOKENS = 512
-COUNT = 24
 
 
-def generated_examples(count: int = COUNT, tokens: int = TOKENS) -> tuple[Example, ...]:
+class ValidationExample(NamedTuple):
+    """A question about a document, with its right answer."""
+
+    document: str
+    question: str
+    answer: str
+
+
+def check_examples(examples: Sequence[ValidationExample]) -> None:
+    """Raises ShapleyError without examples, or for an example whose answer is empty."""
+    if not examples:
+        raise ShapleyError("There are no validation examples, so no coalition has a value: give at least one.")
+    for number, example in enumerate(examples, start=1):
+        if not example.answer.strip():
+            raise ShapleyError(f"Validation example {number} has an empty answer, which nothing matches: give one.")
+
+
+def generated_examples(count: int = QUESTIONS, tokens: int = QUESTION_TOKENS) -> tuple[ValidationExample, ...]:
     """Questions of all kinds in turn, four to a document, whose prompts have at most `tokens` tokens.
 
     Raises ShapleyError for fewer than one, or documents too short for a question of every kind.
     """
     if count < 1:
         raise ShapleyError(f"{count} validation examples are none: take at least one.")
-    found: list[Example] = []
-    for seed in range(FIRST_DOCUMENT, FIRST_DOCUMENT + -(-count // len(KINDS))):
+    found: list[ValidationExample] = []
+    for seed in range(FIRST_DOCUMENT, FIRST_DOCUMENT + -(-count // len(QUESTION_KINDS))):
         document = generate_document(seed, tokens, questions_per_kind=1)
-        if len(document.questions) < len(KINDS):
+        if len(document.questions) < len(QUESTION_KINDS):
             raise ShapleyError(f"Documents of {tokens} tokens are too short for questions of all kinds: take 256.")
-        found += [Example(document.text, question.text, question.answer) for question in document.questions]
+        found += [ValidationExample(document.text, question.text, question.answer) for question in document.questions]
     return tuple(found[:count])

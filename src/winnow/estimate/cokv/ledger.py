@@ -1,4 +1,4 @@
-"""What is known so far, item by item, on the disk and in memory."""
+"""Values of the items evaluated so far, on the disk and in memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from winnow.estimate.errors import JournalError, ShapleyError
-from winnow.estimate.executors import Done, Item
+from winnow.estimate.executors.base import Done, Item
 from winnow.estimate.journal import Journal, Record
 
 
@@ -46,7 +46,7 @@ class Ledger:
                 self.add(done)
 
     def complete_batches(self) -> int:
-        """How many batches, from the first on, are known for all examples."""
+        """The number of batches, from the first on, that are known for all examples."""
         batch = 0
         while all(Item(batch, example) in self for example in range(self.examples)):
             batch += 1

@@ -1,4 +1,4 @@
-"""Coalitions in numbered batches: what an item's batch number stands for."""
+"""Coalitions in numbered batches, as an item's batch number stands for them."""
 
 from __future__ import annotations
 
@@ -9,28 +9,26 @@ import torch
 from torch import Tensor
 
 from winnow.estimate.cokv.exact import all_coalitions
-from winnow.estimate.cokv.sampling import Splits
+from winnow.estimate.cokv.sampling import PlayerSplits
+from winnow.estimate.cokv.settings import PAIRS
 from winnow.estimate.errors import ShapleyError
 
-PAIRS = 32
-"""Complementary pairs that are decoded side by side, unless said otherwise."""
 
-
-class Plan(Protocol):
-    """Which coalitions a batch holds. A batch never depends on how many there are."""
+class CoalitionPlan(Protocol):
+    """The coalitions of every batch. A batch never depends on how many there are."""
 
     def coalitions(self, batch: int) -> Tensor:
         """[2P, n] bool: P pairs, each a coalition directly followed by its rest."""
 
     def config(self) -> dict[str, Any]:
-        """What it depends on, as plain JSON values."""
+        """Everything it depends on, as plain JSON values."""
 
 
 @dataclass(frozen=True)
 class Sampled:
     """Random splits: batch b holds splits b·P to (b + 1)·P - 1."""
 
-    splits: Splits
+    splits: PlayerSplits
     pairs: int = PAIRS
 
     def __post_init__(self) -> None:
@@ -72,7 +70,7 @@ class Exhaustive:
 
     @property
     def batches(self) -> int:
-        """How many there are."""
+        """The number of batches."""
         return int(2 ** (self.players - 1)) // self.pairs
 
     def utilities(self, pairs: Tensor) -> Tensor:

@@ -1,16 +1,21 @@
-"""A worker for items of coalitions, and how another process makes one."""
+"""A worker for items of coalitions, and its recipe for another process."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import transformers
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from winnow.estimate.cokv.plan import Plan
-from winnow.estimate.cokv.utility import CoalitionUtility, Example, Terms
-from winnow.estimate.executors import Item, Worker
+from winnow.estimate.cokv.examples import ValidationExample
+from winnow.estimate.cokv.plan import CoalitionPlan
+from winnow.estimate.cokv.settings import Terms
+from winnow.estimate.cokv.utility import CoalitionUtility
+from winnow.estimate.executors.base import Item, Worker
 from winnow.models import load_model, open_model
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -23,9 +28,9 @@ class CoalitionRecipe:
     dtype: str
     heads: int
     """KV heads of every compressed layer."""
-    examples: tuple[Example, ...]
+    examples: tuple[ValidationExample, ...]
     terms: Terms
-    plan: Plan
+    plan: CoalitionPlan
 
     def prepare(self) -> Worker:
         """Loads the model. Raises ModelError where that fails."""

@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-
-from winnow.estimate.cokv.estimator import Estimate, estimate
+from winnow.estimate.cokv.estimator import Estimate, estimate_values
 from winnow.estimate.cokv.exact import exact_shapley
 from winnow.estimate.cokv.ledger import Ledger
 from winnow.estimate.cokv.plan import Exhaustive, Sampled
+from winnow.estimate.cokv.settings import StopRule
 from winnow.estimate.errors import ShapleyError
-from winnow.estimate.executors import Executor, Item
+from winnow.estimate.executors.base import Executor, Item
 
-OVERLAP = 2 / 3
-"""The paper's rule (App. E.3): enough samples when two independent runs share so much of their top 50%."""
+if TYPE_CHECKING:
+    from torch import Tensor
 
-Watch = Callable[[int, int, Estimate | None], None]
-"""Hears after every item: items done, items in all if the limit is reached, and the last estimate."""
-
-
-@dataclass(frozen=True)
-class Rule:
-    """When to stop."""
-
-    samples: int
-    """Splits at most, rounded up to whole batches."""
-    overlap: float | None = None
-    """Stop earlier, when the two halves share this much of their top 50%; None: take all samples."""
-
-    def __post_init__(self) -> None:
-        if self.samples < 1:
-            raise ShapleyError(f"samples must be at least 1, not {self.samples}.")
-        if self.overlap is not None and not 0 < self.overlap <= 1:
-            raise ShapleyError(f"overlap must be above 0 and at most 1, not {self.overlap}.")
+ItemProgress = Callable[[int, int, Estimate | None], None]
+"""Called after every item with items done, items in all if the limit is reached, and the last estimate."""
 
 
-def run_sampled(plan: Sampled, rule: Rule, executor: Executor, ledger: Ledger, watch: Watch | None = None) -> Estimate:
+def run_sampled(
+    plan: Sampled, rule: StopRule, executor: Executor, ledger: Ledger, watch: ItemProgress | None = None
+) -> Estimate:
     """Evaluates batches until the rule is met, and estimates from these, whatever else the ledger has.
 
     The rule is asked after every batch in order, so the result does not depend on who evaluated what when. Raises
@@ -58,14 +43,14 @@ def run_sampled(plan: Sampled, rule: Rule, executor: Executor, ledger: Ledger, w
 
 
 def estimate_from(plan: Sampled, ledger: Ledger, batches: int) -> Estimate:
-    """What the first batches say. Raises ShapleyError as `estimate`."""
+    """The estimate from the first batches. Raises ShapleyError as `estimate_values`."""
     first = plan.splits.first_parts(range(batches * plan.pairs))
-    return estimate(first, ledger.utilities(range(batches)))
+    return estimate_values(first, ledger.utilities(range(batches)))
 
 
 def run_exhaustive(
-    plan: Exhaustive, executor: Executor, ledger: Ledger, watch: Watch | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
+    plan: Exhaustive, executor: Executor, ledger: Ledger, watch: ItemProgress | None = None
+) -> tuple[Tensor, Tensor]:
     """Shapley values [n] and the utilities [2^n] of all coalitions."""
     batches = range(plan.batches)
     _complete(batches, executor, ledger, plan.batches, None, watch)
@@ -74,7 +59,12 @@ def run_exhaustive(
 
 
 def run_shard(
-    plan: Sampled, samples: int, shard: tuple[int, int], executor: Executor, ledger: Ledger, watch: Watch | None = None
+    plan: Sampled,
+    samples: int,
+    shard: tuple[int, int],
+    executor: Executor,
+    ledger: Ledger,
+    watch: ItemProgress | None = None,
 ) -> None:
     """Evaluates the examples i, i + n, i + 2n, ... for shard (i, n), i from 0, for so many samples.
 
@@ -102,7 +92,7 @@ def _complete(
     ledger: Ledger,
     most: int,
     found: Estimate | None,
-    watch: Watch | None,
+    watch: ItemProgress | None,
 ) -> None:
     items = [Item(batch, example) for example in range(ledger.examples) for batch in batches]
     _evaluate(items, executor, ledger, most * ledger.examples, found, watch)
@@ -114,9 +104,9 @@ def _evaluate(
     ledger: Ledger,
     total: int,
     found: Estimate | None,
-    watch: Watch | None,
+    watch: ItemProgress | None,
 ) -> None:
-    """What the ledger does not have yet."""
+    """The items that the ledger does not have yet."""
     for done in executor.run([item for item in items if item not in ledger]):
         ledger.add(done)
         if watch is not None:

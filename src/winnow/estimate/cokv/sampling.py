@@ -1,4 +1,4 @@
-"""Which coalitions are evaluated: random splits of all players in two, each a pure function of seed and index."""
+"""The coalitions that are evaluated: random splits of all players in two, each a pure function of seed and index."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HALVES = 2
 
 
 @dataclass(frozen=True)
-class Splits:
+class PlayerSplits:
     """Random splits of n players into a coalition and the rest, without end.
 
     Split `index` belongs to half index % 2 and to size sizes[index // 2 % len(sizes)]: every block of `cycle` splits
@@ -28,7 +28,8 @@ class Splits:
     same side, so that what one player is worth does not disturb the estimate of another. The samples are no longer
     independent: standard errors that are computed from them as if they were are too large.
 
-    Raises ShapleyError for sizes that are no coalition's, and where no such balanced splits exist.
+    Raises ShapleyError for fewer than two players, for sizes that are no coalition's, and where no such balanced
+    splits exist.
     """
 
     players: int
@@ -37,6 +38,8 @@ class Splits:
     balanced: bool = False
 
     def __post_init__(self) -> None:
+        if self.players < 2:
+            raise ShapleyError("A single head has no one to play with.")
         if not self.sizes or len(set(self.sizes)) != len(self.sizes):
             raise ShapleyError(f"sizes must be different coalition sizes, at least one, not {list(self.sizes)}.")
         wrong = [size for size in self.sizes if not 1 <= size <= self.players]

@@ -1,47 +1,27 @@
-"""What a coalition of heads is worth: the share of validation questions that a model answers right with it."""
+"""The worth of a coalition of heads: the share of validation questions that a model answers right with it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from winnow.cache.compressed import CompressedCache
 from winnow.composition.names import method
-from winnow.estimate.errors import ShapleyError
+from winnow.estimate.cokv.examples import ValidationExample, check_examples
+from winnow.estimate.cokv.settings import Terms
 from winnow.evaluate.batch import next_tokens
 from winnow.evaluate.greedy import prefill, stop_tokens
 from winnow.evaluate.prompts import encode_prompt
 from winnow.tasks.prompts import exact_match, is_settled
 
-WINDOW = 8
-"""Tokens that a head outside the coalition keeps, as in the paper's experiments."""
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
-ANSWER_TOKENS = 24
-
-
-class Example(NamedTuple):
-    """A validation question with its right answer."""
-
-    document: str
-    question: str
-    answer: str
-
-
-class Terms(NamedTuple):
-    """What, besides model and examples, decides whether a coalition answers right."""
-
-    window: int = WINDOW
-    answer_tokens: int = ANSWER_TOKENS
-    chunk: int | None = None
-    """Prefill so many tokens at a time."""
-
-
-class Prefilled(NamedTuple):
+class PrefilledExample(NamedTuple):
     """An example's prompt in a full cache of one row, and the logits [1, V] of its last token."""
 
     cache: CompressedCache
@@ -49,7 +29,7 @@ class Prefilled(NamedTuple):
 
 
 class Answers:
-    """What the rows of a batch say, each up to a stop token or to where it is known to be right or wrong."""
+    """The answers of the rows of a batch, each up to a stop token or to where it is known to be right or wrong."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, stops: frozenset[int], right: str, count: int) -> None:
         self._tokenizer = tokenizer
@@ -79,7 +59,7 @@ class Answers:
         return torch.tensor(kept)
 
     def is_right(self, row: int) -> bool:
-        """Whether a row of the whole batch said the right answer."""
+        """True if this row of the whole batch said the right answer."""
         return exact_match(self._texts[row], self._right)
 
 
@@ -92,7 +72,11 @@ class CoalitionUtility:
     """
 
     def __init__(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, examples: Sequence[Example], terms: Terms
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        examples: Sequence[ValidationExample],
+        terms: Terms,
     ) -> None:
         """Raises ShapleyError without examples, or for an example whose answer is empty."""
         check_examples(examples)
@@ -101,7 +85,7 @@ class CoalitionUtility:
         self._examples = examples
         self._terms = terms
         self._stops = stop_tokens(model)
-        self._prefilled: dict[int, Prefilled] = {}
+        self._prefilled: dict[int, PrefilledExample] = {}
 
     def __call__(self, example: int, masks: Tensor) -> list[float]:
         """The utilities of coalitions [C, L, H] bool for one example, decoded side by side."""
@@ -110,11 +94,11 @@ class CoalitionUtility:
         self._decode(asked, masks, said)
         return [float(said.is_right(row)) for row in range(len(masks))]
 
-    def _decode(self, asked: Prefilled, masks: Tensor, said: Answers) -> None:
+    def _decode(self, asked: PrefilledExample, masks: Tensor, said: Answers) -> None:
         cache = asked.cache.coalitions(masks, self._terms.window)
         tokens = asked.logits.argmax(-1).expand(len(masks))
         said.add(tokens)
-        for _ in range(self._terms.answer_tokens - 1):
+        for _ in range(self._terms.max_new_tokens - 1):
             if not said.open:
                 return
             if (kept := said.leave_out_settled()) is not None:
@@ -125,19 +109,10 @@ class CoalitionUtility:
             tokens = next_tokens(self._model, cache, tokens, positions)
             said.add(tokens)
 
-    def _prefill(self, example: int) -> Prefilled:
+    def _prefill(self, example: int) -> PrefilledExample:
         document, question, _ = self._examples[example]
         prompt = encode_prompt(self._tokenizer, document, question)
-        chunk = self._terms.chunk
-        cache = CompressedCache(self._model, method("full"), prompt_length=prompt.shape[1] if chunk else None)
-        self._prefilled[example] = Prefilled(cache, prefill(self._model, prompt, cache, chunk)[None])
+        chunk_size = self._terms.chunk_size
+        cache = CompressedCache(self._model, method("full"), prompt_length=prompt.shape[1] if chunk_size else None)
+        self._prefilled[example] = PrefilledExample(cache, prefill(self._model, prompt, cache, chunk_size)[None])
         return self._prefilled[example]
-
-
-def check_examples(examples: Sequence[Example]) -> None:
-    """Raises ShapleyError without examples, or for an example whose answer is empty."""
-    if not examples:
-        raise ShapleyError("There are no validation examples, so no coalition has a value: give at least one.")
-    for number, example in enumerate(examples, start=1):
-        if not example.answer.strip():
-            raise ShapleyError(f"Validation example {number} has an empty answer, which nothing matches: give one.")

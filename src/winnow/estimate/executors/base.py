@@ -1,4 +1,4 @@
-"""What an executor promises, and how items find workers that know their example."""
+"""The interface of executors, and a queue that gives items to workers that know their example."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Item(NamedTuple):
     example: int
 
 
-Result = list[float]
+ItemValues = list[float]
 """The utility of every coalition of an item's batch, in the batch's order."""
 
-Worker = Callable[[Item], Result]
+Worker = Callable[[Item], ItemValues]
 """A pure function of the item: the same numbers whenever and wherever it is called."""
 
 
@@ -26,11 +26,11 @@ class Done(NamedTuple):
     """An item that was evaluated."""
 
     item: Item
-    values: Result
+    values: ItemValues
 
 
 class Recipe(Protocol):
-    """How to make a worker, in a form that can be sent to other processes and machines."""
+    """Instructions for making a worker, in a form that can be sent to other processes and machines."""
 
     def prepare(self) -> Worker:
         """Loads what the worker needs. Called once in every process."""
@@ -40,7 +40,7 @@ class Executor(ABC):
     """Evaluates items, in any order. Used as a context: workers live from its beginning to its end."""
 
     workers: int = 1
-    """How many items are evaluated at the same time."""
+    """Items that are evaluated at the same time."""
 
     @abstractmethod
     def run(self, items: Sequence[Item]) -> Iterator[Done]:

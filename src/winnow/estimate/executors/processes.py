@@ -13,13 +13,13 @@ from contextlib import contextmanager
 import torch
 
 from winnow.estimate.errors import ExecutorError
-from winnow.estimate.executors.base import Done, Executor, Item, Queue, Recipe, Result, Worker
+from winnow.estimate.executors.base import Done, Executor, Item, ItemValues, Queue, Recipe, Worker
 
 _LOSSES = 2
-"""How many processes an item may cost before it is held responsible."""
+"""Processes that an item may cost before it is held responsible."""
 
 _worker: Worker | None = None
-"""Of this process, where it is one of the workers."""
+"""The worker of this process, where it is a worker's."""
 
 
 class ProcessExecutor(Executor):
@@ -44,7 +44,7 @@ class ProcessExecutor(Executor):
 
     def run(self, items: Sequence[Item]) -> Iterator[Done]:
         queue, losses = Queue(items), dict.fromkeys(items, 0)
-        busy: dict[Future[Result], tuple[int, Item]] = {}
+        busy: dict[Future[ItemValues], tuple[int, Item]] = {}
         idle = list(range(self.workers))
         while queue or busy:
             while idle and queue:
@@ -102,17 +102,17 @@ def _no_interrupts() -> Iterator[None]:
 
 
 def _prepare(recipe: Recipe, threads: int) -> None:
-    """In a new process."""
+    """The start of a new process."""
     global _worker
     torch.set_num_threads(threads)
     _worker = recipe.prepare()
 
 
 def _nothing() -> None:
-    """What a process does first."""
+    """The first task of a process."""
 
 
-def _evaluate(item: Item) -> Result:
+def _evaluate(item: Item) -> ItemValues:
     if _worker is None:
         raise ExecutorError("this process was never prepared.")
     return _worker(item)

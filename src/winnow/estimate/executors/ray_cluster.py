@@ -17,11 +17,11 @@ START_SECONDS = 600.0
 """With no worker running, wait so long for the cluster to start one."""
 
 _LOSSES = 3
-"""How many actors an item may cost before it is held responsible."""
+"""Actors that an item may cost before it is held responsible."""
 
 
 class Evaluator:
-    """What runs in an actor."""
+    """The code that runs in an actor."""
 
     def __init__(self, recipe: Recipe) -> None:
         self._worker: Worker = recipe.prepare()
@@ -37,7 +37,7 @@ class Evaluator:
 
 @dataclass(eq=False)
 class _Member:
-    """An actor and what it is doing: starting where it has no item."""
+    """An actor with the item it evaluates; without one, it is starting."""
 
     actor: Any
     item: Item | None = None

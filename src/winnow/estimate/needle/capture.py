@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
 from winnow.cache.attention import winnow_attention, winnow_mask
-from winnow.cache.hybrid import heads_of, is_full_attention, stock_layers
-from winnow.estimate.errors import NeedleError
+from winnow.cache.hybrid import is_full_attention, stock_layers
 from winnow.kernels.interface import AttentionSpec
 
 IMPLEMENTATION = "winnow_needle"
@@ -29,7 +28,7 @@ See = Callable[[int, Tensor], None]
 
 
 class Watched(NamedTuple):
-    """Which layers show their weights, and to whom."""
+    """The layers that show their weights, and the function that they show them to."""
 
     places: dict[int, int]
     """Decoder layer -> place among the full-attention layers, in order."""
@@ -47,16 +46,6 @@ def full_layers(model: PreTrainedModel) -> dict[int, int]:
     stock = stock_layers(model.config.get_text_config(decoder=True))
     full = [index for index, layer in enumerate(stock) if is_full_attention(layer)]
     return {index: place for place, index in enumerate(full)}
-
-
-def kv_heads(model: PreTrainedModel) -> int:
-    """KV heads of the full-attention layers. Raises NeedleError where layers differ: a table has one number."""
-    counts = set(heads_of(model, model.config.get_text_config(decoder=True)))
-    if len(counts) != 1:
-        raise NeedleError(
-            f"The layers of this model have {sorted(counts)} KV heads; a table of scores needs one number."
-        )
-    return counts.pop()
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Needles with their questions: what is hidden in a haystack, what is asked, and what the right answer is.
+"""Needles with their questions and right answers.
 
 Two sources ship with Winnow, in words of its own: prose for models that read English, and the forms of `winnow.tasks`
 for the bundled model. A user's come from a JSONL file.
@@ -11,26 +11,18 @@ import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
 from winnow.estimate.errors import NeedleError
+from winnow.estimate.needle.settings import NeedleKind
 from winnow.tasks import sentences as forms
 from winnow.tasks import vocabulary as v
 from winnow.tasks.prompts import to_text
 
 
-class Kind(StrEnum):
-    """Which heads are looked for: retrieval, enhanced retrieval, retrieval and reasoning."""
-
-    R = "r"
-    ER = "er"
-    R2 = "r2"
-
-
 @dataclass(frozen=True)
-class Example:
+class NeedleExample:
     """A needle and a question that only the needle answers.
 
     needle: goes into the haystack as it is. span: the part of the needle that a head gets a score for looking at (the
@@ -52,18 +44,18 @@ class Example:
 
 
 class ExampleSource(Protocol):
-    """Where the examples of a kind come from."""
+    """A source of examples of every kind."""
 
-    def examples(self, kind: Kind, seed: int) -> Sequence[Example]:
+    def examples(self, kind: NeedleKind, seed: int) -> Sequence[NeedleExample]:
         """The examples, the same for the same seed."""
 
 
 class ProseExamples:
     """Examples in plain English, of the papers' kinds; the seed changes nothing."""
 
-    def examples(self, kind: Kind, seed: int) -> Sequence[Example]:
+    def examples(self, kind: NeedleKind, seed: int) -> Sequence[NeedleExample]:
         """Three retrieval examples, or two retrieval-reasoning ones that share a needle and differ in who is asked."""
-        return _OLDER_AND_YOUNGER if kind is Kind.R2 else _RETRIEVAL
+        return _OLDER_AND_YOUNGER if kind is NeedleKind.R2 else _RETRIEVAL
 
 
 class TaskExamples:
@@ -73,10 +65,10 @@ class TaskExamples:
         """count: examples of every kind, an even number."""
         self.count = count
 
-    def examples(self, kind: Kind, seed: int) -> Sequence[Example]:
-        """As many secrets as favourites for retrieval; comparisons, the first or second person winning, for R2."""
-        rng = random.Random(f"needle-{kind == Kind.R2}-{seed}")
-        if kind is Kind.R2:
+    def examples(self, kind: NeedleKind, seed: int) -> Sequence[NeedleExample]:
+        """As many secrets as favorites for retrieval; comparisons, the first or second person winning, for R2."""
+        rng = random.Random(f"needle-{kind == NeedleKind.R2}-{seed}")
+        if kind is NeedleKind.R2:
             return [_comparison(rng, index % 2) for index in range(self.count)]
         return [_secret(rng) if index % 2 else _favorite(rng) for index in range(self.count)]
 
@@ -88,12 +80,12 @@ class FileExamples:
         """Reads the file. Raises NeedleError, naming the line, where it holds something else."""
         self._examples = read_examples(path)
 
-    def examples(self, kind: Kind, seed: int) -> Sequence[Example]:
+    def examples(self, kind: NeedleKind, seed: int) -> Sequence[NeedleExample]:
         """All of them, whatever the kind and seed."""
         return self._examples
 
 
-def read_examples(path: Path) -> list[Example]:
+def read_examples(path: Path) -> list[NeedleExample]:
     """One {"needle", "question", "answer", optional "span"} a line; without a span the whole needle counts.
 
     Raises NeedleError with the line's number.
@@ -113,7 +105,7 @@ def read_examples(path: Path) -> list[Example]:
 _FIELDS = ("needle", "question", "answer", "span")
 
 
-def _read_line(where: str, line: str) -> Example:
+def _read_line(where: str, line: str) -> NeedleExample:
     try:
         entry = json.loads(line)
     except ValueError:
@@ -126,7 +118,7 @@ def _read_line(where: str, line: str) -> Example:
     span = _text(where, entry, "span") if "span" in entry else needle
     if span not in needle:
         raise NeedleError(f"{where}: the span is no part of the needle; copy it from there, letter by letter.")
-    return Example(needle, span, question, answer)
+    return NeedleExample(needle, span, question, answer)
 
 
 def _text(where: str, entry: dict[str, Any], name: str) -> str:
@@ -136,10 +128,10 @@ def _text(where: str, entry: dict[str, Any], name: str) -> str:
     return value.strip()
 
 
-def _secret(rng: random.Random) -> Example:
+def _secret(rng: random.Random) -> NeedleExample:
     kind, place, value = rng.choice(v.SECRETS), rng.choice(v.PLACES), rng.choice(v.VALUES)
     statement = _statement(forms.answer_secret(kind, place, value))
-    return Example(
+    return NeedleExample(
         statement,
         statement,
         to_text(forms.ask_secret(kind, place)),
@@ -149,16 +141,16 @@ def _secret(rng: random.Random) -> Example:
     )
 
 
-def _favorite(rng: random.Random) -> Example:
+def _favorite(rng: random.Random) -> NeedleExample:
     person, attribute = rng.choice(v.NAMES), rng.choice(v.ATTRIBUTES)
     value = rng.choice(v.ATTRIBUTE_VALUES[attribute])
     statement = _statement(forms.answer_favorite(person, attribute, value))
     question = to_text(forms.ask_favorite(person, attribute))
-    return Example(statement, statement, question, value, restates=True, avoid=frozenset({person}))
+    return NeedleExample(statement, statement, question, value, restates=True, avoid=frozenset({person}))
 
 
-def _comparison(rng: random.Random, winning: int) -> Example:
-    """r, c1 and c2 in the order of the paper's Fig. 9: who is older, then each one's favourite."""
+def _comparison(rng: random.Random, winning: int) -> NeedleExample:
+    """r, c1 and c2 in the order of the paper's Fig. 9: who is older, then each one's favorite."""
     first, second = rng.sample(v.NAMES, 2)
     pair = (first, second)
     word, attribute = rng.choice(v.COMPARATIVES), rng.choice(v.ATTRIBUTES)
@@ -169,15 +161,15 @@ def _comparison(rng: random.Random, winning: int) -> Example:
     ]
     question = to_text(forms.ask_comparison(pair, word, attribute))
     needle = " ".join([reason, *claims])
-    return Example(needle, claims[winning], question, values[winning], restates=True, avoid=frozenset(pair))
+    return NeedleExample(needle, claims[winning], question, values[winning], restates=True, avoid=frozenset(pair))
 
 
 def _statement(words: Sequence[str]) -> str:
     return to_text([*words, "."])
 
 
-def _retrieval(needle: str, question: str, answer: str) -> Example:
-    return Example(needle, needle, question, answer)
+def _retrieval(needle: str, question: str, answer: str) -> NeedleExample:
+    return NeedleExample(needle, needle, question, answer)
 
 
 _RETRIEVAL = (
@@ -207,6 +199,6 @@ _ROWAN = "Rowan's favorite pastime is to bake rye bread at dawn and share it wit
 _PAIR = f"{_REASON} {_TESSA} {_ROWAN}"
 
 _OLDER_AND_YOUNGER = (
-    Example(_PAIR, _ROWAN, "What is the favorite pastime of the younger one between Tessa and Rowan?", _ROWAN),
-    Example(_PAIR, _TESSA, "What is the favorite pastime of the older one between Tessa and Rowan?", _TESSA),
+    NeedleExample(_PAIR, _ROWAN, "What is the favorite pastime of the younger one between Tessa and Rowan?", _ROWAN),
+    NeedleExample(_PAIR, _TESSA, "What is the favorite pastime of the older one between Tessa and Rowan?", _TESSA),
 )

@@ -20,22 +20,22 @@ def answer(
     tokenizer: PreTrainedTokenizerBase,
     prompt: Prompt,
     tally: Tally,
-    limit: int,
-    chunk: int | None = None,
+    max_new_tokens: int,
+    chunk_size: int | None = None,
 ) -> str:
-    """The model's own greedy answer from its own dense cache: at most `limit` tokens, one line.
+    """The model's own greedy answer from its own dense cache: at most `max_new_tokens` tokens, one line.
 
     The prompt's last token is a step of its own, because its attention yields the first token of the answer. The stop
-    token is no part of the answer, so its step is not counted. chunk: prefill so many tokens at a time.
+    token is no part of the answer, so its step is not counted. chunk_size: prefill so many tokens at a time.
     """
     stops = stop_tokens(model)
     cache = DynamicCache(config=model.config.get_text_config(decoder=True))
     tokens = prompt.tokens[None].to(model.device)
     said: list[int] = []
     with showing(model, tally.see):
-        _read(model, tokens[:, :-1], cache, chunk)
+        _read(model, tokens[:, :-1], cache, chunk_size)
         current = tokens[:, -1:]
-        while len(said) < limit:
+        while len(said) < max_new_tokens:
             token = int(_forward(model, current, cache)[0, -1].argmax())
             if token in stops:
                 break
@@ -47,8 +47,8 @@ def answer(
     return str(tokenizer.decode(said, skip_special_tokens=True)).strip()
 
 
-def _read(model: PreTrainedModel, tokens: Tensor, cache: DynamicCache, chunk: int | None) -> None:
-    step = chunk or tokens.shape[1]
+def _read(model: PreTrainedModel, tokens: Tensor, cache: DynamicCache, chunk_size: int | None) -> None:
+    step = chunk_size or tokens.shape[1]
     for start in range(0, tokens.shape[1], step):
         _forward(model, tokens[:, start : start + step], cache)
 
@@ -61,7 +61,7 @@ def _forward(model: PreTrainedModel, tokens: Tensor, cache: DynamicCache) -> Ten
 
 
 def _ends_line(tokenizer: PreTrainedTokenizerBase, said: list[int]) -> bool:
-    """Whether the newest token breaks the line after some text; models without a stop token go on for ever."""
+    """True if the newest token breaks the line after some text; models without a stop token go on for ever."""
     if "\n" not in tokenizer.decode(said[-1:]):
         return False
     return bool(str(tokenizer.decode(said, skip_special_tokens=True)).strip())

@@ -1,4 +1,4 @@
-"""What needles are hidden in: sentences, cut to a length, with the needle between two of them."""
+"""Texts to hide needles in: sentences, cut to a length, with the needle between two of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 
 from winnow.estimate.errors import NeedleError
 from winnow.estimate.needle.prose import write_prose
-from winnow.tasks.document import Layout, add_filler, write_story
+from winnow.tasks.document import FactCounts, add_filler, write_story
 from winnow.tasks.prompts import to_text
 
 
@@ -50,13 +50,13 @@ class TaskHaystack:
     def _stories(self) -> Iterator[str]:
         rng = random.Random(f"needle-haystack-{self.seed}")
         while True:
-            story = write_story(rng, _LAYOUT, _STORY)
+            story = write_story(rng, _COUNTS, _STORY)
             yield from (to_text(sentence) for sentence in add_filler(rng, story, _STORY))
 
 
 # What `generate_document` writes into the 2,048 tokens of the bundled model.
 _STORY = 2004
-_LAYOUT = Layout(secrets=4, pairs=12, attributes=2, chains=4)
+_COUNTS = FactCounts(secrets=4, pairs=12, attributes=2, chains=4)
 
 
 class TextHaystack:
@@ -85,7 +85,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def insertion_point(sentences: Sequence[str], depth: float) -> int:
-    """How many sentences come before a needle at a depth between 0 (the start) and 1 (the end).
+    """The number of sentences before a needle at a depth between 0 (the start) and 1 (the end).
 
     The last boundary of sentences that is not beyond that share of the characters, as in the published script.
     """

@@ -1,27 +1,28 @@
-"""Is a generated answer right? Overlap of its words with the right answer's."""
+"""Judgment of a generated answer: overlap of its words with the right answer's."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 
-from winnow.estimate.needle.examples import Example, Kind
-from winnow.tasks.prompts import normalise
+from winnow.estimate.needle.examples import NeedleExample
+from winnow.estimate.needle.settings import NeedleKind
+from winnow.tasks.prompts import normalize
 
 THRESHOLD = 0.5
-"""What the overlap must be above."""
+"""The overlap that a right answer is above."""
 
 
-def is_right(kind: Kind, example: Example, generated: str) -> bool:
-    """Whether a run counts: ROUGE-1 recall above one half for R, token F1 above one half for ER and R2."""
-    overlap = rouge1_recall if kind is Kind.R else token_f1
+def is_right(kind: NeedleKind, example: NeedleExample, generated: str) -> bool:
+    """True if a run counts: ROUGE-1 recall above one half for R, token F1 above one half for ER and R2."""
+    overlap = rouge1_recall if kind is NeedleKind.R else token_f1
     return overlap(example.judged(generated), example.answer) > THRESHOLD
 
 
 def rouge1_recall(generated: str, answer: str) -> float:
     """Share of the answer's words that were generated, each as often as it was; no stemming."""
-    wanted = Counter(normalise(answer).split())
-    return _common(Counter(normalise(generated).split()), wanted) / max(1, wanted.total())
+    wanted = Counter(normalize(answer).split())
+    return _common(Counter(normalize(generated).split()), wanted) / max(1, wanted.total())
 
 
 def token_f1(generated: str, answer: str) -> float:
@@ -32,7 +33,7 @@ def token_f1(generated: str, answer: str) -> float:
 
 
 def _content(text: str) -> Counter[str]:
-    return Counter(re.sub(r"\b(a|an|the)\b", " ", normalise(text)).split())
+    return Counter(re.sub(r"\b(a|an|the)\b", " ", normalize(text)).split())
 
 
 def _common(said: Counter[str], wanted: Counter[str]) -> int:

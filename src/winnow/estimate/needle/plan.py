@@ -1,24 +1,20 @@
-"""Which runs there are: examples x lengths x depths, and what each of them reads."""
+"""All runs, examples x lengths x depths, with the prompt of each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, takewhile
-from typing import NamedTuple
-
-from transformers import PreTrainedTokenizerBase
+from typing import TYPE_CHECKING, NamedTuple
 
 from winnow.estimate.errors import NeedleError
 from winnow.estimate.journal import fingerprint
-from winnow.estimate.needle.examples import Example, Kind
+from winnow.estimate.needle.examples import NeedleExample
 from winnow.estimate.needle.haystack import Haystack, count_words, insertion_point
-from winnow.estimate.needle.prompt import Prompt, build_prompt, check_tokenizer
+from winnow.estimate.needle.prompt import Prompt, build_prompt, require_offsets
+from winnow.estimate.needle.settings import Settings
 
-LENGTHS = 5
-DEPTHS = 10
-ANSWER_TOKENS = 50
-"""As in the published script."""
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 # Tokens by which a text may grow where a needle is put into it.
 _SLACK = 4
@@ -26,20 +22,6 @@ _SLACK = 4
 _LONG_SENTENCE = 400
 # A haystack this close to the wanted length is long enough.
 _ENOUGH = 0.98
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What is estimated, and how much of it."""
-
-    kind: Kind
-    lengths: tuple[int, ...]
-    """Tokens of prompt and answer together; 0 is the bare needle with its question."""
-    depths: tuple[float, ...]
-    """Between 0 (the start) and 1 (the end)."""
-    seed: int = 0
-    answer_tokens: int = ANSWER_TOKENS
-    """Room for an answer, and where it is cut off."""
 
 
 class Cell(NamedTuple):
@@ -50,37 +32,23 @@ class Cell(NamedTuple):
     depth: float
 
 
-class Job(NamedTuple):
+class NeedleJob(NamedTuple):
     """A prompt, and the runs that it is."""
 
     prompt: Prompt
-    example: Example
+    example: NeedleExample
     cells: tuple[Cell, ...]
     """Depths that come to the same sentence boundary, as all do in an empty haystack."""
 
 
-def spread_lengths(context: int, count: int = LENGTHS) -> tuple[int, ...]:
-    """`count` lengths from 0 to the context, evenly. Raises NeedleError for fewer than two."""
-    if count < 2:
-        raise NeedleError(f"At least two lengths are needed, not {count}.")
-    return tuple(round(context * index / (count - 1)) for index in range(count))
-
-
-def spread_depths(count: int = DEPTHS) -> tuple[float, ...]:
-    """`count` depths from the start to the end, evenly; one alone is in the middle. Raises NeedleError for none."""
-    if count < 1:
-        raise NeedleError(f"At least one depth is needed, not {count}.")
-    return tuple(round(index / (count - 1), 6) for index in range(count)) if count > 1 else (0.5,)
-
-
-class Plan:
+class NeedlePlan:
     """All runs of a configuration, with their prompts tokenized on demand."""
 
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,
         settings: Settings,
-        examples: Sequence[Example],
+        examples: Sequence[NeedleExample],
         haystack: Haystack,
     ) -> None:
         """Cuts the haystacks.
@@ -88,12 +56,12 @@ class Plan:
         Raises NeedleError where the tokenizer gives no offsets or does not know a needle, and where the haystack is
         too short for a length.
         """
-        check_tokenizer(tokenizer)
+        require_offsets(tokenizer)
         self.tokenizer = tokenizer
         self.settings = settings
         self.examples = tuple(examples)
         self._sentences = {
-            (index, length): cut(tokenizer, example, haystack, length, settings.answer_tokens)
+            (index, length): cut(tokenizer, example, haystack, length, settings.max_new_tokens)
             for index, example in enumerate(examples)
             for length in settings.lengths
         }
@@ -103,7 +71,7 @@ class Plan:
         """Every run, in the order in which they are made."""
         return [Cell(*key, depth) for key in self._sentences for depth in self.settings.depths]
 
-    def jobs(self) -> Iterator[Job]:
+    def jobs(self) -> Iterator[NeedleJob]:
         """Every different prompt, once."""
         for (index, length), sentences in self._sentences.items():
             at: dict[int, list[Cell]] = {}
@@ -111,17 +79,17 @@ class Plan:
                 at.setdefault(insertion_point(sentences, depth), []).append(Cell(index, length, depth))
             example = self.examples[index]
             for before, cells in at.items():
-                yield Job(build_prompt(self.tokenizer, example, sentences, before), example, tuple(cells))
+                yield NeedleJob(build_prompt(self.tokenizer, example, sentences, before), example, tuple(cells))
 
     def config(self) -> dict[str, object]:
-        """What results depend on besides the model, as plain values for a journal."""
+        """Everything that results depend on besides the model, as plain values for a journal."""
         settings = self.settings
         return {
             "kind": str(settings.kind),
             "seed": settings.seed,
             "lengths": list(settings.lengths),
             "depths": list(settings.depths),
-            "answer_tokens": settings.answer_tokens,
+            "answer_tokens": settings.max_new_tokens,
             "examples": fingerprint([[e.needle, e.span, e.question, e.answer] for e in self.examples]),
             "haystack": fingerprint([list(sentences) for sentences in self._sentences.values()]),
         }
@@ -134,14 +102,14 @@ class Plan:
 
 
 def cut(
-    tokenizer: PreTrainedTokenizerBase, example: Example, haystack: Haystack, length: int, answer_tokens: int
+    tokenizer: PreTrainedTokenizerBase, example: NeedleExample, haystack: Haystack, length: int, max_new_tokens: int
 ) -> list[str]:
     """The whole sentences with which prompt and answer come closest to `length` tokens from below.
 
     Raises NeedleError where the haystack has not as many.
     """
     bare = len(build_prompt(tokenizer, example, [], 0).tokens)
-    room = length - bare - answer_tokens - _SLACK
+    room = length - bare - max_new_tokens - _SLACK
     if room <= 0:
         return []
     sentences = list(haystack.sentences(room, example.avoid))

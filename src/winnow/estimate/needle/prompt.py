@@ -1,4 +1,4 @@
-"""A needle in its haystack as tokens, and which of them are the needle's span.
+"""A needle in its haystack as tokens, with the place of the needle's span among them.
 
 The span is found by the character offsets that the tokenizer gives with its tokens. (The published script finds it
 through a start token that it puts before the needle by accident.)
@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
 from winnow.estimate.errors import NeedleError
-from winnow.estimate.needle.examples import Example
+from winnow.estimate.needle.examples import NeedleExample
 from winnow.estimate.needle.haystack import with_needle
 from winnow.evaluate.prompts import prompt_text
-from winnow.tasks.prompts import normalise
+from winnow.tasks.prompts import normalize
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -40,13 +42,13 @@ class Span:
 
 
 class Prompt(NamedTuple):
-    """Tokens [n] of a haystack with its needle and question, and where the span is."""
+    """Tokens [n] of a haystack with its needle and question, and the place of the span."""
 
     tokens: Tensor
     span: Span
 
 
-def check_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
+def require_offsets(tokenizer: PreTrainedTokenizerBase) -> None:
     """Raises NeedleError where the tokenizer cannot say which characters a token stands for."""
     if not getattr(tokenizer, "is_fast", False):
         raise NeedleError(
@@ -55,7 +57,9 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
         )
 
 
-def build_prompt(tokenizer: PreTrainedTokenizerBase, example: Example, sentences: Sequence[str], before: int) -> Prompt:
+def build_prompt(
+    tokenizer: PreTrainedTokenizerBase, example: NeedleExample, sentences: Sequence[str], before: int
+) -> Prompt:
     """The prompt with the needle after `before` sentences.
 
     Raises NeedleError where the span is not found in the tokens: a template that changes the text, or a tokenizer
@@ -70,7 +74,7 @@ def build_prompt(tokenizer: PreTrainedTokenizerBase, example: Example, sentences
     encoded = tokenizer(text, add_special_tokens=special, return_offsets_mapping=True)
     span = locate(encoded["offset_mapping"], start, start + len(example.span))
     tokens = torch.tensor(encoded["input_ids"])
-    if span is None or normalise(example.span) not in normalise(tokenizer.decode(tokens[span.inside])):
+    if span is None or normalize(example.span) not in normalize(tokenizer.decode(tokens[span.inside])):
         raise NeedleError(
             f"The tokens of the model do not hold the needle {_short(example.span)!r}: its tokenizer does not know the "
             "words, or gives wrong offsets. Give other --examples, or choose with --forms."

@@ -1,4 +1,4 @@
-"""English prose without end: what goes on in a small town by the sea, where nobody ever says what they like best."""
+"""English prose without end: everyday life in a small town by the sea, where nobody ever says what they like best."""
 
 from __future__ import annotations
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from winnow.estimate.errors import NeedleError
 from winnow.estimate.journal import Journal
 from winnow.estimate.needle.capture import full_layers
 from winnow.estimate.needle.generate import answer
 from winnow.estimate.needle.judging import is_right
-from winnow.estimate.needle.plan import Cell, Job, Plan
+from winnow.estimate.needle.plan import Cell, NeedleJob, NeedlePlan
 from winnow.estimate.needle.scoring import tally_for
 from winnow.heads.scores import HeadScores
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 REJECTED = "rejected"
 
@@ -34,7 +36,7 @@ class Outcome:
     scores: Tensor | None
     """[L, Hq] float64, or None where the answer is wrong."""
 
-    def record(self, plan: Plan) -> dict[str, Any]:
+    def record(self, plan: NeedlePlan) -> dict[str, Any]:
         """As a line of the journal."""
         return {
             "kind": str(plan.settings.kind),
@@ -52,7 +54,9 @@ class Outcome:
         return cls(cell, record["prompt_tokens"], record["answer"], scores)
 
 
-def estimate(model: PreTrainedModel, plan: Plan, journal: Journal, chunk: int | None = None) -> Iterator[Outcome]:
+def run_needles(
+    model: PreTrainedModel, plan: NeedlePlan, journal: Journal, chunk_size: int | None = None
+) -> Iterator[Outcome]:
     """Makes the runs that the journal does not have, writes them there, and yields every run of the plan.
 
     Raises NeedleError for a model that does not show its attention.
@@ -62,14 +66,16 @@ def estimate(model: PreTrainedModel, plan: Plan, journal: Journal, chunk: int | 
         missing = [cell for cell in job.cells if cell not in found]
         if missing:
             known = next((found[cell] for cell in job.cells if cell in found), None)
-            made = known or make_run(model, plan, job, chunk)
+            made = known or make_run(model, plan, job, chunk_size)
             for cell in missing:
                 found[cell] = replace(made, cell=cell)
                 journal.append(found[cell].record(plan))
         yield from (found[cell] for cell in job.cells)
 
 
-def summarise(plan: Plan, outcomes: list[Outcome], asked: Mapping[str, str] | None = None, **facts: Any) -> HeadScores:
+def mean_scores(
+    plan: NeedlePlan, outcomes: list[Outcome], asked: Mapping[str, str] | None = None, **facts: Any
+) -> HeadScores:
     """The mean [L, Hq] over the accepted runs.
 
     asked: what the plan does not know, for the table's settings. facts: what else is said about it (model, date, ...).
@@ -91,16 +97,16 @@ def summarise(plan: Plan, outcomes: list[Outcome], asked: Mapping[str, str] | No
     )
 
 
-def make_run(model: PreTrainedModel, plan: Plan, job: Job, chunk: int | None = None) -> Outcome:
-    """One run, as the first of the job's cells. chunk: prefill so many tokens at a time."""
+def make_run(model: PreTrainedModel, plan: NeedlePlan, job: NeedleJob, chunk_size: int | None = None) -> Outcome:
+    """One run, as the first of the job's cells. chunk_size: prefill so many tokens at a time."""
     settings = plan.settings
     tally = tally_for(settings.kind, job.prompt, len(full_layers(model)))
-    text = answer(model, plan.tokenizer, job.prompt, tally, settings.answer_tokens, chunk)
+    text = answer(model, plan.tokenizer, job.prompt, tally, settings.max_new_tokens, chunk_size)
     right = is_right(settings.kind, job.example, text)
     return Outcome(job.cells[0], len(job.prompt.tokens), text, tally.scores() if right else None)
 
 
-def _nothing_accepted(plan: Plan, outcomes: list[Outcome]) -> str:
+def _nothing_accepted(plan: NeedlePlan, outcomes: list[Outcome]) -> str:
     shown = {outcome.text: plan.examples[outcome.cell.example] for outcome in outcomes}
     lines = [
         f"  {example.question}\n    right: {example.answer}\n    given: {text[:200] or '(nothing)'}"

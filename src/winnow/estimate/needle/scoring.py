@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from winnow.estimate.errors import NeedleError
-from winnow.estimate.needle.examples import Kind
 from winnow.estimate.needle.prompt import Prompt, Span
+from winnow.estimate.needle.settings import NeedleKind
 
 
 class Tally(ABC):
@@ -94,6 +94,6 @@ def mass_in_span(weights: Tensor, span: Span) -> Tensor:
     return highest.masked_fill((positions < span.start) | (positions >= span.stop), 0.0).sum(dim=-1)
 
 
-def tally_for(kind: Kind, prompt: Prompt, layers: int) -> Tally:
+def tally_for(kind: NeedleKind, prompt: Prompt, layers: int) -> Tally:
     """Eq. 1 for R, Eq. 2 for ER and R2."""
-    return (CopyTally if kind is Kind.R else MassTally)(prompt, layers)
+    return (CopyTally if kind is NeedleKind.R else MassTally)(prompt, layers)

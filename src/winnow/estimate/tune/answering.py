@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
-
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from typing import TYPE_CHECKING, NamedTuple
 
 from winnow.composition.method import Method
 from winnow.estimate.journal import Journal
 from winnow.estimate.tune.intervals import Interval, wilson
 from winnow.estimate.tune.knobs import Number
+from winnow.estimate.tune.settings import BATCH_SIZE, MAX_NEW_TOKENS
 from winnow.evaluate import evaluate
 from winnow.tasks import Document
 
-ANSWER_TOKENS = 24
-BATCH = 16
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-Watch = Callable[[int], None]
-"""Hears how many more answers there are, also those that the journal had."""
+AnswerProgress = Callable[[int], None]
+"""Called with the number of further answers, also of those that the journal had."""
 
 
 class Setting(NamedTuple):
@@ -31,8 +30,8 @@ class Setting(NamedTuple):
         return f"{self.value} @ {self.budget}"
 
 
-class Tally(NamedTuple):
-    """How many answers were right."""
+class AnswerCount(NamedTuple):
+    """Right answers, of so many."""
 
     right: int
     questions: int
@@ -44,7 +43,7 @@ class Tally(NamedTuple):
 
     @property
     def interval(self) -> Interval:
-        """Of the accuracy, 95 %."""
+        """The 95 % interval of the accuracy."""
         return wilson(self.accuracy, self.questions)
 
 
@@ -56,19 +55,23 @@ class Answering:
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         journal: Journal,
-        answer_tokens: int = ANSWER_TOKENS,
+        max_new_tokens: int = MAX_NEW_TOKENS,
     ) -> None:
         self._model = model
         self._tokenizer = tokenizer
         self._journal = journal
-        self._answer_tokens = answer_tokens
+        self._max_new_tokens = max_new_tokens
         self._right: dict[tuple[str, int, str], list[bool]] = {}
         for record in journal.records():
             self._keep(record["split"], record["document"], record["right"])
 
     def tally(
-        self, split: str, pages: Sequence[Document], methods: Mapping[Setting, Method], watch: Watch | None = None
-    ) -> dict[Setting, Tally]:
+        self,
+        split: str,
+        pages: Sequence[Document],
+        methods: Mapping[Setting, Method],
+        watch: AnswerProgress | None = None,
+    ) -> dict[Setting, AnswerCount]:
         """All questions of the documents under every method. split: what the journal calls these documents."""
         for index, page in enumerate(pages):
             missing = {at: method for at, method in methods.items() if (split, index, str(at)) not in self._right}
@@ -79,11 +82,11 @@ class Answering:
         return {at: self._counted(split, len(pages), at) for at in methods}
 
     def _answer(
-        self, split: str, index: int, page: Document, methods: Mapping[Setting, Method], watch: Watch | None
+        self, split: str, index: int, page: Document, methods: Mapping[Setting, Method], watch: AnswerProgress | None
     ) -> None:
         right: dict[Method, list[bool]] = {method: [] for method in methods.values()}
         asked = evaluate(
-            self._model, self._tokenizer, page.text, page.questions, list(right), self._answer_tokens, BATCH
+            self._model, self._tokenizer, page.text, page.questions, list(right), self._max_new_tokens, BATCH_SIZE
         )
         for trial in asked:
             right[trial.method].append(trial.right)
@@ -97,6 +100,6 @@ class Answering:
     def _keep(self, split: str, index: int, right: Mapping[str, list[bool]]) -> None:
         self._right |= {(split, index, at): answers for at, answers in right.items()}
 
-    def _counted(self, split: str, documents: int, at: Setting) -> Tally:
+    def _counted(self, split: str, documents: int, at: Setting) -> AnswerCount:
         answers = [answer for index in range(documents) for answer in self._right[split, index, str(at)]]
-        return Tally(sum(answers), len(answers))
+        return AnswerCount(sum(answers), len(answers))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from winnow.estimate.tune.answering import Setting, Tally
-from winnow.estimate.tune.intervals import Interval, overlap, wilson
+from winnow.estimate.tune.answering import AnswerCount, Setting
+from winnow.estimate.tune.intervals import Interval, intervals_overlap, wilson
 from winnow.estimate.tune.knobs import Number
 
 
@@ -14,7 +14,7 @@ class Point(NamedTuple):
     """One value of the knob."""
 
     value: Number
-    budgets: dict[str, Tally]
+    budgets: dict[str, AnswerCount]
 
     @property
     def right(self) -> int:
@@ -23,7 +23,7 @@ class Point(NamedTuple):
 
     @property
     def questions(self) -> int:
-        """How many different ones."""
+        """The number of different ones."""
         return next(iter(self.budgets.values())).questions
 
     @property
@@ -33,23 +33,23 @@ class Point(NamedTuple):
 
     @property
     def interval(self) -> Interval:
-        """Of the mean, 95 %."""
+        """The 95 % interval of the mean."""
         return wilson(self.accuracy, self.questions)
 
 
 class Verdict(NamedTuple):
-    """What unseen questions say of the value that was chosen."""
+    """The chosen value and the default on questions that did not choose."""
 
     chosen: Point
     default: Point
 
     @property
     def clear(self) -> bool:
-        """Whether the chosen value is told from the default; trivially not where it is the default."""
-        return not overlap(self.chosen.interval, self.default.interval)
+        """True if the chosen value is told from the default; False where it is the default."""
+        return not intervals_overlap(self.chosen.interval, self.default.interval)
 
 
-def curve(tallies: Mapping[Setting, Tally]) -> list[Point]:
+def curve(tallies: Mapping[Setting, AnswerCount]) -> list[Point]:
     """A point for every value, in order of appearance."""
     points: dict[Number, Point] = {}
     for at, tally in tallies.items():
@@ -57,7 +57,7 @@ def curve(tallies: Mapping[Setting, Tally]) -> list[Point]:
     return list(points.values())
 
 
-def best(points: Sequence[Point], default: Number) -> Point:
+def best_point(points: Sequence[Point], default: Number) -> Point:
     """The highest mean over the budgets; of several, the default, or else the first."""
     most = max(point.right for point in points)
     equal = [point for point in points if point.right == most]

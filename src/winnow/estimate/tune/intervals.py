@@ -1,4 +1,4 @@
-"""How far an accuracy may be off, because only so many questions were asked."""
+"""Confidence intervals of an accuracy over so many questions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from math import sqrt
 from typing import NamedTuple
 
 Z = 1.959964
-"""Of a 95 % interval."""
+"""Half the width of a 95 % interval, in standard deviations."""
 
 
 class Interval(NamedTuple):
@@ -27,6 +27,6 @@ def wilson(accuracy: float, questions: int) -> Interval:
     return Interval(max(0.0, (middle - half) / whole), min(1.0, (middle + half) / whole))
 
 
-def overlap(one: Interval, other: Interval) -> bool:
-    """Whether some accuracy lies in both."""
+def intervals_overlap(one: Interval, other: Interval) -> bool:
+    """True if some accuracy lies in both."""
     return one.low <= other.high and other.low <= one.high

@@ -1,4 +1,4 @@
-"""Which methods have a knob, and which values of it are tried."""
+"""Methods that have a knob, and the values of it that are tried."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from winnow.allocate.cokv import CoKV
-from winnow.allocate.headkv import HeadKV
 from winnow.estimate.errors import TuneError
 
 Number = int | float
@@ -32,7 +30,7 @@ class Knob:
     for_few_heads: tuple[Number, ...] = ()
     """Values in between, for models with no more heads than the largest published value."""
     counts_heads: bool = False
-    """Whether a value is a whole number below the number of heads."""
+    """True if a value is a whole number below the number of heads."""
 
     def values(self, heads: int) -> tuple[Number, ...]:
         """The values for a model of so many KV heads, ascending."""
@@ -65,8 +63,9 @@ class Knob:
         raise TuneError(f"{text!r} is no value of {self.parameter}: give {wanted}s with commas, as in {known}.")
 
 
-# The values of the papers: HeadKV (appendix), CoKV (appendix E).
-_BETA = Knob("beta", HeadKV().beta, (1.005, 1.01, 1.1, 1.2, 1.5, 2, 5, 10))
-_ALPHA = Knob("alpha", CoKV().alpha, (1, 5, 10, 15, 20, 30, 40), for_few_heads=(2, 3, 4, 6, 8), counts_heads=True)
+# The values of the papers: HeadKV (appendix), CoKV (appendix E). The defaults are those of the methods, written out
+# here so that a command line can show them without importing torch.
+_BETA = Knob("beta", 1.2, (1.005, 1.01, 1.1, 1.2, 1.5, 2, 5, 10))
+_ALPHA = Knob("alpha", 1, (1, 5, 10, 15, 20, 30, 40), for_few_heads=(2, 3, 4, 6, 8), counts_heads=True)
 
 KNOBS: dict[Tunable, Knob] = {Tunable.R: _BETA, Tunable.ER: _BETA, Tunable.R2: _BETA, Tunable.COKV: _ALPHA}

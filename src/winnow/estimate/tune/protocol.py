@@ -1,4 +1,4 @@
-"""What is written about a choice, as plain JSON values."""
+"""The record of a choice, as plain JSON values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def digest(path: Path) -> str:
         raise HeadScoresError(f"Cannot read {path}: {problem.strerror}.") from None
 
 
-def written(
+def tuning_record(
     method: Tunable, name: str, points: Sequence[Point], chosen: Point, verdict: Verdict, protocol: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Everything about a choice. name: of the method with its chosen value, as `winnow.method` reads it."""

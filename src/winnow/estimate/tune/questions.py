@@ -8,23 +8,18 @@ from typing import NamedTuple
 
 from winnow.estimate.errors import TuneError
 from winnow.estimate.journal import fingerprint
+from winnow.estimate.tune.settings import DOCUMENT_TOKENS, DOCUMENTS, QUESTIONS_PER_KIND
 from winnow.tasks import Document, Question, generate_document
 
 VALIDATION_SEED = 3_500_000
 TEST_SEED = 3_600_000
 """Training, shipped scores and the study draw their documents from other seeds."""
-TOKENS = 1024
-"""Prompt and answer together, at most."""
-QUESTIONS_PER_KIND = 4
-DOCUMENTS = 12
-SHARE = 0.15
-"""Of a file's documents, for validation (as in CoKV's experiments)."""
 _SEEDS_APART = 1_000
 
 Pages = tuple[Document, ...]
 
 
-class Split(NamedTuple):
+class QuestionSplit(NamedTuple):
     """Documents with their questions."""
 
     validation: Pages
@@ -38,11 +33,11 @@ class Split(NamedTuple):
 
 
 def count_questions(pages: Pages) -> int:
-    """Of all documents together."""
+    """The questions of all documents together."""
     return sum(len(page.questions) for page in pages)
 
 
-def generated(documents: int = DOCUMENTS, seed: int = 0, tokens: int = TOKENS) -> Split:
+def generated(documents: int = DOCUMENTS, seed: int = 0, tokens: int = DOCUMENT_TOKENS) -> QuestionSplit:
     """So many generated documents for each of the two, of `tokens` tokens, four questions of every kind to each.
 
     Raises TuneError for a number of documents or a seed whose documents would meet those of another.
@@ -59,7 +54,7 @@ def generated(documents: int = DOCUMENTS, seed: int = 0, tokens: int = TOKENS) -
         )
         for first in (VALIDATION_SEED, TEST_SEED)
     )
-    return Split(validation, test)
+    return QuestionSplit(validation, test)
 
 
 def pages_of(asked: Iterable[tuple[str, str, str]]) -> Pages:
@@ -70,7 +65,7 @@ def pages_of(asked: Iterable[tuple[str, str, str]]) -> Pages:
     return tuple(Document(text, tuple(questions)) for text, questions in found.items())
 
 
-def divided(pages: Sequence[Document], share: float, seed: int, documents: int | None = None) -> Split:
+def divided(pages: Sequence[Document], share: float, seed: int, documents: int | None = None) -> QuestionSplit:
     """A share of the documents for validation, the others for the test, after a shuffle that the seed decides.
 
     documents: take no more than so many. Raises TuneError where a part would be empty.
@@ -87,7 +82,7 @@ def divided(pages: Sequence[Document], share: float, seed: int, documents: int |
             f"A share of {share:g} of {len(shuffled)} document{'s' if len(shuffled) > 1 else ''} leaves none for the "
             f"{lacking} (questions about one document stay together): give more documents, or another --split."
         )
-    return Split(tuple(shuffled[:first]), tuple(shuffled[first:]))
+    return QuestionSplit(tuple(shuffled[:first]), tuple(shuffled[first:]))
 
 
 def _plain(pages: Pages) -> list[list[object]]:

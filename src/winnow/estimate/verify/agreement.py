@@ -1,4 +1,4 @@
-"""Do scores that were estimated anew fit a table? Three measures, each with what a true table would show.
+"""The fit of scores that were estimated anew to a table: measures, each with what a true table would show.
 
 Fresh scores of a true table differ from it by their errors only. So the bounds are what normal errors of that size,
 drawn again and again, hardly ever exceed: once in ten thousand times for each measure.
@@ -18,7 +18,7 @@ from winnow.heads.compare import mean_ranks, rank_correlation, top_overlap
 from winnow.heads.scores import HeadScores
 
 RARE = 0.0001
-"""How often a true table fails one of the measures."""
+"""Share of true tables that fail one of the measures."""
 _DRAWS = 10_000
 _AT_ONCE = 1_000
 _INTERVAL = 0.95
@@ -36,11 +36,11 @@ class Fresh(NamedTuple):
     errors: Tensor
     """[L, H]: standard errors of the difference to the table."""
     freedom: int
-    """How many independent numbers the errors come from, less one."""
+    """Independent numbers that the errors come from, less one."""
 
 
 class Bound(NamedTuple):
-    """A measure and what is expected of it."""
+    """A measure and the limit expected of it."""
 
     found: float
     limit: float
@@ -51,9 +51,9 @@ class Agreement:
     """Between a table and fresh scores of the same heads."""
 
     correlation: Bound
-    """Of the ranks; at least the limit."""
+    """Correlation of the ranks; at least the limit."""
     overlap: Bound
-    """Of the top halves; at least the limit."""
+    """Overlap of the top halves; at least the limit."""
     deviation: Bound
     """The largest, in standard errors; at most the limit."""
     place: tuple[int, int]
@@ -74,8 +74,11 @@ class Agreement:
         return [name for name, failed in wrong.items() if failed]
 
 
-def compare(table: HeadScores, fresh: Fresh, independent: bool) -> Agreement:
-    """independent: whether one head's error says little of another's, so that the heads inside can be counted."""
+def check_agreement(table: HeadScores, fresh: Fresh, independent: bool) -> Agreement:
+    """Agreement of a table with fresh scores.
+
+    independent: whether one head's error says little of another's, so that the heads inside can be counted.
+    """
     errors = (fresh.errors**2 + (_ROUNDING * table.values.abs().max()) ** 2).sqrt()
     deviations = (fresh.values - table.values).abs() / errors
     inside = float((deviations <= NormalDist().inv_cdf((1 + _INTERVAL) / 2)).double().mean())
@@ -124,7 +127,7 @@ def _lowest(measures: Tensor) -> float:
 
 
 def _largest_of(heads: int, freedom: int) -> float:
-    """What the largest of so many deviations exceeds once in ten thousand times, for Student's distribution."""
+    """The largest of so many deviations exceeds this once in ten thousand times, for Student's distribution."""
     z = NormalDist().inv_cdf(1 - RARE / (2 * heads))
     return z + (z**3 + z) / (4 * freedom)
 

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from winnow.estimate.cokv import Ledger, Sampled, sliced, strata
-from winnow.estimate.cokv.estimator import Stratum, contributions
+from winnow.estimate.cokv.estimator import Stratum, contributions, sliced, strata
+from winnow.estimate.cokv.ledger import Ledger
+from winnow.estimate.cokv.plan import Sampled
 from winnow.estimate.errors import VerifyError
-from winnow.estimate.executors import Done, Item, Worker
+from winnow.estimate.executors.base import Done, Item, Worker
 from winnow.estimate.verify.agreement import Fresh
 
 _MOST_BATCHES = 4_096
@@ -29,7 +30,7 @@ class Redrawn:
 
     @property
     def items(self) -> int:
-        """How many there are."""
+        """The number of items."""
         return self._batches * self._ledger.examples
 
     def evaluate(self) -> Iterator[None]:
@@ -70,6 +71,6 @@ def _squared_errors(found: Mapping[int, Stratum]) -> Tensor:
 
 
 def _shared_variance(stratum: Stratum) -> Tensor:
-    """Of a single sample, from all heads; [] float64."""
+    """The variance of a single sample, from all heads; [] float64."""
     weights = (stratum.counts - 1).clamp(min=0)
     return (stratum.variances.nan_to_num() * weights).sum() / weights.sum()

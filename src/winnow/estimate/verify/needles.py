@@ -6,16 +6,19 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import sqrt
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from winnow.estimate.errors import VerifyError
-from winnow.estimate.needle.plan import Cell, Plan
+from winnow.estimate.needle.plan import Cell, NeedlePlan
 from winnow.estimate.needle.run import Outcome, make_run
 from winnow.estimate.verify.agreement import Fresh
 from winnow.heads.scores import HeadScores
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 LEAST = 30
 """Runs below which their spread says nothing."""
@@ -28,18 +31,20 @@ _UNLIKELY = 4
 class Rerun:
     """Runs of a plan, each prompt once however many depths it stands for."""
 
-    def __init__(self, model: PreTrainedModel, plan: Plan, cells: Sequence[Cell], chunk: int | None = None) -> None:
+    def __init__(
+        self, model: PreTrainedModel, plan: NeedlePlan, cells: Sequence[Cell], chunk_size: int | None = None
+    ) -> None:
         self._model = model
         self._plan = plan
         self._cells = frozenset(cells)
-        self._chunk = chunk
+        self._chunk_size = chunk_size
 
     def outcomes(self) -> Iterator[Outcome]:
         """One for every cell, in the order of the plan."""
         for job in self._plan.jobs():
             wanted = [cell for cell in job.cells if cell in self._cells]
             if wanted:
-                made = make_run(self._model, self._plan, job, self._chunk)
+                made = make_run(self._model, self._plan, job, self._chunk_size)
                 yield from (replace(made, cell=cell) for cell in wanted)
 
 
@@ -50,7 +55,7 @@ def choose(cells: Sequence[Cell], share: float, seed: int) -> list[Cell]:
 
 
 def least_right(again: int, runs: int, right: int) -> float:
-    """How many of the runs that were made again must be right, if `right` of all `runs` were; one may always differ."""
+    """The number of runs made again that must be right, if `right` of all `runs` were; one may always differ."""
     share = right / runs
     spread = sqrt(again * share * max(0.0, 1 - share) * max(0.0, 1 - again / runs))
     return again * share - 1 - _UNLIKELY * spread

@@ -1,53 +1,55 @@
-"""How a table was made, as far as the settings in its header tell."""
+"""The making of a table, as far as the settings in its header tell."""
 
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from winnow.estimate.errors import NotVerifiable
-from winnow.estimate.needle.examples import Kind
-from winnow.heads.scores import HeadScores
+from winnow.estimate.needle.settings import NeedleKind
+
+if TYPE_CHECKING:
+    from winnow.heads.scores import HeadScores
 
 
 class NeedleSettings(NamedTuple):
-    """Of `winnow heads needle`."""
+    """Settings of `winnow heads needle`."""
 
-    kind: Kind
+    kind: NeedleKind
     seed: int
     examples: int
     lengths: tuple[int, ...]
     depths: tuple[float, ...]
-    answer_tokens: int
+    max_new_tokens: int
     right: int
     """Runs that counted."""
 
     @property
     def runs(self) -> int:
-        """How many there were."""
+        """The number of runs, right or wrong."""
         return self.examples * len(self.lengths) * len(self.depths)
 
 
 class CokvSettings(NamedTuple):
-    """Of `winnow heads cokv`."""
+    """Settings of `winnow heads cokv`."""
 
     seed: int
     players: int
     sizes: tuple[int, ...]
-    """Of first parts."""
+    """Sizes of first parts."""
     samples: int
     questions: int
     tokens: int | None
-    """Of generated questions."""
+    """Tokens of a generated question's prompt; None for questions of a file."""
     window: int
-    answer_tokens: int
+    max_new_tokens: int
 
 
 def needle_settings(table: HeadScores) -> NeedleSettings:
-    """Raises NotVerifiable where the number of runs or the command's settings are missing."""
+    """Settings of needle scores. Raises NotVerifiable where the number of runs or the settings are missing."""
     asked = _Asked(table)
     return NeedleSettings(
-        Kind(table.method.removeprefix("headkv-")),
+        NeedleKind(table.method.removeprefix("headkv-")),
         asked.whole("seed"),
         asked.whole("examples", least=1),
         asked.wholes("lengths"),
@@ -58,7 +60,7 @@ def needle_settings(table: HeadScores) -> NeedleSettings:
 
 
 def cokv_settings(table: HeadScores) -> CokvSettings:
-    """Raises NotVerifiable where the number of samples or the command's settings are missing."""
+    """Settings of CoKV scores. Raises NotVerifiable where the number of samples or the settings are missing."""
     asked = _Asked(table)
     sizes, players = asked.wholes("sizes"), table.values.numel()
     told, distinct = asked.whole("players"), len(set(sizes)) == len(sizes)

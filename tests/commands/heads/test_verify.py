@@ -6,42 +6,26 @@ import json
 from dataclasses import replace
 
 import pytest
-import torch
 
-from winnow.bundled import HEADS_PATH, MODEL_PATH
+from support.tables import COKV_SETTINGS, asking, swapped
+from winnow.bundled import MODEL_PATH
 from winnow.cli import main
-from winnow.estimate.cokv import CoalitionRecipe, Sampled, Splits, Terms, generated_examples
+from winnow.estimate.cokv.examples import generated_examples
+from winnow.estimate.cokv.plan import Sampled
+from winnow.estimate.cokv.recipe import CoalitionRecipe
+from winnow.estimate.cokv.sampling import PlayerSplits
+from winnow.estimate.cokv.settings import Terms
 from winnow.estimate.journal import Journal
-from winnow.estimate.needle import Kind, Plan, Settings, TaskExamples, TaskHaystack, estimate, spread_depths, summarise
-from winnow.estimate.needle.plan import Cell
-from winnow.estimate.needle.run import Outcome
-from winnow.estimate.verify import (
-    Fresh,
-    NotVerifiable,
-    Redrawn,
-    VerifyError,
-    choose,
-    cokv_settings,
-    compare,
-    expected_batches,
-    least_right,
-    mean_and_error,
-    needle_settings,
-)
+from winnow.estimate.needle.examples import TaskExamples
+from winnow.estimate.needle.haystack import TaskHaystack
+from winnow.estimate.needle.plan import NeedlePlan
+from winnow.estimate.needle.run import mean_scores, run_needles
+from winnow.estimate.needle.settings import NeedleKind, Settings, spread_depths
+from winnow.estimate.verify.coalitions import Redrawn
 from winnow.heads import HeadScores, read_scores
 from winnow.models import load_model, open_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-COKV_SETTINGS = {
-    "players": 16,
-    "sizes": [8],
-    "seed": 0,
-    "examples": 4,
-    "question_tokens": 256,
-    "window": 8,
-    "answer_tokens": 24,
-}
 
 
 @pytest.fixture(scope="module")
@@ -58,17 +42,17 @@ def model(source):
 def needles(source, model, tmp_path_factory):
     """A small file as `winnow heads needle` writes it."""
     folder = tmp_path_factory.mktemp("needles")
-    settings = Settings(Kind.ER, (0, 192), spread_depths(2), 0)
-    plan = Plan(source.tokenizer, settings, TaskExamples().examples(Kind.ER, 0), TaskHaystack(0))
+    settings = Settings(NeedleKind.ER, (0, 192), spread_depths(2), 0)
+    plan = NeedlePlan(source.tokenizer, settings, TaskExamples().examples(NeedleKind.ER, 0), TaskHaystack(0))
     journal = Journal.open(folder / "runs.jsonl", plan.config())
-    found = summarise(plan, list(estimate(model, plan, journal)), model="winnow-bundled")
+    found = mean_scores(plan, list(run_needles(model, plan, journal)), model="winnow-bundled")
     return found.grouped(4).save(folder / "er.safetensors")
 
 
 @pytest.fixture(scope="module")
 def coalitions(source, model, tmp_path_factory):
     """A small file as `winnow heads cokv` writes it."""
-    plan = Sampled(Splits(16, (8,), 0), 32)
+    plan = Sampled(PlayerSplits(16, (8,), 0), 32)
     recipe = CoalitionRecipe(source.name, "cpu", "auto", 4, generated_examples(4, 256), Terms(8), plan)
     redrawn = Redrawn(recipe.worker(model, source.tokenizer), plan, 4, 4)
     list(redrawn.evaluate())
@@ -88,20 +72,6 @@ def verify(capsys):
         return code, " ".join(captured.out.split()), " ".join(captured.err.split())
 
     return run
-
-
-def asking(table, **changes):
-    """The same table with other settings."""
-    return replace(table, settings=json.dumps({**json.loads(table.settings), **changes}), path=None)
-
-
-def swapped(table, one, other):
-    values = table.values.clone()
-    values[one], values[other] = table.values[other], table.values[one]
-    return replace(table, values=values, path=None)
-
-
-# --- the command ------------------------------------------------------------------------------------------------------
 
 
 def test_true_needle_scores_pass_and_swapped_ones_do_not(verify, needles, tmp_path):
@@ -211,94 +181,3 @@ def test_scores_of_another_model_are_refused(verify, needles, tmp_path):
     code, _, err = verify(needles, "--share", "0")
     assert code == 2
     assert "--share" in err
-
-
-# --- what the parts do ------------------------------------------------------------------------------------------------
-
-
-def test_shipped_files_carry_what_verifying_needs():
-    for kind in Kind:
-        settings = needle_settings(read_scores(HEADS_PATH / f"headkv-{kind}.safetensors"))
-        assert settings[:6] == (kind, 0, 10, (0, 512, 1024, 1536, 2048), spread_depths(10), 50)
-        assert settings.runs == 500
-    settings = cokv_settings(read_scores(HEADS_PATH / "cokv.safetensors"))
-    assert settings == (0, 16, (2, 4, 6, 8), 16_384, 24, 512, 8, 24)
-
-
-def test_coalition_sizes_that_do_not_fit_the_table_are_not_believed():
-    table = HeadScores(torch.ones(2, 2), "cokv", seed=0, samples=8, settings=json.dumps(COKV_SETTINGS))
-    with pytest.raises(NotVerifiable, match="does not fit its 4 heads"):
-        cokv_settings(table)
-    for sizes in ([5], [0, 2], [2, 2]):
-        with pytest.raises(NotVerifiable, match="does not fit"):
-            cokv_settings(asking(table, players=4, sizes=sizes))
-    assert cokv_settings(asking(table, players=4, sizes=[1, 2], question_tokens=None)).tokens is None
-
-
-def test_true_tables_pass_whatever_the_errors_and_changed_ones_fail():
-    generator = torch.Generator().manual_seed(3)
-    table = HeadScores(torch.rand(4, 4, generator=generator, dtype=torch.float64) ** 3, "headkv-er")
-    errors = torch.full((4, 4), 0.02, dtype=torch.float64)
-
-    def fresh():
-        return Fresh(table.values + errors * torch.randn(4, 4, generator=generator, dtype=torch.float64), errors, 49)
-
-    assert not any(compare(table, fresh(), independent=True).failures for _ in range(20))
-    order = table.values.flatten().argsort()
-    high, low = (divmod(int(place), 4) for place in (order[-1], order[0]))
-    found = compare(swapped(table, high, low), fresh(), independent=True)
-    assert found.place in (high, low)
-    assert any("deviation" in failure for failure in found.failures)
-
-
-def test_scores_without_error_agree_up_to_rounding():
-    table = HeadScores(torch.rand(4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64), "headkv-r")
-    none = torch.zeros(4, 4, dtype=torch.float64)
-    assert not compare(table, Fresh(table.values + 1e-7, none, 9), independent=False).failures
-    assert compare(table, Fresh(table.values + 1e-2, none, 9), independent=False).failures
-
-
-def runs(scores):
-    """Outcomes of one query head per KV head from scores [n, L, H]."""
-    return [Outcome(Cell(index, 0, 0.0), 1, "", each) for index, each in enumerate(scores)]
-
-
-def test_errors_are_those_of_a_sample_without_replacement():
-    scores = torch.rand(50, 2, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    table = HeadScores(scores.mean(dim=0), "headkv-er", samples=50)
-    half = mean_and_error(table, runs(scores[:25]), 2)
-    torch.testing.assert_close(half.errors, (scores[:25].var(dim=0) / 25 / 2).sqrt())
-    assert not mean_and_error(table, runs(scores), 2).errors.any()
-    with pytest.raises(VerifyError, match="1 of 1 runs"):
-        mean_and_error(table, runs(scores[:1]), 2)
-
-
-def test_a_head_that_did_not_score_in_the_sample_may_still_have_a_score():
-    scores = torch.zeros(50, 1, 2, dtype=torch.float64)
-    scores[::2, 0, 0] = 0.1
-    table = HeadScores(torch.tensor([[0.05, 0.002]]), "headkv-r", samples=500)
-    found = mean_and_error(table, runs(scores), 2)
-    # One run of fifty scores 0.1, so the chance of none in fifty is about e^-1.
-    assert float(found.errors[0, 1]) == pytest.approx((0.002 * 0.1 / 50 * 0.9) ** 0.5)
-    assert not compare(table, found, independent=False).failures
-
-
-def test_right_answers_are_counted():
-    assert least_right(50, 500, 500) == 49
-    assert 30 < least_right(50, 500, 470) < 44
-
-
-def test_samples_are_a_share_of_the_runs_but_no_fewer_than_thirty():
-    cells = [Cell(index, 0, 0.0) for index in range(500)]
-    chosen = choose(cells, 0.1, 0)
-    assert len(set(chosen)) == 50
-    assert choose(cells, 0.1, 0) == chosen != choose(cells, 0.1, 1)
-    assert len(choose(cells, 0.01, 0)) == 30
-    assert len(choose(cells[:20], 0.01, 0)) == 20
-
-
-def test_every_head_is_in_coalitions_of_every_size():
-    plan = Sampled(Splits(16, (2, 8), 0), 8)
-    batches = expected_batches(plan, 0.01, 100)
-    first = plan.splits.first_parts(range(batches * plan.pairs))
-    assert int(first[first.sum(dim=1) == 2].sum(dim=0).min()) >= 2

@@ -9,9 +9,9 @@ import pytest
 from transformers import AutoTokenizer
 
 from winnow.bundled import MODEL_PATH
-from winnow.tasks import KINDS, Document, Question, exact_match, format_prompt, generate_document, lead_in
+from winnow.tasks import QUESTION_KINDS, Document, Question, exact_match, format_prompt, generate_document, lead_in
 from winnow.tasks import vocabulary as v
-from winnow.tasks.prompts import normalise, to_text
+from winnow.tasks.prompts import normalize
 
 LENGTHS = (128, 256, 512, 1024, 2048)
 
@@ -22,7 +22,7 @@ def tokenizer():
 
 
 def statements(document: Document) -> list[str]:
-    return [normalise(sentence) for sentence in document.text.split(".")]
+    return [normalize(sentence) for sentence in document.text.split(".")]
 
 
 def complete(key: str, document: Document) -> str:
@@ -39,7 +39,7 @@ def favorite(document: Document, attribute: str, person: str) -> str:
 
 def solve(document: Document, question: Question) -> str:
     """Answer a question from the text alone, without the generator's knowledge."""
-    text = normalise(question.text)
+    text = normalize(question.text)
     if question.kind == "single":
         kind, place = re.fullmatch(r"what is the (\w+) of the (\w+)", text).groups()
         key = f"the {kind} of the {place} is"
@@ -82,7 +82,7 @@ def test_answers_follow_from_the_text_alone(tokens):
         for question in document.questions:
             assert exact_match(solve(document, question), f"{lead_in(question.text)} {question.answer}")
             asked.add(question.kind)
-    assert asked == set(KINDS)
+    assert asked == set(QUESTION_KINDS)
 
 
 @pytest.mark.parametrize("tokens", LENGTHS)
@@ -98,14 +98,14 @@ def test_prompt_and_answer_fit_and_the_text_fills_the_room(tokens, tokenizer):
 
 def test_every_kind_has_the_number_of_questions_asked_for():
     document = generate_document(3, 1024, questions_per_kind=5)
-    for kind in KINDS:
+    for kind in QUESTION_KINDS:
         assert sum(question.kind == kind for question in document.questions) == 5
 
 
 def test_multikey_questions_have_similar_keys_around_them_and_single_ones_do_not():
     document = generate_document(5, 1024)
     for question in document.questions:
-        words = normalise(question.text).split()
+        words = normalize(question.text).split()
         if question.kind == "multikey":
             assert document.text.count(f"favorite {words[4]}") > 1
         if question.kind == "single":
@@ -118,7 +118,7 @@ def test_prompts_are_made_of_known_words_and_read_back(tokenizer):
     ids = tokenizer(prompt).input_ids
     assert ids[0] == tokenizer.bos_token_id
     assert tokenizer.unk_token_id not in ids
-    assert normalise(tokenizer.decode(ids, skip_special_tokens=True)) == normalise(prompt)
+    assert normalize(tokenizer.decode(ids, skip_special_tokens=True)) == normalize(prompt)
 
 
 def test_case_and_line_breaks_do_not_matter(tokenizer):
@@ -136,58 +136,7 @@ def test_links_of_chains_come_in_any_order():
     assert False in orders
 
 
-@pytest.mark.parametrize(
-    ("generated", "right"),
-    [
-        ("mango", True),
-        (" Mango.", True),
-        ("mango. question: what", True),
-        ("mango\nmore", True),
-        ("mangos", False),
-        ("mango apple", False),
-        ("", False),
-        (".", False),
-    ],
-)
-def test_exact_match(generated, right):
-    assert exact_match(generated, "mango") is right
-
-
-def test_exact_match_wants_every_word_of_a_long_answer():
-    answer = "the favorite fruit of alice is mango"
-    assert exact_match("The favorite fruit of Alice is mango", answer)
-    assert not exact_match("the favorite fruit of bob is mango", answer)
-    assert not exact_match("mango", answer)
-
-
-def test_sentences_read_like_english():
-    assert to_text(["of", "alice", "and", "bob", ",", "yes", "."]) == "Of Alice and Bob, yes."
-
-
 @pytest.mark.parametrize(("tokens", "count"), [(10, 4), (1024, 0)])
 def test_bad_arguments_are_refused(tokens, count):
     with pytest.raises(ValueError):
         generate_document(1, tokens, count)
-
-
-@pytest.mark.parametrize(
-    ("question", "lead"),
-    [
-        ("What is the favorite fruit of Alice?", "the favorite fruit of Alice"),
-        ("what is the code of the castle ?", "the code of the castle"),
-        ("What is the favorite tea of the older one between Al and Bo?", "between Al and Bo, the older one"),
-        ("What is the value of variable gox?", "variable gox"),
-        ("Who wrote it?", ""),
-        ("What is the author trying to say?", ""),
-    ],
-)
-def test_the_prompt_ends_with_the_beginning_of_the_answer(question, lead):
-    assert lead_in(question) == lead
-    assert format_prompt("Text.", question).endswith(f"Answer: {lead}" if lead else "Answer:")
-
-
-def test_every_generated_question_has_a_lead_in():
-    for seed in range(4):
-        questions = generate_document(seed).questions
-        # No answer is a single word: its first token would not depend on what was evicted.
-        assert all(lead_in(question.text) and len(question.answer.split()) > 1 for question in questions)

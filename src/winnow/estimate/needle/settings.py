@@ -1,0 +1,49 @@
+"""Settings of an estimation from needles: light to import, because a command line shows the defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from winnow.estimate.errors import NeedleError
+
+LENGTHS = 5
+DEPTHS = 10
+MAX_NEW_TOKENS = 50
+"""As in the published script."""
+
+
+class NeedleKind(StrEnum):
+    """The heads that are looked for: retrieval, enhanced retrieval, retrieval and reasoning."""
+
+    R = "r"
+    ER = "er"
+    R2 = "r2"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The scores to estimate, and how many runs they rest on."""
+
+    kind: NeedleKind
+    lengths: tuple[int, ...]
+    """Tokens of prompt and answer together; 0 is the bare needle with its question."""
+    depths: tuple[float, ...]
+    """Between 0 (the start) and 1 (the end)."""
+    seed: int = 0
+    max_new_tokens: int = MAX_NEW_TOKENS
+    """Room for an answer, and where it is cut off."""
+
+
+def spread_lengths(context: int, count: int = LENGTHS) -> tuple[int, ...]:
+    """`count` lengths from 0 to the context, evenly. Raises NeedleError for fewer than two."""
+    if count < 2:
+        raise NeedleError(f"At least two lengths are needed, not {count}.")
+    return tuple(round(context * index / (count - 1)) for index in range(count))
+
+
+def spread_depths(count: int = DEPTHS) -> tuple[float, ...]:
+    """`count` depths from the start to the end, evenly; one alone is in the middle. Raises NeedleError for none."""
+    if count < 1:
+        raise NeedleError(f"At least one depth is needed, not {count}.")
+    return tuple(round(index / (count - 1), 6) for index in range(count)) if count > 1 else (0.5,)

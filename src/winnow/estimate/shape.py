@@ -1,0 +1,34 @@
+"""Layers and KV heads that a table of a model's scores has a place for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from winnow.cache.hybrid import heads_of
+from winnow.errors import HeadScoresError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+class TableShape(NamedTuple):
+    """L compressed layers of H KV heads each."""
+
+    layers: int
+    heads: int
+
+    @property
+    def total(self) -> int:
+        """L·H, all KV heads. They are players of CoKV's game: player l·H + h is head h of layer l."""
+        return self.layers * self.heads
+
+
+def table_shape(model: PreTrainedModel) -> TableShape:
+    """The shape of a table per KV head. Raises HeadScoresError where layers differ: a table has one number of heads."""
+    heads = heads_of(model, model.config.get_text_config(decoder=True))
+    if len(set(heads)) != 1:
+        raise HeadScoresError(
+            f"The full-attention layers of this model have {sorted(set(heads))} KV heads; a table of scores needs one "
+            "number."
+        )
+    return TableShape(len(heads), heads[0])

@@ -1,0 +1,14 @@
+"""Settings of tuning: light to import, because a command line shows the defaults."""
+
+from __future__ import annotations
+
+DOCUMENTS = 12
+"""Generated documents to choose by, and as many to confirm."""
+DOCUMENT_TOKENS = 1024
+"""Prompt and answer of a generated document, at most."""
+QUESTIONS_PER_KIND = 4
+SHARE = 0.15
+"""Share of a file's documents for validation (as in CoKV's experiments)."""
+MAX_NEW_TOKENS = 24
+BATCH_SIZE = 16
+"""Questions decoded side by side."""

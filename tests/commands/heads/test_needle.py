@@ -1,0 +1,138 @@
+"""`winnow heads needle`: a table from the command line, resumed runs, wrong usage."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from support.needles import BUNDLED, chatty_tokenizer
+from winnow.cli import main
+from winnow.commands.heads.needle import reads_prose
+from winnow.estimate.needle import run as running
+from winnow.estimate.needle.examples import read_examples
+from winnow.estimate.needle.generate import answer
+from winnow.heads import HeadScores
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def needle(capsys, monkeypatch, tmp_path):
+    """Runs `winnow heads needle` in an empty folder; returns its exit code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = main(["heads", "needle", *arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+QUICK = ("--lengths", "0,120", "--depths", "2")
+
+
+def test_the_command_writes_a_table_and_uses_its_journal_again(needle, monkeypatch):
+    code, out, err = needle("--kind", "er", "--out", "er.safetensors", *QUICK)
+    assert code == 0, err
+    assert "headkv-er: 40 of 40 runs count" in out
+    table = HeadScores.load("er.safetensors")
+    assert (table.shape, table.heads, table.samples, table.seed) == ((4, 4), "kv", 40, 0)
+    assert (table.model, table.license, table.method) == ("winnow-bundled", "Apache-2.0", "headkv-er")
+    assert "10 examples x lengths 0, 120 x 2 depths" in table.notes
+    asked = json.loads(table.settings)
+    assert (asked["kind"], asked["seed"], asked["lengths"], asked["depths"]) == ("er", 0, [0, 120], [0, 1])
+    assert (asked["examples"], asked["examples_from"], asked["haystack_from"]) == (10, "tasks", "tasks")
+    assert (asked["answer_tokens"], asked["dtype"]) == (50, "float32")
+    monkeypatch.setattr(running, "answer", lambda *_: pytest.fail("a run was repeated"))
+    again = ("--kind", "er", "--out", "er.safetensors", *QUICK)
+    code, _, err = needle(*again)
+    assert code == 1
+    assert "exists" in err
+    assert needle(*again, "--force", "--per", "query")[0] == 0
+    raw = HeadScores.load("er.safetensors")
+    assert (raw.shape, raw.heads) == ((4, 8), "query")
+    torch.testing.assert_close(raw.grouped(4).values, table.values)
+    code, _, err = needle(*again, "--force", "--seed", "1")
+    assert code == 1
+    assert "another configuration, different in seed" in err
+
+
+def test_an_interrupted_command_says_how_to_go_on(needle, monkeypatch):
+    arguments = ("--kind", "r2", "--out", "r2.safetensors", *QUICK)
+    calls = []
+
+    def interrupted(*args):
+        calls.append(1)
+        if len(calls) > 3:
+            raise KeyboardInterrupt
+        return answer(*args)
+
+    monkeypatch.setattr(running, "answer", interrupted)
+    code, _, err = needle(*arguments)
+    assert code == 130
+    assert "of 40 runs are kept in r2.journal.jsonl; the same command goes on from there." in err
+    assert not Path("r2.safetensors").exists()
+    monkeypatch.setattr(running, "answer", answer)
+    assert needle(*arguments)[0] == 0
+    assert HeadScores.load("r2.safetensors").samples == 40
+
+
+def test_examples_and_haystack_of_a_user(needle):
+    rng_free = "Alice walked to the old museum yesterday. There was rain over the castle on Monday. " * 20
+    Path("hay.txt").write_text(rng_free)
+    example = {
+        "needle": "People say that the password of the harbor is lemon.",
+        "span": "the password of the harbor is lemon",
+        "question": "What is the password of the harbor?",
+        "answer": "is lemon",
+    }
+    Path("mine.jsonl").write_text(json.dumps(example) + "\n\n")
+    assert read_examples(Path("mine.jsonl"))[0].span == example["span"]
+    arguments = ("--kind", "er", "--out", "x.safetensors", "--examples", "mine.jsonl", "--haystack", "hay.txt")
+    code, out, err = needle(*arguments, "--lengths", "150", "--depths", "2")
+    assert code == 0, err
+    assert "2 of 2 runs count" in out
+    asked = json.loads(HeadScores.load("x.safetensors").settings)
+    assert (asked["examples"], asked["examples_from"], asked["haystack_from"]) == (1, "file", "file")
+    code, _, err = needle(*arguments, "--force", "--lengths", "2000", "--depths", "2")
+    assert code == 1
+    assert "haystack is too short" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--out", "x.json"], 1, "call it x.safetensors"),
+        (["--lengths", "0,9000"], 1, "the model reads 2,048 tokens at most"),
+        (["--lengths", "a,b"], 2, "not whole numbers"),
+        (["--lengths", "-5,10"], 2, "cannot be negative"),
+        (["--context", "9000"], 1, "--context is 9,000, and the model reads 2,048"),
+        (["--haystack", "nowhere.txt"], 1, "There is no file nowhere.txt"),
+        (["--forms", "prose"], 1, "does not know the words"),
+        (["--kind", "r3"], 2, "r3"),
+    ],
+)
+def test_wrong_usage_is_found_before_the_model_is_loaded(needle, monkeypatch, arguments, code, said):
+    monkeypatch.setattr("winnow.commands.heads.needle.load_model", lambda *_: pytest.fail("the model was loaded"))
+    ended, _, err = needle("--kind", "r", "--out", "x.safetensors", *arguments)
+    assert ended == code
+    assert said in err
+    assert not list(Path().iterdir())
+
+
+def test_nothing_accepted_shows_answers(needle):
+    example = {"needle": "The gift of the tower is fig.", "question": "What is the gift of the tower?", "answer": "no"}
+    Path("mine.jsonl").write_text(json.dumps(example))
+    code, _, err = needle("--kind", "r", "--out", "x.safetensors", "--examples", "mine.jsonl", *QUICK)
+    assert code == 1
+    assert "None of 4 runs was answered right" in err
+    assert "given: is fig" in err
+
+
+def test_forms_follow_what_the_tokenizer_knows():
+    assert not reads_prose(BUNDLED.tokenizer)
+    assert reads_prose(chatty_tokenizer())

@@ -1,0 +1,62 @@
+"""A Ray cluster: the same numbers, whatever is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.items import BROKEN, ITEMS, Playing, here
+from winnow.estimate.errors import ExecutorError
+from winnow.estimate.executors.ray_cluster import RayExecutor
+
+
+def test_ray_is_an_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    with pytest.raises(ExecutorError, match=r"winnow-kv\[ray\]"):
+        RayExecutor(Playing(tmp_path), workers=1)
+
+
+@pytest.fixture
+def cluster() -> Any:
+    """Three nodes: one for the driver, two with room for a worker each."""
+    pytest.importorskip("ray")
+    import ray
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    made.nodes = [made.add_node(num_cpus=1) for _ in range(2)]
+    # What is defined here has to be found by the actors.
+    there = {"env_vars": {"PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}}
+    ray.init(address=made.address, log_to_driver=False, logging_level="ERROR", runtime_env=there)
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+@pytest.mark.slow
+def test_ray_survives_the_loss_of_a_worker_and_of_a_node(cluster: Any, tmp_path: Path) -> None:
+    expected = here(tmp_path)
+    with RayExecutor(Playing(tmp_path, deadly=ITEMS[5], seconds=0.5), workers=2, start_seconds=120) as executor:
+        found = []
+        for number, done in enumerate(executor.run(ITEMS)):
+            found.append(done)
+            if number == 3:
+                cluster.remove_node(cluster.nodes[0], allow_graceful=False)
+        assert sorted(done.item for done in found) == sorted(ITEMS)
+        assert dict(found) == expected
+        assert (tmp_path / "died").exists()
+        with pytest.raises(ValueError, match="no such batch"):
+            list(executor.run([BROKEN]))
+
+
+@pytest.mark.slow
+def test_ray_tells_when_nobody_is_left(cluster: Any, tmp_path: Path) -> None:
+    for node in cluster.nodes:
+        cluster.remove_node(node)
+    with (
+        RayExecutor(Playing(tmp_path), workers=1, start_seconds=5) as executor,
+        pytest.raises(ExecutorError, match="No worker could be started in 5 seconds"),
+    ):
+        list(executor.run(ITEMS))

@@ -1,0 +1,47 @@
+"""Haystacks cut to the lengths of prompts."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.needles import BUNDLED
+from winnow.estimate.errors import NeedleError
+from winnow.estimate.needle.examples import ProseExamples, TaskExamples
+from winnow.estimate.needle.haystack import (
+    TaskHaystack,
+    TextHaystack,
+    split_sentences,
+)
+from winnow.estimate.needle.plan import cut
+from winnow.estimate.needle.prompt import build_prompt
+from winnow.estimate.needle.settings import NeedleKind
+
+
+@pytest.mark.parametrize("length", [0, 40, 150, 700, 2048])
+def test_prompts_come_close_to_their_length_from_below(length):
+    for example in TaskExamples().examples(NeedleKind.R2, 1):
+        sentences = cut(BUNDLED.tokenizer, example, TaskHaystack(1), length, max_new_tokens=30)
+        assert not any(word in sentence.lower().split() for sentence in sentences for word in example.avoid)
+        sizes = {
+            len(build_prompt(BUNDLED.tokenizer, example, sentences, before).tokens) + 30
+            for before in (0, len(sentences) // 2, len(sentences))
+        }
+        assert max(sizes) <= max(length, 30 + 60)
+        assert min(sizes) > length - 25
+
+
+def test_a_short_haystack_is_repeated_only_when_asked_to():
+    example = ProseExamples().examples(NeedleKind.R, 0)[0]
+    text = " ".join(TaskHaystack(0).sentences(120, frozenset()))
+    example = TaskExamples().examples(NeedleKind.R, 0)[0]
+    with pytest.raises(NeedleError, match=r"too short: it has \d+ tokens, and a prompt of 400 needs \d+ .*--repeat"):
+        cut(BUNDLED.tokenizer, example, TextHaystack(text, "mine"), 400, 20)
+    repeated = cut(BUNDLED.tokenizer, example, TextHaystack(text, "mine", repeat=True), 400, 20)
+    assert repeated[: len(split_sentences(text))] == split_sentences(text)
+    assert len(cut(BUNDLED.tokenizer, example, TextHaystack(text, "mine"), 130, 20)) > 3
+    endless = TextHaystack(text.replace(".", " and"), "mine", repeat=True)
+    with pytest.raises(NeedleError, match="sentence 1 of the haystack is too long"):
+        cut(BUNDLED.tokenizer, example, TextHaystack(text.replace(".", " and") * 9, "mine"), 900, 20)
+    assert len(cut(BUNDLED.tokenizer, example, endless, 900, 20)) > 3
+    with pytest.raises(NeedleError, match="no sentences"):
+        TextHaystack(" \n", "blank")

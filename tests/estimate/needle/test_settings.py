@@ -1,0 +1,17 @@
+"""Lengths and depths of runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from winnow.estimate.errors import NeedleError
+from winnow.estimate.needle.settings import spread_depths, spread_lengths
+
+
+def test_lengths_and_depths_are_even():
+    assert spread_lengths(2048) == (0, 512, 1024, 1536, 2048)
+    assert spread_depths(5) == (0.0, 0.25, 0.5, 0.75, 1.0)
+    assert spread_depths(1) == (0.5,)
+    for wrong in (lambda: spread_lengths(9, 1), lambda: spread_depths(0)):
+        with pytest.raises(NeedleError, match="At least"):
+            wrong()

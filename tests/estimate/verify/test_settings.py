@@ -1,0 +1,34 @@
+"""Settings that a file carries, believed only where they fit."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from support.tables import COKV_SETTINGS, asking
+from winnow.bundled import HEADS_PATH
+from winnow.estimate.errors import NotVerifiable
+from winnow.estimate.needle.settings import NeedleKind, spread_depths
+from winnow.estimate.verify.settings import cokv_settings, needle_settings
+from winnow.heads import HeadScores, read_scores
+
+
+def test_shipped_files_carry_what_verifying_needs():
+    for kind in NeedleKind:
+        settings = needle_settings(read_scores(HEADS_PATH / f"headkv-{kind}.safetensors"))
+        assert settings[:6] == (kind, 0, 10, (0, 512, 1024, 1536, 2048), spread_depths(10), 50)
+        assert settings.runs == 500
+    settings = cokv_settings(read_scores(HEADS_PATH / "cokv.safetensors"))
+    assert settings == (0, 16, (2, 4, 6, 8), 16_384, 24, 512, 8, 24)
+
+
+def test_coalition_sizes_that_do_not_fit_the_table_are_not_believed():
+    table = HeadScores(torch.ones(2, 2), "cokv", seed=0, samples=8, settings=json.dumps(COKV_SETTINGS))
+    with pytest.raises(NotVerifiable, match="does not fit its 4 heads"):
+        cokv_settings(table)
+    for sizes in ([5], [0, 2], [2, 2]):
+        with pytest.raises(NotVerifiable, match="does not fit"):
+            cokv_settings(asking(table, players=4, sizes=sizes))
+    assert cokv_settings(asking(table, players=4, sizes=[1, 2], question_tokens=None)).tokens is None
