@@ -1,4 +1,4 @@
-"""Where output goes: results to stdout, everything else to stderr."""
+"""Consoles: results go to stdout, everything else to stderr."""
 
 from __future__ import annotations
 

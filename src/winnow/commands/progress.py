@@ -13,7 +13,7 @@ from winnow.estimate.errors import ExecutorError, JournalError
 
 
 class Bar:
-    """How far a piece of work is, on a terminal."""
+    """The progress of a piece of work, on a terminal."""
 
     def __init__(self, progress: Progress, task: TaskID) -> None:
         self._progress = progress

@@ -58,7 +58,7 @@ class CoalitionJob:
     shard: tuple[int, int] | None
     origin: Origin
     tokens: int | None
-    """Of the documents of generated questions."""
+    """Length of every document, where the questions are generated."""
 
 
 def cokv(options: CokvOptions) -> None:
@@ -157,7 +157,7 @@ def _config(job: CoalitionJob, loaded: ModelFingerprint) -> dict[str, Any]:
 def _run(job: CoalitionJob, executor: Executor, journal: Journal) -> Estimate | None:
     """The estimate, or None for a shard, which has a part of every utility only."""
     ledger = Ledger(len(job.recipe.examples), journal)
-    with resumable(journal.path, lambda: f"{len(ledger)} evaluated batches"), _progress(ledger) as watch:
+    with resumable(journal.path, lambda: f"{len(ledger)} evaluated batches"), _progress() as watch:
         if job.shard is not None:
             run_shard(job.plan, job.rule.samples, job.shard, executor, ledger, watch)
             return None
@@ -165,7 +165,7 @@ def _run(job: CoalitionJob, executor: Executor, journal: Journal) -> Estimate | 
 
 
 @contextmanager
-def _progress(ledger: Ledger) -> Iterator[Watch]:
+def _progress() -> Iterator[Watch]:
     with progress_bar("Coalitions", None) as bar:
 
         def watch(done: int, total: int, found: Estimate | None) -> None:

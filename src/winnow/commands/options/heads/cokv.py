@@ -13,7 +13,7 @@ WINDOW = 8
 MAX_NEW_TOKENS = 24
 PAIRS = 32
 MOST_SAMPLES = 1024
-"""Where only an overlap is asked for."""
+"""Samples at most, where only an overlap is asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)

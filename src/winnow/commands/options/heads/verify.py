@@ -13,7 +13,7 @@ from winnow.commands.options.shared import ModelOptions, PrefillOptions
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyOptions(ModelOptions, PrefillOptions):
-    """Do a part of an estimation again and say whether the file fits it.
+    """Repeat a part of an estimation and say if the file fits it.
 
     Ends with 0 if it does, 1 if it does not, 2 where the file does not say how it was made.
     """
