@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import winnow
+from support.processes import environment
 from winnow.bundled import MODEL_PATH
 from winnow.cache import container
 from winnow.cache.disk import ContextFile
@@ -27,7 +27,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 DOCUMENT = generate_document(3, tokens=200, questions_per_kind=1)
 QUESTIONS = [question.text for question in DOCUMENT.questions]
-SOURCES = str(Path(winnow.__file__).parents[1])
 COMPRESS = ("compress", "document.txt", "--budget", "32")
 ASK = ("ask", "report.safetensors", "--max-new-tokens", "4")
 
@@ -86,11 +85,10 @@ def test_answers_are_those_of_one_process(winnow_run):
 def test_another_process_gives_the_same_answer_without_the_document(winnow_run, folder, tmp_path):
     shutil.copy(folder / "report.safetensors", tmp_path / "copy")
     _, here, _ = winnow_run(*ASK, QUESTIONS[0], "--json")
-    paths = os.pathsep.join(filter(None, [SOURCES, os.environ.get("PYTHONPATH")]))
     there = subprocess.run(
         [sys.executable, "-m", "winnow.cli", "ask", "copy", QUESTIONS[0], *ASK[2:], "--json"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=120,

@@ -150,7 +150,7 @@ def test_interrupting_keeps_what_was_finished(winnow_inspect, monkeypatch):
             raise KeyboardInterrupt
         return diagnose(model, ids, method, **counts)
 
-    monkeypatch.setattr("winnow.diagnose", interrupted)
+    monkeypatch.setattr("winnow.commands.inspect.diagnose", interrupted)
     code, out, err = winnow_inspect(*ASK, "--method", "snapkv", "--compare", "kvec")
     assert code == 130
     assert "snapkv @ 32" in out

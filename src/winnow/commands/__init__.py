@@ -1,1 +1,1 @@
-"""The commands of the `winnow` program, one file each, and what they share."""
+"""The commands of the `winnow` program: `options` says what can be typed, and every command's job has a file here."""

@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from winnow import Method
 from winnow.commands.batch_file import Asked
 from winnow.commands.formats import (
     written_bytes,
@@ -21,13 +20,14 @@ from winnow.commands.formats import (
     written_slots,
     written_speed,
 )
+from winnow.composition.method import Method
 from winnow.evaluate import Answer
 from winnow.evaluate.slots import mean_slots, slot_range
 from winnow.tasks import exact_match
 
 
 @dataclass(frozen=True)
-class Result:
+class AnswerResult:
     """A question with its answer under one method."""
 
     asked: Asked
@@ -35,11 +35,11 @@ class Result:
 
     @property
     def right(self) -> bool | None:
-        """Whether the answer is the known one, or None where none is known."""
+        """True if the answer is the known one, or None where none is known."""
         return None if self.asked.answer is None else exact_match(self.answer.text, self.asked.answer)
 
 
-def as_json(result: Result, model: str) -> str:
+def as_json(result: AnswerResult, model: str) -> str:
     """One line with everything that is known of an answer."""
     answer, stats = result.answer, result.answer.stats
     least, most = slot_range(stats)
@@ -68,7 +68,7 @@ def as_json(result: Result, model: str) -> str:
     return json.dumps(entry, ensure_ascii=False)
 
 
-def print_answer(console: Console, result: Result, with_method: bool) -> None:
+def print_answer(console: Console, result: AnswerResult, with_method: bool) -> None:
     """The answer as text, with a tick or a cross where the right one is known."""
     text = escape(result.answer.text) or "[dim](nothing)[/dim]"
     label = f"[dim]{escape(str(result.answer.method))}:[/dim] " if with_method else ""
@@ -78,9 +78,9 @@ def print_answer(console: Console, result: Result, with_method: bool) -> None:
     console.print(f"  {label}[bold]{text}[/bold]{mark}", soft_wrap=True)
 
 
-def costs_table(results: Sequence[Result]) -> Table:
-    """What every method held and how long it took; means where it answered several questions."""
-    groups: defaultdict[Method, list[Result]] = defaultdict(list)
+def costs_table(results: Sequence[AnswerResult]) -> Table:
+    """Memory and time of every method; means where it answered several questions."""
+    groups: defaultdict[Method, list[AnswerResult]] = defaultdict(list)
     for result in results:
         groups[result.answer.method].append(result)
     scored = any(result.right is not None for result in results)
@@ -96,12 +96,12 @@ def costs_table(results: Sequence[Result]) -> Table:
     return table
 
 
-def _right(results: list[Result]) -> str:
+def _right(results: list[AnswerResult]) -> str:
     known = [result.right for result in results if result.right is not None]
     return f"{sum(known)}/{len(known)}"
 
 
-def _costs(results: list[Result]) -> tuple[str, ...]:
+def _costs(results: list[AnswerResult]) -> tuple[str, ...]:
     answers = [result.answer for result in results]
     count = len(answers)
     held, full = (sum(getattr(a.stats, kind) for a in answers) for kind in ("held_bytes", "full_bytes"))

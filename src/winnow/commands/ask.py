@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import torch
 import typer
@@ -15,16 +14,17 @@ from rich.markup import escape
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from winnow import Context
 from winnow.bundled import MODEL_PATH, NAME
+from winnow.cache import Context
 from winnow.cache.disk import ContextFile
-from winnow.commands.answers import Result, as_json, print_answer
+from winnow.commands.answers import AnswerResult, as_json, print_answer
 from winnow.commands.batch_file import Asked
+from winnow.commands.checks import check_context
 from winnow.commands.console import messages, output
 from winnow.commands.formats import written_bytes, written_seconds, written_share, written_speed
 from winnow.commands.inputs import InputError
-from winnow.commands.model_names import model_name
-from winnow.commands.options import AnswerTokensOption, Device, DeviceOption
+from winnow.commands.model_names import model_line
+from winnow.commands.options.ask import AskOptions
 from winnow.evaluate import Answer
 from winnow.evaluate.answering import CompressedDocument, ask_afterwards, finish
 from winnow.evaluate.prompts import encode_prompt
@@ -60,31 +60,20 @@ class Opened:
                 f"{self.path} does not hold the start of this question's prompt: the question begins with characters "
                 "that run together with the end of the document. Begin it with a word."
             )
-        if self.source.context is not None and prompt.shape[1] >= self.source.context:
-            raise InputError(
-                f"Document and question have {prompt.shape[1]:,} tokens and need room for an answer; the model reads "
-                f"{self.source.context:,} at most. Shorten the question."
-            )
+        check_context(self.source, prompt.shape[1], "The document with its question")
 
 
-def ask(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What winnow compress wrote.")],
-    questions: Annotated[
-        list[str], typer.Argument(metavar="QUESTION...", help="Questions; - reads one a line from standard input.")
-    ],
-    model: Annotated[
-        str | None, typer.Option(help="Directory or Hugging Face name.", show_default="the model named in FILE")
-    ] = None,
-    max_new_tokens: AnswerTokensOption = 64,
-    device: DeviceOption = Device.AUTO,
-    as_lines: Annotated[bool, typer.Option("--json", help="One JSON object per answer instead of text.")] = False,
-) -> None:
-    """Ask a document that was compressed before, in another process or on another day."""
+def ask(options: AskOptions) -> None:
+    """Answers the questions from the context in the file."""
+    questions = options.questions
     if any(not question.strip() for question in questions):
         raise typer.BadParameter("it cannot be empty.", param_hint="QUESTION")
-    opened = _open(file, model, device)
-    results = (Result(Asked(opened.document, each), _answer(opened, each, max_new_tokens)) for each in _each(questions))
-    if as_lines:
+    opened = _open(options.file, options.model, options.device)
+    results = (
+        AnswerResult(Asked(opened.document, each), _answer(opened, each, options.max_new_tokens))
+        for each in _each(questions)
+    )
+    if options.as_lines:
         for result in results:
             print(as_json(result, opened.source.name), flush=True)
     else:
@@ -139,7 +128,7 @@ def _answer(opened: Opened, question: str, max_new_tokens: int) -> Answer:
         return opened.answer(question, max_new_tokens)
 
 
-def _show(opened: Opened, results: Iterator[Result], several: bool) -> None:
+def _show(opened: Opened, results: Iterator[AnswerResult], several: bool) -> None:
     console = output()
     answers: list[Answer] = []
     try:
@@ -157,10 +146,9 @@ def _show(opened: Opened, results: Iterator[Result], several: bool) -> None:
 
 
 def _print_heading(console: Console, opened: Opened) -> None:
-    model, stats = opened.model, opened.context.stats()
-    name = model_name(opened.source)
+    stats = opened.context.stats()
     console.print(
-        f"model: {name}, {str(model.dtype).removeprefix('torch.')} on {model.device.type} · "
+        f"{model_line(opened.source, opened.model)} · "
         f"document: {opened.context.input_ids.shape[1]:,} tokens, {opened.context.method} · "
         f"held: {written_bytes(stats.used_bytes)}, {written_share(stats.used_bytes, stats.full_bytes)} of full",
         style="dim",

@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from winnow.commands.inputs import InputError, read_document
+from winnow.commands.inputs import InputError, read_document, read_text
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,30 @@ class Asked:
     answer: str | None = None
     """The right one, where it is known."""
     origin: str = ""
-    """Where the question stands ("questions.jsonl, line 3"), for error texts."""
+    """The place of the question ("questions.jsonl, line 3"), for error texts."""
+
+
+class Answered(NamedTuple):
+    """One question about one document, with the right answer."""
+
+    document: str
+    question: str
+    answer: str
+
+
+def read_answered(path: str) -> list[Answered]:
+    """The validation questions of a file as for `read_batch`, every one with a document and an answer of its own.
+
+    Raises:
+        InputError: names the line that cannot be used.
+    """
+    return [Answered(each.document, each.question, _known(each)) for each in read_batch(path, None)]
+
+
+def _known(asked: Asked) -> str:
+    if asked.answer is None:
+        raise InputError(f'{asked.origin}: no answer, so nothing tells what is right; add "answer".')
+    return asked.answer
 
 
 def read_batch(path: str, default_document: str | None) -> list[Asked]:
@@ -29,13 +53,16 @@ def read_batch(path: str, default_document: str | None) -> list[Asked]:
     or neither for `default_document`; "answer" if it is known. Others are ignored.
 
     Raises:
-        InputError: names the line that cannot be used.
+        InputError: names the line that cannot be used, or there is none.
     """
-    lines = read_document(path).splitlines()
+    lines = read_text(path).splitlines()
     documents = _Documents(Path(path).parent if path != "-" else Path(), default_document)
-    return [
+    asked = [
         _asked(line, f"{path}, line {number}", documents) for number, line in enumerate(lines, start=1) if line.strip()
     ]
+    if not asked:
+        raise InputError(f"{path} has no questions; give one JSON object a line.")
+    return asked
 
 
 class _Documents:

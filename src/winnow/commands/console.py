@@ -1,4 +1,4 @@
-"""Where output goes: results to stdout, everything else to stderr."""
+"""Consoles: results go to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 import sys
 import warnings
 
-import transformers
 from rich.console import Console
 
 
@@ -21,8 +20,10 @@ def messages() -> Console:
 
 
 def silence_libraries() -> None:
-    """Keeps warnings and loading bars of the libraries underneath out of the output."""
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
+    """Keeps warnings and loading bars of the libraries underneath, as far as they are loaded, out of the output."""
+    transformers = sys.modules.get("transformers")
+    if transformers is not None:
+        transformers.logging.set_verbosity_error()
+        transformers.logging.disable_progress_bar()
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"(transformers|torch|huggingface_hub)(\.|$)")

@@ -8,37 +8,38 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 import transformers
-import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-import winnow
 from winnow.bundled import DOCUMENT_PATH, MODEL_PATH, QUESTIONS_PATH
-from winnow.commands.answers import Result, costs_table, print_answer
+from winnow.commands.answers import AnswerResult, costs_table, print_answer
 from winnow.commands.batch_file import Asked
-from winnow.commands.console import messages, output
+from winnow.commands.checks import prepare_folder
+from winnow.commands.console import output
 from winnow.commands.demo_pictures import Subject, draw_kept, draw_scores
 from winnow.commands.demo_tables import accuracy_table, cost_table
-from winnow.commands.inputs import prepare_folder
+from winnow.commands.options.demo import DemoOptions
+from winnow.commands.progress import progress_bar
+from winnow.composition.names import method
 from winnow.evaluate import Score, Trial, evaluate, grid, score_trials
 from winnow.evaluate.answering import finish, read_with_question
 from winnow.evaluate.prompts import encode_prompt
 from winnow.kernels import backend
 from winnow.models import load_model, open_model
 from winnow.tasks import Question, read_questions
+from winnow.version import __version__
 
-ANSWER_TOKENS = 24
+MAX_NEW_TOKENS = 24
 BATCH = 24
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How much the demo does."""
+class DemoSize:
+    """The work that the demo does."""
 
     methods: tuple[str, ...]
     budgets: tuple[int, ...]
@@ -46,7 +47,7 @@ class Plan:
     """None for all there are."""
 
 
-EVERYTHING = Plan(
+EVERYTHING = DemoSize(
     methods=(
         "full", "headkv-er", "headkv-r2", "cokv", "kvec", "aperturekv", "adakv", "ada-pyramidkv", "snapkv", "pyramidkv",
         "h2o", "tova", "streamingllm", "keydiff", "random",
@@ -54,31 +55,27 @@ EVERYTHING = Plan(
     budgets=(16, 32, 64, 128, 256, 512, 1024),
     questions=None,
 )  # fmt: skip
-QUICK = Plan(methods=("full", "headkv-er", "adakv", "snapkv", "random"), budgets=(32, 128), questions=12)
+QUICK = DemoSize(methods=("full", "headkv-er", "adakv", "snapkv", "random"), budgets=(32, 128), questions=12)
 
 SHOWN_METHOD = "headkv-er"
 SHOWN_BUDGET = 256
 
 
-def demo(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the pictures and demo.json.")] = Path(
-        "demo-output"
-    ),
-    quick: Annotated[bool, typer.Option("--quick", help="A few methods and questions, in seconds.")] = False,
-) -> None:
-    """See what eviction does: accuracy, memory and pictures, in about two minutes."""
+def demo(options: DemoOptions) -> None:
+    """Answers, measures and draws."""
+    out = options.out
     prepare_folder(out)
     console = output()
-    plan = QUICK if quick else EVERYTHING
+    size = QUICK if options.quick else EVERYTHING
     document = DOCUMENT_PATH.read_text(encoding="utf-8")
-    questions = _spread(read_questions(QUESTIONS_PATH), plan.questions)
+    questions = _spread(read_questions(QUESTIONS_PATH), size.questions)
     source = open_model(MODEL_PATH)
     with _one_thread():
         model = load_model(source, "cpu", "float32")
         subject = Subject(model, source.tokenizer, document, questions)
         console.print(f"[dim]{_protocol_line()}[/dim]\n")
         _show_one(console, subject)
-        trials = _answer_all(subject, plan)
+        trials = _answer_all(subject, size)
         scores = score_trials(trials)
         _print_scores(console, scores, len(questions))
         pictures = [draw_scores(out, subject, scores), draw_kept(out, subject, trials)]
@@ -106,7 +103,7 @@ def _protocol_line() -> str:
 
 def _versions() -> dict[str, str]:
     return {
-        "winnow": winnow.__version__,
+        "winnow": __version__,
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "python": platform.python_version(),
@@ -115,7 +112,7 @@ def _versions() -> dict[str, str]:
 
 
 def _show_one(console: Console, subject: Subject) -> None:
-    """One question in full: what is read, what is asked, what is answered and what is held."""
+    """One question in full: the document, the question, the answers and the memory."""
     question = subject.questions[0]
     prompt = encode_prompt(subject.tokenizer, subject.document, question.text)
     size = f"{len(subject.document.split()):,} words, a prompt of {prompt.shape[1]:,} tokens"
@@ -124,29 +121,24 @@ def _show_one(console: Console, subject: Subject) -> None:
     console.print(f"[bold]Question[/bold]  {escape(question.text)}", soft_wrap=True)
     asked = Asked(subject.document, question.text, question.answer)
     results = []
-    for method in (winnow.method("full"), winnow.method(SHOWN_METHOD, SHOWN_BUDGET)):
-        prefilled = read_with_question(subject.model, method, prompt)
-        results.append(Result(asked, finish(subject.model, subject.tokenizer, prefilled, ANSWER_TOKENS)))
+    for chosen in (method("full"), method(SHOWN_METHOD, SHOWN_BUDGET)):
+        prefilled = read_with_question(subject.model, chosen, prompt)
+        results.append(AnswerResult(asked, finish(subject.model, subject.tokenizer, prefilled, MAX_NEW_TOKENS)))
         print_answer(console, results[-1], with_method=True)
     console.print()
     console.print(costs_table(results))
 
 
-def _answer_all(subject: Subject, plan: Plan) -> list[Trial]:
-    methods = grid(plan.methods, plan.budgets)
-    columns = (
-        TextColumn("Asking {task.fields[count]} questions under {task.fields[method]}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
+def _answer_all(subject: Subject, size: DemoSize) -> list[Trial]:
+    methods = grid(size.methods, size.budgets)
+    count = len(subject.questions)
     trials: list[Trial] = []
-    with Progress(*columns, console=messages(), transient=True) as progress:
-        total = len(subject.questions) * len(methods)
-        bar = progress.add_task("", total=total, count=len(subject.questions), method=str(methods[0]))
-        for trial in evaluate(*subject, methods, ANSWER_TOKENS, BATCH):
+    with progress_bar("", count * len(methods)) as bar:
+        bar.show(f"Asking {count} questions under {escape(str(methods[0]))}")
+        for trial in evaluate(*subject, methods, MAX_NEW_TOKENS, BATCH):
             trials.append(trial)
-            progress.update(bar, advance=1, method=str(trial.method))
+            bar.advance()
+            bar.show(f"Asking {count} questions under {escape(str(trial.method))}")
     return trials
 
 
@@ -170,7 +162,7 @@ def _write_results(path: Path, subject: Subject, scores: Sequence[Score]) -> Pat
             "document": DOCUMENT_PATH.name,
             "questions": len(subject.questions),
             "question_seen_at_compression": True,
-            "decoding": f"greedy, {ANSWER_TOKENS} tokens at most, {BATCH} sequences together",
+            "decoding": f"greedy, {MAX_NEW_TOKENS} tokens at most, {BATCH} sequences together",
             "match": "exact",
             "seed": 0,
             "device": "cpu",

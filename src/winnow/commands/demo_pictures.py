@@ -22,7 +22,7 @@ MAP_BUDGETS = ("256", "128", "32")
 
 
 class Subject(NamedTuple):
-    """Who answers what about what."""
+    """Model, document and questions of the demo."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -50,7 +50,7 @@ def draw_scores(folder: Path, subject: Subject, scores: Sequence[Score]) -> Path
 
 
 def draw_kept(folder: Path, subject: Subject, trials: Sequence[Trial]) -> Path:
-    """What several methods keep for one question at the same budget."""
+    """Tokens that several methods keep for one question at the same budget."""
     question = _question_for_map(trials)
     shown = _trials_for_map(trials, question)
     prompt = encode_prompt(subject.tokenizer, subject.document, question.text)
@@ -91,7 +91,7 @@ def _trials_for_map(trials: Sequence[Trial], question: Question) -> list[Trial]:
 
 
 def _note(trial: Trial, kept: list[list[list[int]]], facts: Sequence[tuple[int, int]]) -> str:
-    """How much of the facts is left, and whether that was enough."""
+    """The share of the facts that is left, and the verdict on the answer."""
     needed = {token for start, stop in facts for token in range(start, stop)}
     heads = [needed.intersection(positions) for layer in kept for positions in layer]
     found = len(set().union(*heads)) if heads else 0

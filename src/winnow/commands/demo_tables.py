@@ -31,7 +31,7 @@ def accuracy_table(scores: Sequence[Score]) -> Table:
 
 
 def cost_table(scores: Sequence[Score]) -> Table:
-    """What every budget holds and how fast it decodes, mean over the methods."""
+    """Memory and speed of decoding at every budget, mean over the methods."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("budget", style="bold")
     for name in ("slots per head", "cache held", "of full", "decode"):

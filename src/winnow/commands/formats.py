@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from winnow import CacheStats
+from winnow.cache import CacheStats
 from winnow.evaluate.slots import mean_slots, slot_range
 
 

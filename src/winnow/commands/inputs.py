@@ -1,4 +1,4 @@
-"""What the command line gives: documents, questions, methods."""
+"""Documents and methods that the command line gives."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from pathlib import Path
 
 import typer
 
-from winnow import Method, WinnowError
+from winnow.composition.method import Method
 from winnow.composition.names import NamedMethod
 from winnow.composition.syntax import Value, parse_setting
-from winnow.errors import BudgetError
-from winnow.models import available_memory, pick_device
+from winnow.errors import WinnowError
 
 DEFAULT_BUDGET = "128"
 
@@ -24,17 +23,25 @@ class InputError(WinnowError):
 
 def read_document(path: str) -> str:
     """The text of a file, or of standard input for "-". Raises InputError where there is none."""
+    document = read_text(path)
+    if not document.strip():
+        raise InputError(f"{_shown(path)} is empty; give a document with text in it.")
+    return document
+
+
+def read_text(path: str) -> str:
+    """Like `read_document`, but the text may be empty."""
     text = sys.stdin.buffer.read() if path == "-" else _read_bytes(Path(path))
-    name = "Standard input" if path == "-" else path
     try:
-        document = text.decode("utf-8-sig")
+        return text.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         raise InputError(
-            f"{name} is not UTF-8 text (byte {problem.start}); convert it first, for example with iconv."
+            f"{_shown(path)} is not UTF-8 text (byte {problem.start}); convert it first, for example with iconv."
         ) from None
-    if not document.strip():
-        raise InputError(f"{name} is empty; give a document with text in it.")
-    return document
+
+
+def _shown(path: str) -> str:
+    return "Standard input" if path == "-" else path
 
 
 def _read_bytes(path: Path) -> bytes:
@@ -48,35 +55,12 @@ def _read_bytes(path: Path) -> bytes:
         raise InputError(f"Cannot read {path}: {problem.strerror}.") from None
 
 
-def prepare_folder(path: Path) -> None:
-    """Makes a folder for results. Raises InputError where that cannot be."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        (path / ".writable").touch()
-        (path / ".writable").unlink()
-    except (FileExistsError, NotADirectoryError):
-        raise InputError(f"{path} is a file; give a folder.") from None
-    except OSError as problem:
-        raise InputError(f"Cannot write to {path}: {problem.strerror}.") from None
-
-
 def build_methods(name: str, compare: str | None, budget: str | None, settings: Iterable[str]) -> list[Method]:
     """The chosen method with its `--set` parameters, then those to compare with, all at the same budget."""
     parameters = dict(_setting(text) for text in settings)
     chosen = _built(name, budget, parameters, insist=budget is not None and not compare)
     others = [_built(other, budget, {}, insist=False) for other in _split_names(compare or "")]
     return list(dict.fromkeys([chosen, *others]))
-
-
-def check_memory(methods: Iterable[Method], device: str) -> None:
-    """Raises BudgetError for a byte budget above what the device has free."""
-    free = available_memory(pick_device(device))
-    for method in methods:
-        if free is not None and method.budget.unit == "bytes" and method.budget.amount > free:
-            raise BudgetError(
-                f"A budget of {method.budget} is more than the {free / 2**30:.1f} GiB of memory that are "
-                "free; give a smaller one."
-            )
 
 
 def _built(name: str, budget: str | None, parameters: dict[str, Value], insist: bool) -> Method:

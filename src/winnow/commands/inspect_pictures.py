@@ -10,16 +10,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from winnow import Diagnosis
 from winnow.commands.inspect_prompt import Inspected
+from winnow.diagnostics import Diagnosis
 from winnow.report import HeadMap, Profile, Strip, draw_heatmap, draw_overlaps, draw_profiles, draw_retention
 
 # Characters that fit into the narrowest picture, and beside the note of a strip.
 _SUBTITLE, _LABEL = 80, 42
 
 
-class Shown(NamedTuple):
-    """What the pictures tell of their subject."""
+class PictureSubject(NamedTuple):
+    """Model and prompt, as the pictures name them."""
 
     model: str
     inspected: Inspected
@@ -33,7 +33,7 @@ class Shown(NamedTuple):
         return text if len(text) <= _SUBTITLE else f"{text[: _SUBTITLE - 1]}…"
 
 
-def draw_pictures(folder: Path, diagnoses: Sequence[Diagnosis], shown: Shown) -> list[Path]:
+def draw_pictures(folder: Path, diagnoses: Sequence[Diagnosis], subject: PictureSubject) -> list[Path]:
     """Three pictures of every method, and with several methods two that compare them; returns the paths written.
 
     Raises MissingPackage without matplotlib.
@@ -41,13 +41,13 @@ def draw_pictures(folder: Path, diagnoses: Sequence[Diagnosis], shown: Shown) ->
     pictures = []
     for stem, diagnosis in zip(_stems(diagnoses), diagnoses, strict=True):
         pictures += [
-            _retention(folder / f"{stem}-retention.png", [diagnosis], shown),
-            _slots(folder / f"{stem}-slots.png", diagnosis, shown),
-            _overlaps(folder / f"{stem}-overlap.png", diagnosis, shown),
+            _retention(folder / f"{stem}-retention.png", [diagnosis], subject),
+            _slots(folder / f"{stem}-slots.png", diagnosis, subject),
+            _overlaps(folder / f"{stem}-overlap.png", diagnosis, subject),
         ]
     if len(diagnoses) > 1:
-        pictures.append(_retention(folder / "retention.png", diagnoses, shown))
-        pictures.append(_profiles(folder / "comparison.png", diagnoses, shown))
+        pictures.append(_retention(folder / "retention.png", diagnoses, subject))
+        pictures.append(_profiles(folder / "comparison.png", diagnoses, subject))
     return pictures
 
 
@@ -60,8 +60,8 @@ def _stems(diagnoses: Iterable[Diagnosis]) -> list[str]:
     return stems
 
 
-def _retention(path: Path, diagnoses: Sequence[Diagnosis], shown: Shown) -> Path:
-    facts = shown.inspected.facts
+def _retention(path: Path, diagnoses: Sequence[Diagnosis], subject: PictureSubject) -> Path:
+    facts = subject.inspected.facts
     strips = [
         Strip(
             _label(found),
@@ -72,7 +72,7 @@ def _retention(path: Path, diagnoses: Sequence[Diagnosis], shown: Shown) -> Path
         for found in diagnoses
     ]
     marks = " · orange: the sentences that the answer is in" if facts else ""
-    subtitle = shown.subtitle + marks
+    subtitle = subject.subtitle + marks
     return draw_retention(path, strips, "Which tokens each layer keeps, in how many heads", subtitle, facts)
 
 
@@ -83,14 +83,14 @@ def _note(found: Diagnosis, facts: Sequence[tuple[int, int]]) -> str:
     return f"kept in a layer: {found.rtd:.1%} of all tokens, in any: {found.coverage_share:.1%}{of_facts}"
 
 
-def _slots(path: Path, found: Diagnosis, shown: Shown) -> Path:
+def _slots(path: Path, found: Diagnosis, subject: PictureSubject) -> Path:
     slots = _rectangle(found.slots)
     least, most = found.slot_range
     note = f"{found.mean_slots:,.0f} slots on average" + ("" if least == most else f", {least:,} to {most:,}")
-    # Equal slots are in the middle of the colours, in every picture alike.
+    # Equal slots are in the middle of the colors, in every picture alike.
     high = max(1.0, most, 2 * found.mean_slots)
     table = HeadMap(_label(found), note, slots, low=0.0, high=high)
-    return draw_heatmap(path, [table], "Where the budget goes", shown.subtitle)
+    return draw_heatmap(path, [table], "Where the budget goes", subject.subtitle)
 
 
 def _rectangle(rows: Sequence[Sequence[int]]) -> NDArray[np.float64]:
@@ -101,14 +101,14 @@ def _rectangle(rows: Sequence[Sequence[int]]) -> NDArray[np.float64]:
     return table
 
 
-def _overlaps(path: Path, found: Diagnosis, shown: Shown) -> Path:
+def _overlaps(path: Path, found: Diagnosis, subject: PictureSubject) -> Path:
     matrices = [layer.iou.numpy() for layer in found.layers]
     means = [layer.mean_iou for layer in found.layers]
     title = f"What two heads keep in common: {_label(found)}"
-    return draw_overlaps(path, matrices, means, title, shown.subtitle)
+    return draw_overlaps(path, matrices, means, title, subject.subtitle)
 
 
-def _profiles(path: Path, diagnoses: Sequence[Diagnosis], shown: Shown) -> Path:
+def _profiles(path: Path, diagnoses: Sequence[Diagnosis], subject: PictureSubject) -> Path:
     profiles = [
         Profile(
             _label(found),
@@ -119,7 +119,7 @@ def _profiles(path: Path, diagnoses: Sequence[Diagnosis], shown: Shown) -> Path:
         for found in diagnoses
     ]
     title = "What methods keep of a prompt, and what they lose"
-    return draw_profiles(path, profiles, title, shown.subtitle)
+    return draw_profiles(path, profiles, title, subject.subtitle)
 
 
 def _label(found: Diagnosis) -> str:

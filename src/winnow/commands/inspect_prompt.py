@@ -1,4 +1,4 @@
-"""What `winnow inspect` looks at: a prompt, and where in it the answer is when that is known."""
+"""The subject of `winnow inspect`: a prompt, with the place of the answer where that is known."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from winnow.bundled import DOCUMENT_PATH, QUESTIONS_PATH
-from winnow.commands.inputs import InputError, read_document
+from winnow.commands.checks import check_context
+from winnow.commands.inputs import read_document
 from winnow.evaluate.facts import fact_tokens
 from winnow.evaluate.prompts import document_tokens, encode_prompt
 from winnow.models import ModelSource
@@ -43,7 +44,7 @@ def read_inspected(source: ModelSource, document: str | None, question: str | No
         found = Inspected(_document_alone(source.tokenizer, read_document(document)), None, [])
     else:
         found = Inspected(encode_prompt(source.tokenizer, read_document(document), question), question, [])
-    _check_context(source, found.prompt.shape[1])
+    check_context(source, found.prompt.shape[1], "The prompt", room=0)
     return found
 
 
@@ -63,11 +64,3 @@ def _facts(tokenizer: PreTrainedTokenizerBase, document: str, question: Question
 def _document_alone(tokenizer: PreTrainedTokenizerBase, document: str) -> Tensor:
     prompt = encode_prompt(tokenizer, document, _PLACEHOLDER)
     return prompt[:, : document_tokens(tokenizer, document, [prompt])]
-
-
-def _check_context(source: ModelSource, tokens: int) -> None:
-    if source.context is not None and tokens > source.context:
-        raise InputError(
-            f"The prompt has {tokens:,} tokens; the model reads {source.context:,} at most. Shorten the document, or "
-            "use a model that reads more."
-        )

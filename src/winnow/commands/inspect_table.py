@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.markup import escape
 from rich.table import Table
 
-from winnow import Diagnosis
+from winnow.diagnostics import Diagnosis
 
 LEGEND = (
     "coverage: tokens kept in any head of any layer · RTD: in any head of a layer · IoU: overlap of two heads · "

@@ -1,16 +1,28 @@
-"""What results call a model."""
+"""Names of models in results."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+from transformers import PreTrainedModel
 
 from winnow.bundled import NAME, is_bundled
 from winnow.models import ModelSource
 
 
 def model_name(source: ModelSource) -> str:
-    """Without the machine's folders."""
+    """The name without the machine's folders."""
     if is_bundled(source.name):
         return NAME
     path = Path(source.name).expanduser()
     return path.resolve().name if path.is_dir() else source.name
+
+
+def model_line(source: ModelSource, model: PreTrainedModel) -> str:
+    """The start of a heading: "model: winnow-bundled, float32 on cpu"."""
+    return f"model: {model_name(source)}, {dtype_name(model)} on {model.device.type}"
+
+
+def dtype_name(model: PreTrainedModel) -> str:
+    """The type of a model's weights: "float32"."""
+    return str(model.dtype).removeprefix("torch.")

@@ -123,7 +123,7 @@ def test_examples_of_ones_own(capsys):
     asked = json.loads(HeadScores.load("e.safetensors").settings)
     assert (asked["examples"], asked["question_tokens"], asked["window"]) == (1, None, 0)
     for content, message in (
-        ("\n", "no validation questions"),
+        ("\n", "f.jsonl has no questions"),
         (json.dumps({**fact, "answer": ""}), '"answer" must be a text that is not empty'),
         (json.dumps(fact), "no answer"),
         (json.dumps({**fact, "answer": "is plum"}), "metric is 0 for all 16 coalitions"),
@@ -144,7 +144,7 @@ def test_examples_of_ones_own(capsys):
         (["--shard", "3/2"], USAGE, "not of the form I/N"),
         (["--shard", "1/3"], FAILED, "2 validation examples cannot be divided among 3 shards"),
         (["--examples", "e.jsonl"], USAGE, "counts generated questions"),
-        (["--max-new-tokens", "1600"], FAILED, "more than the 2,048 that the model reads"),
+        (["--max-new-tokens", "1600"], FAILED, "an answer of 1,600; the model reads 2,048 at most"),
         (["--overlap", "2"], FAILED, "overlap must be"),
         (["--out", "a.json"], FAILED, "call it a.safetensors"),
         (["--model", "elsewhere/model/x"], FAILED, "give --examples"),

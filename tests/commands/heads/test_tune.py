@@ -110,7 +110,7 @@ def test_scores_of_a_file_are_part_of_the_line(tune):
         (("--budgets", "1"), "budget"),
         (("--budgets", ","), "has no budget"),
         (("--split", "0.01"), "leaves none for the validation"),
-        (("--examples", "empty.jsonl"), "is empty"),
+        (("--examples", "empty.jsonl"), "has no questions"),
         (("--examples", "unanswered.jsonl"), "unanswered.jsonl, line 1: no answer"),
         (("--scores", "small.safetensors"), "has 2 layers with 4 KV heads, the model 4 compressed layers"),
         (("--scores", str(HEADS_PATH / "headkv-r2.safetensors")), "'headkv-er' scores are expected"),

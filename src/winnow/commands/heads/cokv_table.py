@@ -10,11 +10,9 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from winnow.bundled import NAME
-from winnow.commands.inputs import InputError
 from winnow.estimate.cokv.estimator import Estimate
 from winnow.estimate.cokv.sampling import strata_of
 from winnow.heads.scores import HeadScores
-from winnow.heads.storage import SUFFIX
 
 RELEASE = 0.9
 """Overlap of the halves that scores should have before others use them."""
@@ -31,30 +29,19 @@ _ASKED = (
     "answer_tokens",
     "dtype",
 )
-"""What a file's settings have from a journal's configuration."""
+"""Keys that a file's settings have from a journal's configuration."""
 
 
 class Origin(NamedTuple):
-    """What a file says about its scores besides how they were made."""
+    """Facts in a file of scores besides those on how they were made."""
 
     model: str
-    licence: str
+    license: str
     notes: str
-
-
-def check_out(out: Path, force: bool) -> None:
-    """Raises InputError, before any work is done, for a file that cannot be written or is not to be replaced."""
-    if out.suffix != SUFFIX:
-        raise InputError(f"{out} is not a name for a {SUFFIX} file: call it {out.with_suffix(SUFFIX).name}.")
-    if out.is_dir():
-        raise InputError(f"{out} is a directory; name a file in it.")
-    if out.exists() and not force:
-        raise InputError(f"{out} exists; give another name, or --force to replace it.")
 
 
 def write_table(out: Path, found: Estimate, config: dict[str, Any], origin: Origin) -> HeadScores:
     """The table [L, H], saved. config: of the journal that the estimate comes from."""
-    licence = origin.licence or ("Apache-2.0" if origin.model == NAME else "")
     table = HeadScores(
         found.values.view(config["layers"], config["heads"]),
         "cokv",
@@ -62,7 +49,7 @@ def write_table(out: Path, found: Estimate, config: dict[str, Any], origin: Orig
         seed=config["seed"],
         samples=found.samples,
         date=date.today().isoformat(),
-        license=licence,
+        license=origin.license or ("Apache-2.0" if origin.model == NAME else ""),
         notes=origin.notes or _what_was_done(found, config),
         settings=settings_of(config, found.samples),
     )
@@ -71,12 +58,12 @@ def write_table(out: Path, found: Estimate, config: dict[str, Any], origin: Orig
 
 
 def settings_of(config: dict[str, Any], samples: int) -> str:
-    """What a file says was asked for. Journals of earlier versions do not know all of it."""
+    """Settings of an estimation, for its file. Journals of earlier versions do not know all of them."""
     return json.dumps({**{name: config[name] for name in _ASKED if name in config}, "samples": samples})
 
 
 def report(console: Console, found: Estimate, table: HeadScores, overlap: float | None) -> None:
-    """What came out, and whether it is enough."""
+    """Prints the result, and advice where more samples are needed."""
     console.print(
         f"cokv: {found.samples} samples; halves share {100 * found.overlap:.0f}% of their top 50%; scores "
         f"{float(table.values.min()):.3f} to {float(table.values.max()):.3f}, ± {2 * found.spread:.3f} (95%)"

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.markup import escape
 
+from winnow.commands.checks import check_output
 from winnow.commands.console import output
-from winnow.commands.heads.cokv_table import Origin, check_out, report, write_table
+from winnow.commands.heads.cokv_table import Origin, report, write_table
 from winnow.commands.inputs import InputError
+from winnow.commands.options.heads.merge import MergeOptions
 from winnow.estimate.cokv.ledger import Ledger, read_record
 from winnow.estimate.cokv.plan import Sampled
 from winnow.estimate.cokv.run import estimate_from
 from winnow.estimate.cokv.sampling import PlayerSplits
 from winnow.estimate.errors import JournalError
 from winnow.estimate.journal import Journal
+from winnow.heads.storage import SUFFIX
 
 
-def merge(
-    journals: Annotated[list[Path], typer.Argument(help="Journals of all shards of one winnow heads cokv.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The .safetensors file to write.")],
-    licence: Annotated[str, typer.Option(help="Licence of the scores, for the file.")] = "",
-    notes: Annotated[str, typer.Option(help="Notes for the file.")] = "",
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
-) -> None:
-    """Put together what the shards of winnow heads cokv evaluated, and write the table of scores."""
-    check_out(out, force)
-    opened = [Journal.existing(path) for path in journals]
+def merge(options: MergeOptions) -> None:
+    """Writes the table of scores that the journals of all shards give together."""
+    check_output(options.out, options.force, SUFFIX)
+    opened = [Journal.existing(path) for path in options.journals]
     config = _common_config(opened)
     ledger = Ledger(config["examples"])
     for journal in opened:
@@ -39,9 +34,9 @@ def merge(
     splits = PlayerSplits(config["players"], tuple(config["sizes"]), config["seed"], config["balanced"])
     plan = Sampled(splits, config["pairs"])
     found = estimate_from(plan, ledger, batches)
-    table = write_table(out, found, config, Origin(config["model"], licence, notes))
+    table = write_table(options.out, found, config, Origin(config["model"], options.license, options.notes))
     report(output(), found, table, overlap=None)
-    output().print(f"{escape(str(out))}  from {len(opened)} journals", soft_wrap=True)
+    output().print(f"{escape(str(options.out))}  from {len(opened)} journals", soft_wrap=True)
 
 
 def _common_config(opened: list[Journal]) -> dict[str, Any]:

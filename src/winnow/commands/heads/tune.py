@@ -8,31 +8,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from transformers import PreTrainedModel
 
-import winnow
-from winnow import HeadScores, Method
 from winnow.bundled import is_bundled
 from winnow.cache.fingerprint import ModelFingerprint
 from winnow.cache.hybrid import heads_of
-from winnow.commands.batch_file import read_batch
+from winnow.commands.batch_file import read_answered
+from winnow.commands.checks import check_context, check_output
 from winnow.commands.console import messages, output
 from winnow.commands.heads.tune_report import draw, report
 from winnow.commands.inputs import InputError
-from winnow.commands.model_names import model_name
-from winnow.commands.options import (
-    BUNDLED_MODEL,
-    AnswerTokensOption,
-    Device,
-    DeviceOption,
-    Dtype,
-    DtypeOption,
-    ModelOption,
-)
+from winnow.commands.model_names import dtype_name, model_name
+from winnow.commands.options.heads.tune import BUDGETS, TuneOptions
+from winnow.commands.progress import progress_bar, resumable
+from winnow.composition.method import Method
+from winnow.composition.names import method
 from winnow.composition.syntax import Value
 from winnow.estimate.journal import Journal
 from winnow.estimate.tune.answering import Answering, AnswerProgress, Setting
@@ -40,18 +33,16 @@ from winnow.estimate.tune.choice import Verdict, best_point, curve
 from winnow.estimate.tune.knobs import KNOBS, Knob, Number, Tunable
 from winnow.estimate.tune.protocol import digest, tuning_record
 from winnow.estimate.tune.questions import QuestionSplit, count_questions, divided, generated, pages_of
-from winnow.estimate.tune.settings import DOCUMENTS, MAX_NEW_TOKENS, SHARE
+from winnow.estimate.tune.settings import DOCUMENTS, SHARE
 from winnow.evaluate.prompts import encode_prompt
-from winnow.heads import read_scores
+from winnow.heads import HeadScores, read_scores
 from winnow.heads.shipped import shipped_scores
 from winnow.models import ModelSource, load_model, open_model
 
-BUDGETS = "32,64,128,256"
-
 
 @dataclass(frozen=True)
-class Target:
-    """What is written, and where."""
+class TuningFiles:
+    """The files to be written."""
 
     out: Path
     journal: Path
@@ -59,23 +50,23 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Task:
+class TuningTask:
     """Everything that was asked for; nothing was answered yet."""
 
     method: Tunable
     scores: HeadScores
     given: bool
-    """Whether the user named the scores; else they are the model's own."""
+    """True if the user named the scores; else they are the model's own."""
     budgets: tuple[str, ...]
     split: QuestionSplit
     origin: str
-    """Where the questions are from."""
+    """The file of the questions, or "generated"."""
     seed: int
     max_new_tokens: int
 
     @property
     def knob(self) -> Knob:
-        """What is tuned."""
+        """The parameter that is tuned."""
         return KNOBS[self.method]
 
     def methods(self, values: tuple[Number, ...], heads: tuple[int, ...], model: str) -> dict[Setting, Method]:
@@ -97,90 +88,47 @@ class Task:
         parameters: dict[str, Value] = {self.knob.parameter: value}
         if self.given:
             parameters["scores"] = self.scores
-        return winnow.method(str(self.method), budget, **parameters)
+        return method(str(self.method), budget, **parameters)
 
 
-def tune(
-    method: Annotated[Tunable, typer.Option(help="The method whose beta (HeadKV) or alpha (CoKV) is chosen.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The .json file to write.")],
-    scores: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Head scores of the model.", show_default="those shipped with it"),
-    ] = None,
-    model: ModelOption = BUNDLED_MODEL,
-    budgets: Annotated[
-        str, typer.Option(metavar="N,N,…", help="Budgets over whose mean accuracy a value is chosen.")
-    ] = BUDGETS,
-    values: Annotated[
-        str | None, typer.Option(metavar="X,X,…", help="Values to try.", show_default="those of the paper")
-    ] = None,
-    examples: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help='Questions: JSONL with "question", "answer" and "document" (a path) or "context" (a text).',
-            show_default="generated ones, for the bundled model",
-        ),
-    ] = None,
-    documents: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Generated documents to choose by, and as many to confirm; or of --examples, at most so many."
-        ),
-    ] = None,
-    share: Annotated[
-        float | None,
-        typer.Option(
-            "--split",
-            help="Share of the documents of --examples to choose by; the others confirm.",
-            show_default="0.15",
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Divides the documents, or generates them.")] = 0,
-    max_new_tokens: AnswerTokensOption = MAX_NEW_TOKENS,
-    picture: Annotated[Path | None, typer.Option(metavar="PNG", help="Draw accuracy against values.")] = None,
-    journal: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where answers are kept.", show_default="beside --out")
-    ] = None,
-    device: DeviceOption = Device.AUTO,
-    dtype: DtypeOption = Dtype.AUTO,
-    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
-) -> None:
-    """Choose beta or alpha on validation questions, and confirm the choice on questions about other documents.
-
-    Answers are kept in a journal, document by document; the same command goes on where an interrupted one ended.
-    """
-    target = Target(out, journal or out.with_suffix(".journal.jsonl"), picture)
-    _check_free(out, ".json", force)
-    if picture is not None:
-        _check_free(picture, ".png", force)
-    tried = None if values is None else KNOBS[method].read(values)
+def tune(options: TuneOptions) -> None:
+    """Answers the questions with every value, writes the choice and prints its worth."""
+    check_output(options.out, options.force, ".json")
+    if options.picture is not None:
+        check_output(options.picture, options.force, ".png")
+    files = TuningFiles(options.out, options.journal or options.out.with_suffix(".journal.jsonl"), options.picture)
+    chosen = Tunable(options.method)
+    tried = None if options.values is None else KNOBS[chosen].read(options.values)
     with messages().status("Reading the questions"):
-        source = open_model(model)
-        task = Task(
-            method,
-            _scores(source, method, scores),
-            scores is not None,
-            _budgets(budgets),
-            _split(source, examples, documents, share, seed),
-            "generated" if examples is None else Path(examples).name,
-            seed,
-            max_new_tokens,
-        )
-        _check_context(source, task)
+        source = open_model(options.model)
+        task = _task(source, chosen, options)
+        _check_lengths(source, task.split)
     with messages().status("Loading the model"):
-        loaded = load_model(source, device, dtype)
-    _tune(source, loaded, task, tried, target)
+        loaded = load_model(source, options.device, options.dtype)
+    _tune(source, loaded, task, tried, files)
+
+
+def _task(source: ModelSource, chosen: Tunable, options: TuneOptions) -> TuningTask:
+    return TuningTask(
+        chosen,
+        _scores(source, chosen, options.scores),
+        options.scores is not None,
+        _budgets(options.budgets),
+        _split(source, options),
+        "generated" if options.examples is None else Path(options.examples).name,
+        options.seed,
+        options.max_new_tokens,
+    )
 
 
 def _tune(
-    source: ModelSource, model: PreTrainedModel, task: Task, tried: tuple[Number, ...] | None, target: Target
+    source: ModelSource, model: PreTrainedModel, task: TuningTask, tried: tuple[Number, ...] | None, files: TuningFiles
 ) -> None:
     heads = tuple(heads_of(model, model.config.get_text_config(decoder=True)))
     values = task.knob.values(sum(heads)) if tried is None else tried
     task.knob.check(values, sum(heads))
     methods = task.methods(values, heads, source.name)
-    kept = Journal.open(target.journal, _config(source, model, task))
+    kept = Journal.open(files.journal, _config(source, model, task))
     answering = Answering(model, source.tokenizer, kept, task.max_new_tokens)
     with _progress(kept, task, methods) as watch:
         points = curve(answering.tally("validation", task.split.validation, methods, watch))
@@ -190,20 +138,11 @@ def _tune(
         tested = curve(answering.tally("test", task.split.test, unseen, watch))
     verdict = Verdict(tested[0], tested[-1])
     found = tuning_record(task.method, task.name(chosen.value), points, chosen, verdict, _protocol(source, model, task))
-    _write(target.out, found)
-    if target.picture is not None:
-        draw(target.picture, task.knob, points, chosen, str(task.method), model_name(source))
+    _write(files.out, found)
+    if files.picture is not None:
+        draw(files.picture, task.knob, points, chosen, str(task.method), model_name(source))
     report(output(), task.knob, points, chosen, verdict)
-    _tell_files(source, task, chosen.value, target)
-
-
-def _check_free(path: Path, suffix: str, force: bool) -> None:
-    if path.suffix != suffix:
-        raise InputError(f"{path} is not a name for a {suffix} file: call it {path.with_suffix(suffix).name}.")
-    if path.is_dir():
-        raise InputError(f"{path} is a directory; name a file in it.")
-    if path.exists() and not force:
-        raise InputError(f"{path} exists; give another name, or --force to replace it.")
+    _tell_files(source, task, chosen.value, files)
 
 
 def _budgets(text: str) -> tuple[str, ...]:
@@ -220,38 +159,27 @@ def _scores(source: ModelSource, method: Tunable, path: Path | None) -> HeadScor
     return found
 
 
-def _split(
-    source: ModelSource, path: str | None, documents: int | None, share: float | None, seed: int
-) -> QuestionSplit:
-    if path is None:
+def _split(source: ModelSource, options: TuneOptions) -> QuestionSplit:
+    if options.examples is None:
         if not is_bundled(source.name):
             raise InputError("The generated questions are for the bundled model: give --examples for another one.")
-        if share is not None:
+        if options.share is not None:
             raise typer.BadParameter("divides the documents of --examples.", param_hint="--split")
-        return generated(DOCUMENTS if documents is None else documents, seed)
-    asked = read_batch(path, None)
-    missing = next((each for each in asked if each.answer is None), None)
-    if missing is not None:
-        raise InputError(f'{missing.origin}: no answer, so nothing tells whether a value is right; add "answer".')
-    pages = pages_of((each.document, each.question, each.answer or "") for each in asked)
-    return divided(pages, SHARE if share is None else share, seed, documents)
+        return generated(DOCUMENTS if options.documents is None else options.documents, options.seed)
+    pages = pages_of(read_answered(options.examples))
+    return divided(pages, SHARE if options.share is None else options.share, options.seed, options.documents)
 
 
-def _check_context(source: ModelSource, task: Task) -> None:
-    if source.context is None:
-        return
-    for page in (*task.split.validation, *task.split.test):
+def _check_lengths(source: ModelSource, split: QuestionSplit) -> None:
+    """Before any weight is read."""
+    for page in (*split.validation, *split.test):
         for question in page.questions:
             tokens = encode_prompt(source.tokenizer, page.text, question.text).shape[1]
-            if tokens >= source.context:
-                raise InputError(
-                    f"The prompt of {question.text!r} has {tokens:,} tokens and needs room for an answer; the model "
-                    f"reads {source.context:,} at most. Leave such documents out."
-                )
+            check_context(source, tokens, f"The prompt of {question.text!r}")
 
 
-def _config(source: ModelSource, model: PreTrainedModel, task: Task) -> dict[str, Any]:
-    """What an answer depends on besides value and budget, so that more of these can be added later."""
+def _config(source: ModelSource, model: PreTrainedModel, task: TuningTask) -> dict[str, Any]:
+    """Everything that an answer depends on besides value and budget, so that more of these can be added later."""
     return {
         "task": "tune",
         "method": str(task.method),
@@ -273,10 +201,10 @@ def _digest(scores: HeadScores) -> str:
     return digest(scores.path)
 
 
-def _protocol(source: ModelSource, model: PreTrainedModel, task: Task) -> dict[str, Any]:
+def _protocol(source: ModelSource, model: PreTrainedModel, task: TuningTask) -> dict[str, Any]:
     return {
         "model": model_name(source),
-        "dtype": str(model.dtype).removeprefix("torch."),
+        "dtype": dtype_name(model),
         "scores": str(task.scores.path) if task.given else f"shipped with the model: {task.method}",
         "scores_sha256": _digest(task.scores),
         "examples": task.origin,
@@ -289,22 +217,15 @@ def _protocol(source: ModelSource, model: PreTrainedModel, task: Task) -> dict[s
 
 
 @contextmanager
-def _progress(journal: Journal, task: Task, methods: Mapping[Setting, Method]) -> Iterator[AnswerProgress]:
-    columns = (TextColumn("Answers ({task.fields[method]})"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+def _progress(journal: Journal, task: TuningTask, methods: Mapping[Setting, Method]) -> Iterator[AnswerProgress]:
     # At most two values are tested; when the default is chosen it is one, and the bar ends early.
     total = len(methods) * count_questions(task.split.validation)
     total += 2 * len(task.budgets) * count_questions(task.split.test)
-    try:
-        with Progress(*columns, console=messages(), transient=True) as progress:
-            bar = progress.add_task("", total=total, method=task.method)
-            yield lambda more: progress.advance(bar, more)
-    except KeyboardInterrupt:
-        messages().print(
-            f"Answers about {_documents(journal)} are kept in {journal.path}; the same command goes on from there.",
-            markup=False,
-            soft_wrap=True,
-        )
-        raise
+    with (
+        resumable(journal.path, lambda: f"Answers about {_documents(journal)}"),
+        progress_bar(f"Answers ({task.method})", total) as bar,
+    ):
+        yield bar.advance
 
 
 def _documents(journal: Journal) -> str:
@@ -320,12 +241,12 @@ def _write(path: Path, found: Mapping[str, Any]) -> None:
         raise InputError(f"Cannot write {path}: {problem.strerror}.") from None
 
 
-def _tell_files(source: ModelSource, task: Task, value: Number, target: Target) -> None:
+def _tell_files(source: ModelSource, task: TuningTask, value: Number, files: TuningFiles) -> None:
     console = output()
     console.print("Written:")
-    console.print(f"  {target.out}  the choice with its curve", markup=False, soft_wrap=True)
-    if target.picture is not None:
-        console.print(f"  {target.picture}", markup=False, soft_wrap=True)
-    console.print(f"  {target.journal}  every answer, to resume from or to delete", markup=False, soft_wrap=True)
+    console.print(f"  {files.out}  the choice with its curve", markup=False, soft_wrap=True)
+    if files.picture is not None:
+        console.print(f"  {files.picture}", markup=False, soft_wrap=True)
+    console.print(f"  {files.journal}  every answer, to resume from or to delete", markup=False, soft_wrap=True)
     named = "" if is_bundled(source.name) else f' --model "{source.name}"'
     console.print(f'\nwinnow run --method "{task.name(value)}"{named}', markup=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What came out of `winnow heads tune`, for the terminal and as a picture."""
+"""The result of `winnow heads tune`, for the terminal and as a picture."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from winnow.report import BudgetLine, draw_tuning
 
 
 def report(console: Console, knob: Knob, points: Sequence[Point], chosen: Point, verdict: Verdict) -> None:
-    """The curve as a table, then what the choice is worth."""
+    """The curve as a table, then the worth of the choice."""
     console.print(_table(knob, points, chosen))
     console.print(f"\n{knob.parameter} = {chosen.value}: {_said(chosen)} on the questions that chose it,")
     console.print(f"{_said(verdict.chosen)} on others that did not.")

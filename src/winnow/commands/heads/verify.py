@@ -1,33 +1,24 @@
-"""`winnow heads verify`: a part of what a file of head scores claims, done again."""
+"""`winnow heads verify`: a part of the estimation that a file of head scores comes from, done again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from transformers import PreTrainedModel
 
-from winnow import HeadScores
 from winnow.bundled import is_bundled
-from winnow.commands.batch_file import read_batch
+from winnow.commands.batch_file import read_answered
 from winnow.commands.console import messages, output
 from winnow.commands.heads.needle import reads_prose
 from winnow.commands.inputs import InputError, read_document
 from winnow.commands.model_names import model_name
-from winnow.commands.options import (
-    BUNDLED_MODEL,
-    ChunkOption,
-    Device,
-    DeviceOption,
-    Dtype,
-    DtypeOption,
-    ModelOption,
-)
+from winnow.commands.options.heads.verify import VerifyOptions
+from winnow.commands.progress import progress_bar
 from winnow.estimate.cokv.examples import ValidationExample, generated_examples
 from winnow.estimate.cokv.plan import Sampled
 from winnow.estimate.cokv.recipe import CoalitionRecipe
@@ -43,7 +34,7 @@ from winnow.estimate.verify.agreement import Agreement, Fresh, check_agreement
 from winnow.estimate.verify.coalitions import Redrawn, expected_batches
 from winnow.estimate.verify.needles import Rerun, choose, least_right, mean_and_error
 from winnow.estimate.verify.settings import CokvSettings, NeedleSettings, cokv_settings, needle_settings
-from winnow.heads import read_scores
+from winnow.heads import HeadScores, read_scores
 from winnow.models import ModelSource, load_model, open_model
 
 INCONSISTENT = 1
@@ -54,70 +45,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for."""
+    """A table to verify, the model that it is of, and the options."""
 
     table: HeadScores
     source: ModelSource
-    share: float
-    seed: int | None
-    examples: str | None
-    haystack: str | None
-    repeat: bool
-    answer_tokens: int | None
-    device: Device
-    dtype: Dtype
-    chunk: int | None
+    options: VerifyOptions
 
     def loaded(self) -> PreTrainedModel:
         """The model with its weights."""
         with messages().status("Loading the model"):
-            return load_model(self.source, self.device, self.dtype)
+            return load_model(self.source, self.options.device, self.options.dtype)
 
 
-def verify(
-    file: Annotated[Path, typer.Argument(help="Head scores that winnow heads needle or winnow heads cokv wrote.")],
-    model: ModelOption = BUNDLED_MODEL,
-    share: Annotated[float, typer.Option(help="How much of the work to do again.")] = 0.1,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            help="Chooses the runs, or draws the coalitions.", show_default="0, or for CoKV the file's and one more"
-        ),
-    ] = None,
-    examples: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="The --examples that the scores come from, if they were not built in."),
-    ] = None,
-    haystack: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The --haystack that they come from, if there was one.")
-    ] = None,
-    repeat: Annotated[bool, typer.Option("--repeat", help="As the haystack was used.")] = False,
-    max_new_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Tokens of an answer.", show_default="as the file says")
-    ] = None,
-    device: DeviceOption = Device.AUTO,
-    dtype: DtypeOption = Dtype.AUTO,
-    chunk: ChunkOption = None,
-) -> None:
-    """Do a part of an estimation again and say whether the file fits it.
-
-    Ends with 0 if it does, 1 if it does not, 2 where the file does not say how it was made.
-    """
-    if not 0 < share <= 1:
-        raise typer.BadParameter(f"must be above 0 and at most 1, not {share:g}.", param_hint="--share")
-    request = Request(
-        read_scores(file),
-        open_model(model),
-        share,
-        seed,
-        examples,
-        haystack,
-        repeat,
-        max_new_tokens,
-        device,
-        dtype,
-        chunk,
-    )
+def verify(options: VerifyOptions) -> None:
+    """Estimates a part of the scores again, compares, and says in words and by the exit code if they agree."""
+    if not 0 < options.share <= 1:
+        raise typer.BadParameter(f"must be above 0 and at most 1, not {options.share:g}.", param_hint="--share")
+    request = Request(read_scores(options.file), open_model(options.model), options)
     try:
         agreement = _verify(request)
     except NotVerifiable as problem:
@@ -152,11 +96,11 @@ def _again(request: Request, settings: NeedleSettings) -> Agreement:
     table = request.table
     with messages().status("Cutting haystacks"):
         plan = _plan(request, settings)
-    cells = choose(plan.cells, request.share, request.seed or 0)
+    cells = choose(plan.cells, request.options.share, request.options.seed or 0)
     model = request.loaded()
     _check_shape(table, *table_shape(model), model)
-    rerun = Rerun(model, plan, cells, request.chunk)
-    outcomes = _shown("Needles again", rerun.outcomes(), len(cells))
+    rerun = Rerun(model, plan, cells, request.options.chunk_size)
+    outcomes = _with_bar("Needles again", rerun.outcomes(), len(cells))
     right = sum(outcome.scores is not None for outcome in outcomes)
     told = f"{len(cells)} of {settings.runs} runs again, {right} right"
     output().print(f"{told}; of all runs the file counts {settings.right} as right.")
@@ -175,41 +119,42 @@ def _plan(request: Request, settings: NeedleSettings) -> NeedlePlan:
             f"{request.table} comes from {settings.examples} examples, and here are {len(needles)}: give the "
             "--examples (and the --haystack) that it was made with."
         )
-    tokens = request.answer_tokens or settings.max_new_tokens
+    tokens = request.options.max_new_tokens or settings.max_new_tokens
     made = Settings(settings.kind, settings.lengths, settings.depths, settings.seed, tokens)
     return NeedlePlan(request.source.tokenizer, made, needles, _haystack(request, settings, prose))
 
 
 def _needles(request: Request, settings: NeedleSettings, prose: bool) -> Sequence[NeedleExample]:
-    if request.examples is not None:
-        return FileExamples(Path(request.examples)).examples(settings.kind, settings.seed)
+    if request.options.examples is not None:
+        return FileExamples(Path(request.options.examples)).examples(settings.kind, settings.seed)
     return (ProseExamples() if prose else TaskExamples()).examples(settings.kind, settings.seed)
 
 
 def _haystack(request: Request, settings: NeedleSettings, prose: bool) -> Haystack:
-    if request.haystack is not None:
-        return TextHaystack(read_document(request.haystack), request.haystack, request.repeat)
+    if request.options.haystack is not None:
+        return TextHaystack(read_document(request.options.haystack), request.options.haystack, request.options.repeat)
     return ProseHaystack(settings.seed) if prose else TaskHaystack(settings.seed)
 
 
 def _redrawn(request: Request, settings: CokvSettings) -> Agreement:
     """CoKV scores: other coalitions, answering the same questions."""
-    seed = settings.seed + 1 if request.seed is None else request.seed
+    seed = settings.seed + 1 if request.options.seed is None else request.options.seed
     if seed == settings.seed:
         raise typer.BadParameter(f"{seed} draws the file's own coalitions; give another one.", param_hint="--seed")
     questions = _questions(request, settings)
     splits = PlayerSplits(settings.players, settings.sizes, seed)
     plan = Sampled(splits, -(-PAIRS // splits.cycle) * splits.cycle)
-    batches = expected_batches(plan, request.share, settings.samples)
+    batches = expected_batches(plan, request.options.share, settings.samples)
     model = request.loaded()
     players = table_shape(model)
     _check_shape(request.table, *players, model)
-    terms = Terms(settings.window, request.answer_tokens or settings.max_new_tokens, request.chunk)
-    recipe = CoalitionRecipe(
-        request.source.name, str(request.device), str(request.dtype), players.heads, questions, terms, plan
+    terms = Terms(
+        settings.window, request.options.max_new_tokens or settings.max_new_tokens, request.options.chunk_size
     )
+    options = request.options
+    recipe = CoalitionRecipe(request.source.name, options.device, options.dtype, players.heads, questions, terms, plan)
     redrawn = Redrawn(recipe.worker(model, request.source.tokenizer), plan, batches, len(questions))
-    _shown("Coalitions answering", redrawn.evaluate(), redrawn.items)
+    _with_bar("Coalitions answering", redrawn.evaluate(), redrawn.items)
     output().print(f"{batches * plan.pairs} new samples (seed {seed}); the file has {settings.samples}.")
     found = redrawn.fresh(settings.samples)
     shape = request.table.shape
@@ -219,17 +164,17 @@ def _redrawn(request: Request, settings: CokvSettings) -> Agreement:
 
 
 def _questions(request: Request, settings: CokvSettings) -> tuple[ValidationExample, ...]:
-    if request.examples is None:
+    if request.options.examples is None:
         if not is_bundled(request.source.name):
             raise NotVerifiable(f"{request.table} comes from questions that it does not hold: give its --examples.")
         return generated_examples(settings.questions, settings.tokens or QUESTION_TOKENS)
-    asked = read_batch(request.examples, None)
-    if len(asked) != settings.questions or any(each.answer is None for each in asked):
+    answered = read_answered(request.options.examples)
+    if len(answered) != settings.questions:
         raise NotVerifiable(
-            f"{request.table} comes from {settings.questions} questions with answers; {request.examples} has "
-            f"{sum(each.answer is not None for each in asked)}."
+            f"{request.table} comes from {settings.questions} questions; {request.options.examples} has "
+            f"{len(answered)}."
         )
-    return tuple(ValidationExample(each.document, each.question, each.answer or "") for each in asked)
+    return tuple(ValidationExample(*each) for each in answered)
 
 
 def _check_shape(table: HeadScores, layers: int, kv: int, model: PreTrainedModel) -> None:
@@ -241,11 +186,14 @@ def _check_shape(table: HeadScores, layers: int, kv: int, model: PreTrainedModel
         )
 
 
-def _shown(title: str, work: Iterable[T], total: int) -> list[T]:
-    """Everything that the work yields, with a bar."""
-    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=messages(), transient=True) as progress:
-        return list(progress.track(work, total=total))
+def _with_bar(text: str, work: Iterable[T], total: int) -> list[T]:
+    """Everything that the work yields."""
+    found = []
+    with progress_bar(text, total) as bar:
+        for each in work:
+            found.append(each)
+            bar.advance()
+    return found
 
 
 def _report(table: HeadScores, found: Agreement) -> None:

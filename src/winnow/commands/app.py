@@ -1,0 +1,76 @@
+"""All commands of the `winnow` program, with their options; their jobs are named only."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from winnow.commands.command import command
+from winnow.commands.console import output
+from winnow.commands.options.ask import AskOptions
+from winnow.commands.options.compress import CompressOptions
+from winnow.commands.options.demo import DemoOptions
+from winnow.commands.options.heads.cokv import CokvOptions
+from winnow.commands.options.heads.convert import ConvertOptions
+from winnow.commands.options.heads.merge import MergeOptions
+from winnow.commands.options.heads.needle import NeedleOptions
+from winnow.commands.options.heads.show import ShowOptions
+from winnow.commands.options.heads.tune import TuneOptions
+from winnow.commands.options.heads.verify import VerifyOptions
+from winnow.commands.options.inspect import InspectOptions
+from winnow.commands.options.methods import MethodsOptions
+from winnow.commands.options.run import RunOptions
+from winnow.version import __version__
+
+_BRITISH = {"licence": "license"}
+"""Options that can be spelled in another way, too."""
+
+app = typer.Typer(
+    name="winnow",
+    help="Long-context language models in a fraction of their KV-cache memory.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"token_normalize_func": lambda name: _BRITISH.get(name, name)},
+)
+heads = typer.Typer(
+    name="heads",
+    help="Importance of every head of a model: tables of head scores.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+
+app.command("run")(command(RunOptions, "winnow.commands.run:run"))
+app.command("compress")(command(CompressOptions, "winnow.commands.compress:compress"))
+app.command("ask")(command(AskOptions, "winnow.commands.ask:ask"))
+app.command("methods")(command(MethodsOptions, "winnow.commands.methods:methods"))
+app.command("demo")(command(DemoOptions, "winnow.commands.demo:demo"))
+app.command("inspect")(command(InspectOptions, "winnow.commands.inspect:inspect"))
+heads.command("show")(command(ShowOptions, "winnow.commands.heads.show:show"))
+heads.command("convert")(command(ConvertOptions, "winnow.commands.heads.convert:convert"))
+heads.command("needle")(command(NeedleOptions, "winnow.commands.heads.needle:needle"))
+heads.command("cokv")(command(CokvOptions, "winnow.commands.heads.cokv:cokv"))
+heads.command("merge")(command(MergeOptions, "winnow.commands.heads.merge:merge"))
+heads.command("tune")(command(TuneOptions, "winnow.commands.heads.tune:tune"))
+heads.command("verify")(command(VerifyOptions, "winnow.commands.heads.verify:verify"))
+app.add_typer(heads)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        # Which kernels there are is known to torch's side of the package.
+        from winnow.kernels import backend
+
+        output().print(f"winnow {__version__} (kernels: {backend()})")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Version and kernel backend."),
+    ] = False,
+) -> None:
+    """Options that come before the command."""

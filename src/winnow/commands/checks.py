@@ -1,0 +1,63 @@
+"""Checks before any work is done: where results go, lengths of prompts, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from winnow.commands.inputs import InputError
+from winnow.composition.method import Method
+from winnow.errors import BudgetError
+from winnow.models import ModelSource, available_memory, pick_device
+
+
+def check_output(path: Path, force: bool, suffix: str = "") -> None:
+    """Makes the folder of a file to be written.
+
+    suffix: of such files, in lower case; any for "". Raises InputError where the name is of another kind, the file is
+    there and not to be replaced, or it cannot be written.
+    """
+    if path.is_dir():
+        raise InputError(f"{path} is a directory; name a file in it.")
+    if suffix and path.suffix.lower() != suffix:
+        raise InputError(f"{path} is not a name for a {suffix} file: call it {path.with_suffix(suffix).name}.")
+    if path.exists() and not force:
+        raise InputError(f"{path} exists; give another name, or --force to replace it.")
+    prepare_folder(path.parent)
+
+
+def prepare_folder(path: Path) -> None:
+    """Makes a folder for results. Raises InputError where that cannot be."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        (path / ".writable").touch()
+        (path / ".writable").unlink()
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(f"{path} is a file; give a folder.") from None
+    except OSError as problem:
+        raise InputError(f"Cannot write to {path}: {problem.strerror}.") from None
+
+
+def check_context(source: ModelSource, tokens: int, subject: str, room: int = 1, purpose: str = "an answer") -> None:
+    """Raises InputError where so many tokens, with room for more, are too many for the model.
+
+    subject: what has the tokens ("The prompt"); room: tokens for the purpose.
+    """
+    if source.context is None or tokens + room <= source.context:
+        return
+    needs = f" and needs room for {purpose}" if room else ""
+    raise InputError(
+        f"{subject} has {tokens:,} tokens{needs}; the model reads {source.context:,} at most. Shorten the text, or use "
+        "a model that reads more."
+    )
+
+
+def check_memory(methods: Iterable[Method], device: str) -> None:
+    """Raises BudgetError for a byte budget above what the device has free."""
+    free = available_memory(pick_device(device))
+    for method in methods:
+        if free is not None and method.budget.unit == "bytes" and method.budget.amount > free:
+            raise BudgetError(
+                f"A budget of {method.budget} is more than the {free / 2**30:.1f} GiB of memory that are "
+                "free; give a smaller one."
+            )

@@ -1,0 +1,48 @@
+"""Commands whose options are a dataclass, and whose job is imported when it is called.
+
+What can be typed is known without torch; only a job, which does the work, needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields
+from importlib import import_module
+from inspect import Parameter, Signature
+from typing import Any, get_type_hints
+
+from winnow.commands.console import silence_libraries
+from winnow.commands.interrupts import raise_again
+
+
+def command(options: type[Any], job: str) -> Callable[..., None]:
+    """A function as typer wants it: the fields of a dataclass are its parameters, the docstring is its help.
+
+    job: "module:function"; the function takes an instance of the dataclass.
+    """
+
+    def call(**given: Any) -> None:
+        module, _, name = job.partition(":")
+        work = getattr(import_module(module), name)
+        silence_libraries()
+        raise_again()
+        work(options(**given))
+
+    call.__doc__ = options.__doc__
+    call.__dict__["__signature__"] = Signature(_parameters(options))
+    return call
+
+
+def _parameters(options: type[Any]) -> list[Parameter]:
+    """One for every field, those of the class before those of its bases."""
+    annotations = get_type_hints(options, include_extras=True)
+    by_name = {field.name: field for field in fields(options)}
+    order = dict.fromkeys(name for kind in options.__mro__ for name in vars(kind).get("__annotations__", ()))
+    return [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=_default(by_name[name]), annotation=annotations[name])
+        for name in order
+    ]
+
+
+def _default(field: Field[Any]) -> Any:
+    return Parameter.empty if field.default is MISSING else field.default

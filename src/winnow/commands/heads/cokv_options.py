@@ -1,0 +1,40 @@
+"""Options of `winnow heads cokv` that are texts with a form of their own, read."""
+
+from __future__ import annotations
+
+import re
+
+import typer
+
+from winnow.commands.options.heads.cokv import MOST_SAMPLES
+from winnow.estimate.cokv.sampling import default_sizes
+from winnow.estimate.cokv.settings import OVERLAP, StopRule
+
+
+def read_shard(text: str) -> tuple[int, int]:
+    """ "2/4" -> (1, 4)"""
+    match = re.fullmatch(r"(\d+)/(\d+)", text.strip())
+    if not match or not 1 <= int(match[1]) <= int(match[2]):
+        raise typer.BadParameter(f"{text!r} is not of the form I/N, as in 2/4.", param_hint="--shard")
+    return int(match[1]) - 1, int(match[2])
+
+
+def read_sizes(text: str, players: int) -> tuple[int, ...]:
+    """ "n/8, 3n/8, 100" -> (n // 8, 3n // 8, 100)"""
+    if text.strip() == "eighths":
+        return default_sizes(players)
+    found = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(?P<times>\d*)n(/(?P<by>[1-9]\d*))?|(?P<size>\d+)", part.strip())
+        if not match:
+            raise typer.BadParameter(f"{part!r} is no size: write 128, n/2 or 3n/8.", param_hint="--sizes")
+        size = match["size"] or int(match["times"] or 1) * players // int(match["by"] or 1)
+        found.append(int(size))
+    return tuple(sorted(set(found)))
+
+
+def stopping_rule(samples: int | None, overlap: float | None) -> StopRule:
+    """So many samples, or enough for an overlap, whichever of them was asked for."""
+    if samples is None:
+        return StopRule(MOST_SAMPLES, OVERLAP if overlap is None else overlap)
+    return StopRule(samples, overlap)

@@ -1,0 +1,20 @@
+"""The options of `winnow compress`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from winnow.commands.options.shared import Force, MethodOptions, ModelOptions, PrefillOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompressOptions(MethodOptions, ModelOptions, PrefillOptions):
+    """Compress a document once and save it; `winnow ask` puts questions to it, as often as you like."""
+
+    document: Annotated[str, typer.Argument(metavar="DOC", help="Text file; - for standard input.")]
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where the context goes (safetensors).")]
+    force: Force = False

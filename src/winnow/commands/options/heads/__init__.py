@@ -1,0 +1,1 @@
+"""The options of `winnow heads`, one file for each command."""

@@ -1,0 +1,69 @@
+"""The options of `winnow heads cokv`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import typer
+
+from winnow.commands.options.shared import JournalPath, MaxNewTokens, ModelOptions, PrefillOptions, ScoresFileOptions
+from winnow.estimate.cokv.settings import MAX_NEW_TOKENS, PAIRS, WINDOW
+
+MOST_SAMPLES = 1024
+"""Samples at most, where only an overlap is asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CokvOptions(ModelOptions, PrefillOptions, ScoresFileOptions):
+    """Score every KV head by what it adds to coalitions of heads that answer questions together (CoKV).
+
+    Evaluated coalitions are kept in a journal; the same command goes on where an interrupted one ended.
+    """
+
+    examples: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help='Validation questions: JSONL with "question", "answer" and "document" (a path) or "context" (a text).',
+            show_default="generated ones, for the bundled model",
+        ),
+    ] = None
+    questions: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="How many generated questions.", show_default="24")
+    ] = None
+    sizes: Annotated[
+        str,
+        typer.Option(help="Coalition sizes: numbers or parts of n, as in n/8,n/4,3n/8,n/2 (which is called eighths)."),
+    ] = "n/2"
+    samples: Annotated[
+        int | None,
+        typer.Option(min=1, help="Random splits of the heads in two, at most.", show_default=str(MOST_SAMPLES)),
+    ] = None
+    overlap: Annotated[
+        float | None,
+        typer.Option(
+            help="Stop when two independent halves of the samples share this much of their top 50%.",
+            show_default="2/3, or never where --samples is given",
+        ),
+    ] = None
+    balanced: Annotated[
+        bool,
+        typer.Option("--balanced", help="Draw splits of n/2 in balanced blocks of n - 1: fewer samples do."),
+    ] = False
+    seed: Annotated[int, typer.Option(help="Chooses the splits.")] = 0
+    window: Annotated[int, typer.Option(min=0, help="Last prompt tokens that a head outside a coalition keeps.")] = (
+        WINDOW
+    )
+    max_new_tokens: MaxNewTokens = MAX_NEW_TOKENS
+    executor: Annotated[
+        Literal["local", "processes", "ray"],
+        typer.Option(help="Who evaluates: this process, several, or a Ray cluster."),
+    ] = "local"
+    workers: Annotated[int, typer.Option(min=1, help="Processes or Ray actors.")] = 2
+    shard: Annotated[
+        str | None,
+        typer.Option(metavar="I/N", help="Evaluate every N-th example only, from the I-th; then winnow heads merge."),
+    ] = None
+    batch: Annotated[int, typer.Option(min=1, help="Pairs of coalitions decoded side by side.")] = PAIRS
+    journal: JournalPath = None

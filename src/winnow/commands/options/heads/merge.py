@@ -1,0 +1,18 @@
+"""The options of `winnow heads merge`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from winnow.commands.options.shared import ScoresFileOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeOptions(ScoresFileOptions):
+    """Put together what the shards of winnow heads cokv evaluated, and write the table of scores."""
+
+    journals: Annotated[list[Path], typer.Argument(help="Journals of all shards of one winnow heads cokv.")]

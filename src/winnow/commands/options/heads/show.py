@@ -1,0 +1,22 @@
+"""The options of `winnow heads show`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from winnow.commands.options.heads.tables import TablesOptions
+from winnow.commands.options.shared import Force
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowOptions(TablesOptions):
+    """Say what is in tables of head scores, and whether two or more of them agree."""
+
+    picture: Annotated[Path | None, typer.Option("--picture", help="Draw the tables into this PNG.")] = None
+    force: Force = False
+    draw_map: Annotated[bool, typer.Option("--map/--no-map", help="Draw each table in the terminal.")] = True
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False

@@ -1,0 +1,65 @@
+"""The options of `winnow heads tune`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from winnow.commands.options.shared import Force, JournalPath, MaxNewTokens, ModelOptions
+from winnow.estimate.tune.settings import MAX_NEW_TOKENS
+
+BUDGETS = "32,64,128,256"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneOptions(ModelOptions):
+    """Choose beta or alpha on validation questions, and confirm the choice on questions about other documents.
+
+    Answers are kept in a journal, document by document; the same command goes on where an interrupted one ended.
+    """
+
+    method: Annotated[
+        Literal["headkv-r", "headkv-er", "headkv-r2", "cokv"],
+        typer.Option(help="The method whose beta (HeadKV) or alpha (CoKV) is chosen."),
+    ]
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The .json file to write.")]
+    scores: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Head scores of the model.", show_default="those shipped with it"),
+    ] = None
+    budgets: Annotated[
+        str, typer.Option(metavar="N,N,…", help="Budgets over whose mean accuracy a value is chosen.")
+    ] = BUDGETS
+    values: Annotated[
+        str | None, typer.Option(metavar="X,X,…", help="Values to try.", show_default="those of the paper")
+    ] = None
+    examples: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help='Questions: JSONL with "question", "answer" and "document" (a path) or "context" (a text).',
+            show_default="generated ones, for the bundled model",
+        ),
+    ] = None
+    documents: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Generated documents to choose by, and as many to confirm; or of --examples, at most so many."
+        ),
+    ] = None
+    share: Annotated[
+        float | None,
+        typer.Option(
+            "--split",
+            help="Share of the documents of --examples to choose by; the others confirm.",
+            show_default="0.15",
+        ),
+    ] = None
+    seed: Annotated[int, typer.Option(help="Divides the documents, or generates them.")] = 0
+    max_new_tokens: MaxNewTokens = MAX_NEW_TOKENS
+    picture: Annotated[Path | None, typer.Option(metavar="PNG", help="Draw accuracy against values.")] = None
+    journal: JournalPath = None
+    force: Force = False

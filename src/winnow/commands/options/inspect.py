@@ -1,0 +1,30 @@
+"""The options of `winnow inspect`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from winnow.commands.options.shared import Compare, MethodOptions, ModelOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectOptions(MethodOptions, ModelOptions):
+    """See what methods keep of a prompt: coverage, overlap of heads, attention lost, with pictures."""
+
+    document: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Text file; - for standard input.", show_default="the bundled document"),
+    ] = None
+    question: Annotated[
+        str | None,
+        typer.Option(help="Question after the document; without one, a document alone (the bundled one has its own)."),
+    ] = None
+    compare: Compare = None
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the pictures.")] = Path("inspect-output")
+    window: Annotated[int, typer.Option(min=1, help="Last queries whose similarity is measured.")] = 8
+    queries: Annotated[int, typer.Option(min=1, help="Last queries whose attention is measured.")] = 64
+    as_lines: Annotated[bool, typer.Option("--json", help="One JSON object per method instead of a table.")] = False

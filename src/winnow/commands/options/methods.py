@@ -1,0 +1,16 @@
+"""The options of `winnow methods`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodsOptions:
+    """List the compression methods, and the parts that combine with them."""
+
+    name: Annotated[str | None, typer.Argument(help="Show only this one, with all its parameters.")] = None
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False

@@ -1,0 +1,73 @@
+"""Options that several commands have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from winnow.bundled import MODEL_PATH
+
+BUNDLED_MODEL = str(MODEL_PATH)
+
+Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where the model runs.")]
+Compare = Annotated[
+    str | None,
+    typer.Option(metavar="METHODS", help="Other methods to show at the same budget: 'full,snapkv'."),
+]
+MaxNewTokens = Annotated[int, typer.Option(min=1, help="Tokens of an answer at most.")]
+JournalPath = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Where finished work is kept.", show_default="beside --out"),
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """A model, and how it is loaded."""
+
+    model: Annotated[str, typer.Option(help="Directory or Hugging Face name.", show_default="the bundled model")] = (
+        BUNDLED_MODEL
+    )
+    device: Device = "auto"
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16"], typer.Option(help="Type of weights and cache.")
+    ] = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodOptions:
+    """A compression method with its budget and parameters."""
+
+    method: Annotated[str, typer.Option(help="Compression method, also composed: 'snapkv(window=16)+ada'.")] = "adakv"
+    budget: Annotated[
+        str | None,
+        typer.Option(help="Tokens per KV head (128), share of the prompt (2%) or bytes (64MiB).", show_default="128"),
+    ] = None
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Parameter of the method; may be repeated."),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrefillOptions:
+    """The prefill of a prompt."""
+
+    chunk_size: Annotated[
+        int | None,
+        typer.Option("--chunk", min=1, metavar="N", help="Prefill N tokens at a time: less working memory."),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoresFileOptions:
+    """A new file of head scores, and what it says about them."""
+
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The .safetensors file to write.")]
+    license: Annotated[str, typer.Option(help="License of the scores, for the file.")] = ""
+    notes: Annotated[str, typer.Option(help="Notes for the file.")] = ""
+    force: Force = False

@@ -1,0 +1,85 @@
+"""Commands made of dataclasses."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from winnow.commands.app import app
+from winnow.commands.command import command
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """Options of several commands."""
+
+    device: Annotated[str, typer.Option(help="Where.")] = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Greeting(Shared):
+    """Greet people."""
+
+    names: Annotated[list[str], typer.Argument(help="Whom.")]
+    count: Annotated[int, typer.Option("--times", min=1)] = 1
+
+
+def greet(options: Greeting) -> None:
+    print(options)
+
+
+@pytest.fixture
+def program(monkeypatch):
+    monkeypatch.setitem(sys.modules, "greetings", sys.modules[__name__])
+    made = typer.Typer()
+    made.command()(command(Greeting, "greetings:greet"))
+    return made
+
+
+def test_a_job_gets_its_options(program):
+    found = CliRunner().invoke(program, ["Ann", "Bob", "--times", "2"])
+    assert found.output.strip() == str(Greeting(names=["Ann", "Bob"], count=2, device="auto"))
+
+
+def test_help_and_checks_are_those_of_the_fields(program):
+    text = CliRunner().invoke(program, ["--help"]).output
+    assert "Greet people." in text
+    # The command's own options stand before shared ones.
+    assert 0 < text.index("--times") < text.index("--device")
+    assert CliRunner().invoke(program, ["Ann", "--times", "0"]).exit_code == 2
+    assert CliRunner().invoke(program, []).exit_code == 2
+
+
+def commands(group, *names):
+    for name, found in group.commands.items():
+        yield from commands(found, *names, name) if hasattr(found, "commands") else [" ".join((*names, name))]
+
+
+@pytest.mark.parametrize("name", list(commands(typer.main.get_command(app))))
+def test_every_command_has_its_job(name, monkeypatch):
+    taken = []
+    monkeypatch.setattr("winnow.commands.command.import_module", lambda module: taken.append(module) or {}[module])
+    found = CliRunner().invoke(app, [*name.split(), *REQUIRED.get(name, ())])
+    assert taken, found.output
+    monkeypatch.undo()
+    module = __import__(taken[0], fromlist=["job"])
+    assert callable(getattr(module, name.split()[-1]))
+
+
+OUT = ("--out", "a.safetensors")
+REQUIRED = {
+    "compress": ("document.txt", "--out", "c"),
+    "ask": ("c", "Why?"),
+    "heads show": ("a.json",),
+    "heads convert": ("a.json", "-o", "a.safetensors"),
+    "heads needle": ("--kind", "r", *OUT),
+    "heads cokv": OUT,
+    "heads merge": ("a.jsonl", *OUT),
+    "heads tune": ("--method", "cokv", "--out", "a.json"),
+    "heads verify": ("a.safetensors",),
+}

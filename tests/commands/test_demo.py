@@ -1,0 +1,44 @@
+"""`winnow demo`: what it prints and writes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from winnow.commands import demo as demo_command
+from winnow.tasks import generate_document
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+DOCUMENT = generate_document(3, tokens=200, questions_per_kind=1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A short document to take the place of the bundled one."""
+    folder = tmp_path_factory.mktemp("demo")
+    (folder / "document.txt").write_text(DOCUMENT.text, encoding="utf-8")
+    return folder
+
+
+def test_demo_writes_its_results(winnow_run, folder, monkeypatch):
+    monkeypatch.setattr(demo_command, "DOCUMENT_PATH", folder / "document.txt")
+    questions = "\n".join(json.dumps({"kind": q.kind, "text": q.text, "answer": q.answer}) for q in DOCUMENT.questions)
+    (folder / "demo.jsonl").write_text(questions, encoding="utf-8")
+    monkeypatch.setattr(demo_command, "QUESTIONS_PATH", folder / "demo.jsonl")
+    code, out, err = winnow_run("demo", "--quick", "--out", "results")
+    assert code == 0, err
+    assert DOCUMENT.questions[0].text in out
+    results = json.loads((folder / "results" / "demo.json").read_text(encoding="utf-8"))
+    assert results["protocol"]["question_seen_at_compression"] is True
+    assert {score["method"] for score in results["scores"]} == set(demo_command.QUICK.methods)
+    for name in ("accuracy.png", "kept-tokens.png"):
+        assert f"results/{name}" in out
+        assert (folder / "results" / name).stat().st_size > 10_000
+
+
+def test_demo_refuses_a_file_as_folder(winnow_run):
+    code, out, err = winnow_run("demo", "--out", "document.txt")
+    assert (code, out) == (1, "")
+    assert "is a file" in err

@@ -1,0 +1,268 @@
+"""`winnow run`: its answers, and every way to use it wrongly."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from winnow.bundled import MODEL_PATH
+from winnow.heads import HeadScores
+from winnow.models import open_model
+from winnow.tasks import generate_document
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+DOCUMENT = generate_document(3, tokens=200, questions_per_kind=1)
+QUESTION = DOCUMENT.questions[0]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Files that commands of this module read."""
+    folder = tmp_path_factory.mktemp("cli")
+    (folder / "document.txt").write_text(DOCUMENT.text, encoding="utf-8")
+    lines = [{"question": q.text, "answer": q.answer} for q in DOCUMENT.questions]
+    (folder / "questions.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    (folder / "empty.txt").write_text(" \n", encoding="utf-8")
+    (folder / "latin.txt").write_bytes("caf\xe9".encode("latin-1"))
+    (folder / "long.txt").write_text(DOCUMENT.text * 40, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def no_weights(monkeypatch):
+    """Fails the test if the weights of a model are loaded."""
+
+    def load(*_):
+        pytest.fail("the model was loaded before the error was found")
+
+    monkeypatch.setattr("winnow.commands.run.load_model", load)
+
+
+ASK = ("run", "--document", "document.txt", "--question", QUESTION.text, "--max-new-tokens", "4")
+
+
+def test_run_answers_and_says_what_it_held(winnow_run):
+    code, out, err = winnow_run(*ASK, "--budget", "32")
+    assert code == 0, err
+    assert "question seen at compression: yes" in out
+    assert "adakv @ 32" in out
+    assert "32 (" in out
+
+
+def test_run_as_json(winnow_run):
+    code, out, err = winnow_run(*ASK, "--budget", "32", "--compare", "full,snapkv(window=4,kernel=5)", "--json")
+    assert code == 0, err
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert [(a["method"], a["budget"]) for a in answers] == [
+        ("adakv", "32"),
+        ("full", "everything"),
+        ("snapkv(window=4, kernel=5)", "32"),
+    ]
+    for answer in answers:
+        assert answer["question"] == QUESTION.text
+        assert answer["question_seen_at_compression"] is True
+        assert 0 < answer["compress_seconds"] < answer["prefill_seconds"]
+        assert 0 < answer["new_tokens"] <= 4
+        assert answer["slots_min"] <= answer["slots_mean"] <= answer["slots_max"]
+    assert answers[0]["held_bytes"] < answers[1]["held_bytes"]
+    assert answers[1]["slots_mean"] == answers[1]["prompt_tokens"]
+
+
+def test_parameters_and_budgets_can_be_written_in_several_ways(winnow_run):
+    for arguments in (("--set", "window=16", "--set", "floor=0.5"), ("--method", "adakv(16, floor=0.5)")):
+        code, out, err = winnow_run(*ASK, "--budget", "10%", "--json", *arguments)
+        assert code == 0, err
+        answer = json.loads(out)
+        assert (answer["method"], answer["budget"]) == ("adakv(window=16, floor=0.5)", "10%")
+    code, out, err = winnow_run(*ASK, "--method", "adakv@24", "--json")
+    assert json.loads(out)["budget"] == "24", err
+
+
+def test_question_agnostic(winnow_run):
+    code, out, err = winnow_run(*ASK, "--budget", "32", "--question-agnostic")
+    assert code == 0, err
+    assert "question seen at compression: no" in out
+
+
+def test_chunked_prefill_changes_nothing(winnow_run):
+    answers = [json.loads(winnow_run(*ASK, "--json", *extra)[1]) for extra in ((), ("--chunk", "64"))]
+    assert answers[0]["answer"] == answers[1]["answer"]
+    assert answers[0]["slots"] == answers[1]["slots"]
+
+
+def test_answers_are_folded(winnow_run):
+    long = (*ASK, "--compare", "full", "--budget", "48", "--max-new-tokens", "40", "--fold", "8", "--json")
+    for agnostic in ((), ("--question-agnostic",)):
+        code, out, err = winnow_run(*long, *agnostic)
+        assert code == 0, err
+        assert [json.loads(line)["budget"] for line in out.splitlines()] == ["48", "everything"]
+
+
+def test_document_from_standard_input(winnow_run, monkeypatch, folder):
+    with open(folder / "document.txt", encoding="utf-8") as text:
+        monkeypatch.setattr("sys.stdin", text)
+        code, out, err = winnow_run(*ASK, "--document", "-", "--json")
+    assert code == 0, err
+    assert json.loads(out)["prompt_tokens"] > 100
+
+
+@pytest.mark.parametrize("how", [(), ("--question-agnostic",)])
+def test_batch(winnow_run, how):
+    ask = ("run", "--document", "document.txt", "--batch", "questions.jsonl", "--max-new-tokens", "3", *how)
+    code, out, err = winnow_run(*ask, "--json")
+    assert code == 0, err
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert [a["question"] for a in answers] == [q.text for q in DOCUMENT.questions]
+    assert [a["expected"] for a in answers] == [q.answer for q in DOCUMENT.questions]
+    assert all(isinstance(a["right"], bool) for a in answers)
+    code, out, err = winnow_run(*ask)
+    assert all(q.text in out for q in DOCUMENT.questions)
+    assert f"/{len(DOCUMENT.questions)}" in out
+
+
+def test_batch_lines_may_bring_their_documents(winnow_run, folder):
+    lines = [
+        {"question": QUESTION.text, "document": "document.txt"},
+        {"text": QUESTION.text, "context": "The sun is yellow.", "kind": "ignored"},
+    ]
+    (folder / "own").mkdir(exist_ok=True)
+    (folder / "own" / "document.txt").write_text("The lemon is yellow.", encoding="utf-8")
+    (folder / "own" / "q.jsonl").write_text("\n\n".join(map(json.dumps, lines)), encoding="utf-8")
+    code, out, err = winnow_run("run", "--batch", "own/q.jsonl", "--json", "--max-new-tokens", "2")
+    assert code == 0, err
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert answers[0]["prompt_tokens"] == answers[1]["prompt_tokens"] < 30
+    assert answers[0]["right"] is None
+
+
+NO_DOCUMENT = ("run", "--question", "Why?")
+NO_QUESTION = ("run", "--document", "document.txt")
+WRONG_USAGE = {
+    "no document": (NO_DOCUMENT, "--document"),
+    "no question": (NO_QUESTION, "--question"),
+    "empty question": ((*NO_QUESTION, "--question", "  "), "cannot be empty"),
+    "budget zero": ((*ASK, "--budget", "0"), "must be positive"),
+    "budget negative": ((*ASK, "--budget", "-5"), "must be positive"),
+    "budget below the window": ((*ASK, "--budget", "4"), "at least 8"),
+    "budget unreadable": ((*ASK, "--budget", "lots"), "64MiB"),
+    "budget above 100%": ((*ASK, "--budget", "200%"), "100%"),
+    "budget above the memory": ((*ASK, "--budget", "900000GiB"), "memory"),
+    "budget of the full cache": ((*ASK, "--method", "full", "--budget", "64"), "budget"),
+    "unknown method": ((*ASK, "--method", "snapkvv"), "did you mean 'snapkv'"),
+    "unknown method to compare": ((*ASK, "--compare", "full,nothing"), "'nothing'"),
+    "unknown parameter": ((*ASK, "--set", "windows=9"), "did you mean 'window'"),
+    "parameter without value": ((*ASK, "--set", "window"), "window=16"),
+    "parameter that is an option": ((*ASK, "--set", "budget=9"), "--budget"),
+    "unknown device": ((*ASK, "--device", "tpu"), "'tpu'"),
+    "unknown option": ((*ASK, "--fast"), "--fast"),
+    "chunk of zero": ((*ASK, "--chunk", "0"), "--chunk"),
+    "folds of zero": ((*ASK, "--fold", "0"), "--fold"),
+    "a method that cannot fold": ((*ASK, "--method", "kvec", "--fold", "8"), "leave fold_every out"),
+    "question and batch": ((*ASK, "--batch", "questions.jsonl"), "--batch"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_USAGE)
+def test_wrong_usage_is_one_line_and_code_2(winnow_run, no_weights, case):
+    arguments, expected = WRONG_USAGE[case]
+    code, out, err = winnow_run(*arguments)
+    assert (code, out) == (2, "")
+    assert expected in err
+    assert err.count("\n") == 1, err
+
+
+UNUSABLE = {
+    "no such file": (("--document", "nowhere.txt"), "no file nowhere.txt"),
+    "a directory": (("--document", "."), "directory"),
+    "not UTF-8": (("--document", "latin.txt"), "not UTF-8"),
+    "an empty document": (("--document", "empty.txt"), "empty"),
+    "a long document": (("--document", "long.txt"), "at most"),
+    "no such model": (("--model", "./nowhere"), "no directory ./nowhere"),
+    "a file as model": (("--model", "document.txt"), "is a file"),
+    "an empty model": (("--model", "."), "no config.json"),
+    "no CUDA": (("--device", "cuda"), "CUDA"),
+}
+
+
+@pytest.mark.parametrize("case", UNUSABLE)
+def test_what_cannot_be_used_is_one_line_and_code_1(winnow_run, no_weights, monkeypatch, case):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    arguments, expected = UNUSABLE[case]
+    code, out, err = winnow_run(*ASK, *arguments)
+    assert (code, out) == (1, "")
+    assert expected in err
+    assert err.count("\n") == 1, err
+
+
+MODELS = {
+    "encoder-decoder": ({"model_type": "t5"}, "decoder-only"),
+    "latent attention": ({"model_type": "deepseek_v3", "kv_lora_rank": 64}, "latent attention"),
+    "unknown": ({"model_type": "of-the-future"}, "Cannot load the configuration"),
+    "no tokenizer": ({"model_type": "llama"}, "has no tokenizer"),
+}
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_models_that_cannot_be_compressed(winnow_run, no_weights, tmp_path, case):
+    config, expected = MODELS[case]
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    code, _, err = winnow_run(*ASK, "--model", str(tmp_path))
+    assert code == 1
+    assert expected in err
+    assert err.count("\n") == 1, err
+
+
+def test_a_model_without_weights(winnow_run, tmp_path):
+    source = open_model(MODEL_PATH)
+    source.config.save_pretrained(tmp_path)
+    source.tokenizer.save_pretrained(tmp_path)
+    code, _, err = winnow_run(*ASK, "--model", str(tmp_path))
+    assert code == 1
+    assert "Cannot load the weights" in err
+    assert err.count("\n") == 1, err
+
+
+LINES = {
+    "not JSON": ("{question", "not JSON"),
+    "not an object": ("[1]", "not a JSON object"),
+    "no question": ('{"answer": "x"}', "no question"),
+    "an empty question": ('{"question": " "}', '"question" must be a text'),
+    "a number as question": ('{"question": 3}', '"question" must be a text'),
+    "a missing document": ('{"question": "Why?", "document": "nowhere.txt"}', "no file nowhere.txt"),
+}
+
+
+@pytest.mark.parametrize("case", LINES)
+def test_bad_lines_of_a_batch_are_named(winnow_run, no_weights, folder, case):
+    line, expected = LINES[case]
+    (folder / "bad.jsonl").write_text(f'{{"question": "Why?"}}\n\n{line}\n', encoding="utf-8")
+    code, out, err = winnow_run("run", "--document", "document.txt", "--batch", "bad.jsonl")
+    assert (code, out) == (1, "")
+    assert err.startswith("bad.jsonl, line 3: ")
+    assert expected in err
+    assert err.count("\n") == 1, err
+
+
+def test_a_batch_without_documents_or_questions(winnow_run, no_weights, folder):
+    code, _, err = winnow_run("run", "--batch", "questions.jsonl")
+    assert (code, "questions.jsonl, line 1: no document" in err) == (1, True)
+
+
+def test_the_full_cache_can_be_compared_with_others_at_a_budget(winnow_run):
+    code, out, err = winnow_run(*ASK, "--method", "full", "--compare", "snapkv", "--budget", "16", "--json")
+    assert code == 0, err
+    assert [json.loads(line)["budget"] for line in out.splitlines()] == ["everything", "16"]
+
+
+def test_methods_without_a_budget_need_none(winnow_run, folder):
+    HeadScores(torch.rand(4, 4) + 0.1, "duoattention").save(folder / "gates.safetensors")
+    name = "duoattention(sinks=4, recent=12, scores=gates.safetensors)"
+    code, out, err = winnow_run(*ASK, "--method", name, "--compare", "full,snapkv", "--json")
+    assert (code, err) == (0, "")
+    assert [json.loads(line)["budget"] for line in out.splitlines()] == ["everything", "everything", "128"]
+    code, out, err = winnow_run(*ASK, "--method", name, "--budget", "64")
+    assert code == 2
+    assert "takes no budget; drop budget='64'" in err

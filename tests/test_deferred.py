@@ -1,0 +1,94 @@
+"""The attention function "winnow" is known to transformers, whichever of the two is imported first."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.processes import python
+
+HEAVY = "{name for name in ('torch', 'transformers', 'numpy', 'winnow.cache') if name in sys.modules}"
+ASK = """
+from winnow.bundled import MODEL_PATH
+model = AutoModelForCausalLM.from_pretrained(MODEL_PATH)
+model.set_attn_implementation("winnow")
+assert "winnow.cache" not in sys.modules
+ids = torch.tensor([[5, 6, 7, 8]])
+found = model(ids).logits
+from transformers import AttentionInterface, AttentionMaskInterface
+from winnow.cache.attention import winnow_attention, winnow_mask
+assert AttentionInterface()["winnow"] is winnow_attention
+assert AttentionMaskInterface()["winnow"] is winnow_mask
+model.set_attn_implementation("eager")
+assert torch.allclose(found, model(ids).logits, atol=1e-4)
+assert not [finder for finder in sys.meta_path if type(finder).__module__.startswith("winnow")]
+"""
+
+
+def passes(code: str) -> None:
+    process = python(f"import sys\n{code}")
+    assert process.returncode == 0, process.stderr
+
+
+def test_importing_winnow_imports_nothing_heavy():
+    passes(f"import winnow; assert not {HEAVY}, {HEAVY}")
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import winnow, torch; from transformers import AutoModelForCausalLM",
+        "import torch; from transformers import AutoModelForCausalLM; import winnow",
+        "import torch; from transformers import AutoModelForCausalLM, PreTrainedModel; import winnow",
+        "import torch, transformers.modeling_utils; import winnow; from transformers import AutoModelForCausalLM",
+        "import torch, transformers.masking_utils; import winnow; from transformers import AutoModelForCausalLM",
+    ],
+)
+def test_either_may_be_imported_first(imports):
+    passes(imports + ASK)
+
+
+def test_the_compressed_cache_is_registered_with_itself():
+    passes(
+        "from winnow import CompressedCache\n"
+        "from transformers import AttentionInterface\n"
+        "from winnow.cache.attention import winnow_attention\n"
+        "assert AttentionInterface()['winnow'] is winnow_attention"
+    )
+
+
+def test_threads_may_use_names_at_once():
+    passes(
+        "import threading, winnow\n"
+        "failed = []\n"
+        "def work(name):\n"
+        "    try:\n"
+        "        getattr(winnow, name)\n"
+        "    except BaseException as problem:\n"
+        "        failed.append(problem)\n"
+        "threads = [threading.Thread(target=work, args=(name,)) for name in winnow.__all__]\n"
+        "for thread in threads: thread.start()\n"
+        "for thread in threads: thread.join()\n"
+        "assert not failed, failed\n"
+        "from transformers import AttentionInterface, AttentionMaskInterface\n"
+        "assert 'winnow' in AttentionInterface() and 'winnow' in AttentionMaskInterface()\n"
+    )
+
+
+def test_a_transformers_that_cannot_be_imported_fails_as_usual(tmp_path):
+    package = tmp_path / "transformers"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "modeling_utils.py").write_text("raise RuntimeError('broken')")
+    process = python("import winnow, transformers.modeling_utils", paths=(tmp_path,))
+    assert process.stderr.strip().endswith("RuntimeError: broken")
+    process = python("import winnow, transformers.masking_utils", paths=(tmp_path,))
+    assert process.stderr.strip().endswith("No module named 'transformers.masking_utils'")
+
+
+def test_the_source_of_transformers_is_found():
+    passes(
+        "import inspect, winnow, transformers.masking_utils as masking\n"
+        "assert 'AttentionMaskInterface' in inspect.getsource(masking)\n"
+        "assert masking.__spec__.loader is masking.__loader__\n"
+        "assert not type(masking.__loader__).__module__.startswith('winnow')\n"
+    )
