@@ -14,7 +14,7 @@ READY := $(VENV)/.ready
 DEV   := $(VENV)/.ready-dev
 LOW   := $(VENV)/transformers-low
 
-.PHONY: help setup dev demo test test-low test-slow lint format bench clean
+.PHONY: help setup dev demo test test-low test-slow lint catalog format bench clean
 
 help:
 	@echo "make demo        set up, then run the main job on the bundled model"
@@ -22,6 +22,7 @@ help:
 	@echo "make test-low    the integration tests on the lowest supported transformers"
 	@echo "make test-slow   a Ray cluster that loses a node (installs ray)"
 	@echo "make lint        ruff, mypy, and the contract on imports"
+	@echo "make catalog     write down what winnow methods lists, after a method was added"
 	@echo "make bench       the benchmarks behind the tables in docs/results"
 
 $(READY): pyproject.toml $(wildcard native/* native/*/* native/*/*/*)
@@ -62,6 +63,10 @@ lint: $(DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# What `winnow methods` lists without loading the library.
+catalog: $(READY)
+	$(BIN)/python -m winnow.commands.write_catalog
 
 format: $(DEV)
 	$(BIN)/ruff check --fix .

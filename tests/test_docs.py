@@ -30,6 +30,8 @@ slots = cache.stats().slots
 assert sum(map(sum, slots)) == 128 * sum(map(len, slots)), slots
 assert all(head[:2].tolist() == [0, 1] for layer in range(len(slots)) for head in cache.kept(layer))
 assert output.shape[1] == 308
+import winnow.commands.write_catalog
+winnow.commands.write_catalog.write()
 from winnow.cli import main
 sys.exit(main(["methods", "valuenorm"]))
 """

@@ -36,7 +36,7 @@ def test_a_cache_neither_copies_nor_keeps_its_model() -> None:
         model(prompt(length=N), past_key_values=cache)
     method = winnow.method("expectedattention+critical", 12)
     fork = deepcopy(cache)
-    assert fork.compressed_layers()[0].attention() is model.model.layers[0].self_attn
+    assert fork.compressed_layers()[0].compressor.attention() is model.model.layers[0].self_attn
     first, second = cache.compressed_by(method), fork.compressed_by(method)
     for layer in range(3):
         for one, other in zip(first.kept(layer), second.kept(layer), strict=True):

@@ -27,6 +27,14 @@ def test_methods_are_listed(winnow_run):
     assert "floor" in out
 
 
+def test_a_name_of_a_method_and_of_a_part_shows_both(winnow_run):
+    _, out, _ = winnow_run("methods", "cokv")
+    assert out.startswith("cokv ")
+    assert "\n+cokv " in out
+    _, earlier, _ = winnow_run("methods", "shapley")
+    assert earlier.startswith("+cokv ")
+
+
 def test_an_unknown_name_is_one_line_and_code_2(winnow_run):
     code, out, err = winnow_run("methods", "adakvv")
     assert (code, out) == (2, "")

@@ -14,8 +14,9 @@ from winnow.budget import Budget
 from winnow.composition.method import Method
 from winnow.composition.names import method
 from winnow.errors import BudgetError, ModelError
-from winnow.score import SnapKV
+from winnow.score import Ranking, Scorer, SnapKV
 from winnow.store import Cost, Dense
+from winnow.view import LayerView
 
 BYTES = (68.0,) * 4
 COSTS = tuple(Cost(0, size) for size in BYTES)
@@ -44,6 +45,21 @@ def test_selections_hold_the_budget(name: str, length: int, budget: int | str) -
             kept = positions[offsets[head] : offsets[head + 1]]
             assert kept.unique().tolist() == kept.tolist()
             assert set(range(max(0, length - chosen.scorer.window), length)) <= set(kept.tolist())
+
+
+@pytest.mark.parametrize("name", BUDGETED)
+def test_the_scorer_ranks_a_layer_itself(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = ready(name, 24)
+    kind, own = type(chosen.scorer), type(chosen.scorer).rank
+    rankings: list[Ranking] = []
+
+    def recorded(scorer: Scorer, view: LayerView) -> Ranking:
+        rankings.append(own(scorer, view))
+        return rankings[-1]
+
+    monkeypatch.setattr(kind, "rank", recorded)
+    chosen.select(shown_to(chosen.scorer, random_view(length=60)), chosen.allocation(60, (2, 2, 2, 2), COSTS))
+    assert len(rankings) == 1
 
 
 @pytest.mark.parametrize("name", METHODS)

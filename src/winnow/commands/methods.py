@@ -26,20 +26,22 @@ Record = dict[str, Any]
 def methods(options: MethodsOptions) -> None:
     """Prints all methods and parts, or one of them."""
     catalog: list[Record] = json.loads(CATALOG_PATH.read_text(encoding="utf-8"))
-    records = catalog if options.name is None else [_find(catalog, options.name)]
+    records = catalog if options.name is None else _find(catalog, options.name)
     if options.as_json:
         print(json.dumps(records, indent=2))
     elif options.name is None:
         output().print(_table(records))
     else:
-        _describe(output(), records[0])
+        for record in records:
+            _describe(output(), record)
 
 
-def _find(catalog: list[Record], name: str) -> Record:
-    for record in catalog:
-        if record["name"] == name.lower():
-            return record
-    raise UnknownMethod(f"No method or part is called {name!r}: {closest(name, (r['name'] for r in catalog))}")
+def _find(catalog: list[Record], name: str) -> list[Record]:
+    """The records of a name: a method and a part may share one."""
+    found = [record for record in catalog if name.lower() in (record["name"], *record["aliases"])]
+    if not found:
+        raise UnknownMethod(f"No method or part is called {name!r}: {closest(name, (r['name'] for r in catalog))}")
+    return found
 
 
 def _table(records: list[Record]) -> Table:
@@ -61,7 +63,8 @@ def _table(records: list[Record]) -> Table:
 
 
 def _describe(console: Console, record: Record) -> None:
-    console.print(f"[bold]{record['name']}[/bold]  {escape(record['summary'])}")
+    prefix = "" if record["kind"] == "method" else "+"
+    console.print(f"[bold]{prefix}{record['name']}[/bold]  {escape(record['summary'])}")
     if record["paper"]:
         console.print(f"[dim]{escape(record['paper'])}[/dim]")
     table = Table(box=None, pad_edge=False, header_style="dim")

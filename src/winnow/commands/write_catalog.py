@@ -20,6 +20,11 @@ def catalog() -> str:
     return json.dumps(records, indent=1) + "\n"
 
 
-if __name__ == "__main__":
+def write() -> None:
+    """Writes the catalog beside the command that reads it."""
     CATALOG_PATH.write_text(catalog(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()
     print(CATALOG_PATH)

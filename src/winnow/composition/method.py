@@ -18,7 +18,12 @@ from winnow.store import Cost, Dense, Store
 from winnow.view import LayerView
 
 Rank = Callable[[Scorer, LayerView], Ranking]
-"""The ranking of a layer by a scorer: `Scorer.rank` itself, or one that remembers what it said."""
+"""A way to ask a scorer for its ranking of a layer: `ask`, or one that remembers the answers."""
+
+
+def ask(scorer: Scorer, view: LayerView) -> Ranking:
+    """The scorer's own ranking."""
+    return scorer.rank(view)
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ class Method:
         return _allocation(self, length, heads, costs)
 
     @torch.no_grad()
-    def select(self, view: LayerView, allocation: Allocation, rank: Rank = Scorer.rank) -> Selection:
+    def select(self, view: LayerView, allocation: Allocation, rank: Rank = ask) -> Selection:
         """The columns of a layer that stay: allocation.totals[view.layer] over all its heads, or all that are there.
 
         With a budget in bytes, as many as the layer's bytes hold once they are packed. Absent columns never stay.

@@ -36,7 +36,9 @@ def methods() -> list[MethodRecord]:
     presets = [
         MethodRecord(p.name, "method", p.summary, p.paper, _offered(_components(p, replaced=()))) for p in PRESETS
     ]
-    parts = [MethodRecord(p.name, _kind(p.part), p.summary, p.paper, parameters_of(p.part)) for p in PARTS]
+    parts = [
+        MethodRecord(p.name, _kind(p.part), p.summary, p.paper, parameters_of(p.part), _aliases(p.name)) for p in PARTS
+    ]
     return presets + parts
 
 
@@ -163,6 +165,10 @@ def _kind(part: Part) -> PartKind:
     if isinstance(part, Channels | Precision):
         return "store"
     return "refiner" if isinstance(part, Scorer) else "allocator"
+
+
+def _aliases(part: str) -> tuple[str, ...]:
+    return tuple(alias for alias, name in ALIASES.items() if name == part)
 
 
 def _components(preset: Preset, replaced: Iterable[str]) -> list[Any]:

@@ -36,6 +36,8 @@ class MethodRecord(NamedTuple):
     paper: str
     """Authors, year and arXiv id; empty where nothing was published."""
     parameters: tuple[Parameter, ...]
+    aliases: tuple[str, ...] = ()
+    """Earlier names, which keep working."""
 
 
 class Preset(NamedTuple):
