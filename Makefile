@@ -21,7 +21,7 @@ help:
 	@echo "make test        set up, then run the tests"
 	@echo "make test-low    the integration tests on the lowest supported transformers"
 	@echo "make test-slow   a Ray cluster that loses a node (installs ray)"
-	@echo "make lint        ruff, mypy, and the contract on imports"
+	@echo "make lint        ruff, mypy, the contract on imports, spelling"
 	@echo "make catalog     write down what winnow methods lists, after a method was added"
 	@echo "make bench       the benchmarks behind the tables in docs/results"
 
@@ -63,6 +63,7 @@ lint: $(DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/codespell
 
 # What `winnow methods` lists without loading the library.
 catalog: $(READY)

@@ -21,12 +21,12 @@ BATCH = 16
 
 
 class Asked(NamedTuple):
-    """What a study asks about every document."""
+    """The questions of a study about every document, and the room for their answers."""
 
     tokens: int
     """Prompt and answer together, at most."""
     questions_per_kind: int
-    """Of every document; there are four kinds."""
+    """Questions of each of the four kinds about every document."""
     answer_tokens: int
 
 
@@ -43,16 +43,16 @@ class Tally:
 
     @property
     def questions(self) -> int:
-        """How many."""
+        """Number of questions asked."""
         return sum(self.asked.values())
 
     @property
     def accuracy(self) -> float:
-        """Of all questions."""
+        """Share of all questions answered right."""
         return sum(self.right.values()) / self.questions
 
     def accuracy_in(self, kind: str) -> float:
-        """Of one task's questions."""
+        """Share of one task's questions answered right."""
         return self.right[kind] / self.asked[kind]
 
     def add(self, record: Record) -> None:

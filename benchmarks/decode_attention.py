@@ -1,4 +1,4 @@
-"""How fast decode attention reads the cache, and what the alternatives cost.
+"""Speed of decode attention over a dense cache, and of its alternatives.
 
 One run, one machine, one step of decoding at a time. Contenders are measured in turn within every round, so that
 whatever disturbs the machine disturbs all of them; a ratio is the median of the ratios of the rounds.
@@ -134,7 +134,7 @@ def skewed_slots(total: int) -> list[int]:
 
 
 def alternatives(megabytes: int, rounds: int, dim: int, dtype: torch.dtype) -> dict[str, object]:
-    """What the ways of plain torch take for the same step, relative to the kernel."""
+    """Times of the same step in plain torch, relative to the kernel's."""
     even = even_slots(megabytes, dim, dtype)
     layer = make_layer([even] * HEADS, dim, dtype)
     keys, values = (x.view(1, HEADS, even, dim) for x in (layer.prefix.keys, layer.prefix.values))
@@ -224,7 +224,7 @@ def cpu_model() -> str:
 
 
 def machine() -> dict[str, object]:
-    """What the numbers depend on."""
+    """The processor, software and settings that the numbers depend on."""
     return {
         "cpu": cpu_model(),
         "cores": torch.multiprocessing.cpu_count(),

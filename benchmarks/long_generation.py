@@ -54,7 +54,7 @@ CONTENDERS = (
 
 @dataclass
 class Record:
-    """What one contender did, token by token."""
+    """Measurements of one contender, token by token."""
 
     name: str
     fold_every: int | None

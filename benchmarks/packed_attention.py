@@ -1,4 +1,4 @@
-"""How fast decode attention reads packed prefixes, next to a dense one of as many slots.
+"""Speed of decode attention over packed prefixes, next to a dense one of as many slots.
 
 One run, one machine, one step of decoding at a time. Every format is measured in turn with a read-only pass over its
 own tensors and with dense attention in the same dtype; a ratio is the median of the ratios of the rounds.
@@ -30,7 +30,7 @@ PATTERNS = 4096
 
 
 class Format(NamedTuple):
-    """How keys and values of a block are written, given the slots."""
+    """The entries of a block's keys and values, as functions of the slots."""
 
     keys: Callable[[int], PackedKeys]
     values: Callable[[int], PackedValues]
@@ -94,7 +94,7 @@ def think(pruned: float) -> Callable[[int], PackedKeys]:
 
 
 def formats() -> dict[str, Format]:
-    """What is measured, by name."""
+    """Formats to measure, by name."""
     return {
         "8 bits": Format(whole_keys(8), whole_values(8)),
         "4 bits": Format(whole_keys(4), whole_values(4)),

@@ -1,4 +1,4 @@
-"""What packing costs at prefill and saves afterwards: stores on everything and on a fifth of a prompt, in one run.
+"""Cost of packing at prefill and its gain afterwards: stores on everything and on a fifth of a prompt, in one run.
 
     python benchmarks/packing.py                      # writes docs/results/packing.*
 

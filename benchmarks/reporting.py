@@ -1,4 +1,4 @@
-"""What all benchmarks share: the machine in words, tables, result files."""
+"""The common part of all benchmarks: the machine in words, tables, result files."""
 
 from __future__ import annotations
 

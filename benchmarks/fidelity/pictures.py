@@ -52,7 +52,7 @@ def draw_frontier(
     add_title(figure, "Accuracy in a share of the full cache's bytes", subtitle, left=0.04)
     axes = figure.add_axes((0.07, 0.105, 0.66, 0.73))
     quiet_frame(axes)
-    shown = _coloured(rows)
+    shown = _colored(rows)
     for name, row in rows.items():
         points = [(share, 100 * tally.accuracy) for share, tally in zip(shares, row, strict=True) if tally]
         if name in shown:
@@ -71,7 +71,7 @@ def draw_frontier(
     return save(figure, path)
 
 
-def _coloured(rows: Mapping[str, Sequence[Tally | None]]) -> list[str]:
+def _colored(rows: Mapping[str, Sequence[Tally | None]]) -> list[str]:
     """For every eviction: its dense form, and its best packed one by the mean over the shares."""
 
     def mean(name: str) -> float:

@@ -228,7 +228,7 @@ def _spaced(wanted: list[float], weights: list[float], steps: list[float], left:
 def ports(
     x: dict[Node, float], links: list[tuple[Node, Node]], widths: dict[str, float]
 ) -> dict[tuple[Node, Node], tuple[float, float]]:
-    """Where every link leaves and arrives, side by side in the order of the other ends."""
+    """Places where links leave and arrive, side by side in the order of the other ends."""
     leaves: dict[tuple[Node, Node], float] = {}
     arrives: dict[tuple[Node, Node], float] = {}
     for node in x:

@@ -54,7 +54,7 @@ def winnow_inspect(folder, capsys, monkeypatch):
 
 @pytest.fixture
 def no_pictures(monkeypatch):
-    """What comes before the pictures, quickly."""
+    """The command without its pictures, which take long."""
     monkeypatch.setattr("winnow.commands.inspect.draw_pictures", lambda *_: [])
 
 

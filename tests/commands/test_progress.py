@@ -1,4 +1,4 @@
-"""What is said when resumable work stops."""
+"""Messages of resumable work that stops."""
 
 from __future__ import annotations
 

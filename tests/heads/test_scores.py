@@ -174,3 +174,13 @@ def test_only_tables_of_one_kind_have_a_mean(other):
 def test_no_tables_have_no_mean():
     with pytest.raises(HeadScoresError, match="at least one"):
         HeadScores.mean([])
+
+
+def test_earlier_names_are_understood():
+    made = HeadScores(torch.ones(2, 2), "random", licence="MIT")
+    assert made.license == made.licence == "MIT"
+    assert replace(made, licence="ISC").license == "ISC"
+    assert replace(made, notes="kept").license == "MIT"
+    torch.testing.assert_close(made.normalised().values, made.normalized().values)
+    with pytest.raises(TypeError, match="owner"):
+        HeadScores(torch.ones(2, 2), "random", owner="MIT")

@@ -6,18 +6,22 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 NATIVE = Path(__file__).parents[2] / "native"
+# Programs that the development extra installs beside Python come first.
+PROGRAMS = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+CMAKE = shutil.which("cmake", path=PROGRAMS)
 
 
 def cmake_version() -> tuple[int, ...]:
     """(0,) without CMake."""
-    if not shutil.which("cmake"):
+    if CMAKE is None:
         return (0,)
-    shown = subprocess.run(["cmake", "--version"], check=False, capture_output=True, text=True).stdout
+    shown = subprocess.run([CMAKE, "--version"], check=False, capture_output=True, text=True).stdout
     found = re.search(r"(\d+)\.(\d+)", shown)
     return tuple(map(int, found.groups())) if found else (0,)
 
@@ -27,9 +31,10 @@ def cmake_version() -> tuple[int, ...]:
 def test_every_header_compiles_alone_for_every_instruction_set(tmp_path: Path) -> None:
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
     options = ["-DWINNOW_VERIFY_HEADERS=ON", "-DCMAKE_BUILD_TYPE=None"]
-    subprocess.run(["cmake", "-S", NATIVE, "-B", tmp_path, *generator, *options], check=True, capture_output=True)
+    assert CMAKE is not None
+    subprocess.run([CMAKE, "-S", NATIVE, "-B", tmp_path, *generator, *options], check=True, capture_output=True)
     target = ["--target", "all_verify_interface_header_sets", "--parallel", "2"]
-    built = subprocess.run(["cmake", "--build", tmp_path, *target], check=False, capture_output=True, text=True)
+    built = subprocess.run([CMAKE, "--build", tmp_path, *target], check=False, capture_output=True, text=True)
     assert not built.returncode, built.stdout
     compiled = {source.stem for source in tmp_path.rglob("*.hpp.cxx")}
     assert compiled >= {header.name for header in NATIVE.rglob("*.hpp") if "avx" not in str(header.relative_to(NATIVE))}

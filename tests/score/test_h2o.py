@@ -22,9 +22,9 @@ def h2o_by_definition(scorer: H2O, view: LayerView) -> np.ndarray:
 
 @pytest.mark.parametrize("model", MODELS, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("normalise", [False, True])
-def test_h2o(normalise: bool, shape: tuple[int, ...], model: dict[str, float]) -> None:
-    view, scorer = random_view(*shape, **model), H2O(normalize=normalise)
+@pytest.mark.parametrize("normalize", [False, True])
+def test_h2o(normalize: bool, shape: tuple[int, ...], model: dict[str, float]) -> None:
+    view, scorer = random_view(*shape, **model), H2O(normalize=normalize)
     assert_scores(score(scorer, view), h2o_by_definition(scorer, view))
 
 

@@ -37,7 +37,7 @@ def test_memory_is_linear_in_the_prompt(length: int) -> None:
     assert max(sizes) <= window._MOST_ROWS * length
 
 
-def test_neighbours_are_pooled_across_absent_columns():
+def test_neighbors_are_pooled_across_absent_columns():
     scores = torch.tensor([[3.0, 1.0, 0.0, 0.0, 5.0, 2.0]])
     absent = torch.tensor([[False, False, True, True, False, False]])
     pooled = pool_tokens(scores, 3, "max", absent)

@@ -94,7 +94,7 @@ def test_a_layer_costs_what_is_packed(
     dtype: torch.dtype,
     layer: int,
 ) -> None:
-    """Where all heads hold the same number of slots, in groups that are full."""
+    """Costs are exact if all heads hold the same number of slots, in groups that are full."""
     store = Packed(*parts)
     older = -(-older // 32) * 32 if isinstance(parts[1], Kivi) else older
     view = layer_of(*dims, older + window, heads=4, group=1, dtype=dtype, layer=layer)

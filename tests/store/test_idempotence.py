@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def again(store: Store, block: Block, view: LayerView, selection: Selection, window: int) -> Block:
-    """What the slots of a block are packed to once they were recovered in the model's dtype."""
+    """The block of the same slots, packed again after they were recovered in the model's dtype."""
     keys, values = view.keys.clone(), view.values.clone()
     for slot in slots_of(block, view, selection, window):
         keys[slot.head, slot.position] = torch.from_numpy(slot.found_key).to(keys.dtype)

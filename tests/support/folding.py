@@ -26,7 +26,7 @@ RULES = {
     "knorm, uneven heads": Rule("knorm", 12, 5, compete=True),
     "h2o": Rule("h2o", 12, 5),
     "h2o, every token": Rule("h2o", 12, 1),
-    "h2o, normalised": Rule("h2o(normalize=True)", 12, 5, compete=True),
+    "h2o, normalized": Rule("h2o(normalize=True)", 12, 5, compete=True),
     "keydiff": Rule("keydiff", 12, 5),
     "keydiff, uneven heads": Rule("keydiff", 12, 7, compete=True),
 }

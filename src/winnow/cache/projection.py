@@ -11,7 +11,7 @@ from winnow.errors import ModelError
 
 _NAMES = ("o_proj", "out_proj", "dense", "c_proj", "wo", "Wo")
 _PLAIN = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-_REMEDY = "Use the method without its second stage (snapkv instead of criticalkv), or the model in unquantised form."
+_REMEDY = "Use the method without its second stage (snapkv instead of criticalkv), or the model in unquantized form."
 
 
 def output_projection(attention: nn.Module, heads: int, dim: int) -> Tensor:
@@ -49,7 +49,7 @@ def checked_projection(attention: nn.Module) -> nn.Module:
     # Quantised weights come as other types or as subclasses that only look like floating point.
     plain = type(weight) is nn.Parameter and weight.dtype in _PLAIN and weight.dim() == 2
     if not plain or weight.is_meta:
-        state = "is offloaded" if plain else "has no plain weight (quantised or fused?)"
+        state = "is offloaded" if plain else "has no plain weight (quantized or fused?)"
         raise ModelError(f"{_name(attention, projection)} {state}, so its matrix cannot be read. {_REMEDY}")
     return projection
 

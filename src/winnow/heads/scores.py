@@ -7,9 +7,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import Literal, NoReturn, get_args
+from typing import Any, Literal, NoReturn, TypeVar, get_args
 
 import torch
 from torch import Tensor
@@ -18,8 +18,22 @@ from winnow.errors import HeadScoresError
 from winnow.heads import storage
 
 Heads = Literal["kv", "query"]
+T = TypeVar("T")
 
 
+def _with_earlier_names(table: type[T]) -> type[T]:
+    """The class, which also understands `licence=`, as `license` was called before."""
+    current = table.__init__
+
+    @wraps(current)
+    def initialize(self: T, *values: Any, licence: str | None = None, **facts: Any) -> None:
+        current(self, *values, **facts if licence is None else facts | {"license": licence})
+
+    table.__init__ = initialize  # type: ignore[assignment]
+    return table
+
+
+@_with_earlier_names
 @dataclass(frozen=True, eq=False)
 class HeadScores:
     """The importance of every head, and its origin.

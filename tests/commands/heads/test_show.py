@@ -170,8 +170,8 @@ def test_heatmap_of_scores_without_a_spread(tmp_path):
     for value in (-2.0, 3.0):
         shown = HeadMap("same", "", np.full((3, 3), value), min(value, 0), max(value, 0))
         assert (pixels(draw_heatmap(tmp_path / "a.png", [shown], "T")) < 0.9).any()
-    cancelling = HeadMap("cancelling", "", np.array([[1.0, -1.0]] * 3), -1, 1, signed=True)
-    assert (pixels(draw_heatmap(tmp_path / "a.png", [cancelling], "T")) < 0.9).any()
+    canceling = HeadMap("canceling", "", np.array([[1.0, -1.0]] * 3), -1, 1, signed=True)
+    assert (pixels(draw_heatmap(tmp_path / "a.png", [canceling], "T")) < 0.9).any()
 
 
 def test_the_most_important_heads_are_marked_unless_more_are_equal():

@@ -49,7 +49,7 @@ def test_both_parts_count_with_their_sign() -> None:
 
 @pytest.mark.parametrize("sizes", [(4,), (1, 2, 3, 4), (2, 4, 6, 8)])
 def test_estimates_are_within_their_margins(sizes: tuple[int, ...]) -> None:
-    """Of many estimates, about 95% of the values lie within the 95% margin."""
+    """About 95% of the values of many estimates lie within the 95% margin."""
     players, game = 8, table_game(8, 3)
     expected = exact_strata(game(all_coalitions(players)))
     target = expected[:, [size - 1 for size in strata_of(sizes, players)]].mean(dim=1)

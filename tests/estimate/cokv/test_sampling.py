@@ -66,7 +66,7 @@ def test_balanced_splits_treat_all_pairs_alike(seed: int, sizes: tuple[int, ...]
 
 
 def test_balanced_splits_measure_additive_games_without_error() -> None:
-    """What one player is worth does not disturb the others: after one block there is nothing left to estimate."""
+    """One player's worth does not disturb the others': after one block there is nothing left to estimate."""
     weights = [0.3, -1.0, 2.0, 0.0, 5.0, 0.25, 1.0, 1.5]
     game = additive(weights)
     target = exact_strata(game(all_coalitions(8)))[:, 3]

@@ -57,7 +57,7 @@ def by_the_letter(model, kind: NeedleKind, prompt: Prompt, limit: int) -> tuple[
 
 
 def layer_types(model) -> list[str]:
-    """Of the layers that have keys of their own."""
+    """Kinds of the layers that have keys of their own."""
     config = model.config.get_text_config(decoder=True)
     types = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
     return types[: len(types) - (getattr(config, "num_kv_shared_layers", None) or 0)]
