@@ -19,7 +19,7 @@ from winnow.cache.hybrid import heads_of, layers_of
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.observer import Observer
 from winnow.cache.stats import CacheStats, storage_bytes
-from winnow.composition.method import Method, Rank, ask
+from winnow.composition.method import Method, Rank, own_ranking
 from winnow.errors import CacheError
 
 
@@ -91,7 +91,7 @@ class CompressedCache(Cache):
         """The full-attention layers, in order."""
         return [layer for layer in self.layers if isinstance(layer, CompressedLayer)]
 
-    def compressed_by(self, method: Method, rank: Rank = ask) -> CompressedCache:
+    def compressed_by(self, method: Method, rank: Rank = own_ranking) -> CompressedCache:
         """A fork of a prompt that waits for its compression, compressed by `method`.
 
         A cache made with `defer=True` waits once its prompt is there: the prefill, which is the same whatever the

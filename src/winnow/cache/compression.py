@@ -16,7 +16,7 @@ from winnow.cache.coverage import Coverage
 from winnow.cache.fold import check_foldable, queries_to_remember
 from winnow.cache.observer import Observer
 from winnow.composition.byte_budget import Spending
-from winnow.composition.method import Method, Rank, ask
+from winnow.composition.method import Method, Rank, own_ranking
 from winnow.errors import CacheError
 from winnow.store import Cost, LayerShape, Store
 
@@ -41,7 +41,7 @@ class Compression:
     defer: bool = False
     """Leave prompts dense, until `choose` says who compresses them."""
     observer: Observer | None = None
-    rank: Rank = ask
+    rank: Rank = own_ranking
 
     @property
     def carries(self) -> bool:

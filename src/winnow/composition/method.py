@@ -18,10 +18,10 @@ from winnow.store import Cost, Dense, Store
 from winnow.view import LayerView
 
 Rank = Callable[[Scorer, LayerView], Ranking]
-"""A way to ask a scorer for its ranking of a layer: `ask`, or one that remembers the answers."""
+"""A way to ask a scorer for its ranking of a layer: `own_ranking`, or one that remembers the answers."""
 
 
-def ask(scorer: Scorer, view: LayerView) -> Ranking:
+def own_ranking(scorer: Scorer, view: LayerView) -> Ranking:
     """The scorer's own ranking."""
     return scorer.rank(view)
 
@@ -74,7 +74,7 @@ class Method:
         return _allocation(self, length, heads, costs)
 
     @torch.no_grad()
-    def select(self, view: LayerView, allocation: Allocation, rank: Rank = ask) -> Selection:
+    def select(self, view: LayerView, allocation: Allocation, rank: Rank = own_ranking) -> Selection:
         """The columns of a layer that stay: allocation.totals[view.layer] over all its heads, or all that are there.
 
         With a budget in bytes, as many as the layer's bytes hold once they are packed. Absent columns never stay.

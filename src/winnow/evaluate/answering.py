@@ -31,7 +31,7 @@ class Answer:
     decode_seconds: float
     """For the forward passes after the first token of the answer."""
     decode_steps: int
-    """Number of those passes; one fewer than `new_tokens` where the limit and not a stop token ended it."""
+    """Number of those passes; one fewer than `new_tokens` where `max_new_tokens` and not a stop token ended it."""
     stats: CacheStats
 
     @property
@@ -91,12 +91,12 @@ def finish(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     prefilled: Prefilled,
-    limit: int,
+    max_new_tokens: int,
 ) -> Answer:
-    """Decodes greedily to a stop token, or `limit` tokens."""
+    """Decodes greedily to a stop token, or `max_new_tokens` tokens."""
     cache = prefilled.cache
     begin = clock(model)
-    tokens = list(decode(model, cache, prefilled.logits, limit, stop_tokens(model)))
+    tokens = list(decode(model, cache, prefilled.logits, max_new_tokens, stop_tokens(model)))
     seconds = clock(model) - begin
     stats = cache.stats()
     return Answer(

@@ -36,8 +36,10 @@ def can_be_joined(cache: CompressedCache) -> bool:
     return len(cache.compressed_layers()) == len(cache.layers)
 
 
-def decode_batch(model: PreTrainedModel, rows: Sequence[Row], limit: int, stops: frozenset[int]) -> list[Decoded]:
-    """Greedy tokens of every row, up to a stop token or `limit` tokens. The caches of the rows are used up.
+def decode_batch(
+    model: PreTrainedModel, rows: Sequence[Row], max_new_tokens: int, stops: frozenset[int]
+) -> list[Decoded]:
+    """Greedy tokens of every row, up to a stop token or `max_new_tokens` tokens. The caches of the rows are used up.
 
     Rows see nothing of each other, so each decodes what it would have decoded alone.
     """
@@ -52,7 +54,7 @@ def decode_batch(model: PreTrainedModel, rows: Sequence[Row], limit: int, stops:
         for row, token in enumerate(tokens.tolist()):
             if row in open_rows and token not in stops:
                 texts[row].append(token)
-            if token in stops or len(texts[row]) == limit:
+            if token in stops or len(texts[row]) == max_new_tokens:
                 open_rows.discard(row)
         if open_rows:
             tokens = next_tokens(model, cache, tokens, positions + steps)

@@ -37,15 +37,15 @@ def prefill(model: PreTrainedModel, tokens: Tensor, cache: CompressedCache, chun
 
 @torch.no_grad()
 def decode(
-    model: PreTrainedModel, cache: CompressedCache, logits: Tensor, limit: int, stops: frozenset[int]
+    model: PreTrainedModel, cache: CompressedCache, logits: Tensor, max_new_tokens: int, stops: frozenset[int]
 ) -> Iterator[int]:
-    """The most likely tokens one by one, `limit` at most; a stop token ends them and is not among them."""
-    for count in range(1, limit + 1):
+    """The most likely tokens one by one, `max_new_tokens` at most; a stop token ends them and is not among them."""
+    for count in range(1, max_new_tokens + 1):
         token = int(logits.argmax())
         if token in stops:
             return
         yield token
-        if count < limit:
+        if count < max_new_tokens:
             logits = prefill(model, torch.tensor([[token]]), cache)
 
 

@@ -107,11 +107,13 @@ class _Asked(NamedTuple):
     prompts: Sequence[DensePrompt]
 
 
-def _trials(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, asked: _Asked, limit: int) -> Iterator[Trial]:
+def _trials(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, asked: _Asked, max_new_tokens: int
+) -> Iterator[Trial]:
     compressed = [prompt.compress(asked.method) for prompt in asked.prompts]
     stats = [each.cache.stats() for each in compressed]
     rows = [Row(each.cache, prompt.logits) for each, prompt in zip(compressed, asked.prompts, strict=True)]
-    for index, decoded in enumerate(_decoded(model, rows, limit)):
+    for index, decoded in enumerate(_decoded(model, rows, max_new_tokens)):
         question = asked.questions[index]
         text = tokenizer.decode(decoded.tokens, skip_special_tokens=True).strip()
         yield Trial(
@@ -127,11 +129,11 @@ def _trials(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, asked: _
         )
 
 
-def _decoded(model: PreTrainedModel, rows: list[Row], limit: int) -> list[Decoded]:
+def _decoded(model: PreTrainedModel, rows: list[Row], max_new_tokens: int) -> list[Decoded]:
     stops = stop_tokens(model)
     if all(can_be_joined(row.cache) for row in rows):
-        return decode_batch(model, rows, limit, stops)
-    return [decode_batch(model, [row], limit, stops)[0] for row in rows]
+        return decode_batch(model, rows, max_new_tokens, stops)
+    return [decode_batch(model, [row], max_new_tokens, stops)[0] for row in rows]
 
 
 def _score(chosen: Method, trials: list[Trial]) -> Score:
