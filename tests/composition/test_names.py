@@ -159,3 +159,14 @@ def test_order_of_parts_does_not_matter() -> None:
 def test_what_is_refused_and_what_to_do_instead(name: str, message: str) -> None:
     with pytest.raises(MethodError, match=message):
         winnow.method(name, None if name.startswith("full") else 60)
+
+
+def test_earlier_names_keep_working() -> None:
+    present = method("h2o(normalize=true)+ada", 64)
+    assert method("h2o(normalise=true)+ada", 64) == method("h2o+ada", 64, normalise=True) == present
+    assert "normalise" not in str(present)
+    assert str(method("snapkv+shapley(alpha=3)", 64)) == str(method("snapkv+cokv(alpha=3)", 64))
+    with pytest.raises(MethodError, match="'normalise' is 'normalize' by its earlier name; keep one"):
+        method("h2o(normalise=true, normalize=true)", 64)
+    with pytest.raises(MethodError, match="'shapley' only follows a method"):
+        method("shapley", 64)

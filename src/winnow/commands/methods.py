@@ -32,7 +32,9 @@ def methods(options: MethodsOptions) -> None:
     elif options.name is None:
         output().print(_table(records))
     else:
-        for record in records:
+        for number, record in enumerate(records):
+            if number:
+                output().print()
             _describe(output(), record)
 
 

@@ -20,6 +20,17 @@ from winnow.store import AllChannels, AsIs, Channels, Dense, Packed, Precision, 
 _PRESETS = {preset.name: preset for preset in PRESETS}
 _PARTS = {part.name: part for part in PARTS}
 
+ROLES = ("score", "heads", "layers", "refinement", "channels", "bits")
+"""The work of parts, in the order of a canonical name."""
+_WORK = {
+    "score": "score tokens",
+    "heads": "divide a layer's slots among its heads",
+    "layers": "divide slots among layers",
+    "refinement": "refine scores",
+    "channels": "choose channels",
+    "bits": "choose bits",
+}
+
 
 class _Group(NamedTuple):
     """One part of a method string: the dataclasses it brings, as registered and as the user wants them."""
@@ -138,18 +149,6 @@ def _part(name: str) -> Part:
     return _PARTS[name].part
 
 
-ROLES = ("score", "heads", "layers", "refinement", "channels", "bits")
-"""The work of parts, in the order of a canonical name."""
-_WORK = {
-    "score": "score tokens",
-    "heads": "divide a layer's slots among its heads",
-    "layers": "divide slots among layers",
-    "refinement": "refine scores",
-    "channels": "choose channels",
-    "bits": "choose bits",
-}
-
-
 def _role(part: Part) -> str:
     """The work that a part does, one of ROLES."""
     if isinstance(part, Channels):
@@ -225,7 +224,10 @@ def _group(call: Call, defaults: list[Any]) -> _Group:
 
 
 def _renamed(given: Mapping[str, Value]) -> dict[str, Value]:
-    """Parameters by their present names."""
+    """Parameters by their present names. Raises MethodError where one is given by its earlier name, too."""
+    for earlier, present in PARAMETER_ALIASES.items():
+        if {earlier, present} <= given.keys():
+            raise MethodError(f"{earlier!r} is {present!r} by its earlier name; keep one.")
     return {PARAMETER_ALIASES.get(key, key): value for key, value in given.items()}
 
 
