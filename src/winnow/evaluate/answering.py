@@ -51,13 +51,13 @@ class Prefilled(NamedTuple):
 
 
 def read_with_question(
-    model: PreTrainedModel, method: Method, prompt: Tensor, chunk: int | None = None, fold_every: int | None = None
+    model: PreTrainedModel, method: Method, prompt: Tensor, chunk_size: int | None = None, fold_every: int | None = None
 ) -> Prefilled:
     """Prefills and compresses prompt [1, N], document and question together; fold_every: see `CompressedCache`."""
     begin = clock(model)
     length = prompt.shape[1]
-    cache = CompressedCache(model, method, prompt_length=length if chunk else None, fold_every=fold_every)
-    logits = prefill(model, prompt, cache, chunk)
+    cache = CompressedCache(model, method, prompt_length=length if chunk_size else None, fold_every=fold_every)
+    logits = prefill(model, prompt, cache, chunk_size)
     return Prefilled(cache, logits, length, clock(model) - begin, question_seen=True)
 
 
@@ -70,11 +70,11 @@ class CompressedDocument(NamedTuple):
 
 
 def compress_document(
-    model: PreTrainedModel, method: Method, tokens: Tensor, chunk: int | None = None, fold_every: int | None = None
+    model: PreTrainedModel, method: Method, tokens: Tensor, chunk_size: int | None = None, fold_every: int | None = None
 ) -> CompressedDocument:
     """Prefills and compresses the document part [1, M] of a prompt; fold_every: see `CompressedCache`."""
     begin = clock(model)
-    context = compress(model, tokens, method, chunk_size=chunk, fold_every=fold_every)
+    context = compress(model, tokens, method, chunk_size=chunk_size, fold_every=fold_every)
     return CompressedDocument(context, tokens.shape[1], clock(model) - begin)
 
 

@@ -14,13 +14,13 @@ from winnow.cache.compressed import CompressedCache
 
 
 @torch.no_grad()
-def prefill(model: PreTrainedModel, tokens: Tensor, cache: CompressedCache, chunk: int | None = None) -> Tensor:
+def prefill(model: PreTrainedModel, tokens: Tensor, cache: CompressedCache, chunk_size: int | None = None) -> Tensor:
     """Feeds tokens [1, N], after what the cache has seen; returns the last token's logits [V].
 
-    chunk: feed so many at a time; for a prompt, the cache must know its length (`prompt_length`).
+    chunk_size: feed so many at a time; for a prompt, the cache must know its length (`prompt_length`).
     """
     length = tokens.shape[1]
-    step = chunk or length
+    step = chunk_size or length
     # Logits of every prompt token would take more memory than the cache itself.
     takes = inspect.signature(model.forward).parameters
     last_only = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
