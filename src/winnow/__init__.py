@@ -7,13 +7,44 @@ from winnow.deferred import announce_attention
 # Type checkers take it for typing.TYPE_CHECKING. Importing typing takes longer than all that is done here.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from winnow.cache import CacheStats, CompressedCache, Context, compress, load_context
-    from winnow.composition.method import Method
-    from winnow.composition.names import MethodRecord, method, methods
-    from winnow.diagnostics import Diagnosis, diagnose
-    from winnow.errors import BudgetError, CacheError, MethodError, ModelError, WinnowError
-    from winnow.heads import HeadScores
-    from winnow.version import __version__
+    from winnow.cache import (
+        CacheStats as CacheStats,
+    )
+    from winnow.cache import (
+        CompressedCache as CompressedCache,
+    )
+    from winnow.cache import (
+        Context as Context,
+    )
+    from winnow.cache import (
+        compress as compress,
+    )
+    from winnow.cache import (
+        load_context as load_context,
+    )
+    from winnow.composition.method import Method as Method
+    from winnow.composition.names import MethodRecord as MethodRecord
+    from winnow.composition.names import method as method
+    from winnow.composition.names import methods as methods
+    from winnow.diagnostics import Diagnosis as Diagnosis
+    from winnow.diagnostics import diagnose as diagnose
+    from winnow.errors import (
+        BudgetError as BudgetError,
+    )
+    from winnow.errors import (
+        CacheError as CacheError,
+    )
+    from winnow.errors import (
+        MethodError as MethodError,
+    )
+    from winnow.errors import (
+        ModelError as ModelError,
+    )
+    from winnow.errors import (
+        WinnowError as WinnowError,
+    )
+    from winnow.heads import HeadScores as HeadScores
+    from winnow.version import __version__ as __version__
 else:
     # Importing torch and transformers takes seconds, so every name is imported when it is first used.
     from importlib import import_module
@@ -42,6 +73,7 @@ else:
         "method": "winnow.composition.names",
         "methods": "winnow.composition.names",
     }
+    __all__ = list(_HOMES)
 
     def __getattr__(name):
         """A public name, or a submodule such as `winnow.heads`."""
@@ -61,26 +93,5 @@ else:
     def __dir__():
         return sorted({*globals(), *_HOMES})
 
-
-__all__ = [
-    "BudgetError",
-    "CacheError",
-    "CacheStats",
-    "CompressedCache",
-    "Context",
-    "Diagnosis",
-    "HeadScores",
-    "Method",
-    "MethodError",
-    "MethodRecord",
-    "ModelError",
-    "WinnowError",
-    "__version__",
-    "compress",
-    "diagnose",
-    "load_context",
-    "method",
-    "methods",
-]
 
 announce_attention()
