@@ -1,4 +1,4 @@
-"""Answers of `winnow run`, for people and for programs."""
+"""Answers to questions, for people and for programs."""
 
 from __future__ import annotations
 

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import typer
 
+from winnow.commands.options.shared import DEFAULT_BUDGET
 from winnow.composition.method import Method
 from winnow.composition.names import NamedMethod
 from winnow.composition.syntax import Value, parse_setting
 from winnow.errors import WinnowError
-
-DEFAULT_BUDGET = "128"
 
 
 class InputError(WinnowError):

@@ -40,6 +40,11 @@ def progress_bar(text: str, total: int | None) -> Iterator[Bar]:
         yield Bar(progress, progress.add_task(text, total=total))
 
 
+def journal_path(out: Path, part: str = "") -> Path:
+    """The journal beside a file of results. part: stands between name and ending, for shards."""
+    return out.with_name(f"{out.stem}{part}.journal.jsonl")
+
+
 @contextmanager
 def resumable(journal: Path, kept: Callable[[], str]) -> Iterator[None]:
     """Work that a journal keeps. Where it is stopped, or cannot go on, the user is told what is kept.

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import Cache, PreTrainedModel
 
 from winnow.cache.compressed import CompressedCache
 
 
 @torch.no_grad()
-def prefill(model: PreTrainedModel, tokens: Tensor, cache: CompressedCache, chunk_size: int | None = None) -> Tensor:
+def prefill(model: PreTrainedModel, tokens: Tensor, cache: Cache, chunk_size: int | None = None) -> Tensor:
     """Feeds tokens [1, N], after what the cache has seen; returns the last token's logits [V].
 
     chunk_size: feed so many at a time; for a prompt, the cache must know its length (`prompt_length`).

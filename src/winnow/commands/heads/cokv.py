@@ -22,7 +22,7 @@ from winnow.commands.heads.cokv_table import Origin, report, write_table
 from winnow.commands.inputs import InputError
 from winnow.commands.model_names import model_name
 from winnow.commands.options.heads.cokv import CokvOptions
-from winnow.commands.progress import progress_bar, resumable
+from winnow.commands.progress import journal_path, progress_bar, resumable
 from winnow.estimate.cokv.estimator import Estimate
 from winnow.estimate.cokv.examples import ValidationExample, check_examples, generated_examples
 from winnow.estimate.cokv.ledger import Ledger
@@ -87,7 +87,7 @@ def _job(
     shard: tuple[int, int] | None,
 ) -> CoalitionJob:
     splits = PlayerSplits(players.total, read_sizes(options.sizes, players.total), options.seed, options.balanced)
-    plan = Sampled(splits, -(-options.batch // splits.cycle) * splits.cycle)
+    plan = Sampled(splits, splits.whole_cycles(options.batch))
     terms = Terms(options.window, options.max_new_tokens, options.chunk_size)
     recipe = CoalitionRecipe(source.name, options.device, options.dtype, players.heads, validation, terms, plan)
     return CoalitionJob(
@@ -129,7 +129,7 @@ def _check_lengths(source: ModelSource, examples: Sequence[ValidationExample], m
 
 def _journal_path(out: Path, shard: tuple[int, int] | None) -> Path:
     part = "" if shard is None else f".shard-{shard[0] + 1}-of-{shard[1]}"
-    return out.with_name(f"{out.stem}{part}.journal.jsonl")
+    return journal_path(out, part)
 
 
 def _config(job: CoalitionJob, loaded: ModelFingerprint) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from winnow.commands.console import messages, output
 from winnow.commands.inputs import InputError, read_document
 from winnow.commands.model_names import dtype_name, model_name
 from winnow.commands.options.heads.needle import NeedleOptions
-from winnow.commands.progress import progress_bar, resumable
+from winnow.commands.progress import journal_path, progress_bar, resumable
 from winnow.estimate.journal import Journal, fingerprint
 from winnow.estimate.needle.examples import ExampleSource, FileExamples, ProseExamples, TaskExamples
 from winnow.estimate.needle.haystack import Haystack, ProseHaystack, TaskHaystack, TextHaystack
@@ -68,10 +68,10 @@ def _prepare(options: NeedleOptions) -> Prepared:
     plan = NeedlePlan(
         source.tokenizer,
         Settings(kind, _lengths(source, options), spread_depths(options.depths), options.seed, options.max_new_tokens),
-        _examples(options, prose).examples(kind, options.seed),
-        _haystack(options, prose),
+        example_source(options.examples, prose).examples(kind, options.seed),
+        haystack_of(options.haystack, options.repeat, prose, options.seed),
     )
-    return Prepared(options, source, plan, prose, options.journal or options.out.with_suffix(".journal.jsonl"))
+    return Prepared(options, source, plan, prose, options.journal or journal_path(options.out))
 
 
 def _lengths(source: ModelSource, options: NeedleOptions) -> tuple[int, ...]:
@@ -107,16 +107,18 @@ def reads_prose(tokenizer: PreTrainedTokenizerBase) -> bool:
     return tokenizer.unk_token_id is None or tokenizer.unk_token_id not in tokenizer(words)["input_ids"]
 
 
-def _examples(options: NeedleOptions, prose: bool) -> ExampleSource:
-    if options.examples is not None:
-        return FileExamples(options.examples)
+def example_source(path: Path | None, prose: bool) -> ExampleSource:
+    """The examples of a file, or built-in ones: English prose, or facts of `winnow.tasks`."""
+    if path is not None:
+        return FileExamples(path)
     return ProseExamples() if prose else TaskExamples()
 
 
-def _haystack(options: NeedleOptions, prose: bool) -> Haystack:
-    if options.haystack is not None:
-        return TextHaystack(read_document(options.haystack), options.haystack, options.repeat)
-    return ProseHaystack(options.seed) if prose else TaskHaystack(options.seed)
+def haystack_of(path: str | None, repeat: bool, prose: bool, seed: int) -> Haystack:
+    """The text of a file, or a generated one: English prose, or sentences of `winnow.tasks`."""
+    if path is not None:
+        return TextHaystack(read_document(path), path, repeat)
+    return ProseHaystack(seed) if prose else TaskHaystack(seed)
 
 
 def _config(prepared: Prepared) -> dict[str, Any]:

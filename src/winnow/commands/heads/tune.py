@@ -23,7 +23,7 @@ from winnow.commands.heads.tune_report import draw, report
 from winnow.commands.inputs import InputError
 from winnow.commands.model_names import dtype_name, model_name
 from winnow.commands.options.heads.tune import BUDGETS, TuneOptions
-from winnow.commands.progress import progress_bar, resumable
+from winnow.commands.progress import journal_path, progress_bar, resumable
 from winnow.composition.method import Method
 from winnow.composition.names import method
 from winnow.composition.syntax import Value
@@ -96,7 +96,7 @@ def tune(options: TuneOptions) -> None:
     check_output(options.out, options.force, ".json")
     if options.picture is not None:
         check_output(options.picture, options.force, ".png")
-    files = TuningFiles(options.out, options.journal or options.out.with_suffix(".journal.jsonl"), options.picture)
+    files = TuningFiles(options.out, options.journal or journal_path(options.out), options.picture)
     chosen = Tunable(options.method)
     tried = None if options.values is None else KNOBS[chosen].read(options.values)
     with messages().status("Reading the questions"):

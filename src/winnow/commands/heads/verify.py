@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -14,8 +14,8 @@ from transformers import PreTrainedModel
 from winnow.bundled import is_bundled
 from winnow.commands.batch_file import read_answered
 from winnow.commands.console import messages, output
-from winnow.commands.heads.needle import reads_prose
-from winnow.commands.inputs import InputError, read_document
+from winnow.commands.heads.needle import example_source, haystack_of, reads_prose
+from winnow.commands.inputs import InputError
 from winnow.commands.model_names import model_name
 from winnow.commands.options.heads.verify import VerifyOptions
 from winnow.commands.progress import progress_bar
@@ -25,11 +25,9 @@ from winnow.estimate.cokv.recipe import CoalitionRecipe
 from winnow.estimate.cokv.sampling import PlayerSplits
 from winnow.estimate.cokv.settings import PAIRS, QUESTION_TOKENS, Terms
 from winnow.estimate.errors import NotVerifiable, VerifyError
-from winnow.estimate.needle.examples import FileExamples, NeedleExample, ProseExamples, TaskExamples
-from winnow.estimate.needle.haystack import Haystack, ProseHaystack, TaskHaystack, TextHaystack
 from winnow.estimate.needle.plan import NeedlePlan
 from winnow.estimate.needle.settings import Settings
-from winnow.estimate.shape import table_shape
+from winnow.estimate.shape import TableShape, table_shape
 from winnow.estimate.verify.agreement import Agreement, Fresh, check_agreement
 from winnow.estimate.verify.coalitions import Redrawn, expected_batches
 from winnow.estimate.verify.needles import Rerun, choose, least_right, mean_and_error
@@ -98,7 +96,7 @@ def _again(request: Request, settings: NeedleSettings) -> Agreement:
         plan = _plan(request, settings)
     cells = choose(plan.cells, request.options.share, request.options.seed or 0)
     model = request.loaded()
-    _check_shape(table, *table_shape(model), model)
+    heads = _checked_shape(table, model).heads
     rerun = Rerun(model, plan, cells, request.options.chunk_size)
     outcomes = _with_bar("Needles again", rerun.outcomes(), len(cells))
     right = sum(outcome.scores is not None for outcome in outcomes)
@@ -108,32 +106,22 @@ def _again(request: Request, settings: NeedleSettings) -> Agreement:
         raise VerifyError(
             f"Not consistent: {told}, where the file counts {settings.right} of {settings.runs} as right."
         )
-    return check_agreement(table, mean_and_error(table, outcomes, table_shape(model).heads), independent=False)
+    return check_agreement(table, mean_and_error(table, outcomes, heads), independent=False)
 
 
 def _plan(request: Request, settings: NeedleSettings) -> NeedlePlan:
-    prose = reads_prose(request.source.tokenizer)
-    needles = _needles(request, settings, prose)
+    options, prose = request.options, reads_prose(request.source.tokenizer)
+    path = None if options.examples is None else Path(options.examples)
+    needles = example_source(path, prose).examples(settings.kind, settings.seed)
     if len(needles) != settings.examples:
         raise NotVerifiable(
             f"{request.table} comes from {settings.examples} examples, and here are {len(needles)}: give the "
             "--examples (and the --haystack) that it was made with."
         )
-    tokens = request.options.max_new_tokens or settings.max_new_tokens
+    tokens = options.max_new_tokens or settings.max_new_tokens
     made = Settings(settings.kind, settings.lengths, settings.depths, settings.seed, tokens)
-    return NeedlePlan(request.source.tokenizer, made, needles, _haystack(request, settings, prose))
-
-
-def _needles(request: Request, settings: NeedleSettings, prose: bool) -> Sequence[NeedleExample]:
-    if request.options.examples is not None:
-        return FileExamples(Path(request.options.examples)).examples(settings.kind, settings.seed)
-    return (ProseExamples() if prose else TaskExamples()).examples(settings.kind, settings.seed)
-
-
-def _haystack(request: Request, settings: NeedleSettings, prose: bool) -> Haystack:
-    if request.options.haystack is not None:
-        return TextHaystack(read_document(request.options.haystack), request.options.haystack, request.options.repeat)
-    return ProseHaystack(settings.seed) if prose else TaskHaystack(settings.seed)
+    haystack = haystack_of(options.haystack, options.repeat, prose, settings.seed)
+    return NeedlePlan(request.source.tokenizer, made, needles, haystack)
 
 
 def _redrawn(request: Request, settings: CokvSettings) -> Agreement:
@@ -143,11 +131,10 @@ def _redrawn(request: Request, settings: CokvSettings) -> Agreement:
         raise typer.BadParameter(f"{seed} draws the file's own coalitions; give another one.", param_hint="--seed")
     questions = _questions(request, settings)
     splits = PlayerSplits(settings.players, settings.sizes, seed)
-    plan = Sampled(splits, -(-PAIRS // splits.cycle) * splits.cycle)
+    plan = Sampled(splits, splits.whole_cycles(PAIRS))
     batches = expected_batches(plan, request.options.share, settings.samples)
     model = request.loaded()
-    players = table_shape(model)
-    _check_shape(request.table, *players, model)
+    players = _checked_shape(request.table, model)
     terms = Terms(
         settings.window, request.options.max_new_tokens or settings.max_new_tokens, request.options.chunk_size
     )
@@ -177,13 +164,17 @@ def _questions(request: Request, settings: CokvSettings) -> tuple[ValidationExam
     return tuple(ValidationExample(*each) for each in answered)
 
 
-def _check_shape(table: HeadScores, layers: int, kv: int, model: PreTrainedModel) -> None:
+def _checked_shape(table: HeadScores, model: PreTrainedModel) -> TableShape:
+    """The shape of a model's tables per KV head. Raises InputError where this table is of another model."""
+    shape = table_shape(model)
+    layers, kv = shape
     heads = kv if table.heads == "kv" else model.config.get_text_config(decoder=True).num_attention_heads
     if table.shape != (layers, heads):
         raise InputError(
             f"{table} has {table.shape[0]} layers of {table.shape[1]} heads, the model {layers} of {heads}: give the "
             "scores of this model."
         )
+    return shape
 
 
 def _with_bar(text: str, work: Iterable[T], total: int) -> list[T]:

@@ -11,6 +11,7 @@ import typer
 from winnow.bundled import MODEL_PATH
 
 BUNDLED_MODEL = str(MODEL_PATH)
+DEFAULT_BUDGET = "128"
 
 Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where the model runs.")]
 Compare = Annotated[
@@ -45,7 +46,9 @@ class MethodOptions:
     method: Annotated[str, typer.Option(help="Compression method, also composed: 'snapkv(window=16)+ada'.")] = "adakv"
     budget: Annotated[
         str | None,
-        typer.Option(help="Tokens per KV head (128), share of the prompt (2%) or bytes (64MiB).", show_default="128"),
+        typer.Option(
+            help="Tokens per KV head (128), share of the prompt (2%) or bytes (64MiB).", show_default=DEFAULT_BUDGET
+        ),
     ] = None
     settings: Annotated[
         list[str] | None,

@@ -58,6 +58,10 @@ class PlayerSplits:
         """Splits after which halves and sizes are evenly served."""
         return HALVES * len(self.sizes)
 
+    def whole_cycles(self, splits: int) -> int:
+        """So many splits, rounded up to whole cycles."""
+        return -(-splits // self.cycle) * self.cycle
+
     def first_parts(self, indices: Sequence[int]) -> Tensor:
         """[M, n] bool: the first j players of a random permutation each (Alg. 1, lines 3-6); others are the rest."""
         masks = torch.zeros(len(indices), self.players, dtype=torch.bool)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
-
 import torch
-from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from winnow.estimate.needle.capture import showing
 from winnow.estimate.needle.prompt import Prompt
 from winnow.estimate.needle.scoring import Tally
-from winnow.evaluate.greedy import stop_tokens
+from winnow.evaluate.greedy import prefill, stop_tokens
 
 
 @torch.no_grad()
@@ -33,10 +30,10 @@ def answer(
     tokens = prompt.tokens[None].to(model.device)
     said: list[int] = []
     with showing(model, tally.see):
-        _read(model, tokens[:, :-1], cache, chunk_size)
+        prefill(model, tokens[:, :-1], cache, chunk_size)
         current = tokens[:, -1:]
         while len(said) < max_new_tokens:
-            token = int(_forward(model, current, cache)[0, -1].argmax())
+            token = int(prefill(model, current, cache).argmax())
             if token in stops:
                 break
             said.append(token)
@@ -45,19 +42,6 @@ def answer(
                 break
             current = torch.tensor([[token]], device=model.device)
     return str(tokenizer.decode(said, skip_special_tokens=True)).strip()
-
-
-def _read(model: PreTrainedModel, tokens: Tensor, cache: DynamicCache, chunk_size: int | None) -> None:
-    step = chunk_size or tokens.shape[1]
-    for start in range(0, tokens.shape[1], step):
-        _forward(model, tokens[:, start : start + step], cache)
-
-
-def _forward(model: PreTrainedModel, tokens: Tensor, cache: DynamicCache) -> Tensor:
-    """Logits [1, 1, V] of the last token, where the model can leave out the others."""
-    last_only = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
-    logits: Tensor = model(input_ids=tokens, past_key_values=cache, use_cache=True, **last_only).logits
-    return logits
 
 
 def _ends_line(tokenizer: PreTrainedTokenizerBase, said: list[int]) -> bool:

@@ -64,7 +64,7 @@ class Knob:
 
 
 # The values of the papers: HeadKV (appendix), CoKV (appendix E). The defaults are those of the methods, written out
-# here so that a command line can show them without importing torch.
+# here so that this module needs no torch.
 _BETA = Knob("beta", 1.2, (1.005, 1.01, 1.1, 1.2, 1.5, 2, 5, 10))
 _ALPHA = Knob("alpha", 1, (1, 5, 10, 15, 20, 30, 40), for_few_heads=(2, 3, 4, 6, 8), counts_heads=True)
 

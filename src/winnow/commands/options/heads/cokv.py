@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from winnow.commands.options.shared import JournalPath, MaxNewTokens, ModelOptions, PrefillOptions, ScoresFileOptions
-from winnow.estimate.cokv.settings import MAX_NEW_TOKENS, PAIRS, WINDOW
+from winnow.estimate.cokv.settings import MAX_NEW_TOKENS, PAIRS, QUESTIONS, WINDOW
 
 MOST_SAMPLES = 1024
 """Samples at most, where only an overlap is asked for."""
@@ -30,7 +30,7 @@ class CokvOptions(ModelOptions, PrefillOptions, ScoresFileOptions):
         ),
     ] = None
     questions: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="How many generated questions.", show_default="24")
+        int | None, typer.Option(min=1, metavar="N", help="How many generated questions.", show_default=str(QUESTIONS))
     ] = None
     sizes: Annotated[
         str,

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from winnow.commands.options.shared import JournalPath, MaxNewTokens, ModelOptions, PrefillOptions, ScoresFileOptions
-from winnow.estimate.needle.settings import DEPTHS, MAX_NEW_TOKENS
+from winnow.estimate.needle.settings import DEPTHS, LENGTHS, MAX_NEW_TOKENS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class NeedleOptions(ModelOptions, PrefillOptions, ScoresFileOptions):
     ] = "auto"
     lengths: Annotated[
         str | None,
-        typer.Option(metavar="N,N,…", help="Tokens of the prompts.", show_default="5 from 0 to the context"),
+        typer.Option(metavar="N,N,…", help="Tokens of the prompts.", show_default=f"{LENGTHS} from 0 to the context"),
     ] = None
     depths: Annotated[int, typer.Option(min=1, help="Places of the needle, from the start to the end.")] = DEPTHS
     context: Annotated[

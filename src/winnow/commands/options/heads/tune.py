@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from winnow.commands.options.shared import Force, JournalPath, MaxNewTokens, ModelOptions
-from winnow.estimate.tune.settings import MAX_NEW_TOKENS
+from winnow.estimate.tune.settings import MAX_NEW_TOKENS, SHARE
 
 BUDGETS = "32,64,128,256"
 
@@ -55,7 +55,7 @@ class TuneOptions(ModelOptions):
         typer.Option(
             "--split",
             help="Share of the documents of --examples to choose by; the others confirm.",
-            show_default="0.15",
+            show_default=str(SHARE),
         ),
     ] = None
     seed: Annotated[int, typer.Option(help="Divides the documents, or generates them.")] = 0
