@@ -16,7 +16,7 @@ from winnow.estimate.cokv.examples import ValidationExample
 from winnow.estimate.cokv.settings import Terms
 from winnow.estimate.cokv.utility import CoalitionUtility
 from winnow.models import ModelSource
-from winnow.report.style import FAINT, INK, add_title, line_style, new_figure, quiet_frame, save
+from winnow.report.style import FAINT, INK, add_title, light_grid, line_style, new_figure, quiet_frame, save
 from winnow.tasks import QUESTION_KINDS, generate_document
 
 LAYERS, HEADS = 4, 4
@@ -116,8 +116,7 @@ def draw_masking(path: Path, full: float, rows: Sequence[Masking]) -> Path:
         axes.minorticks_off()
         axes.set_ylim(0, 105)
         axes.set_yticks(range(0, 101, 20), [f"{each}%" for each in range(0, 101, 20)])
-        axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
-        axes.set_axisbelow(True)
+        light_grid(axes)
         axes.set_title(title, fontsize=10.5, color=INK, loc="left")
         axes.set_xlabel("k", color=INK)
         if place == 0:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tables import Cell, Rows, wilson
+from tables import Cell, Rows
+from winnow.estimate.tune.intervals import wilson
 from winnow.report.style import INK, add_title, light_grid, line_style, new_figure, quiet_frame, save
 from winnow.tasks import QUESTION_KINDS
 
@@ -59,7 +60,7 @@ def _panel(axes: Axes, name: str, rows: Rows, budgets: Sequence[int], value: Val
 
 def _intervals(axes: Axes, rows: Rows, budgets: Sequence[int]) -> None:
     for method in COLORED:
-        bounds = [wilson(sum(cell.answers.right.values()), cell.answers.questions) for cell in rows[method]]
+        bounds = [wilson(cell.answers.accuracy, cell.answers.questions) for cell in rows[method]]
         low, high = ([100 * bound[side] for bound in bounds] for side in (0, 1))
         axes.fill_between(budgets, low, high, color=_style(method)["color"], alpha=0.12, linewidth=0)
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import sqrt
 from statistics import fmean
 from typing import NamedTuple
 
 from answers import Tally
 from kept import Kept
 from reporting import markdown_table
+from winnow.estimate.tune.intervals import wilson
 from winnow.tasks import QUESTION_KINDS
-
-Z = 1.959964
-"""Half the width of a 95 % interval, in standard deviations."""
 
 
 class Cell(NamedTuple):
@@ -24,14 +21,6 @@ class Cell(NamedTuple):
 
 
 Rows = Mapping[str, Sequence[Cell]]
-
-
-def wilson(right: int, asked: int) -> tuple[float, float]:
-    """95 % interval of a share (Wilson 1927)."""
-    share = right / asked
-    middle = (share + Z**2 / (2 * asked)) / (1 + Z**2 / asked)
-    half = Z / (1 + Z**2 / asked) * sqrt(share * (1 - share) / asked + Z**2 / (4 * asked**2))
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def accuracy_table(rows: Rows, columns: Sequence[str]) -> str:
@@ -86,7 +75,7 @@ def _of_all(tally: Tally) -> str:
 
 
 def _with_interval(right: int, asked: int) -> str:
-    low, high = wilson(right, asked)
+    low, high = wilson(right / asked, asked)
     return f"{100 * right / asked:.1f} % ({100 * low:.0f}-{100 * high:.0f})"
 
 
