@@ -103,6 +103,14 @@ def library() -> ctypes.CDLL | None:
     return None
 
 
+def loaded_library() -> ctypes.CDLL:
+    """The native library; RuntimeError where there is none."""
+    found = library()
+    if found is None:
+        raise RuntimeError("the native kernels are not available; use the reference")
+    return found
+
+
 def supports(tail: TailSegments) -> bool:
     """True where the native kernels can serve this layer: on the CPU, in a dtype they know, with a library."""
     return tail.keys.device.type == "cpu" and tail.keys.dtype in DTYPES and library() is not None
@@ -119,10 +127,7 @@ class NativePlan:
     def __init__(self, prefixes: Sequence[Block | None], tail: TailSegments, spec: AttentionSpec) -> None:
         """Raises ValueError when prefixes and tail do not fit together."""
         self.sizes = check_layer(prefixes, tail)
-        loaded = library()
-        if loaded is None:
-            raise RuntimeError("the native kernels are not available; use ReferencePlan")
-        self._decode = loaded.winnow_decode
+        self._decode = loaded_library().winnow_decode
         self._dtype = tail.keys.dtype
         rows, heads, key_dim, value_dim = self.sizes
         sinks = None if spec.sinks is None else spec.sinks.detach().to(torch.float32, copy=True).contiguous()
@@ -199,18 +204,12 @@ def select_isa(name: str) -> None:
 
 def isa() -> str:
     """The instruction set in use; RuntimeError without a library."""
-    loaded = library()
-    if loaded is None:
-        raise RuntimeError("the native kernels are not available")
-    return str(loaded.winnow_isa().decode())
+    return str(loaded_library().winnow_isa().decode())
 
 
 def read_sum(tensor: Tensor) -> int:
     """Read a contiguous CPU tensor once, as fast as the kernels could; the benchmark's speed of light."""
-    loaded = library()
-    if loaded is None:
-        raise RuntimeError("the native kernels are not available")
-    total: int = loaded.winnow_read_sum(
+    total: int = loaded_library().winnow_read_sum(
         tensor.data_ptr(), tensor.numel() * tensor.element_size(), torch.get_num_threads()
     )
     return total

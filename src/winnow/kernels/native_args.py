@@ -13,7 +13,7 @@ from winnow.kernels.formats.bits import BLOCK_BYTES
 from winnow.kernels.formats.draws import DRAWS, Recovery, draws
 from winnow.kernels.formats.entries import GROUP
 from winnow.kernels.formats.packed import PackedKeys, PackedValues
-from winnow.kernels.formats.pruned import STEP
+from winnow.kernels.formats.pruned import STEP, Pruned
 from winnow.kernels.pruning_reference import Statistic
 
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
@@ -158,13 +158,11 @@ def _rows(packed: PackedKeys | PackedValues) -> RowsArgs:
         args.scaling = PER_SLOT if entries.zeros is None else GROUPED
         args.scales, args.zeros = address(entries.scales), address(entries.zeros)
     if packed.pruned is not None:
-        _fill_pruned(args, packed)
+        _fill_pruned(args, packed.pruned)
     return args
 
 
-def _fill_pruned(args: RowsArgs, packed: PackedKeys | PackedValues) -> None:
-    pruned = packed.pruned
-    assert pruned is not None
+def _fill_pruned(args: RowsArgs, pruned: Pruned) -> None:
     args.masks, args.starts = pruned.masks.data_ptr(), address(pruned.starts)
     args.stats, args.stats_width = pruned.stats.data_ptr(), pruned.stats.shape[1]
     # Without norms a pruned entry is the slot's mean itself, whatever else is said.

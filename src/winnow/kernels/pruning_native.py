@@ -23,9 +23,7 @@ def prune_rows(
     rows: Tensor, rule: KeepRule, statistic: Statistic, signed: bool, scale: SaliencyScale | None = None
 ) -> PrunedRows:
     """As `winnow.kernels.pruning_reference.prune_rows`, for rows that are supported."""
-    loaded = native.library()
-    if loaded is None:
-        raise RuntimeError("the native kernels are not available; use the reference")
+    loaded = native.loaded_library()
     _check(rows, rule, scale)
     rows = rows if rows.stride(1) == 1 else rows.contiguous()
     slots, dim = rows.shape
