@@ -34,7 +34,7 @@ enum winnow_statistic {
 
 enum winnow_recovery { WINNOW_DEGENERATE = 0, WINNOW_GAUSSIAN = 1, WINNOW_EXPONENTIAL = 2 };
 
-/* Keys or values of the S slots of a part; src/winnow/kernels/packed.py says what the arrays mean. Nothing is read
+/* Keys or values of the S slots of a part; src/winnow/kernels/formats says what the arrays mean. Nothing is read
  * beyond the sizes given, and all but `data` may be null where a format does not have it. */
 struct winnow_rows {
   const void *data;            /* entries: of the model's dtype or packed integers */
@@ -49,8 +49,8 @@ struct winnow_rows {
   const float *inverse_norms;  /* [H, dim] */
   const float *draws;          /* [WINNOW_DRAWS] */
   const int64_t *starts;       /* [ceil(S / WINNOW_START_STEP), 2] where slots keep different numbers of entries */
-  int64_t kept;                /* T, entries of a slot; unused with masks, which tell it */
-  int64_t row_bytes;           /* of data and of signs from slot to slot; unused with starts */
+  int64_t kept;                /* T, entries of a slot; with masks, which tell how many, all channels */
+  int64_t row_bytes;           /* of data and of signs from slot to slot; 0 with starts */
   int64_t sign_row_bytes;
   int32_t bits;                /* 16: as they are; 8, 4, 2 */
   int32_t scaling;
@@ -115,7 +115,7 @@ struct winnow_constant {
   int64_t value;
 };
 
-/* The constants above and the sizes of the structs, by name; the last name is null. */
+/* The constants above that callers rely on, and the sizes of the structs, by name; the last name is null. */
 WINNOW_EXPORT const struct winnow_constant *winnow_contract(void);
 
 /* Decode attention; returns a winnow_status. Safe to call from several threads at once. */

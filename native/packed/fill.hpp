@@ -62,7 +62,7 @@ class Fill {
   Entry entry() const { return {broadcast(slot_), from_}; }
 
  private:
-  // As draw_indices in packed.py; entry = (offset + factor·draw)·channel.
+  // As draw_indices in draws.py; entry = (offset + factor·draw)·channel.
   void draw(const uint8_t* mask, int64_t mask_bytes, float offset, float factor) {
     uint32_t state = rows_->seed;
     for (int64_t byte = 0; byte < mask_bytes; byte += 4) {
