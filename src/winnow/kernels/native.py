@@ -107,7 +107,7 @@ def loaded_library() -> ctypes.CDLL:
     """The native library; RuntimeError where there is none."""
     found = library()
     if found is None:
-        raise RuntimeError("the native kernels are not available; use the reference")
+        raise RuntimeError("the native kernels are not available; use the reference (ReferencePlan)")
     return found
 
 
