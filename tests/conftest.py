@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from transformers import PreTrainedTokenizerBase
 
+from winnow.bundled import MODEL_PATH
 from winnow.cli import main
+from winnow.models import ModelSource, open_model
 
 
 @pytest.fixture(scope="module")
@@ -18,6 +22,26 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def source() -> ModelSource:
+    """The bundled model, its weights not loaded yet."""
+    return open_model(MODEL_PATH)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(source: ModelSource) -> PreTrainedTokenizerBase:
+    """The bundled model's tokenizer."""
+    return source.tokenizer
+
+
+@pytest.fixture(scope="module")
+def packed_model() -> Any:
+    """A model whose heads are wide enough for packed caches."""
+    from support.packed_caches import made
+
+    return made()
 
 
 @pytest.fixture

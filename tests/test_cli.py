@@ -13,14 +13,11 @@ import pytest
 import torch
 
 import winnow
+from support.asked import ASK_RUN, DOCUMENT
 from support.processes import environment, python
 from winnow.cli import main
-from winnow.tasks import generate_document
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-DOCUMENT = generate_document(3, tokens=200, questions_per_kind=1)
-QUESTION = DOCUMENT.questions[0]
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +26,6 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cli")
     (folder / "document.txt").write_text(DOCUMENT.text, encoding="utf-8")
     return folder
-
-
-ASK = ("run", "--document", "document.txt", "--question", QUESTION.text, "--max-new-tokens", "4")
 
 
 def test_version_names_the_kernels(winnow_run):
@@ -62,7 +56,7 @@ def test_running_out_of_memory_is_one_line(winnow_run, monkeypatch, problem):
         raise problem
 
     monkeypatch.setattr("winnow.commands.run.read_with_question", read)
-    code, out, err = winnow_run(*ASK)
+    code, out, err = winnow_run(*ASK_RUN)
     assert (code, out) == (1, "")
     assert err.startswith("Out of memory")
     assert err.count("\n") == 1
@@ -117,7 +111,7 @@ def start(folder, *arguments, **more):
 
 
 def test_an_unknown_name_without_network(folder):
-    process = start(folder, *ASK, "--model", "nobody/no-such-model", HF_HUB_OFFLINE="1")
+    process = start(folder, *ASK_RUN, "--model", "nobody/no-such-model", HF_HUB_OFFLINE="1")
     out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (1, "")
     assert "nobody/no-such-model" in err
@@ -143,7 +137,7 @@ def test_interrupting_keeps_what_was_finished(folder):
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 @pytest.mark.parametrize("seconds", [0, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5])
 def test_interrupting_imports_shows_no_traceback(folder, seconds):
-    process = start(folder, *ASK)
+    process = start(folder, *ASK_RUN)
     time.sleep(seconds)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=120)

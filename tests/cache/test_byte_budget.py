@@ -12,7 +12,7 @@ from torch import Tensor
 
 import winnow
 from support.families import prompt
-from support.packed_caches import DIM, HEADS, LAYERS, N, composed, filled, made, prefix_bytes
+from support.packed_caches import DIM, HEADS, LAYERS, N, composed, filled, prefix_bytes
 from winnow import CompressedCache
 from winnow.errors import BudgetError
 
@@ -41,16 +41,11 @@ BYTES = [
 
 
 @pytest.fixture(scope="module")
-def model() -> Any:
-    return made()
-
-
-@pytest.fixture(scope="module")
-def prefilled(model: Any) -> CompressedCache:
+def prefilled(packed_model: Any) -> CompressedCache:
     """A long prompt that waits for any method to compress it."""
-    past = CompressedCache(model, winnow.method("full"), defer=True)
+    past = CompressedCache(packed_model, winnow.method("full"), defer=True)
     with torch.no_grad():
-        model(long_prompt(), past_key_values=past, logits_to_keep=1)
+        packed_model(long_prompt(), past_key_values=past, logits_to_keep=1)
     return past
 
 
@@ -77,33 +72,33 @@ def tail_bytes(past: CompressedCache) -> int:
 
 
 @pytest.mark.parametrize("name", BYTES)
-def test_a_budget_that_is_too_small_names_one_that_works(model: Any, name: str) -> None:
+def test_a_budget_that_is_too_small_names_one_that_works(packed_model: Any, name: str) -> None:
     ids = prompt(length=N)
     with pytest.raises(BudgetError, match=r"use at least \d+ bytes") as error:
-        filled(model, ids, composed(name, "100B"))
+        filled(packed_model, ids, composed(name, "100B"))
     (needed,) = re.findall(r"use at least (\d+) bytes", str(error.value))
-    past = filled(model, ids, composed(name, f"{needed}B"))
+    past = filled(packed_model, ids, composed(name, f"{needed}B"))
     assert prefix_bytes(past) <= int(needed)
     with pytest.raises(BudgetError, match="use"):
-        filled(model, ids, composed(name, f"{int(needed) // 2}B"))
+        filled(packed_model, ids, composed(name, f"{int(needed) // 2}B"))
 
 
 @pytest.mark.parametrize(
     "name", ["pyramidkv+spark-p(0.999, recent=pruned)", "adakv+spark-g(4, share=0.99, recent=pruned)"]
 )
-def test_slots_that_are_larger_than_expected_do_not_make_the_named_bytes_too_few(model: Any, name: str) -> None:
-    test_a_budget_that_is_too_small_names_one_that_works(model, name)
+def test_slots_that_are_larger_than_expected_do_not_make_the_named_bytes_too_few(packed_model: Any, name: str) -> None:
+    test_a_budget_that_is_too_small_names_one_that_works(packed_model, name)
 
 
 @pytest.mark.parametrize("name", BYTES)
-def test_budgets_in_which_nearly_everything_fits(model: Any, name: str) -> None:
+def test_budgets_in_which_nearly_everything_fits(packed_model: Any, name: str) -> None:
     """Real sizes decide where the expected size of all slots is below the budget."""
     ids = prompt(length=N)
-    everything = prefix_bytes(filled(model, ids, composed(name, "100%")))
+    everything = prefix_bytes(filled(packed_model, ids, composed(name, "100%")))
     for share in (0.8, 0.9, 0.97, 0.995, 1.0):
         amount = int(share * everything)
-        assert prefix_bytes(filled(model, ids, composed(name, f"{amount}B"))) <= amount
-    past = filled(model, ids, composed(name, f"{everything * 1.02:.0f}B"))
+        assert prefix_bytes(filled(packed_model, ids, composed(name, f"{amount}B"))) <= amount
+    past = filled(packed_model, ids, composed(name, f"{everything * 1.02:.0f}B"))
     assert 0.95 * everything <= prefix_bytes(past) <= everything
 
 

@@ -34,11 +34,6 @@ from winnow.kernels import PackedBlock, parts_of
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@pytest.fixture(scope="module")
-def model() -> Any:
-    return made()
-
-
 @contextmanager
 def new_objects() -> Iterator[None]:
     """Within, `gc.get_objects` tells of objects made since only, which is quick."""
@@ -65,13 +60,13 @@ def combinations() -> list[str]:
 
 
 @pytest.mark.parametrize("name", combinations())
-def test_logits_are_those_of_dense_attention_over_what_is_recovered(model: Any, name: str) -> None:
+def test_logits_are_those_of_dense_attention_over_what_is_recovered(packed_model: Any, name: str) -> None:
     method = composed(name)
     ids = prompt(length=N + NEW)
-    past = filled(model, ids[:, :N], method)
+    past = filled(packed_model, ids[:, :N], method)
     assert any(isinstance(part, PackedBlock) for layer in past.compressed_layers() for part in parts(layer))
-    expected = dense_logits(model, past, ids, N)
-    torch.testing.assert_close(fed(model, past, ids[:, N:]), expected, atol=1e-4, rtol=1e-4)
+    expected = dense_logits(packed_model, past, ids, N)
+    torch.testing.assert_close(fed(packed_model, past, ids[:, N:]), expected, atol=1e-4, rtol=1e-4)
 
 
 def parts(layer: Any) -> Sequence[Any]:
@@ -81,22 +76,22 @@ def parts(layer: Any) -> Sequence[Any]:
 
 
 @pytest.mark.parametrize("name", combinations()[::2])
-def test_held_bytes_are_the_bytes_of_the_tensors_alive(model: Any, name: str) -> None:
+def test_held_bytes_are_the_bytes_of_the_tensors_alive(packed_model: Any, name: str) -> None:
     method, ids = composed(name), prompt(length=N)
-    filled(model, ids, method)  # tables of bits and places are made once
+    filled(packed_model, ids, method)  # tables of bits and places are made once
     with new_objects():
-        past = filled(model, ids, method)
+        past = filled(packed_model, ids, method)
         stats = past.stats()
         assert sum(alive().values()) == stats.held_bytes == sum(stats.bytes.values())
 
 
 @pytest.mark.parametrize("name", combinations())
-def test_generation_and_names(model: Any, name: str) -> None:
+def test_generation_and_names(packed_model: Any, name: str) -> None:
     method, ids = composed(name), prompt(length=N)
-    out = model.generate(ids, past_key_values=CompressedCache(model, method), **GREEDY)
+    out = packed_model.generate(ids, past_key_values=CompressedCache(packed_model, method), **GREEDY)
     assert out.shape == (1, N + 6)
-    past = filled(model, ids, method)
-    fork = fed(model, past, out[:, N:-1]).argmax(-1)
+    past = filled(packed_model, ids, method)
+    fork = fed(packed_model, past, out[:, N:-1]).argmax(-1)
     assert torch.equal(fork[:, :-1], out[:, N + 1 : -1])
     if not by_scores(name):
         again = winnow.method(str(method))
@@ -107,12 +102,12 @@ def test_generation_and_names(model: Any, name: str) -> None:
 @pytest.mark.parametrize("budget", [BUDGET, "30%"])
 @pytest.mark.parametrize("eviction", ["snapkv", "ada-pyramidkv", "criticalkv", "kvec"])
 def test_tokens_and_percent_keep_the_same_slots_whatever_the_store(
-    model: Any, eviction: str, budget: int | str
+    packed_model: Any, eviction: str, budget: int | str
 ) -> None:
     ids = prompt(length=N)
-    dense = filled(model, ids, composed(eviction, budget))
+    dense = filled(packed_model, ids, composed(eviction, budget))
     for store in ("spark(0.8)", "spark-p(0.9)+bits(8)", "think+kivi", "bits(8, 4)"):
-        packed = filled(model, ids, composed(f"{eviction}+{store}", budget))
+        packed = filled(packed_model, ids, composed(f"{eviction}+{store}", budget))
         for layer in range(LAYERS):
             assert [k.tolist() for k in packed.kept(layer)] == [k.tolist() for k in dense.kept(layer)]
 
@@ -137,20 +132,20 @@ def test_half_precision(store: str, dtype: torch.dtype, tolerance: float) -> Non
 
 
 @pytest.mark.parametrize("store", ["bits(8)", "spark(0.5)", "kivi(4)", "think+bits(4)", "spark-p(0.99)"])
-def test_full_caches_can_be_packed(model: Any, store: str) -> None:
+def test_full_caches_can_be_packed(packed_model: Any, store: str) -> None:
     method = winnow.method(f"full+{store}")
     assert method.full
     ids = prompt(length=N + NEW)
-    past = filled(model, ids[:, :N], method)
+    past = filled(packed_model, ids[:, :N], method)
     assert [[len(head) for head in past.kept(layer)] for layer in range(LAYERS)] == [[N] * HEADS] * LAYERS
-    expected = dense_logits(model, past, ids, N)
-    torch.testing.assert_close(fed(model, past, ids[:, N:]), expected, atol=1e-4, rtol=1e-4)
-    assert prefix_bytes(past) < prefix_bytes(filled(model, ids[:, :N], winnow.method("full")))
+    expected = dense_logits(packed_model, past, ids, N)
+    torch.testing.assert_close(fed(packed_model, past, ids[:, N:]), expected, atol=1e-4, rtol=1e-4)
+    assert prefix_bytes(past) < prefix_bytes(filled(packed_model, ids[:, :N], winnow.method("full")))
 
 
-def test_eight_bits_are_close_to_the_model_itself(model: Any) -> None:
+def test_eight_bits_are_close_to_the_model_itself(packed_model: Any) -> None:
     ids = prompt(length=N + NEW)
-    exact = fed(model, filled(model, ids[:, :N], winnow.method("full")), ids[:, N:])
+    exact = fed(packed_model, filled(packed_model, ids[:, :N], winnow.method("full")), ids[:, N:])
     for store, limit in (("bits(8)", 0.03), ("kivi(8)", 0.03), ("spark(0.1)", 0.15), ("spark-p(0.999)", 0.03)):
-        found = fed(model, filled(model, ids[:, :N], winnow.method(f"full+{store}")), ids[:, N:])
+        found = fed(packed_model, filled(packed_model, ids[:, :N], winnow.method(f"full+{store}")), ids[:, N:])
         assert (found - exact).abs().max() < limit * exact.abs().max()

@@ -14,6 +14,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import winnow
+from support.asked import DOCUMENT
 from support.processes import environment
 from winnow.bundled import MODEL_PATH
 from winnow.cache import container
@@ -21,11 +22,9 @@ from winnow.cache.disk import ContextFile
 from winnow.cli import main
 from winnow.commands.compress import PROBES, document_start
 from winnow.evaluate.prompts import encode_prompt
-from winnow.tasks import generate_document
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-DOCUMENT = generate_document(3, tokens=200, questions_per_kind=1)
 QUESTIONS = [question.text for question in DOCUMENT.questions]
 COMPRESS = ("compress", "document.txt", "--budget", "32")
 ASK = ("ask", "report.safetensors", "--max-new-tokens", "4")
@@ -40,17 +39,6 @@ def folder(tmp_path_factory):
     out = str(folder / "report.safetensors")
     assert main([COMPRESS[0], str(folder / "document.txt"), "-o", out, *COMPRESS[2:]]) == 0
     return folder
-
-
-@pytest.fixture
-def no_weights(monkeypatch):
-    """Fails the test if the weights of a model are loaded."""
-
-    def load(*_):
-        pytest.fail("the model was loaded before the error was found")
-
-    monkeypatch.setattr("winnow.commands.compress.load_model", load)
-    monkeypatch.setattr("winnow.commands.ask.load_model", load)
 
 
 def test_compress_says_what_it_held_and_wrote(winnow_run, tmp_path):

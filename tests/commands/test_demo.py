@@ -6,12 +6,10 @@ import json
 
 import pytest
 
+from support.asked import DOCUMENT
 from winnow.commands import demo as demo_command
-from winnow.tasks import generate_document
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-DOCUMENT = generate_document(3, tokens=200, questions_per_kind=1)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import winnow
+from support.asked import DOCUMENT, QUESTION
+from support.pictures import pixels
 from support.ready import random_scores
 from winnow.bundled import QUESTIONS_PATH
 from winnow.cli import main
@@ -17,14 +19,11 @@ from winnow.commands.inspect_prompt import read_inspected
 from winnow.models import open_model
 from winnow.report import Profile, Strip, draw_overlaps, draw_profiles, draw_retention
 from winnow.report.style import DPI
-from winnow.tasks import generate_document
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-image = pytest.importorskip("matplotlib.image")
+pytest.importorskip("matplotlib.image")
 
-DOCUMENT = generate_document(3, tokens=200, questions_per_kind=1)
-QUESTION = DOCUMENT.questions[0]
 BUNDLED_QUESTION = json.loads(QUESTIONS_PATH.read_text(encoding="utf-8").splitlines()[0])["text"]
 
 
@@ -184,10 +183,6 @@ def test_wrong_usage_is_one_line(winnow_inspect, monkeypatch, case):
 
 
 # --- pictures ---------------------------------------------------------------------------------------------------------
-
-
-def pixels(path):
-    return image.imread(path)[..., :3]
 
 
 def assert_nothing_is_cut(picture):

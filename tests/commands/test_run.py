@@ -7,15 +7,12 @@ import json
 import pytest
 import torch
 
+from support.asked import ASK_RUN, DOCUMENT, QUESTION
 from winnow.bundled import MODEL_PATH
 from winnow.heads import HeadScores
 from winnow.models import open_model
-from winnow.tasks import generate_document
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-DOCUMENT = generate_document(3, tokens=200, questions_per_kind=1)
-QUESTION = DOCUMENT.questions[0]
 
 
 @pytest.fixture(scope="module")
@@ -31,21 +28,8 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def no_weights(monkeypatch):
-    """Fails the test if the weights of a model are loaded."""
-
-    def load(*_):
-        pytest.fail("the model was loaded before the error was found")
-
-    monkeypatch.setattr("winnow.commands.run.load_model", load)
-
-
-ASK = ("run", "--document", "document.txt", "--question", QUESTION.text, "--max-new-tokens", "4")
-
-
 def test_run_answers_and_says_what_it_held(winnow_run):
-    code, out, err = winnow_run(*ASK, "--budget", "32")
+    code, out, err = winnow_run(*ASK_RUN, "--budget", "32")
     assert code == 0, err
     assert "question seen at compression: yes" in out
     assert "adakv @ 32" in out
@@ -53,7 +37,7 @@ def test_run_answers_and_says_what_it_held(winnow_run):
 
 
 def test_run_as_json(winnow_run):
-    code, out, err = winnow_run(*ASK, "--budget", "32", "--compare", "full,snapkv(window=4,kernel=5)", "--json")
+    code, out, err = winnow_run(*ASK_RUN, "--budget", "32", "--compare", "full,snapkv(window=4,kernel=5)", "--json")
     assert code == 0, err
     answers = [json.loads(line) for line in out.splitlines()]
     assert [(a["method"], a["budget"]) for a in answers] == [
@@ -73,28 +57,28 @@ def test_run_as_json(winnow_run):
 
 def test_parameters_and_budgets_can_be_written_in_several_ways(winnow_run):
     for arguments in (("--set", "window=16", "--set", "floor=0.5"), ("--method", "adakv(16, floor=0.5)")):
-        code, out, err = winnow_run(*ASK, "--budget", "10%", "--json", *arguments)
+        code, out, err = winnow_run(*ASK_RUN, "--budget", "10%", "--json", *arguments)
         assert code == 0, err
         answer = json.loads(out)
         assert (answer["method"], answer["budget"]) == ("adakv(window=16, floor=0.5)", "10%")
-    code, out, err = winnow_run(*ASK, "--method", "adakv@24", "--json")
+    code, out, err = winnow_run(*ASK_RUN, "--method", "adakv@24", "--json")
     assert json.loads(out)["budget"] == "24", err
 
 
 def test_question_agnostic(winnow_run):
-    code, out, err = winnow_run(*ASK, "--budget", "32", "--question-agnostic")
+    code, out, err = winnow_run(*ASK_RUN, "--budget", "32", "--question-agnostic")
     assert code == 0, err
     assert "question seen at compression: no" in out
 
 
 def test_chunked_prefill_changes_nothing(winnow_run):
-    answers = [json.loads(winnow_run(*ASK, "--json", *extra)[1]) for extra in ((), ("--chunk", "64"))]
+    answers = [json.loads(winnow_run(*ASK_RUN, "--json", *extra)[1]) for extra in ((), ("--chunk", "64"))]
     assert answers[0]["answer"] == answers[1]["answer"]
     assert answers[0]["slots"] == answers[1]["slots"]
 
 
 def test_answers_are_folded(winnow_run):
-    long = (*ASK, "--compare", "full", "--budget", "48", "--max-new-tokens", "40", "--fold", "8", "--json")
+    long = (*ASK_RUN, "--compare", "full", "--budget", "48", "--max-new-tokens", "40", "--fold", "8", "--json")
     for agnostic in ((), ("--question-agnostic",)):
         code, out, err = winnow_run(*long, *agnostic)
         assert code == 0, err
@@ -104,7 +88,7 @@ def test_answers_are_folded(winnow_run):
 def test_document_from_standard_input(winnow_run, monkeypatch, folder):
     with open(folder / "document.txt", encoding="utf-8") as text:
         monkeypatch.setattr("sys.stdin", text)
-        code, out, err = winnow_run(*ASK, "--document", "-", "--json")
+        code, out, err = winnow_run(*ASK_RUN, "--document", "-", "--json")
     assert code == 0, err
     assert json.loads(out)["prompt_tokens"] > 100
 
@@ -144,24 +128,24 @@ WRONG_USAGE = {
     "no document": (NO_DOCUMENT, "--document"),
     "no question": (NO_QUESTION, "--question"),
     "empty question": ((*NO_QUESTION, "--question", "  "), "cannot be empty"),
-    "budget zero": ((*ASK, "--budget", "0"), "must be positive"),
-    "budget negative": ((*ASK, "--budget", "-5"), "must be positive"),
-    "budget below the window": ((*ASK, "--budget", "4"), "at least 8"),
-    "budget unreadable": ((*ASK, "--budget", "lots"), "64MiB"),
-    "budget above 100%": ((*ASK, "--budget", "200%"), "100%"),
-    "budget above the memory": ((*ASK, "--budget", "900000GiB"), "memory"),
-    "budget of the full cache": ((*ASK, "--method", "full", "--budget", "64"), "budget"),
-    "unknown method": ((*ASK, "--method", "snapkvv"), "did you mean 'snapkv'"),
-    "unknown method to compare": ((*ASK, "--compare", "full,nothing"), "'nothing'"),
-    "unknown parameter": ((*ASK, "--set", "windows=9"), "did you mean 'window'"),
-    "parameter without value": ((*ASK, "--set", "window"), "window=16"),
-    "parameter that is an option": ((*ASK, "--set", "budget=9"), "--budget"),
-    "unknown device": ((*ASK, "--device", "tpu"), "'tpu'"),
-    "unknown option": ((*ASK, "--fast"), "--fast"),
-    "chunk of zero": ((*ASK, "--chunk", "0"), "--chunk"),
-    "folds of zero": ((*ASK, "--fold", "0"), "--fold"),
-    "a method that cannot fold": ((*ASK, "--method", "kvec", "--fold", "8"), "leave fold_every out"),
-    "question and batch": ((*ASK, "--batch", "questions.jsonl"), "--batch"),
+    "budget zero": ((*ASK_RUN, "--budget", "0"), "must be positive"),
+    "budget negative": ((*ASK_RUN, "--budget", "-5"), "must be positive"),
+    "budget below the window": ((*ASK_RUN, "--budget", "4"), "at least 8"),
+    "budget unreadable": ((*ASK_RUN, "--budget", "lots"), "64MiB"),
+    "budget above 100%": ((*ASK_RUN, "--budget", "200%"), "100%"),
+    "budget above the memory": ((*ASK_RUN, "--budget", "900000GiB"), "memory"),
+    "budget of the full cache": ((*ASK_RUN, "--method", "full", "--budget", "64"), "budget"),
+    "unknown method": ((*ASK_RUN, "--method", "snapkvv"), "did you mean 'snapkv'"),
+    "unknown method to compare": ((*ASK_RUN, "--compare", "full,nothing"), "'nothing'"),
+    "unknown parameter": ((*ASK_RUN, "--set", "windows=9"), "did you mean 'window'"),
+    "parameter without value": ((*ASK_RUN, "--set", "window"), "window=16"),
+    "parameter that is an option": ((*ASK_RUN, "--set", "budget=9"), "--budget"),
+    "unknown device": ((*ASK_RUN, "--device", "tpu"), "'tpu'"),
+    "unknown option": ((*ASK_RUN, "--fast"), "--fast"),
+    "chunk of zero": ((*ASK_RUN, "--chunk", "0"), "--chunk"),
+    "folds of zero": ((*ASK_RUN, "--fold", "0"), "--fold"),
+    "a method that cannot fold": ((*ASK_RUN, "--method", "kvec", "--fold", "8"), "leave fold_every out"),
+    "question and batch": ((*ASK_RUN, "--batch", "questions.jsonl"), "--batch"),
 }
 
 
@@ -191,7 +175,7 @@ UNUSABLE = {
 def test_what_cannot_be_used_is_one_line_and_code_1(winnow_run, no_weights, monkeypatch, case):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     arguments, expected = UNUSABLE[case]
-    code, out, err = winnow_run(*ASK, *arguments)
+    code, out, err = winnow_run(*ASK_RUN, *arguments)
     assert (code, out) == (1, "")
     assert expected in err
     assert err.count("\n") == 1, err
@@ -209,7 +193,7 @@ MODELS = {
 def test_models_that_cannot_be_compressed(winnow_run, no_weights, tmp_path, case):
     config, expected = MODELS[case]
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    code, _, err = winnow_run(*ASK, "--model", str(tmp_path))
+    code, _, err = winnow_run(*ASK_RUN, "--model", str(tmp_path))
     assert code == 1
     assert expected in err
     assert err.count("\n") == 1, err
@@ -219,7 +203,7 @@ def test_a_model_without_weights(winnow_run, tmp_path):
     source = open_model(MODEL_PATH)
     source.config.save_pretrained(tmp_path)
     source.tokenizer.save_pretrained(tmp_path)
-    code, _, err = winnow_run(*ASK, "--model", str(tmp_path))
+    code, _, err = winnow_run(*ASK_RUN, "--model", str(tmp_path))
     assert code == 1
     assert "Cannot load the weights" in err
     assert err.count("\n") == 1, err
@@ -252,7 +236,7 @@ def test_a_batch_without_documents_or_questions(winnow_run, no_weights, folder):
 
 
 def test_the_full_cache_can_be_compared_with_others_at_a_budget(winnow_run):
-    code, out, err = winnow_run(*ASK, "--method", "full", "--compare", "snapkv", "--budget", "16", "--json")
+    code, out, err = winnow_run(*ASK_RUN, "--method", "full", "--compare", "snapkv", "--budget", "16", "--json")
     assert code == 0, err
     assert [json.loads(line)["budget"] for line in out.splitlines()] == ["everything", "16"]
 
@@ -260,9 +244,9 @@ def test_the_full_cache_can_be_compared_with_others_at_a_budget(winnow_run):
 def test_methods_without_a_budget_need_none(winnow_run, folder):
     HeadScores(torch.rand(4, 4) + 0.1, "duoattention").save(folder / "gates.safetensors")
     name = "duoattention(sinks=4, recent=12, scores=gates.safetensors)"
-    code, out, err = winnow_run(*ASK, "--method", name, "--compare", "full,snapkv", "--json")
+    code, out, err = winnow_run(*ASK_RUN, "--method", name, "--compare", "full,snapkv", "--json")
     assert (code, err) == (0, "")
     assert [json.loads(line)["budget"] for line in out.splitlines()] == ["everything", "everything", "128"]
-    code, out, err = winnow_run(*ASK, "--method", name, "--budget", "64")
+    code, out, err = winnow_run(*ASK_RUN, "--method", name, "--budget", "64")
     assert code == 2
     assert "takes no budget; drop budget='64'" in err

@@ -1,4 +1,4 @@
-"""The bundled model, its tokenizer, and one that reads prose."""
+"""The bundled model, and a tokenizer that reads prose."""
 
 from __future__ import annotations
 
@@ -12,11 +12,6 @@ from winnow.models import load_model
 @pytest.fixture(scope="module")
 def model() -> PreTrainedModel:
     return load_model(BUNDLED, "cpu", "float32")
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> PreTrainedTokenizerBase:
-    return BUNDLED.tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from winnow.bundled import MODEL_PATH
-from winnow.models import load_model, open_model
-
-
-@pytest.fixture(scope="module")
-def source():
-    return open_model(MODEL_PATH)
+from winnow.models import load_model
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import torch
 
 import winnow
 from support.families import build, prompt
-from support.packed_caches import BUDGET, HEADS, LAYERS, N, composed, fed, filled, made
+from support.packed_caches import BUDGET, HEADS, LAYERS, N, composed, fed, filled
 from support.ready import random_scores, ready
 from winnow import CompressedCache, HeadScores
 from winnow.allocate import HeadKV, SlotPlan
@@ -23,11 +23,6 @@ from winnow.models import load_model, open_model
 
 MODEL = build("llama", num_hidden_layers=2)
 MODEL.set_attn_implementation("winnow")
-
-
-@pytest.fixture(scope="module")
-def packed_model() -> Any:
-    return made()
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from support.dense_attention import DTYPES
 from support.instruction_sets import available
-from support.packed_attention import DENSE, DTYPES, FORMATS, KEYS, VALUES, Format, Layer, Maker, Problem, build, guarded
+from support.packed_attention import DENSE, FORMATS, KEYS, VALUES, Format, Layer, Maker, Problem, build, guarded
 from support.packed_oracle import oracle
 from winnow.kernels import DenseBlock, PackedBlock, Parts, attend, native
 from winnow.kernels.formats.packed import PackedKeys

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from support.dense_attention import DTYPES
 from support.instruction_sets import available, needs_native
 from winnow.kernels import native, pruning, pruning_native, pruning_reference
 from winnow.kernels.formats.bits import unpack_flags
 from winnow.kernels.pruning import KeepRule, PrunedRows, SaliencyScale, Statistic
 
-DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
 ISAS = available()
 HEADS = 3

@@ -7,10 +7,11 @@ import sys
 import numpy as np
 import pytest
 
+from support.pictures import pixels
 from winnow.report import Line, Panel, draw_accuracy, draw_kept_map
 from winnow.report.style import DPI, MissingPackage, line_style
 
-image = pytest.importorskip("matplotlib.image")
+pytest.importorskip("matplotlib.image")
 
 LINES = [
     Line(f"method {index}", [(budget, min(1, budget / 256 / (index + 1))) for budget in (16, 64, 256)])
@@ -21,10 +22,6 @@ LINES = [
 def panel(layers=2, heads=3, length=100, name="adakv"):
     kept = [[list(range(head, length, 7 + layer)) for head in range(heads)] for layer in range(layers)]
     return Panel(name, "answers mango: right", kept)
-
-
-def pixels(path):
-    return image.imread(path)[..., :3]
 
 
 def test_accuracy_picture(tmp_path):

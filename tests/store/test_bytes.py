@@ -10,7 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.packed_slots import DTYPES, bytes_held, layer_of, selected, slots_of
+from support.dense_attention import DTYPES
+from support.packed_slots import bytes_held, layer_of, selected, slots_of
 from support.stores import ALL, HEAD_SCORES
 from winnow.select import Selection
 from winnow.store import (

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from support.packed_slots import DTYPES, WINDOW, layer_of, selected, slots_of
+from support.dense_attention import DTYPES
+from support.packed_slots import WINDOW, layer_of, selected, slots_of
 from support.stores import ALL
 from winnow.errors import ModelError
 

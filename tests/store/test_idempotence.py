@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from support.packed_slots import DTYPES, ROUNDING, WINDOW, assert_same_tensors, layer_of, packed_in, selected, slots_of
+from support.dense_attention import DTYPES
+from support.packed_slots import ROUNDING, WINDOW, assert_same_tensors, layer_of, packed_in, selected, slots_of
 from winnow.kernels import Block
 from winnow.select import Selection
 from winnow.store import Bits, Channels, Dense, Kivi, Packed, Spark, SparkG, SparkP, Store, Think

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.channel_definitions import kept_by, norms_of, think_channels, top
-from support.packed_slots import DIMS, DTYPES, ROUNDING, WINDOW, layer_of, packed_in, selected, slots_of
+from support.dense_attention import DTYPES
+from support.packed_slots import DIMS, ROUNDING, WINDOW, layer_of, packed_in, selected, slots_of
 from support.quantizers import assert_asymmetric, assert_symmetric
 from support.stores import scores_of
 from winnow.heads import HeadScores

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from support.channel_definitions import kept_by, norms_of, query_signs, top
-from support.packed_slots import DIMS, DTYPES, ROUNDING, WINDOW, layer_of, packed_in, selected, slots_of
+from support.dense_attention import DTYPES
+from support.packed_slots import DIMS, ROUNDING, WINDOW, layer_of, packed_in, selected, slots_of
 from winnow.select import Selection
 from winnow.store import Dense, Packed, Spark, SparkG, SparkP
 from winnow.view import LayerView

@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from support.channel_definitions import think_channels
-from support.packed_slots import DIMS, DTYPES, WINDOW, layer_of, packed_in, selected, slots_of
+from support.dense_attention import DTYPES
+from support.packed_slots import DIMS, WINDOW, layer_of, packed_in, selected, slots_of
 from winnow.store import Packed, Think
 
 pytestmark = pytest.mark.usefixtures("one_thread")

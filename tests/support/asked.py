@@ -1,4 +1,4 @@
-"""A document with questions, and its prompts."""
+"""A document with questions, its prompts, and the command that asks about it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from winnow.evaluate.prompts import encode_prompt
 from winnow.tasks import generate_document
 
 DOCUMENT = generate_document(3, tokens=200, questions_per_kind=1)
+QUESTION = DOCUMENT.questions[0]
+ASK_RUN = ("run", "--document", "document.txt", "--question", QUESTION.text, "--max-new-tokens", "4")
 
 
 def encoded(source, index=0):

@@ -18,8 +18,6 @@ from winnow.kernels.formats.entries import Entries
 from winnow.kernels.formats.packed import PackedKeys, PackedValues
 from winnow.kernels.formats.pruned import Pruned
 
-DTYPES = [torch.float32, torch.bfloat16, torch.float16]
-
 
 class Format(NamedTuple):
     """Form of one side of a block."""

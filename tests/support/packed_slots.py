@@ -15,7 +15,6 @@ from winnow.kernels import Block, PackedBlock, parts_of
 from winnow.select import Selection
 from winnow.view import LayerView
 
-DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 ROUNDING = {torch.float32: 2.0**-19, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10}
 """Largest relative error of a slot's statistic that was rounded to the model's dtype."""
 DIMS = [(20, 20), (40, 24), (80, 80), (96, 128), (128, 96)]

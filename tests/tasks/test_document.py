@@ -6,19 +6,12 @@ import re
 from itertools import pairwise
 
 import pytest
-from transformers import AutoTokenizer
 
-from winnow.bundled import MODEL_PATH
 from winnow.tasks import QUESTION_KINDS, Document, Question, exact_match, format_prompt, generate_document, lead_in
 from winnow.tasks import vocabulary as v
 from winnow.tasks.prompts import normalize
 
 LENGTHS = (128, 256, 512, 1024, 2048)
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return AutoTokenizer.from_pretrained(MODEL_PATH)
 
 
 def statements(document: Document) -> list[str]:

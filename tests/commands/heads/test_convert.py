@@ -5,11 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from support.published_tables import R2, R
+from support.text import flat
 from winnow.heads import HeadScores, read_scores
-
-
-def flat(text: str) -> str:
-    return " ".join(text.split())
 
 
 def test_convert_writes_our_own_format(winnow_heads):

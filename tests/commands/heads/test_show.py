@@ -11,14 +11,12 @@ import pytest
 import torch
 from rich.console import Console
 
+from support.pictures import pixels
 from support.published_tables import DUO, R2, R
+from support.text import flat
 from winnow.commands.heads import show as command
 from winnow.heads import HeadScores
 from winnow.report import HeadMap, draw_heatmap
-
-
-def flat(text: str) -> str:
-    return " ".join(text.split())
 
 
 def test_show_says_what_is_in_a_table(winnow_heads):
@@ -138,11 +136,6 @@ def test_more_heads_than_columns():
 
 
 # --- pictures --------------------------------------------------------------------------------------------------------
-
-
-def pixels(path):
-    image = pytest.importorskip("matplotlib.image")
-    return image.imread(path)[..., :3]
 
 
 def test_picture(winnow_heads):

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from support.tables import COKV_SETTINGS, asking, swapped
-from winnow.bundled import MODEL_PATH
 from winnow.cli import main
 from winnow.estimate.cokv.examples import generated_examples
 from winnow.estimate.cokv.plan import Sampled
@@ -23,14 +22,9 @@ from winnow.estimate.needle.run import mean_scores, run_needles
 from winnow.estimate.needle.settings import NeedleKind, Settings, spread_depths
 from winnow.estimate.verify.coalitions import Redrawn
 from winnow.heads import HeadScores, read_scores
-from winnow.models import load_model, open_model
+from winnow.models import load_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(scope="module")
-def source():
-    return open_model(MODEL_PATH)
 
 
 @pytest.fixture(scope="module")

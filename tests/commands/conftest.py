@@ -1,0 +1,16 @@
+"""Fixtures of the tests of commands."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture
+def no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails the test if the weights of a model are loaded."""
+
+    def load(*_: object) -> None:
+        pytest.fail("the model was loaded before the error was found")
+
+    for command in ("run", "compress", "ask"):
+        monkeypatch.setattr(f"winnow.commands.{command}.load_model", load)
