@@ -155,9 +155,8 @@ def test_absent_columns_never_stay_and_their_slots_go_to_other_heads(total):
         ("expectedattention", "whole prompt"),
         ("kvec", "whole prompt"),
         ("duoattention", "rule of its own"),
-        ("snapkv+kivi(4)", "packed again"),
-        ("snapkv+spark-p", "packed again"),
-        ("snapkv+spark(0.5, recovery=gaussian)", "packed again"),
+        ("snapkv+kivi(4)", "in groups"),
+        ("snapkv+think(0.5)+kivi(4)", "in groups"),
     ],
 )
 def test_methods_that_cannot_fold(model, name, reason):
@@ -175,6 +174,9 @@ def test_other_misuse(model):
         winnow.compress(model, ids, method, fold_every=8).cache().coalitions(torch.ones(1, 3, 2).bool(), 4)
     with pytest.raises(CacheError, match="same fold_every"):
         winnow.CompressedCache.joined([winnow.compress(model, ids, method, fold_every=n).cache() for n in (8, 9)])
+    others = [winnow.compress(model, ids, each, fold_every=8).cache() for each in (method, winnow.method("tova", 20))]
+    with pytest.raises(CacheError, match="same fold_every and method"):
+        winnow.CompressedCache.joined(others)
     waiting = winnow.CompressedCache(model, method, fold_every=8, defer=True)
     run(model, waiting, ids, [20])
     with pytest.raises(MethodError, match="kvec"):

@@ -11,19 +11,18 @@ import winnow
 from support.families import prompt
 from support.folding import PROMPT, run
 from winnow.composition.method import Method
-from winnow.kernels.interface import Block
-from winnow.store import Dense
+from winnow.store import Dense, Earlier
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @dataclass(frozen=True)
 class _Noting(Dense):
-    seen: list[tuple[Block | None, int]] = field(default_factory=list, compare=False)
+    seen: list[tuple[Earlier | None, int]] = field(default_factory=list, compare=False)
 
-    def pack(self, view, selection, window, like=None):
-        self.seen.append((like, view.keys.shape[1]))
-        return super().pack(view, selection, window, like)
+    def pack(self, view, selection, window, earlier=None):
+        self.seen.append((earlier, view.keys.shape[1]))
+        return super().pack(view, selection, window, earlier)
 
 
 def test_stores_see_what_they_packed_before(model):
@@ -32,12 +31,29 @@ def test_stores_see_what_they_packed_before(model):
     cache = winnow.CompressedCache(model, noting, fold_every=6)
     run(model, cache, prompt(length=43), [PROMPT] + [1] * 13)
     seen = noting.store.seen
-    assert [like is None for like, _ in seen] == [True] * 3 + [False] * 6
+    assert [earlier is None for earlier, _ in seen] == [True] * 3 + [False] * 6
     assert [length for _, length in seen[3:]] == [16] * 6
-    assert seen[6][0] is not seen[3][0]
+    assert [tuple(earlier.slots.shape) for earlier, _ in seen[3:]] == [(2, 10)] * 6
+    assert seen[6][0].block is not seen[3][0].block
 
 
-@pytest.mark.parametrize("store", ["bits(8)", "bits(2)", "spark(0.5)", "spark(0.8, values=0.5)+bits(4)", "think(0.5)"])
+STORES = [
+    "bits(8)",
+    "bits(2)",
+    "spark(0.5)",
+    "spark(0.5)+bits(2)",
+    "spark(0.8, values=0.5, sign=query)+bits(2)",
+    "spark(0.5, recovery=gaussian, recent=pruned)",
+    "spark(0.3, recovery=exponential)+bits(4)",
+    "spark-p(0.9)",
+    "spark-p(0.9, sign=none)+bits(2)",
+    "spark-g(5, recovery=gaussian)+bits(8)",
+    "think(0.5)",
+    "think(0.5)+bits(2)",
+]
+
+
+@pytest.mark.parametrize("store", STORES)
 def test_packed_slots_stay_what_they_are(model, store):
     method = winnow.method(f"snapkv(window=4)+ada(floor=0.0)+{store}", 12)
     cache = winnow.CompressedCache(model, method, fold_every=6)
@@ -53,12 +69,12 @@ def test_packed_slots_stay_what_they_are(model, store):
         for position in sorted(each for each in both if each < before.length - 4):
             was = before.block.recover(before.block.starts[head] + (old == position).nonzero()[0])
             now = after.block.recover(after.block.starts[head] + (new == position).nonzero()[0])
-            torch.testing.assert_close(was, now, atol=1e-6, rtol=1e-6)
+            assert all(torch.equal(one, other) for one, other in zip(was, now, strict=True))
             shared += 1
     assert shared
 
 
-@pytest.mark.parametrize("store", ["bits(8)", "spark(0.5)+bits(4)", "think(0.5)"])
+@pytest.mark.parametrize("store", ["bits(8)", "spark(0.5)+bits(4)", "spark-p(0.9)+bits(8)", "think(0.5)"])
 def test_packed_bytes_are_a_limit(model, store):
     method = winnow.method(f"adakv(window=4)+{store}", "12000B")
     cache = winnow.CompressedCache(model, method, fold_every=6)

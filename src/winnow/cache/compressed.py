@@ -134,16 +134,18 @@ class CompressedCache(Cache):
         Prompts may differ in length, so pass `position_ids` when decoding. Tokens after the prompt are not taken over.
 
         Raises:
-            CacheError: no cache, or one that is not compressed, holds later tokens, has layers of another kind or
-                another fold_every.
+            CacheError: no cache, or one that is not compressed, holds later tokens, has layers of another kind, another
+                fold_every, or folds by another method.
         """
         if not caches or not all(cache._is_fresh() for cache in caches):
             raise CacheError(
                 "only caches of models with nothing but full attention can be joined, right after their prompts were "
                 "compressed and before anything is decoded."
             )
-        if len({cache.compression.fold_every for cache in caches}) > 1:
-            raise CacheError("caches that fold their tails differently cannot be joined; give all the same fold_every.")
+        if len({cache.compression.folding for cache in caches}) > 1:
+            raise CacheError(
+                "caches that fold their tails differently cannot be joined; give all the same fold_every and method."
+            )
         twin = deepcopy(caches[0])
         for layer, *others in zip(twin.compressed_layers(), *(c.compressed_layers() for c in caches[1:]), strict=True):
             layer.join(others)

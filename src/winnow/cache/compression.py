@@ -48,6 +48,11 @@ class Compression:
         """True if slots keep what they scored, for the next time that their row is compressed."""
         return self.fold_every is not None and self.method.scorer.accumulates
 
+    @property
+    def folding(self) -> tuple[int, Method] | None:
+        """The way in which tails are folded; None: they grow."""
+        return None if self.fold_every is None else (self.fold_every, self.method)
+
     def choose(self, method: Method, rank: Rank) -> None:
         """Another method, before anything is compressed. Raises MethodError where it cannot serve the model or fold."""
         if self.fold_every is not None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from winnow.cache.arriving import RowParts
 from winnow.cache.compression import Compression
 from winnow.cache.fold import allocated_length, candidates
-from winnow.cache.prefix import Prefix, next_prefix
+from winnow.cache.prefix import Continued, Prefix, next_prefix
 from winnow.cache.projection import output_projection
 from winnow.cache.rotary import rotation_of
 from winnow.errors import CacheError
@@ -50,9 +50,10 @@ class LayerCompressor:
             absent=absent if bool(absent.any()) else None, positions=held.positions, carried=held.carried
         )
         prompt = 0 if old is None else old.prompt
-        return self._next(row, view, allocated_length(method, prompt, int(held.positions[0, -1]) + 1), old)
+        length = allocated_length(method, prompt, int(held.positions[0, -1]) + 1)
+        return self._next(row, view, length, None if old is None else Continued(old, held.slots))
 
-    def _next(self, row: int, view: LayerView, length: int, old: Prefix | None) -> Prefix:
+    def _next(self, row: int, view: LayerView, length: int, old: Continued | None) -> Prefix:
         """The prefix that follows `old`, with slots as for a row of `length` tokens."""
         shared = self.compression
         allocation = shared.allocation(row, self.index, length, view.keys, view.values)

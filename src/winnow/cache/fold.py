@@ -32,6 +32,8 @@ class Candidates(NamedTuple):
     """[H, N, Dv], zero where absent."""
     positions: Tensor
     """[H, N] int64, -1 where absent. Absent columns lie between older slots and the window."""
+    slots: Tensor
+    """[H, M] int64, the slots of the prefix that the first columns are, -1 where absent; M is 0 without one."""
     carried: Tensor | None = None
     """[H, M] fp32, what the columns of the prefix scored so far, where the scorer accumulates."""
 
@@ -57,10 +59,10 @@ def check_foldable(method: Method, every: int) -> None:
             f"{method} keeps what a rule of its own says, which grows with the text; leave fold_every out, or give a "
             "method with a budget."
         )
-    if not method.store.idempotent:
+    if not method.store.separable:
         raise MethodError(
-            f"{method} packs slots in a form that changes when they are packed again, which folding does; leave "
-            "fold_every out, or store them dense, with bits, think or spark(recovery=degenerate)."
+            f"{method} writes slots in groups, which eviction would break up; leave fold_every out, or store them "
+            "dense, with bits, think or spark."
         )
     if scorer.extras & ~FOLDABLE:
         raise MethodError(
@@ -100,10 +102,11 @@ def candidates(prefix: Prefix | None, keys: Tensor, values: Tensor, window: int)
     """
     heads, new, _ = keys.shape
     if prefix is None:
-        return Candidates(keys, values, torch.arange(new, device=keys.device).repeat(heads, 1))
-    slots = _columns(prefix.block, window).to(keys.device)
-    absent = slots < 0
-    slots = slots.clamp(min=0)
+        positions = torch.arange(new, device=keys.device).repeat(heads, 1)
+        return Candidates(keys, values, positions, positions[:, :0])
+    columns = _columns(prefix.block, window).to(keys.device)
+    absent = columns < 0
+    slots = columns.clamp(min=0)
     positions = prefix.positions.to(keys.device, torch.int64)[slots].masked_fill(absent, -1)
     later = torch.arange(prefix.length, prefix.length + new, device=keys.device).expand(heads, -1)
     old_keys, old_values = (
@@ -113,6 +116,7 @@ def candidates(prefix: Prefix | None, keys: Tensor, values: Tensor, window: int)
         torch.cat([old_keys, keys], dim=1),
         torch.cat([old_values, values], dim=1),
         torch.cat([positions, later], dim=1),
+        columns,
         None if prefix.carried is None else prefix.carried[slots].masked_fill(absent, 0),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from winnow.allocate import Allocation
 from winnow.composition.method import Method, Rank
 from winnow.errors import CacheError
 from winnow.kernels.formats import Block, DenseBlock
+from winnow.store import Earlier
 from winnow.view import LayerView
 
 
@@ -79,28 +80,37 @@ class Prefix:
         return self
 
 
+class Continued(NamedTuple):
+    """A prefix whose slots are the first columns of a view."""
+
+    prefix: Prefix
+    slots: Tensor
+    """[H, M] int64: which slot each of the first M columns is, -1 where a column is absent."""
+
+
 def next_prefix(
-    method: Method, view: LayerView, allocation: Allocation, old: Prefix | None, rank: Rank, carries: bool
+    method: Method, view: LayerView, allocation: Allocation, old: Continued | None, rank: Rank, carries: bool
 ) -> Prefix:
     """Score, allocate, select and pack one layer of one sequence.
 
-    old: the prefix whose slots are among the columns of the view, if there is one. rank: see `Method.select`.
-    carries: keep what the slots scored, for a scorer that accumulates.
+    old: the prefix that this one continues, if there is one. rank: see `Method.select`. carries: keep what the slots
+    scored, for a scorer that accumulates.
     """
+    earlier = None if old is None else Earlier(old.prefix.block, old.slots)
     carried = None
     if carries:
         ranking = rank(method.scorer, view)
         carried, rank = ranking.basis, lambda *_: ranking
-    selection = method.select(view, allocation, rank)
+    selection = method.select(view, allocation, rank, earlier)
     window = min(method.scorer.window, view.keys.shape[1])
-    block = method.store.pack(view, selection, window, like=None if old is None else old.block)
+    block = method.store.pack(view, selection, window, earlier)
     columns = selection.positions.to(view.keys.device)
     heads = torch.arange(len(view.keys)).repeat_interleave(selection.offsets.diff()).to(columns.device)
     if view.positions is None:
         positions, length, prompt = columns, view.keys.shape[1], view.keys.shape[1]
     else:
         positions, length = view.positions[heads, columns], int(view.positions[0, -1]) + 1
-        prompt = 0 if old is None else old.prompt
+        prompt = 0 if old is None else old.prefix.prompt
     return Prefix(
         block,
         positions.to(torch.int32),

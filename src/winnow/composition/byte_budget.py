@@ -14,7 +14,7 @@ from winnow.allocate import Allocation, Allocator
 from winnow.budget import Budget, readable_bytes
 from winnow.errors import BudgetError
 from winnow.select import Selection
-from winnow.store import Cost, Dense, Store
+from winnow.store import Cost, Dense, Earlier, Store
 from winnow.view import LayerView
 
 _AIM, _FULL_ENOUGH = 0.998, 0.995
@@ -62,11 +62,17 @@ class ByteBudget:
         return tuple(self.budget.amount * each / sum(expected) for each in expected)
 
     def fill(
-        self, choose: Callable[[Allocation], Selection], view: LayerView, allocation: Allocation, there: int
+        self,
+        choose: Callable[[Allocation], Selection],
+        view: LayerView,
+        allocation: Allocation,
+        there: int,
+        earlier: Earlier | None,
     ) -> Selection:
         """The selection of an allocation like this one that fills the layer's bytes; dense slots need no trying.
 
-        there: slots that could be selected. Raises BudgetError where not even the smallest selection fits.
+        there: slots that could be selected; earlier: see `Store.pack`. Raises BudgetError where not even the smallest
+        selection fits.
         """
         if allocation.bytes is None or isinstance(self.store, Dense):
             return choose(allocation)
@@ -75,7 +81,7 @@ class ByteBudget:
         low, slots, high = plan.guaranteed * sum(plan.heads), plan.slots, plan.length * sum(plan.heads) + 1
         for attempt in range(_ATTEMPTS):
             selection = choose(self._resized(allocation, slots))
-            size = self._size(view, selection)
+            size = self._size(view, selection, earlier)
             if size <= limit:
                 fitting, low = selection, slots + 1
                 if size >= _FULL_ENOUGH * limit or len(selection.positions) == there:
@@ -86,21 +92,27 @@ class ByteBudget:
                 break
             guess = int(slots * _AIM * limit / size) if attempt < _ATTEMPTS // 2 else (low + high) // 2
             slots = min(max(guess, low), high - 1)
-        return fitting or self._refuse(choose, view, allocation)
+        return fitting or self._refuse(choose, view, allocation, earlier)
 
-    def _size(self, view: LayerView, selection: Selection) -> float:
-        return self.store.bytes(view, selection, min(self.window, view.keys.shape[1]))
+    def _size(self, view: LayerView, selection: Selection, earlier: Earlier | None) -> float:
+        return self.store.bytes(view, selection, min(self.window, view.keys.shape[1]), earlier)
 
     def _resized(self, allocation: Allocation, slots: int) -> Allocation:
         plan = allocation.plan._replace(slots=slots)
         return allocation._replace(plan=plan, totals=tuple(self.allocator.layer_totals(plan)))
 
-    def _refuse(self, choose: Callable[[Allocation], Selection], view: LayerView, allocation: Allocation) -> Selection:
+    def _refuse(
+        self,
+        choose: Callable[[Allocation], Selection],
+        view: LayerView,
+        allocation: Allocation,
+        earlier: Earlier | None,
+    ) -> Selection:
         """Raise BudgetError with the bytes of all layers that this one needs for the least that it may keep."""
         plan, shares = allocation.plan, allocation.bytes
         assert shares is not None
         least = choose(self._resized(allocation, max(plan.guaranteed, 1) * sum(plan.heads)))
-        needed = math.ceil(1.02 * self.budget.amount * self._size(view, least) / shares[view.layer])
+        needed = math.ceil(1.02 * self.budget.amount * self._size(view, least, earlier) / shares[view.layer])
         raise BudgetError(
             f"A budget of {self.budget} cannot hold what is always kept of layer {view.layer} in "
             f"{int(shares[view.layer])} bytes, that layer's share: use at least {needed} bytes, or a smaller window."

@@ -14,7 +14,7 @@ from winnow.budget import Budget
 from winnow.composition.byte_budget import ByteBudget
 from winnow.score import Ranking, Scorer
 from winnow.select import Selection, check_scores, everything, select
-from winnow.store import Cost, Dense, Store
+from winnow.store import Cost, Dense, Earlier, Store
 from winnow.view import LayerView
 
 Rank = Callable[[Scorer, LayerView], Ranking]
@@ -74,10 +74,13 @@ class Method:
         return _allocation(self, length, heads, costs)
 
     @torch.no_grad()
-    def select(self, view: LayerView, allocation: Allocation, rank: Rank = own_ranking) -> Selection:
+    def select(
+        self, view: LayerView, allocation: Allocation, rank: Rank = own_ranking, earlier: Earlier | None = None
+    ) -> Selection:
         """The columns of a layer that stay: allocation.totals[view.layer] over all its heads, or all that are there.
 
-        With a budget in bytes, as many as the layer's bytes hold once they are packed. Absent columns never stay.
+        With a budget in bytes, as many as the layer's bytes hold once they are packed, which what is packed already
+        (`earlier`) has a part in. Absent columns never stay.
         """
         there = int(view.counts.sum())
         sizes_vary = allocation.bytes is not None and not isinstance(self.store, Dense)
@@ -86,7 +89,7 @@ class Method:
         ranking = rank(self.scorer, view)
         check_scores(ranking.scores, view.layer)
         ranking = ranking._replace(scores=_without(ranking.scores, view.absent))
-        return self.bytes.fill(lambda tried: self._best(ranking, view, tried, there), view, allocation, there)
+        return self.bytes.fill(lambda tried: self._best(ranking, view, tried, there), view, allocation, there, earlier)
 
     def _best(self, ranking: Ranking, view: LayerView, allocation: Allocation, there: int) -> Selection:
         """The best columns for the slots of an allocation, where no head gets more than it has."""

@@ -1,6 +1,6 @@
 """Stores: forms in which kept slots are written, chosen by channels and bits."""
 
-from winnow.store.base import Cost, LayerShape, Store
+from winnow.store.base import Cost, Earlier, LayerShape, Store
 from winnow.store.channels import AllChannels, Channels
 from winnow.store.dense import Dense
 from winnow.store.packed import Packed
@@ -15,6 +15,7 @@ __all__ = [
     "Channels",
     "Cost",
     "Dense",
+    "Earlier",
     "Kivi",
     "LayerShape",
     "MixedBits",

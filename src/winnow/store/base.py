@@ -44,6 +44,14 @@ class Cost(NamedTuple):
     """Bytes of one more slot with its position, averaged over the heads."""
 
 
+class Earlier(NamedTuple):
+    """A block that an earlier part of the same sequence was packed to, and where its slots are in a view."""
+
+    block: Block
+    slots: Tensor
+    """[H, M] int64: the slot of the block that each of the view's first M columns is, -1 where a column is absent."""
+
+
 class Store(ABC):
     """Writes the kept slots of one layer of one sequence; never sees scores. Subclasses are frozen dataclasses."""
 
@@ -56,17 +64,20 @@ class Store(ABC):
         return self
 
     @property
-    def idempotent(self) -> bool:
-        """True if slots recovered from a block pack to what they were, which folding a tail into a prefix needs."""
+    def separable(self) -> bool:
+        """True if every slot is written by itself, so that a block can take it over from an earlier one.
+
+        Folding a tail into a prefix needs that: what was written once is never chosen, rounded or drawn again.
+        """
         return True
 
     @abstractmethod
-    def pack(self, view: LayerView, selection: Selection, window: int, like: Block | None = None) -> Block:
+    def pack(self, view: LayerView, selection: Selection, window: int, earlier: Earlier | None = None) -> Block:
         """Copies of the selected slots of a layer, head after head.
 
         window: the last so many positions of the view are the scorer's window, of which every head holds all.
-        like: what an earlier part of the same sequence was packed to; constants of heads (channel norms, kept
-            channels) are taken from it, so that slots recovered from it pack to what they were.
+        earlier: what an earlier part of the same sequence was packed to by this store. Slots of it are taken over as
+            they are written, where they can be, and constants of heads (channel norms, kept channels) with them.
         Raises ModelError where keys or values are not finite and the form cannot hold that.
         """
 
@@ -74,9 +85,10 @@ class Store(ABC):
     def cost(self, shape: LayerShape) -> Cost:
         """Expected bytes of a layer."""
 
-    def bytes(self, view: LayerView, selection: Selection, window: int) -> float:
+    def bytes(self, view: LayerView, selection: Selection, window: int, earlier: Earlier | None = None) -> float:
         """Exact bytes of what `pack` would give, positions included; without packing where they can be known."""
-        return sum(self.pack(view, selection, window).bytes().values()) + POSITION_BYTES * len(selection.positions)
+        held = self.pack(view, selection, window, earlier).bytes()
+        return sum(held.values()) + POSITION_BYTES * len(selection.positions)
 
 
 def gathered(tensor: Tensor, selection: Selection) -> Tensor:

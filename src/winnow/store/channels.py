@@ -70,11 +70,6 @@ class Channels(ABC):
         """True if the window's slots stay as they are."""
         return False
 
-    @property
-    def idempotent(self) -> bool:
-        """True if recovered slots give up the same channels again and recover to the same."""
-        return True
-
     def queries_needed(self, length: int) -> int:
         """The number of last queries, of a prompt of `length` tokens, that the choice depends on."""
         return 0

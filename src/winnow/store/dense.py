@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from winnow.kernels.formats import Block, DenseBlock
+from winnow.kernels.formats import DenseBlock
 from winnow.select import Selection
-from winnow.store.base import OFFSET_BYTES, POSITION_BYTES, Cost, LayerShape, Store, gathered
+from winnow.store.base import OFFSET_BYTES, POSITION_BYTES, Cost, Earlier, LayerShape, Store, gathered
 from winnow.view import LayerView
 
 
@@ -14,7 +14,7 @@ from winnow.view import LayerView
 class Dense(Store):
     """Keys and values of the kept slots, unchanged, one after another: [S, D] and [S, Dv]."""
 
-    def pack(self, view: LayerView, selection: Selection, window: int, like: Block | None = None) -> DenseBlock:
+    def pack(self, view: LayerView, selection: Selection, window: int, earlier: Earlier | None = None) -> DenseBlock:
         """The selected rows, gathered. The result never shares memory with the view's keys and values."""
         return dense_block(view, selection)
 

@@ -12,10 +12,11 @@ from winnow.kernels.formats import Block, PackedBlock, Part, Parts
 from winnow.kernels.formats.heads import heads_of_slots
 from winnow.kernels.formats.packed import PackedKeys, PackedRows, PackedValues, join_rows
 from winnow.select import Selection
-from winnow.store.base import OFFSET_BYTES, POSITION_BYTES, Cost, LayerShape, Store
+from winnow.store.base import OFFSET_BYTES, POSITION_BYTES, Cost, Earlier, LayerShape, Store
 from winnow.store.channels import AllChannels, ChannelChoice, Channels, Slots, check_finite, packed_part
 from winnow.store.dense import dense_block
 from winnow.store.precision import AsIs, Precision
+from winnow.store.written import written_before
 from winnow.view import LayerView
 
 _ALL, _AS_IS = AllChannels(), AsIs()
@@ -46,24 +47,24 @@ class Packed(Store):
     def queries_needed(self, length: int) -> int:
         return self.channels.queries_needed(length)
 
-    def pack(self, view: LayerView, selection: Selection, window: int, like: Block | None = None) -> Block:
+    def pack(self, view: LayerView, selection: Selection, window: int, earlier: Earlier | None = None) -> Block:
         heads = view.keys.shape[0]
         counts = self._packed_counts(selection.offsets.diff(), window)
-        choice = self.channels.choose(view, selection, packed_part(like))
+        choice = self.channels.choose(view, selection, packed_part(earlier.block if earlier else None))
         bits = self.precision.bits(view.layer, heads)
         parts: list[Part] = []
         for width in bits.unique().tolist():
             part = _first_slots(selection, torch.where(bits == width, counts, 0))
             if len(part.positions):
-                parts.append(self._part(view, part, int(width), choice))
+                parts.append(self._part(view, part, int(width), choice, earlier))
         rest = _last_slots(selection, selection.offsets.diff() - counts)
         if len(rest.positions) or not parts:
             parts.append(dense_block(view, rest))
         return parts[0] if len(parts) == 1 else Parts(tuple(parts))
 
     @property
-    def idempotent(self) -> bool:
-        return self.channels.idempotent and self.precision.slots_together == 1
+    def separable(self) -> bool:
+        return self.precision.slots_together == 1
 
     def cost(self, shape: LayerShape) -> Cost:
         """Exact but where slots keep different numbers of channels, all counted as the dearest, or fill no group."""
@@ -74,9 +75,9 @@ class Packed(Store):
         blocks = len(set(bits)) * self._block_bytes(shape) + (apart > 0) * OFFSET_BYTES * (shape.heads + 1)
         return Cost(blocks + apart * shape.heads * (_dense_bytes(shape) - slot), slot + POSITION_BYTES)
 
-    def bytes(self, view: LayerView, selection: Selection, window: int) -> float:
+    def bytes(self, view: LayerView, selection: Selection, window: int, earlier: Earlier | None = None) -> float:
         if self.channels.varies:
-            return super().bytes(view, selection, window)
+            return super().bytes(view, selection, window, earlier)
         heads, _, dim = view.keys.shape
         shape = LayerShape(view.layer, heads, dim, view.values.shape[-1], view.keys.element_size(), window)
         counts = selection.offsets.diff()
@@ -113,14 +114,21 @@ class Packed(Store):
             scales = self.precision.scale_bytes(keys.numbers, values.numbers, shape.itemsize)
         return keys.bytes(bits, shape.itemsize) + values.bytes(bits, shape.itemsize) + sum(scales)
 
-    def _part(self, view: LayerView, selection: Selection, bits: int, choice: ChannelChoice) -> Part:
+    def _part(
+        self, view: LayerView, selection: Selection, bits: int, choice: ChannelChoice, earlier: Earlier | None
+    ) -> Part:
         """The selected slots, all at the same number of bits."""
         if bits == 16 and isinstance(self.channels, AllChannels):
             return dense_block(view, selection)
-        starts = range(0, len(selection.positions), _AT_ONCE)
-        pieces = [self._piece(view, selection, start, bits, choice) for start in starts]
-        keys = join_rows([piece[0] for piece in pieces], view.keys.shape[-1])
-        values = join_rows([piece[1] for piece in pieces], view.values.shape[-1])
+        written = written_before(earlier, selection, bits) if earlier and self.separable else None
+        new = written.others(selection) if written else selection
+        starts = range(0, len(new.positions), _AT_ONCE)
+        pieces = [self._piece(view, new, start, bits, choice) for start in starts]
+        if written:
+            pieces.append(written.rows())
+        order = written.order() if written else None
+        keys = join_rows([piece[0] for piece in pieces], view.keys.shape[-1], order)
+        values = join_rows([piece[1] for piece in pieces], view.values.shape[-1], order)
         return PackedBlock(
             PackedKeys(view.keys.shape[-1], keys.entries, keys.channels, keys.pruned),
             PackedValues(view.values.shape[-1], values.entries, values.pruned),

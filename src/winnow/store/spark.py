@@ -74,11 +74,6 @@ class Saliency(Channels):
     def window_dense(self) -> bool:
         return self.recent == "dense"
 
-    @property
-    def idempotent(self) -> bool:
-        # A drawn size, or a share of all saliency, is another one when it is taken from what was recovered.
-        return self.recovery == "degenerate" and not self.varies
-
     def queries_needed(self, length: int) -> int:
         return min(self.queries, length)
 

@@ -1,8 +1,7 @@
 """Numbers of slots, as they are or as integers with scales.
 
 Scales are rounded to the model's dtype first, and numbers are quantized with the rounded scale, so that rounding it
-costs nothing but a little clipping. What was quantized once is found again: packing recovered numbers per slot gives
-the same integers.
+costs nothing but a little clipping.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from winnow.kernels.formats.bits import INTEGER_BITS, pack_rows, row_bytes, unpack_rows
 from winnow.kernels.formats.format import Format
-from winnow.kernels.formats.tensors import Side, cat_present
+from winnow.kernels.formats.tensors import Side, cat_present, take_rows
 
 ENTRY_BITS = (16, *INTEGER_BITS)
 """Bits that a number may have; 16 stands for numbers as they are, whatever the model's dtype."""
@@ -60,6 +59,14 @@ class Entries(Format, name="entries"):
             each[slots].float().repeat_interleave(GROUP, 1)[:, :count] for each in (self.scales, self.zeros)
         )
         return zeros + scales * numbers
+
+    def take(self, slots: Tensor, sizes: Tensor | None) -> Entries:
+        """Entries of slots [n] as they are written, in that order; not where slots share scales.
+
+        sizes: [S] bytes (or numbers) of every row, where rows differ in length.
+        """
+        scales, zeros = (None if each is None else each[slots] for each in (self.scales, self.zeros))
+        return Entries(take_rows(self.data, slots, sizes), self.bits, scales, zeros)
 
     def counted(self, kind: str) -> Iterator[tuple[str, Tensor | None]]:
         """Every tensor beside the kind of bytes that it counts as."""

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from winnow.kernels.formats.bits import unpack_flags
 from winnow.kernels.formats.columns import check_columns, spread_columns
 from winnow.kernels.formats.entries import GROUP, Entries, Quantizer, join_entries, quantize_flat
 from winnow.kernels.formats.format import ON_CPU, Format
 from winnow.kernels.formats.heads import HeadBounds, check_offsets, heads_of_slots
-from winnow.kernels.formats.pruned import Pruned, join_pruned
+from winnow.kernels.formats.pruned import Pruned, join_pruned, known_starts, row_sizes
 from winnow.kernels.formats.tensors import Side, cat_present
 
 
@@ -39,6 +40,17 @@ class PackedMatrix(Format):
         if self.pruned is not None:
             return self.pruned.recover(self.entries, self.dim, slots, head)
         return self.entries.decode(self.entries.data[slots], slots, self.dim)
+
+    def take(self, slots: Tensor) -> PackedRows:
+        """Rows of slots [n] as they are written, in that order; not where slots share scales."""
+        pruned, counts = self.pruned, None
+        if pruned is not None:
+            if pruned.starts is not None:
+                counts = unpack_flags(pruned.masks, self.dim).sum(1)
+            if pruned.inverse_norms is not None:
+                # A copy: every block holds, and counts, its own.
+                pruned = replace(pruned, inverse_norms=pruned.inverse_norms.clone())
+        return PackedRows(self.entries, pruned, counts).take(slots, self.dim)
 
     def counted(self) -> Iterator[tuple[str, Tensor | None]]:
         """Every tensor beside the kind of bytes that it counts as."""
@@ -71,6 +83,11 @@ class PackedKeys(PackedMatrix, name="keys"):
             return super().recover(slots, head)
         kept = self.entries.decode(self.entries.data[slots], slots, self.channels.shape[1])
         return spread_columns(kept, self.channels, head, self.dim)
+
+    def take(self, slots: Tensor) -> PackedRows:
+        """Rows of slots [n] as they are written, in that order; not where slots share scales."""
+        channels = None if self.channels is None else self.channels.clone()
+        return super().take(slots)._replace(channels=channels)
 
     def counted(self) -> Iterator[tuple[str, Tensor | None]]:
         """Every tensor beside the kind of bytes that it counts as."""
@@ -174,6 +191,15 @@ class PackedRows(NamedTuple):
     channels: Tensor | None = None
     """int16 [H, T], where all slots of a head kept the same."""
 
+    def take(self, slots: Tensor, dim: int) -> PackedRows:
+        """Rows of slots [n], of D channels each, in that order."""
+        sizes = signs = counts = None
+        if self.counts is not None:
+            sizes, signs = row_sizes(self.counts, dim, self.entries.bits_held).unbind(1)
+            sizes, counts = sizes // self.entries.data.element_size(), self.counts[slots]
+        pruned = None if self.pruned is None else self.pruned.take(slots, signs)
+        return self._replace(entries=self.entries.take(slots, sizes), pruned=pruned, counts=counts)
+
     def quantized(self, bits: int, dtype: torch.dtype, quantize: Quantizer) -> PackedRows:
         """The same numbers in `bits` bits, with scales in `dtype`; 16 leave them as they are."""
         if bits == 16:
@@ -184,10 +210,15 @@ class PackedRows(NamedTuple):
         return self._replace(entries=quantize_flat(rows, self.counts, bits, dtype, quantize))
 
 
-def join_rows(pieces: Sequence[PackedRows], dim: int) -> PackedRows:
-    """Rows of consecutive slots, of D channels each, as one."""
+def join_rows(pieces: Sequence[PackedRows], dim: int, order: Tensor | None = None) -> PackedRows:
+    """Rows of slots, of D channels each, as one. order: [S] which of all rows comes where; None: one after another."""
     entries = join_entries([each.entries for each in pieces])
     counts = cat_present([each.counts for each in pieces])
     pruned = [each.pruned for each in pieces if each.pruned is not None]
-    joined = join_pruned(pruned, entries, counts, dim) if pruned else None
-    return PackedRows(entries, joined, counts, pieces[0].channels)
+    joined = PackedRows(entries, join_pruned(pruned) if pruned else None, counts, pieces[0].channels)
+    if order is not None:
+        joined = joined.take(order, dim)
+    if joined.pruned is None or joined.counts is None:
+        return joined
+    starts = known_starts(joined.pruned, joined.entries, joined.counts, dim)
+    return joined._replace(pruned=replace(joined.pruned, starts=starts))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -54,16 +55,11 @@ class Parts(HeadBounds, Format, name="parts"):
     def recover(self, slots: Tensor) -> tuple[Tensor, Tensor]:
         """Slot indices [...] -> the keys [..., D] and values [..., Dv] in fp32 that attention takes them for."""
         flat = slots.flatten()
-        head = heads_of_slots(self.offsets, flat)
-        inside = flat - self.starts.to(flat.device)[head]
         first = self.parts[0]
         keys = torch.empty(len(flat), first.key_dim, device=first.device)
         values = torch.empty(len(flat), first.value_dim, device=first.device)
-        for part in self.parts:
-            starts, counts = part.starts.to(flat.device), (part.stops - part.starts).to(flat.device)
-            mine = (inside >= 0) & (inside < counts[head])
-            keys[mine], values[mine] = part.recover(starts[head[mine]] + inside[mine])
-            inside = inside - counts[head]
+        for part, mine, places in slots_in_parts(self, flat):
+            keys[mine], values[mine] = part.recover(places)
         return keys.view(*slots.shape, first.key_dim), values.view(*slots.shape, first.value_dim)
 
 
@@ -74,3 +70,17 @@ Block = Part | Parts
 def parts_of(block: Block) -> tuple[Part, ...]:
     """The blocks of one format each that a prefix consists of."""
     return block.parts if isinstance(block, Parts) else (block,)
+
+
+def slots_in_parts(block: Block, slots: Tensor) -> Iterator[tuple[Part, Tensor, Tensor]]:
+    """Every part of a prefix, which of the prefix's slots [n] are its own [n] bool, and the slots of it that those are.
+
+    Negative slots are nobody's.
+    """
+    head = heads_of_slots(block.offsets, slots).clamp(min=0)
+    inside = slots - block.starts.to(slots.device)[head]
+    for part in parts_of(block):
+        starts, counts = part.starts.to(slots.device), (part.stops - part.starts).to(slots.device)
+        mine = (slots >= 0) & (inside >= 0) & (inside < counts[head])
+        yield part, mine, starts[head[mine]] + inside[mine]
+        inside = inside - counts[head]

@@ -13,7 +13,7 @@ from winnow.kernels.formats.bits import row_bytes, unpack_flags
 from winnow.kernels.formats.draws import Recovery, draw_indices, draws
 from winnow.kernels.formats.entries import Entries
 from winnow.kernels.formats.format import Format
-from winnow.kernels.formats.tensors import Side, cat_present
+from winnow.kernels.formats.tensors import Side, cat_present, take_rows
 
 STEP = 32
 """Slots between the known beginnings of rows of different length."""
@@ -80,6 +80,14 @@ class Pruned(Format, name="pruned"):
         drawn = draws(self.recovery).to(mean.device)[draw_indices(self.masks[slots], self.seed, dim)]
         return mean + self.stats[slots, 1].float()[:, None] * drawn if self.recovery == "gaussian" else mean * drawn
 
+    def take(self, slots: Tensor, sign_sizes: Tensor | None) -> Pruned:
+        """Masks, statistics and signs of slots [n] as they are written, in that order, without `starts`.
+
+        sign_sizes: [S] bytes of every row of signs, where rows differ in length.
+        """
+        signs = None if self.signs is None else take_rows(self.signs, slots, sign_sizes)
+        return replace(self, masks=self.masks[slots], stats=self.stats[slots], signs=signs, starts=None)
+
     def counted(self) -> Iterator[tuple[str, Tensor | None]]:
         """Every tensor beside the kind of bytes that it counts as."""
         yield from (("masks", self.masks), ("statistics", self.stats), ("statistics", self.inverse_norms))
@@ -112,29 +120,32 @@ class Pruned(Format, name="pruned"):
             raise ValueError(f"starts of {side.name} must lie inside their entries and signs")
 
 
-def join_pruned(pieces: Sequence[Pruned], entries: Entries, counts: Tensor | None, dim: int) -> Pruned:
-    """Masks and statistics of consecutive slots as one, beside their joined entries of D channels.
-
-    counts: [S] int64, the channels that every slot kept, where their number differs.
-    """
-    signs = cat_present([each.signs for each in pieces])
-    starts = None
-    if counts is not None:
-        starts = _row_starts(counts, dim, entries.bits_held)[::STEP].clone()
-        if signs is None:
-            starts[:, 1] = 0
+def join_pruned(pieces: Sequence[Pruned]) -> Pruned:
+    """Masks, statistics and signs of consecutive slots as one, without `starts`."""
     return replace(
         pieces[0],
         masks=torch.cat([each.masks for each in pieces]),
         stats=torch.cat([each.stats for each in pieces]),
-        signs=signs,
-        starts=starts,
+        signs=cat_present([each.signs for each in pieces]),
     )
 
 
+def known_starts(pruned: Pruned, entries: Entries, counts: Tensor, dim: int) -> Tensor:
+    """The `starts` of slots that kept counts [S] of D channels."""
+    starts = _row_starts(counts, dim, entries.bits_held)[::STEP].clone()
+    if pruned.signs is None:
+        starts[:, 1] = 0
+    return starts
+
+
+def row_sizes(counts: Tensor, dim: int, bits: int) -> Tensor:
+    """int64 [S, 2]: the bytes that rows of counts [S] kept numbers, and of the others' signs, take."""
+    return torch.stack([-(-counts * bits // 8), -(-(dim - counts) // 8)], 1)
+
+
 def _row_starts(counts: Tensor, dim: int, bits: int) -> Tensor:
-    """int64 [S, 2]: the bytes at which rows of counts [S] kept numbers, and of the others' signs, begin."""
-    sizes = torch.stack([-(-counts * bits // 8), -(-(dim - counts) // 8)], 1)
+    """int64 [S, 2]: the bytes at which they begin."""
+    sizes = row_sizes(counts, dim, bits)
     return sizes.cumsum(0) - sizes
 
 

@@ -37,6 +37,16 @@ class Side(NamedTuple):
             raise ValueError(f"{what} must be contiguous and on {self.device}")
 
 
+def take_rows(rows: Tensor, slots: Tensor, sizes: Tensor | None) -> Tensor:
+    """Rows of slots [n], in that order. sizes: [S] numbers of every row, where rows of different length lie flat."""
+    if sizes is None:
+        return rows[slots]
+    lengths, starts = sizes[slots], (sizes.cumsum(0) - sizes)[slots]
+    places = lengths.cumsum(0) - lengths
+    index = torch.arange(int(lengths.sum()), device=rows.device) + (starts - places).repeat_interleave(lengths)
+    return rows[index]
+
+
 def cat_present(tensors: Sequence[Tensor | None]) -> Tensor | None:
     """The tensors one after another; None where there are none."""
     present = [tensor for tensor in tensors if tensor is not None]

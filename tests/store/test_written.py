@@ -1,0 +1,139 @@
+"""Slots that an earlier block holds are taken over as they are written, whatever is packed beside them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from support.dense_attention import DTYPES
+from support.packed_slots import WINDOW, layer_of, selected
+from support.stores import ALL, STORES
+from winnow.kernels import Block, DenseBlock, PackedBlock, parts_of
+from winnow.kernels.formats.parts import slots_in_parts
+from winnow.select import Selection
+from winnow.store import Bits, Dense, Earlier, Packed, Spark, SparkP, Store
+from winnow.view import LayerView
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+SEPARABLE = {name: store for name, store in (STORES | ALL).items() if store.separable}
+COUNTS = [60, 41, 5, 0]
+LENGTH, NEW = 60, 9
+
+
+class _Later(NamedTuple):
+    """A layer whose first columns are the slots of an earlier block, and its part that stays."""
+
+    view: LayerView
+    selection: Selection
+    earlier: Earlier
+    from_slots: Tensor
+    """[S] int64: the earlier packed slot that every selected slot is, -1 for one that was dense or is new."""
+
+
+def later(block: Block, view: LayerView, seed: int) -> _Later:
+    """The slots of a block and new tokens, of which some stay; packed ones come as noise, so that nobody can read them.
+
+    Queries are others than those that the block was packed with.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    heads, _, dim = view.keys.shape
+    other = layer_of(dim, view.values.shape[-1], NEW, heads, dtype=view.keys.dtype, seed=seed + 50, layer=view.layer)
+    counts = block.offsets.diff()
+    columns = torch.arange(int(counts.max()))
+    slots = torch.where(columns < counts[:, None], block.starts[:, None] + columns, -1)
+    held = slots >= 0
+    keys, values = (torch.randn(*slots.shape, size, generator=generator) for size in (dim, view.values.shape[-1]))
+    packed = slots.clone()
+    for part, mine, places in slots_in_parts(block, slots[held]):
+        if isinstance(part, DenseBlock):
+            where = held.nonzero()[mine].unbind(1)
+            keys[where], values[where] = part.recover(places)
+            packed[where] = -1
+    stays = torch.rand(heads, slots.shape[1] + NEW, generator=generator) < 0.6
+    present = stays & torch.cat([held, torch.ones(heads, NEW, dtype=torch.bool)], 1)
+    present[:, -WINDOW:] = True
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), present.sum(1).cumsum(0)])
+    sources = torch.cat([packed, torch.full((heads, NEW), -1)], 1)[present]
+    joined = other._replace(
+        keys=torch.cat([keys.to(other.keys.dtype), other.keys], 1),
+        values=torch.cat([values.to(other.values.dtype), other.values], 1),
+    )
+    return _Later(joined, Selection(present.nonzero()[:, 1], offsets), Earlier(block, slots), sources)
+
+
+def assert_recovers_alike(found: Block, places: Tensor, expected: Block, others: Tensor) -> None:
+    """Slots of two blocks are taken for the same keys and values, to the bit."""
+    for one, other in zip(found.recover(places), expected.recover(others), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", SEPARABLE)
+def test_what_is_written_once_stays_as_it_is(name: str, dtype: torch.dtype) -> None:
+    store = SEPARABLE[name]
+    view, selection = layer_of(40, 24, LENGTH, heads=4, dtype=dtype), selected(COUNTS, LENGTH)
+    block = store.pack(view, selection, WINDOW)
+    for seed in range(3):
+        now = later(block, view, seed)
+        packed = store.pack(now.view, now.selection, WINDOW, now.earlier)
+        for part in parts_of(packed):
+            if isinstance(part, PackedBlock):
+                part.check()
+        assert torch.equal(packed.offsets, now.selection.offsets)
+        old = (now.from_slots >= 0).nonzero().flatten()
+        assert len(old) > 30
+        assert_recovers_alike(packed, old, block, now.from_slots[old])
+        assert store.bytes(now.view, now.selection, WINDOW, now.earlier) == sum(packed.bytes().values()) + 4 * len(
+            now.selection.positions
+        )
+
+
+@pytest.mark.parametrize("name", SEPARABLE)
+def test_new_slots_are_written_as_if_nothing_was_there(name: str) -> None:
+    store = SEPARABLE[name]
+    view, selection = layer_of(40, 24, LENGTH, heads=4), selected(COUNTS, LENGTH)
+    block = store.pack(view, selection, WINDOW)
+    now = later(block, view, 1)
+    new = now.from_slots < 0
+    bounds = [int(new[start:stop].sum()) for start, stop in pairwise(now.selection.offsets.tolist())]
+    alone = Selection(now.selection.positions[new], torch.tensor([0, *bounds]).cumsum(0))
+    packed = store.pack(now.view, now.selection, WINDOW, now.earlier)
+    expected = store.pack(now.view, alone, WINDOW, now.earlier)
+    assert_recovers_alike(packed, new.nonzero().flatten(), expected, torch.arange(len(alone.positions)))
+
+
+@pytest.mark.parametrize("split", [1, 7])
+@pytest.mark.parametrize("store", [Packed(Spark(values=0.5), Bits(high=2)), Packed(SparkP(share=0.9), Bits(high=4))])
+def test_pieces_and_what_is_taken_over_keep_their_order(
+    store: Store, split: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view, selection = layer_of(40, 24, LENGTH, heads=4), selected(COUNTS, LENGTH)
+    now = later(store.pack(view, selection, WINDOW), view, 2)
+    whole = store.pack(now.view, now.selection, WINDOW, now.earlier)
+    monkeypatch.setattr("winnow.store.packed._AT_ONCE", split)
+    slots = torch.arange(len(now.selection.positions))
+    assert_recovers_alike(store.pack(now.view, now.selection, WINDOW, now.earlier), slots, whole, slots)
+
+
+def test_a_block_holds_constants_of_its_own() -> None:
+    """Memory of two prefixes is that of both, whoever is freed first."""
+    for store in (Packed(Spark(recent="pruned")), Packed(ALL["think and 8 bits"].channels)):
+        view, selection = layer_of(40, 24, LENGTH, heads=4), selected(COUNTS, LENGTH)
+        block = store.pack(view, selection, WINDOW)
+        now = later(block, view, 3)
+        again: Any = parts_of(store.pack(now.view, now.selection, WINDOW, now.earlier))[0]
+        first: Any = parts_of(block)[0]
+        mine = again.keys.channels if again.keys.pruned is None else again.keys.pruned.inverse_norms
+        theirs = first.keys.channels if first.keys.pruned is None else first.keys.pruned.inverse_norms
+        assert torch.equal(mine, theirs)
+        assert mine.data_ptr() != theirs.data_ptr()
+
+
+def test_groups_cannot_be_taken_over() -> None:
+    for name, store in ALL.items():
+        assert store.separable == ("kivi" not in name)
+    assert Dense().separable
