@@ -41,7 +41,7 @@ setup: $(READY)
 dev: $(DEV)
 
 demo: $(READY)
-	$(BIN)/winnow demo --out demo-output
+	$(BIN)/winnow demo --out demo-output --force
 
 test: $(DEV)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu"

@@ -23,6 +23,7 @@ import transformers
 from torch import Tensor
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 
+from winnow.files import write_text
 from winnow.kernels import AttentionSpec, DecodePlan, DenseBlock, TailSegments, backend, native
 
 HEADS, GROUP = 8, 4
@@ -291,9 +292,8 @@ def write_tables(
     facts = "".join(f"- {key}: {value}\n" for key, value in {**machine(), **settings}.items())
     text = f"# {title}\n\n{facts}\n{as_markdown(tables)}"
     data = json.dumps({"machine": machine(), "settings": settings, "tables": tables}, indent=1)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.md").write_text(text)
-    (folder / f"{name}.json").write_text(data + "\n")
+    write_text(folder / f"{name}.md", text)
+    write_text(folder / f"{name}.json", data + "\n")
     return text, data
 
 

@@ -12,6 +12,7 @@ import torch
 import transformers
 
 import winnow
+from winnow.files import write_text
 from winnow.kernels import backend
 
 
@@ -40,6 +41,5 @@ def markdown_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 
 def write_results(folder: Path, name: str, text: str, records: list[dict[str, Any]]) -> None:
     """`name`.md for people and `name`.json for programs."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.md").write_text(text)
-    (folder / f"{name}.json").write_text(json.dumps({"machine": machine(), "results": records}, indent=1) + "\n")
+    write_text(folder / f"{name}.md", text)
+    write_text(folder / f"{name}.json", json.dumps({"machine": machine(), "results": records}, indent=1) + "\n")

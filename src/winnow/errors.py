@@ -38,6 +38,14 @@ class HeadScoresError(WinnowError, ValueError):
     """Head scores that cannot be read, or that cannot be used."""
 
 
+class FileError(WinnowError):
+    """A file that cannot be read, or a name under which nothing can be written."""
+
+
+class JsonError(WinnowError, ValueError):
+    """A JSON text that cannot be read, or that other readers would read differently."""
+
+
 def closest(name: str, known: Iterable[str]) -> str:
     """The end of an error text: what exists, and what was probably meant."""
     names = sorted(known)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import random
 import re
 import signal
@@ -131,7 +132,7 @@ def test_an_interrupted_write_leaves_nothing_behind(context, saved, monkeypatch,
     def fail(file):
         raise problem
 
-    monkeypatch.setattr(container.os, "fsync", fail)
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises((KeyboardInterrupt, winnow.CacheError)):
         context.save(saved, overwrite=True)
     assert [path.name for path in saved.parent.iterdir()] == [saved.name]

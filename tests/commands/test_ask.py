@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -111,7 +112,8 @@ def test_the_start_of_a_prompt_does_not_depend_on_the_question():
 
 
 def test_several_questions_and_standard_input(winnow_run, monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO(f"{QUESTIONS[1]}\n\n  {QUESTIONS[2]}\n"))
+    given = f"{QUESTIONS[1]}\n\n  {QUESTIONS[2]}\n".encode()
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(given)))
     code, out, err = winnow_run(*ASK, QUESTIONS[0], "-", "--json")
     assert code == 0, err
     assert [json.loads(line)["question"] for line in out.splitlines()] == QUESTIONS[:3]
@@ -264,10 +266,10 @@ def test_interrupting_leaves_no_file_or_the_old_one(winnow_run, tmp_path, monkey
 
 def test_interrupting_keeps_what_was_answered(winnow_run, monkeypatch):
     def lines():
-        yield QUESTIONS[0]
+        yield QUESTIONS[0].encode()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sys.stdin", lines())
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=lines()))
     code, out, err = winnow_run(*ASK, "-")
     assert (code, err) == (130, "Interrupted.\n")
     assert QUESTIONS[0] in out

@@ -9,6 +9,7 @@ import pytest
 
 from winnow.commands.checks import check_context, check_output
 from winnow.commands.inputs import InputError
+from winnow.errors import WinnowError
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +39,7 @@ def test_free_names_get_their_folder(name):
 )
 def test_others_are_refused(name, suffix, force, said):
     before = sorted(Path().rglob("*"))
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(WinnowError) as caught:
         check_output(Path(name), force, suffix)
     assert said in str(caught.value)
     assert sorted(Path().rglob("*")) == before

@@ -8,6 +8,7 @@ import pytest
 
 from support.asked import DOCUMENT
 from winnow.commands import demo as demo_command
+from winnow.files import check_own
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -34,9 +35,22 @@ def test_demo_writes_its_results(winnow_run, folder, monkeypatch):
     for name in ("accuracy.png", "kept-tokens.png"):
         assert f"results/{name}" in out
         assert (folder / "results" / name).stat().st_size > 10_000
+    for path in (folder / "results").iterdir():
+        check_own(path)
 
 
 def test_demo_refuses_a_file_as_folder(winnow_run):
     code, out, err = winnow_run("demo", "--out", "document.txt")
     assert (code, out) == (1, "")
     assert "is a file" in err
+
+
+@pytest.mark.parametrize("name", ["demo.json", "accuracy.png"])
+def test_demo_replaces_no_file_of_others(winnow_run, folder, name):
+    (folder / "mine").mkdir(exist_ok=True)
+    (folder / "mine" / name).write_text("precious")
+    code, out, err = winnow_run("demo", "--quick", "--out", "mine")
+    assert (code, out) == (1, "")
+    assert err == f"mine/{name} was not written by winnow; give another folder, or --force to replace it.\n"
+    assert (folder / "mine" / name).read_text() == "precious"
+    (folder / "mine" / name).unlink()

@@ -77,6 +77,21 @@ def test_table_and_pictures(winnow_inspect, folder):
         assert (pixels(path) < 0.9).any()
 
 
+def test_pictures_are_replaced_unless_they_are_of_others(winnow_inspect, folder, monkeypatch):
+    ask = (*ASK, "--method", "snapkv", "--out", "again")
+    for _ in range(2):
+        assert winnow_inspect(*ask)[0] == 0
+    names = {path.name for path in (folder / "again").iterdir()}
+    (folder / "again" / "snapkv-32-slots.png").write_text("precious")
+    code, out, err = winnow_inspect(*ask)
+    assert (code, out) == (1, "")
+    assert "again/snapkv-32-slots.png was not written by winnow; give another folder, or --force" in err
+    assert (folder / "again" / "snapkv-32-slots.png").read_text() == "precious"
+    assert winnow_inspect(*ask, "--force")[0] == 0
+    assert (folder / "again" / "snapkv-32-slots.png").read_bytes().startswith(b"\x89PNG")
+    assert {path.name for path in (folder / "again").iterdir()} == names
+
+
 def test_json_is_the_diagnosis(winnow_inspect, no_pictures):
     code, out, err = winnow_inspect(*ASK, "--compare", "full", "--json", "--window", "4", "--queries", "16")
     assert code == 0, err
@@ -236,10 +251,6 @@ def test_profiles(tmp_path, methods, layers):
 
 
 def test_files_of_methods_are_told_apart():
-    class Found:
-        def __init__(self, method):
-            self.method = method
-
     names = [
         "snapkv @ 64",
         "snapkv(window=16) @ 64",
@@ -247,7 +258,7 @@ def test_files_of_methods_are_told_apart():
         "headkv-r2(scores=/some/where.json) @ 8",
         "kvec @ 2%",
     ]
-    stems = inspect_pictures._stems([Found(name) for name in names])
+    stems = inspect_pictures._stems(names)
     assert stems == [
         "snapkv-64",
         "snapkv-window=16-64",

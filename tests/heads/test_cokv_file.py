@@ -155,7 +155,7 @@ def test_a_player_without_a_sample_is_an_error(tmp_path):
             "mixes coalitions of several sizes",
         ),
         ({"cc_right": [100.0] * 6}, "do not cancel"),
-        ({"cc_left": [math.nan] * 6}, "layer 0, head 0 is nan"),
+        ({"cc_left": [math.nan] * 6}, "NaN, which is no JSON"),
         ({"cc_left": [0] * 6, "cc_right": [0] * 6}, "All head scores are zero"),
     ],
 )

@@ -82,13 +82,13 @@ def test_what_is_no_file(tmp_path, read):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("{", "not valid JSON"),
-        ("[1, 2]", "holds a JSON list"),
-        ("3", "holds a JSON int"),
+        ("{", "not JSON"),
+        ("[1, 2]", "not a JSON object, but a list"),
+        ("3", "not a JSON object, but a number"),
         ('{"weights": [1]}', "unknown layout"),
         ("{}", "unknown layout"),
-        ("[" * 100_000, "nested|not valid JSON"),
-        ('{"0-0": [' + "9" * 5000 + "]}", "numbered too deep|too large"),
+        ("[" * 100_000, "nested deeper"),
+        ('{"0-0": [' + "9" * 5000 + "]}", "a number of too many digits"),
     ],
 )
 def test_json_of_an_unknown_layout(tmp_path, text, says):

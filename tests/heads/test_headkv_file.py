@@ -48,7 +48,7 @@ def test_the_name_or_the_caller_says_the_kind(tmp_path, name, kind, method, mode
         ({"0-0": [1], "0-1": [None]}, "None at place 0"),
         ({"0-0": [1], "zero": [1]}, "key 'zero'"),
         ({"0-0": [1], "-1-0": [1]}, "key '-1-0'"),
-        ({"0-0": [math.nan]}, "layer 0, head 0 is nan"),
+        ({"0-0": [math.nan]}, "NaN, which is no JSON"),
         ({"0-0": [0.0], "0-1": [0]}, "All head scores are zero"),
     ],
 )

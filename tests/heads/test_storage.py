@@ -76,7 +76,7 @@ def test_where_saving_cannot_be(tmp_path):
         ("a.pt", "name the file a.safetensors"),
         ("", "is a directory"),
         ("folder.safetensors", "is a directory"),
-        ("file/a.safetensors", "Cannot write"),
+        ("file/a.safetensors", "is a file; give a folder"),
     ):
         with pytest.raises(HeadScoresError, match=says):
             table().save(tmp_path / target)
@@ -94,9 +94,9 @@ def own_file(path: Path, header: object, name: str = "scores", values: torch.Ten
     [
         ({"version": 2, "method": "cokv"}, {}, "format version 2, this Winnow reads version 1"),
         ({"method": "cokv"}, {}, "format version None"),
-        ({"version": 1}, {}, "header cannot be read"),
-        ("{", {}, "header cannot be read"),
-        ("[1]", {}, "header cannot be read"),
+        ({"version": 1}, {}, "header names no method"),
+        ("{", {}, "header: not JSON"),
+        ("[1]", {}, "header: not a JSON object"),
         ({"version": 1, "method": "cokv", "heads": "value"}, {}, '"kv" or "query"'),
         ({"version": 1, "method": "cokv"}, {"name": "weights"}, "no tensor 'scores'"),
         ({"version": 1, "method": "cokv"}, {"values": torch.full((2, 2), math.nan)}, "layer 0, head 0 is nan"),

@@ -7,7 +7,6 @@ a multiple of `ALIGNMENT`, and tensors whose size is a multiple of a higher powe
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import math
@@ -15,7 +14,6 @@ import os
 import re
 import struct
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,7 +22,8 @@ import safetensors
 import torch
 from torch import Tensor
 
-from winnow.errors import CacheError
+from winnow.errors import CacheError, FileError
+from winnow.files import replacing
 
 VERSION = 1
 ALIGNMENT = 64
@@ -102,27 +101,12 @@ def write_container(path: Path, facts: Mapping[str, Any], tensors: Mapping[str, 
 
     Raises CacheError where the file exists and is not to be overwritten, or cannot be written.
     """
-    if path.is_dir():
-        raise CacheError(f"{path} is a directory; name a file in it.")
-    if path.exists() and not overwrite:
-        raise CacheError(f"{path} exists; give another name, or overwrite it (overwrite=True, --force).")
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
+    size = sum(tensor.nbytes for tensor in tensors.values())
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with unfinished.open("wb") as file:
+        with replacing(path, overwrite, size) as file:
             _write(file, facts, tensors)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    except OSError as problem:
-        size = sum(tensor.nbytes for tensor in tensors.values())
-        full = problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        remedy = f" It takes {size / 2**20:.1f} MiB: make room, or write elsewhere." if full else ""
-        raise CacheError(f"Cannot write {path}: {problem.strerror}.{remedy}") from None
-    finally:
-        # Gone already where all went well; also after an interrupt, no half file stays.
-        with suppress(OSError):
-            unfinished.unlink()
+    except FileError as problem:
+        raise CacheError(str(problem)) from None
     return path
 
 

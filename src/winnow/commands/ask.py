@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,15 +21,13 @@ from winnow.commands.batch_file import Asked
 from winnow.commands.checks import check_context
 from winnow.commands.console import messages, output
 from winnow.commands.formats import written_bytes, written_seconds, written_share, written_speed
-from winnow.commands.inputs import InputError
+from winnow.commands.inputs import STANDARD_INPUT, InputError, read_questions
 from winnow.commands.model_names import model_line
 from winnow.commands.options.ask import AskOptions
 from winnow.evaluate import Answer
 from winnow.evaluate.answering import CompressedDocument, ask_afterwards, finish
 from winnow.evaluate.prompts import encode_prompt
 from winnow.models import DTYPES, ModelSource, load_model, open_model
-
-STANDARD_INPUT = "-"
 
 
 @dataclass(frozen=True)
@@ -118,7 +115,7 @@ def _each(questions: Sequence[str]) -> Iterator[str]:
     """The questions in order; those of standard input as they come."""
     for question in questions:
         if question == STANDARD_INPUT:
-            yield from (line.strip() for line in sys.stdin if line.strip())
+            yield from read_questions()
         else:
             yield question.strip()
 

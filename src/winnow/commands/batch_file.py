@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from winnow.commands.inputs import InputError, read_document, read_text
+from winnow.commands.inputs import STANDARD_INPUT, InputError, read_document, read_text
+from winnow.errors import JsonError
+from winnow.strict_json import parse_lines
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,11 @@ def read_batch(path: str, default_document: str | None) -> list[Asked]:
     Raises:
         InputError: names the line that cannot be used, or there is none.
     """
-    lines = read_text(path).splitlines()
-    documents = _Documents(Path(path).parent if path != "-" else Path(), default_document)
-    asked = [
-        _asked(line, f"{path}, line {number}", documents) for number, line in enumerate(lines, start=1) if line.strip()
-    ]
+    documents = _Documents(Path(path).parent if path != STANDARD_INPUT else Path(), default_document)
+    try:
+        asked = [_asked(entry, f"{path}, line {number}", documents) for number, entry in parse_lines(read_text(path))]
+    except JsonError as problem:
+        raise InputError(f'{path}, {problem}; write {{"question": "...", "answer": "..."}}.') from None
     if not asked:
         raise InputError(f"{path} has no questions; give one JSON object a line.")
     return asked
@@ -93,13 +94,7 @@ def _located(path: str, origin: str) -> str:
         raise InputError(f"{origin}: {problem}") from None
 
 
-def _asked(line: str, origin: str, documents: _Documents) -> Asked:
-    try:
-        entry = json.loads(line)
-    except json.JSONDecodeError as problem:
-        raise InputError(f"{origin}: not JSON ({problem.msg} at column {problem.colno}).") from None
-    if not isinstance(entry, dict):
-        raise InputError(f'{origin}: not a JSON object; write {{"question": "...", "answer": "..."}}.')
+def _asked(entry: dict[str, object], origin: str, documents: _Documents) -> Asked:
     question = next(_given_texts(entry, ("question", "text"), origin), None)
     if question is None:
         raise InputError(f'{origin}: no question; add "question".')

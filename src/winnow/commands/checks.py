@@ -2,40 +2,44 @@
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Iterable
 from pathlib import Path
 
 from winnow.commands.inputs import InputError
 from winnow.composition.method import Method
 from winnow.errors import BudgetError
+from winnow.files import check_own, check_target, make_folder
 from winnow.models import ModelSource, available_memory, pick_device
 
 
 def check_output(path: Path, force: bool, suffix: str = "") -> None:
     """Makes the folder of a file to be written.
 
-    suffix: of such files, in lower case; any for "". Raises InputError where the name is of another kind, the file is
-    there and not to be replaced, or it cannot be written.
+    suffix: of such files, in lower case; any for "". Raises InputError where the name is of another kind, FileError
+    where it leads to no regular file, the file is there and not to be replaced, or it cannot be written.
     """
-    if path.is_dir():
+    if os.path.isdir(path):
         raise InputError(f"{path} is a directory; name a file in it.")
     if suffix and path.suffix.lower() != suffix:
         raise InputError(f"{path} is not a name for a {suffix} file: call it {path.with_suffix(suffix).name}.")
-    if path.exists() and not force:
+    if os.path.isfile(path) and not force:
         raise InputError(f"{path} exists; give another name, or --force to replace it.")
-    prepare_folder(path.parent)
+    check_target(path, overwrite=force)
 
 
-def prepare_folder(path: Path) -> None:
-    """Makes a folder for results. Raises InputError where that cannot be."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        (path / ".writable").touch()
-        (path / ".writable").unlink()
-    except (FileExistsError, NotADirectoryError):
-        raise InputError(f"{path} is a file; give a folder.") from None
-    except OSError as problem:
-        raise InputError(f"Cannot write to {path}: {problem.strerror}.") from None
+def check_folder(path: Path, names: Iterable[str], force: bool) -> None:
+    """Makes a folder for results with these names.
+
+    Raises FileError where that cannot be, or where one of the names is that of a file which winnow did not write and
+    which is not to be replaced.
+    """
+    make_folder(path)
+    for name in names:
+        if force:
+            check_target(path / name, overwrite=True)
+        else:
+            check_own(path / name)
 
 
 def check_context(source: ModelSource, tokens: int, subject: str, room: int = 1, purpose: str = "an answer") -> None:

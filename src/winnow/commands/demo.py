@@ -18,9 +18,9 @@ from rich.markup import escape
 from winnow.bundled import DOCUMENT_PATH, MODEL_PATH, QUESTIONS_PATH
 from winnow.commands.answers import AnswerResult, costs_table, print_answer
 from winnow.commands.batch_file import Asked
-from winnow.commands.checks import prepare_folder
+from winnow.commands.checks import check_folder
 from winnow.commands.console import output
-from winnow.commands.demo_pictures import Subject, draw_kept, draw_scores
+from winnow.commands.demo_pictures import KEPT_PICTURE, SCORES_PICTURE, Subject, draw_kept, draw_scores
 from winnow.commands.demo_tables import accuracy_table, cost_table
 from winnow.commands.options.demo import DemoOptions
 from winnow.commands.progress import progress_bar
@@ -28,11 +28,13 @@ from winnow.composition.names import method
 from winnow.evaluate import Score, Trial, evaluate, grid, score_trials
 from winnow.evaluate.answering import finish, read_with_question
 from winnow.evaluate.prompts import encode_prompt
+from winnow.files import write_text
 from winnow.kernels import backend
 from winnow.models import load_model, open_model
 from winnow.tasks import Question, read_questions
 from winnow.version import __version__
 
+RESULTS = "demo.json"
 MAX_NEW_TOKENS = 24
 BATCH = 24
 
@@ -64,7 +66,7 @@ SHOWN_BUDGET = 256
 def demo(options: DemoOptions) -> None:
     """Answers, measures and draws."""
     out = options.out
-    prepare_folder(out)
+    check_folder(out, (SCORES_PICTURE, KEPT_PICTURE, RESULTS), options.force)
     console = output()
     size = QUICK if options.quick else EVERYTHING
     document = DOCUMENT_PATH.read_text(encoding="utf-8")
@@ -79,7 +81,7 @@ def demo(options: DemoOptions) -> None:
         scores = score_trials(trials)
         _print_scores(console, scores, len(questions))
         pictures = [draw_scores(out, subject, scores), draw_kept(out, subject, trials)]
-    results = _write_results(out / "demo.json", subject, scores)
+    results = _write_results(out / RESULTS, subject, scores)
     console.print("\nWritten:")
     for path in (*pictures, results):
         console.print(f"  {escape(str(path))}", soft_wrap=True)
@@ -157,6 +159,7 @@ def _print_scores(console: Console, scores: Sequence[Score], questions: int) -> 
 
 def _write_results(path: Path, subject: Subject, scores: Sequence[Score]) -> Path:
     results: dict[str, Any] = {
+        "written_by": f"winnow {__version__}",
         "protocol": {
             "model": "bundled",
             "document": DOCUMENT_PATH.name,
@@ -172,7 +175,7 @@ def _write_results(path: Path, subject: Subject, scores: Sequence[Score]) -> Pat
         },
         "scores": [asdict(score) for score in scores],
     }
-    path.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(results, indent=2) + "\n")
     return path
 
 

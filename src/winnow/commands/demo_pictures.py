@@ -16,6 +16,7 @@ from winnow.evaluate.shared import SharedPrefill
 from winnow.report import Line, Panel, draw_accuracy, draw_kept_map
 from winnow.tasks import Question
 
+SCORES_PICTURE, KEPT_PICTURE = "accuracy.png", "kept-tokens.png"
 MAP_METHODS = ("headkv-er", "cokv", "kvec", "aperturekv", "adakv", "snapkv", "streamingllm")
 MAP_BUDGETS = ("256", "128", "32")
 """The first of them that was asked for."""
@@ -39,7 +40,7 @@ def draw_scores(folder: Path, subject: Subject, scores: Sequence[Score]) -> Path
     full = next((score for score in scores if score.method == "full"), None)
     prompt = full.mean_slots if full else None
     return draw_accuracy(
-        folder / "accuracy.png",
+        folder / SCORES_PICTURE,
         [Line(method, sorted(line)) for method, line in points.items()],
         title="How much of the cache does an answer need?",
         subtitle=f"bundled model, {len(subject.questions)} questions about one document of "
@@ -62,7 +63,7 @@ def draw_kept(folder: Path, subject: Subject, trials: Sequence[Trial]) -> Path:
         kept = [[head.tolist() for head in layer.kept(0)] for layer in cache.compressed_layers()]
         panels.append(Panel(trial.method.name, _note(trial, kept, facts), kept))
     return draw_kept_map(
-        folder / "kept-tokens.png",
+        folder / KEPT_PICTURE,
         panels,
         length=prompt.shape[1],
         title=f"What each head keeps of {prompt.shape[1]:,} tokens: {shown[0].method.budget} on average",

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import typer
 
+from winnow import files
 from winnow.commands.options.shared import DEFAULT_BUDGET
 from winnow.composition.method import Method
 from winnow.composition.names import NamedMethod
 from winnow.composition.syntax import Value, parse_setting
-from winnow.errors import WinnowError
+from winnow.errors import FileError, WinnowError
+from winnow.files import LARGEST_TEXT, decode
+
+STANDARD_INPUT = "-"
 
 
 class InputError(WinnowError):
@@ -30,28 +35,36 @@ def read_document(path: str) -> str:
 
 def read_text(path: str) -> str:
     """Like `read_document`, but the text may be empty."""
-    text = sys.stdin.buffer.read() if path == "-" else _read_bytes(Path(path))
+    if path == STANDARD_INPUT:
+        with _reading_standard_input():
+            return decode(sys.stdin.buffer.read(LARGEST_TEXT + 1), _shown(path))
     try:
-        return text.decode("utf-8-sig")
-    except UnicodeDecodeError as problem:
-        raise InputError(
-            f"{_shown(path)} is not UTF-8 text (byte {problem.start}); convert it first, for example with iconv."
-        ) from None
+        return files.read_text(Path(path))
+    except FileError as problem:
+        raise InputError(str(problem)) from None
+
+
+def read_questions() -> Iterator[str]:
+    """Lines of standard input that are not empty, as they come. Raises InputError where one is no UTF-8 text."""
+    with _reading_standard_input():
+        for number, line in enumerate(sys.stdin.buffer, start=1):
+            question = decode(line, f"{_shown(STANDARD_INPUT)}, line {number},").strip()
+            if question:
+                yield question
+
+
+@contextmanager
+def _reading_standard_input() -> Iterator[None]:
+    try:
+        yield
+    except FileError as problem:
+        raise InputError(str(problem)) from None
+    except OSError as problem:
+        raise InputError(f"Cannot read standard input: {problem.strerror}.") from None
 
 
 def _shown(path: str) -> str:
-    return "Standard input" if path == "-" else path
-
-
-def _read_bytes(path: Path) -> bytes:
-    if path.is_dir():
-        raise InputError(f"{path} is a directory; give a text file, or - for standard input.")
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise InputError(f"There is no file {path}.") from None
-    except OSError as problem:
-        raise InputError(f"Cannot read {path}: {problem.strerror}.") from None
+    return "Standard input" if path == STANDARD_INPUT else path
 
 
 def build_methods(name: str, compare: str | None, budget: str | None, settings: Iterable[str]) -> list[Method]:

@@ -10,10 +10,10 @@ import typer
 from rich.markup import escape
 from transformers import PreTrainedModel
 
-from winnow.commands.checks import check_memory, prepare_folder
+from winnow.commands.checks import check_folder, check_memory
 from winnow.commands.console import messages, output
 from winnow.commands.inputs import build_methods
-from winnow.commands.inspect_pictures import PictureSubject, draw_pictures
+from winnow.commands.inspect_pictures import PictureSubject, draw_pictures, picture_names
 from winnow.commands.inspect_prompt import Inspected, read_inspected
 from winnow.commands.inspect_table import LEGEND, diagnosis_table
 from winnow.commands.model_names import model_line, model_name
@@ -30,7 +30,7 @@ def inspect(options: InspectOptions) -> None:
     check_memory(methods, options.device)
     if options.question is not None and not options.question.strip():
         raise typer.BadParameter("it cannot be empty; leave it out for the document alone.", param_hint="--question")
-    prepare_folder(options.out)
+    check_folder(options.out, picture_names(methods), options.force)
     with messages().status("Reading the tokenizer"):
         source = open_model(options.model)
         inspected = read_inspected(source, options.document, options.question)

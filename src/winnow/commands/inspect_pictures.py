@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from winnow.commands.inspect_prompt import Inspected
+from winnow.composition.method import Method
 from winnow.diagnostics import Diagnosis
 from winnow.report import HeadMap, Profile, Strip, draw_heatmap, draw_overlaps, draw_profiles, draw_retention
 
@@ -38,24 +39,31 @@ def draw_pictures(folder: Path, diagnoses: Sequence[Diagnosis], subject: Picture
 
     Raises MissingPackage without matplotlib.
     """
+    names = iter(picture_names([diagnosis.method for diagnosis in diagnoses]))
     pictures = []
-    for stem, diagnosis in zip(_stems(diagnoses), diagnoses, strict=True):
+    for diagnosis in diagnoses:
         pictures += [
-            _retention(folder / f"{stem}-retention.png", [diagnosis], subject),
-            _slots(folder / f"{stem}-slots.png", diagnosis, subject),
-            _overlaps(folder / f"{stem}-overlap.png", diagnosis, subject),
+            _retention(folder / next(names), [diagnosis], subject),
+            _slots(folder / next(names), diagnosis, subject),
+            _overlaps(folder / next(names), diagnosis, subject),
         ]
     if len(diagnoses) > 1:
-        pictures.append(_retention(folder / "retention.png", diagnoses, subject))
-        pictures.append(_profiles(folder / "comparison.png", diagnoses, subject))
+        pictures.append(_retention(folder / next(names), diagnoses, subject))
+        pictures.append(_profiles(folder / next(names), diagnoses, subject))
     return pictures
 
 
-def _stems(diagnoses: Iterable[Diagnosis]) -> list[str]:
+def picture_names(methods: Sequence[Method]) -> list[str]:
+    """Names of the pictures of these methods, in the order in which they are drawn."""
+    names = [f"{stem}-{kind}.png" for stem in _stems(methods) for kind in ("retention", "slots", "overlap")]
+    return [*names, "retention.png", "comparison.png"] if len(methods) > 1 else names
+
+
+def _stems(methods: Iterable[Method]) -> list[str]:
     """A file name for every method: "snapkv(window=16) @ 64" -> "snapkv-window=16-64", numbered where two are alike."""
     stems: list[str] = []
-    for diagnosis in diagnoses:
-        stem = re.sub(r"[^\w.+=%]+", "-", str(diagnosis.method)).strip("-.")[:80]
+    for method in methods:
+        stem = re.sub(r"[^\w.+=%]+", "-", str(method)).strip("-.")[:80]
         stems.append(stem if stem not in stems else f"{stem}-{len(stems) + 1}")
     return stems
 

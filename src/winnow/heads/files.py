@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from enum import Enum
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from winnow.errors import HeadScoresError
+from winnow import files
+from winnow.errors import FileError, HeadScoresError, JsonError
+from winnow.strict_json import parse_object
 
 
 class FileKind(Enum):
@@ -60,30 +61,18 @@ def read_text(path: Path, kind: FileKind, layout: str) -> str:
     if found is not kind:
         raise HeadScoresError(f"{path} is {found.value}, not {layout}: read_scores tells the formats apart itself.")
     try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as problem:
-        raise HeadScoresError(f"{path} is not text (byte {problem.start}): it is damaged; copy it again.") from None
-    except OSError as problem:
-        raise HeadScoresError(f"Cannot read {path}: {problem.strerror}.") from None
+        return files.read_text(path)
+    except FileError as problem:
+        raise HeadScoresError(str(problem)) from None
 
 
 def read_json(path: Path, layout: str) -> dict[str, object]:
     """The object in a JSON file. Raises HeadScoresError where there is none."""
     text = read_text(path, FileKind.JSON, layout)
     try:
-        content = json.loads(text)
-    except json.JSONDecodeError as problem:
-        raise HeadScoresError(
-            f"{path} is not valid JSON (line {problem.lineno}, column {problem.colno}: {problem.msg}): it may have "
-            "been cut off; copy it again."
-        ) from None
-    except (RecursionError, ValueError):
-        raise HeadScoresError(
-            f"{path} is not a table of head scores: its JSON is nested or numbered too deep."
-        ) from None
-    if not isinstance(content, dict):
-        raise HeadScoresError(f"{path} holds a JSON {type(content).__name__}, not {layout}, which is an object.")
-    return content
+        return parse_object(text)
+    except JsonError as problem:
+        raise HeadScoresError(f"{path} is not {layout}, or was damaged: {problem}. Copy it again.") from None
 
 
 def numbers(values: object, what: str) -> Tensor:
@@ -100,17 +89,10 @@ def numbers(values: object, what: str) -> Tensor:
 
 
 def _first_bytes(path: Path) -> bytes:
-    if path.is_dir():
-        raise HeadScoresError(f"{path} is a directory; give a file with head scores.")
-    if not path.exists():
-        raise HeadScoresError(f"There is no file {path}.")
-    if not path.is_file():
-        raise HeadScoresError(f"{path} is not a regular file; give a file with head scores.")
     try:
-        with path.open("rb") as file:
-            return file.read(16)
-    except OSError as problem:
-        raise HeadScoresError(f"Cannot read {path}: {problem.strerror}.") from None
+        return files.read_start(path, 16)
+    except FileError as problem:
+        raise HeadScoresError(str(problem)) from None
 
 
 def _is_safetensors(start: bytes) -> bool:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor
 
-from winnow.errors import HeadScoresError
+from winnow.errors import HeadScoresError, JsonError
 from winnow.heads import storage
+from winnow.strict_json import parse_object
 
 Heads = Literal["kv", "query"]
 T = TypeVar("T")
@@ -216,14 +216,10 @@ def _is_date(text: str) -> bool:
 
 def _is_object(text: str) -> bool:
     try:
-        return isinstance(json.loads(text, parse_constant=_no_json), dict)
-    except (ValueError, RecursionError):
+        parse_object(text)
+    except JsonError:
         return False
-
-
-def _no_json(name: str) -> NoReturn:
-    """NaN and infinities, which Python reads and other readers of JSON do not."""
-    raise ValueError(name)
+    return True
 
 
 def _check_values(values: Tensor) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-from contextlib import suppress
+import os.path
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import safetensors
 import safetensors.torch
 
-from winnow.errors import HeadScoresError
+from winnow.errors import FileError, HeadScoresError, JsonError
+from winnow.files import replacing
 from winnow.heads.files import FileKind, file_kind
+from winnow.strict_json import parse_object
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,22 +29,17 @@ FIELDS = {name: name for name in _FACTS} | {"licence": "license"}
 
 def write_scores(path: Path, values: Tensor, facts: dict[str, str | int | None]) -> Path:
     """Writes values [L, H], and facts by their names in the header. Raises HeadScoresError where that cannot be."""
-    if path.is_dir():
+    if os.path.isdir(path):
         raise HeadScoresError(f"{path} is a directory; name a file in it.")
     if path.suffix.lower() != SUFFIX:
         raise HeadScoresError(f"Head scores are saved as {SUFFIX}: name the file {path.with_suffix(SUFFIX).name}.")
     header = json.dumps({"version": VERSION, **facts})
     content = safetensors.torch.save({TENSOR: values}, metadata={HEADER: header})
-    # In two steps, so that an interrupted write leaves no half file under the name.
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_bytes(content)
-        unfinished.replace(path)
-    except OSError as problem:
-        with suppress(OSError):
-            unfinished.unlink()
-        raise HeadScoresError(f"Cannot write {path}: {problem.strerror}.") from None
+        with replacing(path) as file:
+            file.write(content)
+    except FileError as problem:
+        raise HeadScoresError(str(problem)) from None
     return path
 
 
@@ -75,11 +71,11 @@ def _facts(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
             "HeadScores.save or winnow heads convert wrote."
         )
     try:
-        header = json.loads(metadata[HEADER])
-    except ValueError:
-        header = None
-    if not isinstance(header, dict) or "method" not in header:
-        raise HeadScoresError(f"{path} is damaged (its header cannot be read): save the table again.")
+        header = parse_object(metadata[HEADER])
+    except JsonError as problem:
+        raise HeadScoresError(f"{path} is damaged (its header: {problem}): save the table again.") from None
+    if "method" not in header:
+        raise HeadScoresError(f"{path} is damaged (its header names no method): save the table again.")
     if header.get("version") != VERSION:
         raise HeadScoresError(
             f"{path} has format version {header.get('version')!r}, this Winnow reads version {VERSION}: "

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from winnow.errors import WinnowError
+from winnow.files import replacing
+from winnow.version import __version__
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -80,8 +82,7 @@ def add_title(figure: Figure, title: str, subtitle: str, left: float) -> None:
 
 
 def save(figure: Figure, path: Path | str) -> Path:
-    """Writes a PNG, with folders as needed; returns its path."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(target, format="png")
-    return target
+    """Writes a PNG, with folders as needed; returns its path. Raises FileError where it cannot be written."""
+    with replacing(Path(path)) as file:
+        figure.savefig(file, format="png", metadata={"Software": f"winnow {__version__}"})
+    return Path(path)

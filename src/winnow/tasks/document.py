@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from winnow.strict_json import parse_lines
 from winnow.tasks import sentences as s
 from winnow.tasks import vocabulary as v
 from winnow.tasks.prompts import join_words, lead_in, to_text
@@ -30,8 +30,7 @@ class Question:
 
 def read_questions(path: Path) -> list[Question]:
     """Questions of a JSONL file with "kind", "text" and "answer"."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return [Question(**json.loads(line)) for line in lines if line.strip()]
+    return [Question(**entry) for _, entry in parse_lines(path.read_text(encoding="utf-8"))]
 
 
 @dataclass(frozen=True)

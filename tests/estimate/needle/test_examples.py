@@ -36,8 +36,8 @@ def test_both_answers_of_a_reasoning_needle_are_right_once():
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("{", "line 2: this is not JSON"),
-        ("[1]", 'line 2: give an object with "needle"'),
+        ("{", "line 2: not JSON"),
+        ("[1]", 'line 2: not a JSON object, but a list; give an object with "needle"'),
         ('{"needle": "a.", "question": "b?"}', 'line 2: "answer" is missing'),
         ('{"needle": "a.", "question": "b?", "answer": " "}', 'line 2: "answer" is no text or empty'),
         ('{"needle": "a.", "question": "b?", "answer": 3}', 'line 2: "answer" is no text or empty'),
@@ -56,6 +56,6 @@ def test_malformed_examples_are_named_by_line(tmp_path, line, said):
 def test_example_files_that_are_none(tmp_path):
     (tmp_path / "blank.jsonl").write_text("\n")
     (tmp_path / "latin.jsonl").write_bytes("é".encode("latin-1"))
-    for name, said in (("blank", "has no examples"), ("latin", "not UTF-8"), ("missing", "Cannot read")):
+    for name, said in (("blank", "has no examples"), ("latin", "not UTF-8"), ("missing", "There is no file")):
         with pytest.raises(NeedleError, match=said):
             read_examples(tmp_path / f"{name}.jsonl")

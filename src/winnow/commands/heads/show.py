@@ -19,7 +19,6 @@ from winnow.commands.console import output
 from winnow.commands.formats import written_share
 from winnow.commands.heads.colored_map import colored_map
 from winnow.commands.heads.tables import NamedTable, columns_of, read_named_tables
-from winnow.commands.inputs import InputError
 from winnow.commands.options.heads.show import ShowOptions
 from winnow.heads import HeadScores, Summary, rank_correlation, summarize, top_heads, top_overlap
 from winnow.report import HeadMap, draw_heatmap
@@ -149,15 +148,12 @@ def _pairs_table(pairs: Sequence[TablePair]) -> Table:
 
 def _draw(path: Path, named: Sequence[NamedTable]) -> None:
     models = ", ".join(dict.fromkeys(one.table.model for one in named if one.table.model))
-    try:
-        draw_heatmap(
-            path,
-            [_head_map(one) for one in named],
-            title=f"How important each head is: {models}" if models else "How important each head is",
-            subtitle=f"Outlined: the {_MARKED} most important heads, unless more are equal. Bars: means of the layers.",
-        )
-    except OSError as problem:
-        raise InputError(f"Cannot write {path}: {problem.strerror}.") from None
+    draw_heatmap(
+        path,
+        [_head_map(one) for one in named],
+        title=f"How important each head is: {models}" if models else "How important each head is",
+        subtitle=f"Outlined: the {_MARKED} most important heads, unless more are equal. Bars: means of the layers.",
+    )
 
 
 def _head_map(one: NamedTable) -> HeadMap:

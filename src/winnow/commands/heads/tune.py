@@ -35,6 +35,7 @@ from winnow.estimate.tune.protocol import digest, tuning_record
 from winnow.estimate.tune.questions import QuestionSplit, count_questions, divided, generated, pages_of
 from winnow.estimate.tune.settings import DOCUMENTS, SHARE
 from winnow.evaluate.prompts import encode_prompt
+from winnow.files import write_text
 from winnow.heads import HeadScores, read_scores
 from winnow.heads.shipped import shipped_scores
 from winnow.models import ModelSource, load_model, open_model
@@ -138,7 +139,7 @@ def _tune(
         tested = curve(answering.tally("test", task.split.test, unseen, watch))
     verdict = Verdict(tested[0], tested[-1])
     found = tuning_record(task.method, task.name(chosen.value), points, chosen, verdict, _protocol(source, model, task))
-    _write(files.out, found)
+    write_text(files.out, json.dumps(found, indent=1) + "\n")
     if files.picture is not None:
         draw(files.picture, task.knob, points, chosen, str(task.method), model_name(source))
     report(output(), task.knob, points, chosen, verdict)
@@ -231,14 +232,6 @@ def _progress(journal: Journal, task: TuningTask, methods: Mapping[Setting, Meth
 def _documents(journal: Journal) -> str:
     count = len(journal.records())
     return f"{count} document{'' if count == 1 else 's'}"
-
-
-def _write(path: Path, found: Mapping[str, Any]) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(found, indent=1) + "\n")
-    except OSError as problem:
-        raise InputError(f"Cannot write {path}: {problem.strerror}.") from None
 
 
 def _tell_files(source: ModelSource, task: TuningTask, value: Number, files: TuningFiles) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from winnow.commands.inputs import InputError
 from winnow.estimate.tune.answering import AnswerCount
 from winnow.estimate.tune.choice import Point, Verdict
 from winnow.estimate.tune.knobs import Knob
@@ -31,7 +30,7 @@ def report(console: Console, knob: Knob, points: Sequence[Point], chosen: Point,
 
 
 def draw(path: Path, knob: Knob, points: Sequence[Point], chosen: Point, method: str, model: str) -> None:
-    """The curve as a picture, by ascending values. Raises InputError where it cannot be written."""
+    """The curve as a picture, by ascending values. Raises FileError where it cannot be written."""
     points = sorted(points, key=lambda point: point.value)
     lines = [
         BudgetLine(budget, [tally.accuracy for tally in tallies], [tally.interval for tally in tallies])
@@ -40,13 +39,10 @@ def draw(path: Path, knob: Knob, points: Sequence[Point], chosen: Point, method:
     mean = BudgetLine("mean", [point.accuracy for point in points], [point.interval for point in points])
     subtitle = f"{model}, {chosen.questions} validation questions; bands: 95 % intervals"
     title = f"{method}: accuracy against {knob.parameter}"
-    try:
-        draw_tuning(
-            path, [str(point.value) for point in points], lines, mean,
-            knob.parameter, str(chosen.value), str(knob.default), title, subtitle,
-        )  # fmt: skip
-    except OSError as problem:
-        raise InputError(f"Cannot write {path}: {problem.strerror}.") from None
+    draw_tuning(
+        path, [str(point.value) for point in points], lines, mean,
+        knob.parameter, str(chosen.value), str(knob.default), title, subtitle,
+    )  # fmt: skip
 
 
 def _table(knob: Knob, points: Sequence[Point], chosen: Point) -> Table:

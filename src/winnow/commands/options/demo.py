@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from winnow.commands.options.shared import Force
+
 
 @dataclass(frozen=True, kw_only=True)
 class DemoOptions:
@@ -16,4 +18,5 @@ class DemoOptions:
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the pictures and demo.json.")] = Path(
         "demo-output"
     )
+    force: Force = False
     quick: Annotated[bool, typer.Option("--quick", help="A few methods and questions, in seconds.")] = False

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from winnow.commands.options.shared import Compare, MethodOptions, ModelOptions
+from winnow.commands.options.shared import Compare, Force, MethodOptions, ModelOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +25,7 @@ class InspectOptions(MethodOptions, ModelOptions):
     ] = None
     compare: Compare = None
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the pictures.")] = Path("inspect-output")
+    force: Force = False
     window: Annotated[int, typer.Option(min=1, help="Last queries whose similarity is measured.")] = 8
     queries: Annotated[int, typer.Option(min=1, help="Last queries whose attention is measured.")] = 64
     as_lines: Annotated[bool, typer.Option("--json", help="One JSON object per method instead of a table.")] = False

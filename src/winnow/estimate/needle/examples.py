@@ -6,7 +6,6 @@ for the bundled model. A user's come from a JSONL file.
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from collections.abc import Sequence
@@ -14,8 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from winnow.errors import FileError, JsonError
 from winnow.estimate.errors import NeedleError
 from winnow.estimate.needle.settings import NeedleKind
+from winnow.files import read_text
+from winnow.strict_json import parse_lines
 from winnow.tasks import sentences as forms
 from winnow.tasks import vocabulary as v
 from winnow.tasks.prompts import to_text
@@ -91,12 +93,11 @@ def read_examples(path: Path) -> list[NeedleExample]:
     Raises NeedleError with the line's number.
     """
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError:
-        raise NeedleError(f"{path} is not UTF-8 text.") from None
-    except OSError as problem:
-        raise NeedleError(f"Cannot read {path}: {problem.strerror}.") from None
-    found = [_read_line(f"{path}, line {number}", line) for number, line in enumerate(lines, 1) if line.strip()]
+        found = [_example(f"{path}, line {number}", entry) for number, entry in parse_lines(read_text(path))]
+    except JsonError as problem:
+        raise NeedleError(f'{path}, {problem}; give an object with "needle", "question" and "answer".') from None
+    except FileError as problem:
+        raise NeedleError(str(problem)) from None
     if not found:
         raise NeedleError(f"{path} has no examples; give one JSON object a line.")
     return found
@@ -105,13 +106,7 @@ def read_examples(path: Path) -> list[NeedleExample]:
 _FIELDS = ("needle", "question", "answer", "span")
 
 
-def _read_line(where: str, line: str) -> NeedleExample:
-    try:
-        entry = json.loads(line)
-    except ValueError:
-        raise NeedleError(f"{where}: this is not JSON.") from None
-    if not isinstance(entry, dict):
-        raise NeedleError(f'{where}: give an object with "needle", "question" and "answer".')
+def _example(where: str, entry: dict[str, Any]) -> NeedleExample:
     for name in entry.keys() - set(_FIELDS):
         raise NeedleError(f"{where}: there is no field {name!r}; there are {', '.join(_FIELDS)}.")
     needle, question, answer = (_text(where, entry, name) for name in _FIELDS[:3])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from winnow.estimate.errors import NotVerifiable
@@ -10,6 +9,7 @@ from winnow.estimate.needle.settings import NeedleKind
 
 if TYPE_CHECKING:
     from winnow.heads.scores import HeadScores
+from winnow.strict_json import parse_object
 
 
 class NeedleSettings(NamedTuple):
@@ -88,7 +88,7 @@ class _Asked:
         if not table.settings:
             raise _lacking(table, "settings")
         self._table = table
-        self._values: dict[str, Any] = json.loads(table.settings)
+        self._values: dict[str, Any] = parse_object(table.settings)
 
     def says(self, name: str) -> bool:
         return self._values.get(name) is not None
