@@ -1,7 +1,7 @@
 """Rows of numbers split into the channels that stay and what stands for the others.
 
-The definition the native kernels are held to, to the bit. Statistics are sums in double precision, sixteen at a time and
-those sixteen by halves, as vectors add them.
+The definition the native kernels are held to, to the bit. Statistics are sums in double precision, sixteen at a time,
+and those sixteen by halves, as vectors add them.
 """
 
 from __future__ import annotations
