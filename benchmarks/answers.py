@@ -10,14 +10,17 @@ from typing import NamedTuple
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from journaled import over_documents
+from journaled import DocumentJournal
 from winnow import CacheStats, Method
-from winnow.estimate.journal import Journal, Record
+from winnow.estimate.forms import Form, Listed, Misfit, Named, Real, Whole
+from winnow.estimate.records import Record
 from winnow.evaluate import evaluate
 from winnow.evaluate.slots import mean_slots
 from winnow.tasks import generate_document
 
 BATCH = 16
+ANSWERS = "answers"
+"""The task's name in a journal."""
 
 
 class Asked(NamedTuple):
@@ -28,6 +31,25 @@ class Asked(NamedTuple):
     questions_per_kind: int
     """Questions of each of the four kinds about every document."""
     answer_tokens: int
+
+
+class RightOfAsked:
+    """The form of two numbers: right answers, and questions of one kind about a document."""
+
+    def __init__(self, most: int) -> None:
+        self._numbers = Listed(Whole(0, most), 2)
+
+    def check(self, name: str, value: object) -> None:
+        """Raises Misfit for more right answers than questions, too."""
+        self._numbers.check(name, value)
+        if isinstance(value, list) and value[0] > value[1]:
+            raise Misfit(f"{name} has {value[0]} right answers to {value[1]} questions")
+
+
+def answer_forms(asked: Asked) -> dict[str, Form]:
+    """The forms of what is found about a document: answers by the kind of question, mean slots, share of the bytes."""
+    answers = Named(RightOfAsked(asked.questions_per_kind))
+    return {"answers": answers, "slots": Real(0, 2 * asked.tokens), "share": Real(0, 8)}
 
 
 @dataclass
@@ -68,13 +90,13 @@ class Answering:
     """The model, and the journal of what it answered already."""
 
     def __init__(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, journal: Journal, asked: Asked
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, journal: DocumentJournal, asked: Asked
     ) -> None:
         self.model, self.tokenizer, self.journal, self.asked = model, tokenizer, journal, asked
 
     def tally(self, title: str, seeds: Sequence[int], methods: Iterable[Method]) -> dict[str, Tally]:
         """All questions of all documents under every method, by the method's text."""
-        found = over_documents(self.journal, "answers", title, seeds, methods, self._document)
+        found = self.journal.over(ANSWERS, title, seeds, methods, self._document)
         tallies = {text: Tally() for text in found}
         for text, records in found.items():
             for record in records:

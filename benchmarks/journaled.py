@@ -2,32 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from winnow import Method
 from winnow.commands.console import messages
-from winnow.estimate.journal import Journal, Record
+from winnow.estimate.forms import Choice, Form, Text, check_fields
+from winnow.estimate.journal import Journal
+from winnow.estimate.records import Record
 
 Work = Callable[[int, Sequence[Method]], Iterator[Record]]
 """A document's seed and the methods that are missing -> one record per method, with its text as "method"."""
 
 
-def over_documents(
-    journal: Journal, task: str, title: str, seeds: Sequence[int], methods: Iterable[Method], work: Work
-) -> dict[str, list[Record]]:
-    """The records of every document, by the method's text; what the journal holds of this task is not done again."""
-    wanted = {str(method): method for method in methods}
-    known = {(r["seed"], r["method"]): r for r in journal.records() if r.get("task") == task}
-    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=messages()) as progress:
-        bar = progress.add_task("", total=len(seeds))
-        for seed in seeds:
-            missing = [method for text, method in wanted.items() if (seed, text) not in known]
-            for found in work(seed, missing) if missing else ():
-                record = {"task": task, "seed": seed, **found}
-                journal.append(record)
-                known[seed, record["method"]] = record
-            progress.advance(bar)
-    return {text: [known[seed, text] for seed in seeds] for text in wanted}
+class Measured(NamedTuple):
+    """Findings of a task on a document under a method."""
+
+    task: str
+    seed: int
+    method: str
+    found: Record
+
+
+class TaskRecords:
+    """Records of several tasks in one journal."""
+
+    def __init__(self, tasks: Mapping[str, Mapping[str, Form]], seeds: Sequence[int]) -> None:
+        """tasks: the forms of what each finds. seeds: of all documents."""
+        self._tasks = tasks
+        self._common: dict[str, Form] = {
+            "task": Choice(tuple(tasks)),
+            "seed": Choice(tuple(seeds)),
+            "method": Text(),
+        }
+
+    def read(self, record: Record) -> Measured:
+        """The record, checked. Raises Misfit."""
+        self._common["task"].check("task", record.get("task"))
+        check_fields({**self._common, **self._tasks[record["task"]]}, record)
+        found = {name: value for name, value in record.items() if name not in self._common}
+        return Measured(record["task"], record["seed"], record["method"], found)
+
+    def results(self, record: Record) -> Iterator[tuple[str, object]]:
+        """The piece of work, in words, with its result."""
+        task, seed, method, found = self.read(record)
+        yield f"{task}, document {seed}, {method}", found
+
+
+class DocumentJournal:
+    """Findings of several tasks on documents under methods, in a journal."""
+
+    def __init__(self, journal: Journal, tasks: Mapping[str, Mapping[str, Form]], seeds: Sequence[int]) -> None:
+        """tasks, seeds: as for `TaskRecords`. Raises JournalError, naming the line, for a record that is none."""
+        self._journal = journal
+        measured = journal.read(TaskRecords(tasks, seeds))
+        self._known = {(each.task, each.seed, each.method): each.found for each in measured}
+
+    def over(
+        self, task: str, title: str, seeds: Sequence[int], methods: Iterable[Method], work: Work
+    ) -> dict[str, list[Record]]:
+        """Findings on every document, by the method's text; what the journal holds is not done again."""
+        wanted = {str(method): method for method in methods}
+        columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=messages()) as progress:
+            bar = progress.add_task("", total=len(seeds))
+            for seed in seeds:
+                missing = [method for text, method in wanted.items() if (task, seed, text) not in self._known]
+                for record in work(seed, missing) if missing else ():
+                    self._journal.append({"task": task, "seed": seed, **record})
+                    self._known[task, seed, record["method"]] = record
+                progress.advance(bar)
+        return {text: [self._known[task, seed, text] for seed in seeds] for text in wanted}

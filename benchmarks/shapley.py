@@ -86,7 +86,7 @@ def play_all(source: ModelSource, model: PreTrainedModel, journal: Path) -> Game
         **TERMS.config(),
         **plan.config(),
     }
-    ledger = Ledger(len(examples), Journal.open(journal, config))
+    ledger = Ledger.journaled(Journal.open(journal, config), plan, len(examples))
 
     def watch(done: int, total: int, _: Estimate | None) -> None:
         if done % 256 == 0:

@@ -40,10 +40,12 @@ from stores import (
 )
 
 import winnow
-from answers import Answering, Asked, Tally
+from answers import ANSWERS, Answering, Asked, Tally, answer_forms
+from journaled import DocumentJournal
 from reporting import machine, write_results
 from winnow import Method
 from winnow.bundled import MODEL_PATH
+from winnow.errors import WinnowError
 from winnow.estimate.journal import Journal
 from winnow.evaluate.prompts import encode_prompt
 from winnow.models import load_model, open_model
@@ -61,9 +63,10 @@ class Fidelity:
         self.model, self.tokenizer = load_model(source, "cpu", "bfloat16"), source.tokenizer
         self.model.set_attn_implementation("winnow")
         protocol = {"tokens": TOKENS, "questions_per_kind": QUESTIONS_PER_KIND, "answer_tokens": MAX_NEW_TOKENS}
-        self.answering = Answering(
-            self.model, source.tokenizer, Journal.open(journal, protocol | {"dtype": "bfloat16"}), Asked(**protocol)
-        )
+        asked = Asked(**protocol)
+        kept = Journal.open(journal, protocol | {"dtype": "bfloat16"})
+        opened = DocumentJournal(kept, {ANSWERS: answer_forms(asked)}, DOCUMENTS)
+        self.answering = Answering(self.model, source.tokenizer, opened, asked)
 
     def errors(self, stores: Iterable[str]) -> Errors:
         """Results of every store, on the bundled model's documents and on random Llamas."""
@@ -199,3 +202,5 @@ if __name__ == "__main__":
         main()
     except KeyboardInterrupt:
         sys.exit("Interrupted; the same command goes on where it was.")
+    except WinnowError as problem:
+        sys.exit(str(problem))

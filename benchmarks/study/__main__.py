@@ -19,8 +19,9 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import winnow
-from answers import Answering, Asked
-from kept import Keeping
+from answers import ANSWERS, Answering, Asked, answer_forms
+from journaled import DocumentJournal
+from kept import KEPT_FORMS, Keeping
 from picture import draw
 from reporting import machine, markdown_table, write_results
 from settings import (
@@ -44,6 +45,7 @@ from settings import (
 from tables import Cell, accuracy_table, halves_table, kept_table, layers_table, task_table, unbudgeted_table
 from winnow import Method
 from winnow.bundled import MODEL_PATH
+from winnow.errors import WinnowError
 from winnow.estimate.journal import Journal
 from winnow.models import load_model, open_model
 from winnow.tasks import QUESTION_KINDS
@@ -58,8 +60,10 @@ class Study:
         source = open_model(MODEL_PATH)
         model = load_model(source, "cpu", "float32")
         protocol = {"tokens": TOKENS, "questions_per_kind": QUESTIONS_PER_KIND, "answer_tokens": MAX_NEW_TOKENS}
-        opened = Journal.open(journal, protocol)
-        self.answering = Answering(model, source.tokenizer, opened, Asked(**protocol))
+        asked = Asked(**protocol)
+        tasks = {ANSWERS: answer_forms(asked), **KEPT_FORMS}
+        opened = DocumentJournal(Journal.open(journal, protocol), tasks, (*VALIDATION, *TEST))
+        self.answering = Answering(model, source.tokenizer, opened, asked)
         self.keeping = Keeping(model, source.tokenizer, opened)
 
     def tune(self) -> tuple[dict[str, str], str]:
@@ -176,3 +180,5 @@ if __name__ == "__main__":
         main()
     except KeyboardInterrupt:
         sys.exit("Interrupted; the same command goes on where it was.")
+    except WinnowError as problem:
+        sys.exit(str(problem))

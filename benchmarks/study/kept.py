@@ -11,10 +11,11 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 import winnow
-from journaled import over_documents
+from journaled import DocumentJournal
 from settings import QUESTIONS_PER_KIND, TOKENS
 from winnow import Diagnosis, Method
-from winnow.estimate.journal import Journal, Record
+from winnow.estimate.forms import Form, Listed, Real
+from winnow.estimate.records import Record
 from winnow.evaluate.facts import fact_tokens
 from winnow.evaluate.prompts import encode_prompt
 from winnow.tasks import QUESTION_KINDS, generate_document
@@ -36,22 +37,29 @@ class Kept(NamedTuple):
     """The same for the heads of a layer together: share of these tokens that any of them keeps, mean over layers."""
 
 
+KEPT_FORMS: dict[str, dict[str, Form]] = {
+    "kept": {name: Real(0, 1) for name in Kept._fields},
+    "layers": {"facts": Listed(Real(0, 1))},
+}
+"""The forms of what is found about a document, by the task's name in a journal."""
+
+
 class Keeping:
     """The model, and the journal of what was measured already."""
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, journal: Journal) -> None:
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, journal: DocumentJournal) -> None:
         self.model, self.tokenizer, self.journal = model, tokenizer, journal
 
     def measure(self, title: str, seeds: Sequence[int], methods: Iterable[Method]) -> dict[str, Kept]:
         """Values by the method's text."""
-        found = over_documents(self.journal, "kept", title, seeds, methods, self._document)
+        found = self.journal.over("kept", title, seeds, methods, self._document)
         return {
             text: Kept(*(fmean(r[name] for r in records) for name in Kept._fields)) for text, records in found.items()
         }
 
     def facts_by_layer(self, title: str, seeds: Sequence[int], methods: Iterable[Method]) -> dict[str, list[float]]:
         """Values by the method's text: for every layer, the share of the needed facts' tokens that a head keeps."""
-        found = over_documents(self.journal, "layers", title, seeds, methods, self._layers)
+        found = self.journal.over("layers", title, seeds, methods, self._layers)
         return {
             text: [fmean(layer) for layer in zip(*(record["facts"] for record in records), strict=True)]
             for text, records in found.items()
@@ -88,10 +96,6 @@ class Keeping:
             )
             for question in questions
         ]
-
-
-def _mean(records: Sequence[Record]) -> Kept:
-    return Kept(*(fmean(record[name] for record in records) for name in Kept._fields))
 
 
 def _of_facts(diagnosis: Diagnosis, spans: Spans) -> tuple[float, float]:

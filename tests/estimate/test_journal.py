@@ -48,7 +48,7 @@ class TestJournal:
         path = tmp_path / "j.jsonl"
         Journal.open(path, {}).append({"x": 1})
         path.write_bytes(path.read_bytes() + b"broken\n" + b'{"y":2}\n')
-        with pytest.raises(JournalError, match="damaged at line 3"):
+        with pytest.raises(JournalError, match="line 3: not JSON"):
             Journal.open(path, {})
         path.write_text("notes of mine")
         with pytest.raises(JournalError, match="not a journal"):

@@ -21,8 +21,8 @@ FATAL, BROKEN = Item(99, 0), Item(98, 0)
 
 
 def play(item: Item) -> list[float]:
-    """An additive game, different for every example."""
-    weights = torch.arange(8, dtype=torch.float64) / 7 + item.example
+    """An additive game of shares, different for every example."""
+    weights = (torch.arange(8, dtype=torch.float64) / 7 + item.example) / 64
     values: list[float] = (PLAN.coalitions(item.batch).double() @ weights).tolist()
     return values
 

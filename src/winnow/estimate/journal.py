@@ -1,69 +1,132 @@
 """An append-only journal of finished pieces of work, so that a long estimation can be interrupted and resumed.
 
 One JSON object per line. The first line says which configuration the records belong to; every record is on the disk
-before `append` returns. A line that was being written when the process died is dropped at the next opening.
+before `append` returns. A line that was being written when the process died is dropped at the next opening. Every
+other line has a hash of what it says and of the configuration, so that no damage passes for a result.
 """
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import json
-import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from winnow.errors import JsonError
 from winnow.estimate.errors import JournalError
+from winnow.estimate.forms import AnyObject, Choice, Misfit, Text, check_fields, short
+from winnow.estimate.journal_file import REMEDY, JournalFile, raw_lines
+from winnow.estimate.records import R, Record, Records
+from winnow.strict_json import parse_object
 
-VERSION = 1
+VERSION = 2
+UNHASHED = 1
+"""The version whose records have no hash. Journals of it are read and go on without."""
 HEADER = "winnow_journal"
+HASH = "hash"
 
-Record = dict[str, Any]
+
+class Line(NamedTuple):
+    """A record, and the number of its line."""
+
+    number: int
+    record: Record
 
 
 class Journal:
     """The records of one configuration in one file."""
 
-    def __init__(self, path: Path, config: Record, records: list[Record]) -> None:
-        """For `open` and `existing`, which check the file first."""
+    def __init__(self, path: Path, header: Record, lines: list[Line], file: JournalFile | None) -> None:
+        """For `open` and `existing`, which check the file first. file: None where nothing will be written."""
         self.path = path
-        self.config = config
+        self.config: Record = header["config"]
         """Everything that the records depend on."""
-        self._records = records
+        self._header = header
+        self._lines = lines
+        self._file = file
 
     @classmethod
     def open(cls, path: Path, config: Mapping[str, Any]) -> Journal:
-        """The journal at a path; a new one where there is no file.
+        """The journal at a path; a new one where there is no file. No other process can write it from then on.
 
         config: what the records depend on, as plain JSON values; put a `fingerprint` in place of long ones. Raises
-        JournalError where the file belongs to another configuration (naming what differs), is none, or is damaged.
+        JournalError where the file belongs to another configuration (naming what differs), is none, is damaged, or is
+        being written by another process.
         """
         plain: Record = json.loads(json.dumps(config))
-        lines, end = _complete_lines(path)
-        if not lines:
-            _write(path, {HEADER: VERSION, "hash": fingerprint(plain), "config": plain}, end)
-            return cls(path, plain, [])
-        _check_header(path, _parsed(lines[0]), plain)
-        return cls(path, plain, _whole_records(path, lines, end))
+        file = JournalFile(path)
+        fresh = {HEADER: VERSION, HASH: fingerprint(plain), "config": plain}
+        raw = raw_lines(path)
+        first = next(raw, b"")
+        if not first.endswith(b"\n") and _encoded(fresh).startswith(first):
+            # Nothing, or a first line that was being written when the process died.
+            file.cut(0)
+            file.append(_encoded(fresh))
+            return cls(path, fresh, [], file)
+        header = _header(path, first)
+        _check_config(path, header, plain)
+        lines, end = _records(path, header, raw)
+        file.cut(len(first) + end)
+        return cls(path, header, lines, file)
 
     @classmethod
     def existing(cls, path: Path) -> Journal:
-        """The journal in a file, whatever its configuration. Raises JournalError where there is none."""
-        lines, end = _complete_lines(path)
-        header = _parsed(lines[0]) if lines else None
-        config = header.get("config") if header else None
-        if header is None or header.get(HEADER) != VERSION or not isinstance(config, dict):
-            raise JournalError(f"{path} is not there, or is no journal that this Winnow can read.")
-        return cls(path, config, _whole_records(path, lines, end))
+        """The journal in a file, whatever its configuration, for reading. Raises JournalError where there is none."""
+        raw = raw_lines(path)
+        first = next(raw, b"")
+        if not first:
+            raise JournalError(f"{path} is not there, or is empty: give a journal that was written before.")
+        header = _header(path, first)
+        lines, _ = _records(path, header, raw)
+        return cls(path, header, lines, None)
 
     def records(self) -> tuple[Record, ...]:
         """All finished records, in the order in which they were written."""
-        return tuple(self._records)
+        return tuple(line.record for line in self._lines)
+
+    def read(self, kind: Records[R]) -> list[R]:
+        """All finished records, as those of a plan.
+
+        Work that was recorded twice with the same result counts once. Raises JournalError, naming the line, for a
+        record that is of another form, that is of no work of the plan, or that contradicts an earlier one.
+        """
+        known: dict[str, tuple[int, object]] = {}
+        found = []
+        for line in self._lines:
+            try:
+                found.append(kind.read(line.record))
+            except Misfit as problem:
+                raise _unusable(self.path, line.number, str(problem)) from None
+            for work, result in kind.results(line.record):
+                number, earlier = known.setdefault(work, (line.number, result))
+                if earlier != result:
+                    raise JournalError(
+                        f"{self.path}, line {line.number}: {work} has another result here than in line {number}, and "
+                        "nothing tells which is right. Delete both lines and this work is done again."
+                    )
+        return found
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Adds a record of plain JSON values; it is on the disk when this returns. Raises JournalError."""
-        _write(self.path, record)
-        self._records.append(dict(record))
+        """Adds a record of plain JSON values; it is on the disk when this returns.
+
+        Raises JournalError where it cannot be written, and for numbers that are not finite and texts that are none.
+        """
+        if self._file is None:
+            raise JournalError(f"{self.path} was opened for reading only.")
+        try:
+            plain = parse_object(json.dumps(record))
+        except JsonError as problem:
+            raise JournalError(f"Cannot write {self.path}: a result that nobody could read again, {problem}.") from None
+        hashed = {HASH: record_hash(self._header, plain)} if self._header[HEADER] != UNHASHED else {}
+        self._file.append(_encoded({**plain, **hashed}))
+        self._lines.append(Line(len(self._lines) + 2, plain))
+
+    def close(self) -> None:
+        """Lets others write the file. A journal that nobody holds any more is closed by itself."""
+        if self._file is not None:
+            self._file.close()
 
 
 def fingerprint(value: object) -> str:
@@ -71,80 +134,87 @@ def fingerprint(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _complete_lines(path: Path) -> tuple[list[bytes], int]:
-    """The lines that end with a line break, and the byte where the last of them ends."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return [], 0
-    except OSError as problem:
-        raise JournalError(f"Cannot read {path}: {problem.strerror}.") from None
-    end = content.rfind(b"\n") + 1
-    if content and not content.startswith(f'{{"{HEADER}"'.encode()[: len(content)]):
+def record_hash(header: Record, record: Record) -> str:
+    """The hash that a record has in a journal, so that a line of another journal is told as well."""
+    return fingerprint([header[HASH], record])
+
+
+def _header(path: Path, first: bytes) -> Record:
+    """The first line. Raises JournalError where a file does not begin as a journal does."""
+    if first.startswith(codecs.BOM_UTF8):
+        raise JournalError(f"{path} begins with a byte order mark, which an editor left there: save it without one.")
+    if not first.startswith(f'{{"{HEADER}"'.encode()):
         raise JournalError(f"{path} is not a journal of Winnow; give another name for the output, or move that file.")
-    return content[:end].splitlines(), end
-
-
-def _whole_records(path: Path, lines: list[bytes], end: int) -> list[Record]:
-    """All lines after the header; takes the tail of a write that did not finish out of the file."""
-    records = [_parsed(line) for line in lines[1:]]
-    if records and records[-1] is None:
-        end -= len(lines[-1]) + 1
-        records.pop()
-    if None in records:
-        raise JournalError(
-            f"{path} is damaged at line {2 + records.index(None)}: delete that line, or the file to start over."
-        )
-    _truncate(path, end)
-    return [record for record in records if record is not None]
-
-
-def _parsed(line: bytes) -> Record | None:
     try:
-        record = json.loads(line)
-    except ValueError:
-        return None
-    return record if isinstance(record, dict) else None
+        header = _parsed(first)
+        check_fields({HEADER: Choice((VERSION, UNHASHED)), HASH: Text(), "config": AnyObject()}, header)
+        if header[HASH] != fingerprint(header["config"]):
+            raise Misfit("the configuration is not what was written there")
+    except Misfit as problem:
+        raise JournalError(f"{path}, line 1: {problem}. Delete the file to start over.") from None
+    return header
 
 
-def _check_header(path: Path, header: Record | None, config: Record) -> None:
-    if header is None or header.get(HEADER) != VERSION:
-        raise JournalError(f"{path} has a first line that this Winnow cannot read: delete the file to start over.")
-    if header.get("hash") == fingerprint(config):
+def _records(path: Path, header: Record, raw: Iterator[bytes]) -> tuple[list[Line], int]:
+    """All records that were finished, which only the last may not be, and how many bytes they take."""
+    lines: list[Line] = []
+    end = 0
+    for number, text in enumerate(raw, start=2):
+        try:
+            lines.append(Line(number, _record(header, text)))
+        except Misfit as problem:
+            if _may_be_torn(text) and next(raw, None) is None:
+                break
+            raise _unusable(path, number, str(problem)) from None
+        end += len(text)
+    return lines, end
+
+
+def _may_be_torn(text: bytes) -> bool:
+    """True if a line may have been cut off while it was written. Its blocks may reach the disk in any order."""
+    return not text.endswith((b"}\n", b"}\r\n")) or b"\0" in text
+
+
+def _record(header: Record, text: bytes) -> Record:
+    """The record of a line, without its hash. Raises Misfit where the line does not say what was written."""
+    if not text.endswith(b"\n"):
+        raise Misfit("this line has no end")
+    record = _parsed(text)
+    if header[HEADER] == UNHASHED:
+        return record
+    if HASH not in record:
+        raise Misfit(f'there is no "{HASH}"')
+    hashed = record.pop(HASH)
+    if hashed != record_hash(header, record):
+        raise Misfit("this is not what was written there, or comes from the journal of another configuration")
+    return record
+
+
+def _parsed(text: bytes) -> Record:
+    """The JSON object of a line. Raises Misfit."""
+    try:
+        return parse_object(text.decode())
+    except UnicodeDecodeError:
+        raise Misfit("not UTF-8 text") from None
+    except JsonError as problem:
+        raise Misfit(str(problem)) from None
+
+
+def _unusable(path: Path, number: int, problem: str) -> JournalError:
+    return JournalError(f"{path}, line {number}: {problem}. {REMEDY}")
+
+
+def _check_config(path: Path, header: Record, config: Record) -> None:
+    if header[HASH] == fingerprint(config):
         return
-    old = header.get("config")
-    old = old if isinstance(old, dict) else {}
+    old = header["config"]
     differing = [name for name in (*config, *(old.keys() - config.keys())) if old.get(name) != config.get(name)]
-    told = ", ".join(f"{name} (there {_short(old.get(name))}, now {_short(config.get(name))})" for name in differing)
+    told = ", ".join(f"{name} (there {short(old.get(name))}, now {short(config.get(name))})" for name in differing)
     raise JournalError(
-        f"{path} holds work of another configuration, different in {told or 'its hash'}: repeat the earlier one to "
-        "resume it, or delete the file, or give another name for the output."
+        f"{path} holds work of another configuration, different in {told}: repeat the earlier one to resume it, or "
+        "delete the file, or give another name for the output."
     )
 
 
-def _short(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 48 else f"{text[:45]}..."
-
-
-def _truncate(path: Path, end: int) -> None:
-    if path.stat().st_size > end:
-        try:
-            os.truncate(path, end)
-        except OSError as problem:
-            raise JournalError(f"Cannot write {path}: {problem.strerror}.") from None
-
-
-def _write(path: Path, record: Mapping[str, Any], start: int | None = None) -> None:
-    """One line at the end of the file; `start`: drop what the file has after that byte first."""
-    line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if start is not None and path.exists():
-            os.truncate(path, start)
-        # Unbuffered, so that the line goes out in one piece.
-        with path.open("ab", buffering=0) as file:
-            file.write(line)
-            os.fsync(file.fileno())
-    except OSError as problem:
-        raise JournalError(f"Cannot write {path}: {problem.strerror}.") from None
+def _encoded(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(record, separators=(",", ":")).encode() + b"\n"

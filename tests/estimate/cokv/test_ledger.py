@@ -47,10 +47,10 @@ def test_a_run_ended_at_any_time_resumes_to_the_same_bits(
             return play(item)
 
         with suppress(Ended):
-            run_sampled(PLAN, RULE, LocalExecutor(until), Ledger(4, Journal.open(path, config)))
+            run_sampled(PLAN, RULE, LocalExecutor(until), Ledger.journaled(Journal.open(path, config), PLAN, 4))
         asked += end - left[0]
         assert len(Journal.open(path, config).records()) == asked
-    found = run_sampled(PLAN, RULE, LocalExecutor(play), Ledger(4, Journal.open(path, config)))
+    found = run_sampled(PLAN, RULE, LocalExecutor(play), Ledger.journaled(Journal.open(path, config), PLAN, 4))
     assert torch.equal(found.values, expected.values)
     assert torch.equal(found.errors, expected.errors)
     assert len(Journal.open(path, config).records()) == 4 * 12
@@ -58,7 +58,7 @@ def test_a_run_ended_at_any_time_resumes_to_the_same_bits(
 
 def test_a_full_disk_ends_the_run_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.jsonl"
-    ledger = Ledger(4, Journal.open(path, PLAN.config()))
+    ledger = Ledger.journaled(Journal.open(path, PLAN.config()), PLAN, 4)
     real = os.fsync
 
     def full(descriptor: int) -> None:
@@ -71,7 +71,7 @@ def test_a_full_disk_ends_the_run_and_loses_nothing(tmp_path: Path, monkeypatch:
         with pytest.raises(JournalError, match="No space left on device"):
             run_sampled(PLAN, RULE, LocalExecutor(play), ledger)
     assert len(ledger) == 5
-    resumed = Ledger(4, Journal.open(path, PLAN.config()))
+    resumed = Ledger.journaled(Journal.open(path, PLAN.config()), PLAN, 4)
     assert len(resumed) >= 5
     expected = run_sampled(PLAN, RULE, LocalExecutor(play), Ledger(4))
     assert torch.equal(run_sampled(PLAN, RULE, LocalExecutor(play), resumed).values, expected.values)
@@ -80,7 +80,7 @@ def test_a_full_disk_ends_the_run_and_loses_nothing(tmp_path: Path, monkeypatch:
 def test_shards_merge_to_the_same_bits(tmp_path: Path) -> None:
     merged = Ledger(4)
     for example in (2, 0, 3, 1):
-        shard = Ledger(4, Journal.open(tmp_path / f"{example}.jsonl", PLAN.config()))
+        shard = Ledger.journaled(Journal.open(tmp_path / f"{example}.jsonl", PLAN.config()), PLAN, 4)
         for done in LocalExecutor(play).run([Item(batch, example) for batch in range(12)]):
             shard.add(done)
         assert merged.complete_batches() == 0
@@ -95,5 +95,5 @@ def test_shards_merge_to_the_same_bits(tmp_path: Path) -> None:
 def test_records_that_are_no_items_are_told(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path / "a.jsonl", {})
     journal.append({"batch": 1})
-    with pytest.raises(JournalError, match="no evaluated item"):
-        Ledger(4, journal)
+    with pytest.raises(JournalError, match='line 2: there is no "example"'):
+        Ledger.journaled(journal, PLAN, 4)

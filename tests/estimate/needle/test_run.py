@@ -44,7 +44,8 @@ def test_a_resumed_estimate_is_that_of_an_uninterrupted_one(model, tmp_path, mon
     assert not made
     lines = path.read_text().splitlines()
     assert len(lines) == 1 + len(plan.cells)
-    assert set(json.loads(lines[1])) == {"kind", "example", "length", "depth", "prompt_tokens", "answer", "scores"}
+    fields = {"kind", "example", "length", "depth", "prompt_tokens", "answer", "scores"}
+    assert set(json.loads(lines[1])) == {*fields, "hash"}
 
 
 def test_only_right_runs_count(model, tmp_path):

@@ -151,7 +151,7 @@ def _config(job: CoalitionJob, loaded: ModelFingerprint) -> dict[str, Any]:
 
 def _run(job: CoalitionJob, executor: Executor, journal: Journal) -> Estimate | None:
     """The estimate, or None for a shard, which has a part of every utility only."""
-    ledger = Ledger(len(job.recipe.examples), journal)
+    ledger = Ledger.journaled(journal, job.plan, len(job.recipe.examples))
     with resumable(journal.path, lambda: f"{len(ledger)} evaluated batches"), _progress() as watch:
         if job.shard is not None:
             run_shard(job.plan, job.rule.samples, job.shard, executor, ledger, watch)

@@ -136,11 +136,13 @@ def _config(prepared: Prepared) -> dict[str, Any]:
 def _run(model: PreTrainedModel, prepared: Prepared, journal: Journal) -> list[Outcome]:
     plan = prepared.plan
     total = len(plan.cells)
+    # Before anything is said to be kept: a journal that cannot be used keeps nothing.
+    runs = run_needles(model, plan, journal, prepared.options.chunk_size)
     outcomes: list[Outcome] = []
     right = 0
     with resumable(journal.path, lambda: f"{len(journal.records())} of {total} runs"), progress_bar("", total) as bar:
         bar.show(f"Needles ({plan.settings.kind})")
-        for outcome in run_needles(model, plan, journal, prepared.options.chunk_size):
+        for outcome in runs:
             outcomes.append(outcome)
             right += outcome.scores is not None
             bar.advance()

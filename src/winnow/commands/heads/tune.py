@@ -130,13 +130,13 @@ def _tune(
     task.knob.check(values, sum(heads))
     methods = task.methods(values, heads, source.name)
     kept = Journal.open(files.journal, _config(source, model, task))
-    answering = Answering(model, source.tokenizer, kept, task.max_new_tokens)
+    answering = Answering(model, source.tokenizer, task.split, kept, task.max_new_tokens)
     with _progress(kept, task, methods) as watch:
-        points = curve(answering.tally("validation", task.split.validation, methods, watch))
+        points = curve(answering.tally("validation", methods, watch))
         chosen = best_point(points, task.knob.default)
         # The default is no candidate here: it only shows what choosing has gained on questions that did not choose.
         unseen = task.methods(tuple(dict.fromkeys([chosen.value, task.knob.default])), heads, source.name)
-        tested = curve(answering.tally("test", task.split.test, unseen, watch))
+        tested = curve(answering.tally("test", unseen, watch))
     verdict = Verdict(tested[0], tested[-1])
     found = tuning_record(task.method, task.name(chosen.value), points, chosen, verdict, _protocol(source, model, task))
     write_text(files.out, json.dumps(found, indent=1) + "\n")

@@ -7,20 +7,31 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from winnow.estimate.errors import JournalError, ShapleyError
+from winnow.estimate.cokv.plan import CoalitionPlan
+from winnow.estimate.errors import ShapleyError
 from winnow.estimate.executors.base import Done, Item
-from winnow.estimate.journal import Journal, Record
+from winnow.estimate.journal import Journal
+from winnow.estimate.records import coalition_records
 
 
 class Ledger:
-    """The values of finished items; with a journal, those of earlier runs as well, and new ones are written there."""
+    """The values of finished items. Those of a `journaled` one are kept on the disk as well."""
 
-    def __init__(self, examples: int, journal: Journal | None = None) -> None:
+    def __init__(self, examples: int) -> None:
         self.examples = examples
-        self.journal = journal
+        self._journal: Journal | None = None
         self._values: dict[Item, list[float]] = {}
-        for record in journal.records() if journal else ():
-            self._keep(read_record(record))
+
+    @classmethod
+    def journaled(cls, journal: Journal, plan: CoalitionPlan, examples: int) -> Ledger:
+        """The values that a journal has, and new ones are written there.
+
+        Raises JournalError, naming the line, for a record that is of no item of the plan, or contradicts another.
+        """
+        ledger = cls(examples)
+        ledger.merge(evaluated(journal, plan, examples))
+        ledger._journal = journal
+        return ledger
 
     def __len__(self) -> int:
         return len(self._values)
@@ -30,9 +41,9 @@ class Ledger:
 
     def add(self, done: Done) -> None:
         """Keeps an item, on the disk first. Raises JournalError where it cannot be written."""
-        if self.journal is not None:
-            self.journal.append({"batch": done.item.batch, "example": done.item.example, "u": done.values})
-        self._keep(done)
+        if self._journal is not None:
+            self._journal.append({"batch": done.item.batch, "example": done.item.example, "u": done.values})
+        self._values[done.item] = done.values
 
     def merge(self, others: Iterable[Done]) -> None:
         """Takes over what others evaluated. Raises ShapleyError where they found other values for the same item."""
@@ -66,13 +77,8 @@ class Ledger:
             total += torch.tensor(values, dtype=torch.float64)
         return (total / self.examples).view(-1, 2)
 
-    def _keep(self, done: Done) -> None:
-        self._values[done.item] = done.values
 
-
-def read_record(record: Record) -> Done:
-    """An item from a line of a journal. Raises JournalError where it is none."""
-    try:
-        return Done(Item(record["batch"], record["example"]), [float(value) for value in record["u"]])
-    except (KeyError, TypeError, ValueError):
-        raise JournalError(f"The journal has a record that is no evaluated item: {record}.") from None
+def evaluated(journal: Journal, plan: CoalitionPlan, examples: int) -> list[Done]:
+    """The items that a journal has values of. Raises JournalError as `Ledger.journaled`."""
+    kind = coalition_records(plan.most_batches, 2 * plan.pairs, examples)
+    return [Done(Item(found.batch, found.example), list(map(float, found.u))) for found in journal.read(kind)]

@@ -13,9 +13,20 @@ from winnow.estimate.cokv.sampling import PlayerSplits
 from winnow.estimate.cokv.settings import PAIRS
 from winnow.estimate.errors import ShapleyError
 
+MOST_BATCHES = 2**20
+"""Batches that random splits are drawn for, at most."""
+
 
 class CoalitionPlan(Protocol):
     """The coalitions of every batch. A batch never depends on how many there are."""
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of coalitions in a batch."""
+
+    @property
+    def most_batches(self) -> int:
+        """The number of batches that there can be."""
 
     def coalitions(self, batch: int) -> Tensor:
         """[2P, n] bool: P pairs, each a coalition directly followed by its rest."""
@@ -45,9 +56,16 @@ class Sampled:
         splits = self.splits
         return {**asdict(splits), "sizes": list(splits.sizes), "pairs": self.pairs}
 
+    @property
+    def most_batches(self) -> int:
+        return MOST_BATCHES
+
     def batches(self, samples: int) -> int:
-        """Whole batches that hold at least so many splits."""
-        return -(-samples // self.pairs)
+        """Whole batches that hold at least so many splits. Raises ShapleyError for more than anyone evaluates."""
+        found = -(-samples // self.pairs)
+        if found > MOST_BATCHES:
+            raise ShapleyError(f"{samples:,} samples are too many: take at most {MOST_BATCHES * self.pairs:,}.")
+        return found
 
 
 @dataclass(frozen=True)
@@ -72,6 +90,10 @@ class Exhaustive:
     def batches(self) -> int:
         """The number of batches."""
         return int(2 ** (self.players - 1)) // self.pairs
+
+    @property
+    def most_batches(self) -> int:
+        return self.batches
 
     def utilities(self, pairs: Tensor) -> Tensor:
         """[2^n] in the order of `all_coalitions`, from utilities [2^(n-1), 2] of all pairs."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,12 +17,11 @@ from winnow.estimate.needle.generate import answer
 from winnow.estimate.needle.judging import is_right
 from winnow.estimate.needle.plan import Cell, NeedleJob, NeedlePlan
 from winnow.estimate.needle.scoring import tally_for
+from winnow.estimate.records import REJECTED, NeedleRecord, RecordKind, needle_records
 from winnow.heads.scores import HeadScores
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-REJECTED = "rejected"
 
 
 @dataclass(frozen=True)
@@ -36,32 +35,34 @@ class Outcome:
     scores: Tensor | None
     """[L, Hq] float64, or None where the answer is wrong."""
 
-    def record(self, plan: NeedlePlan) -> dict[str, Any]:
+    def record(self, plan: NeedlePlan) -> NeedleRecord:
         """As a line of the journal."""
-        return {
-            "kind": str(plan.settings.kind),
-            **self.cell._asdict(),
-            "prompt_tokens": self.prompt_tokens,
-            "answer": self.text,
-            "scores": REJECTED if self.scores is None else self.scores.tolist(),
-        }
+        scores = REJECTED if self.scores is None else self.scores.tolist()
+        return NeedleRecord(str(plan.settings.kind), *self.cell, self.prompt_tokens, self.text, scores)
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Outcome:
+    def of(cls, record: NeedleRecord) -> Outcome:
         """The run of a journal's line."""
-        scores = None if record["scores"] == REJECTED else torch.tensor(record["scores"], dtype=torch.float64)
-        cell = Cell(record["example"], record["length"], record["depth"])
-        return cls(cell, record["prompt_tokens"], record["answer"], scores)
+        scores = None if record.scores == REJECTED else torch.tensor(record.scores, dtype=torch.float64)
+        cell = Cell(record.example, record.length, record.depth)
+        return cls(cell, record.prompt_tokens, record.answer, scores)
 
 
 def run_needles(
     model: PreTrainedModel, plan: NeedlePlan, journal: Journal, chunk_size: int | None = None
 ) -> Iterator[Outcome]:
-    """Makes the runs that the journal does not have, writes them there, and yields every run of the plan.
+    """Every run of the plan. Those that the journal does not have are made when it is their turn, and written there.
 
-    Raises NeedleError for a model that does not show its attention.
+    Raises NeedleError for a model that does not show its attention, and JournalError, naming the line, for a record
+    that is no run of the plan, or contradicts another.
     """
-    found = {outcome.cell: outcome for outcome in map(Outcome.of, journal.records())}
+    found = {outcome.cell: outcome for outcome in map(Outcome.of, journal.read(_records(plan, model)))}
+    return _runs(model, plan, journal, found, chunk_size)
+
+
+def _runs(
+    model: PreTrainedModel, plan: NeedlePlan, journal: Journal, found: dict[Cell, Outcome], chunk_size: int | None
+) -> Iterator[Outcome]:
     for job in plan.jobs():
         missing = [cell for cell in job.cells if cell not in found]
         if missing:
@@ -69,7 +70,7 @@ def run_needles(
             made = known or make_run(model, plan, job, chunk_size)
             for cell in missing:
                 found[cell] = replace(made, cell=cell)
-                journal.append(found[cell].record(plan))
+                journal.append(asdict(found[cell].record(plan)))
         yield from (found[cell] for cell in job.cells)
 
 
@@ -104,6 +105,14 @@ def make_run(model: PreTrainedModel, plan: NeedlePlan, job: NeedleJob, chunk_siz
     text = answer(model, plan.tokenizer, job.prompt, tally, settings.max_new_tokens, chunk_size)
     right = is_right(settings.kind, job.example, text)
     return Outcome(job.cells[0], len(job.prompt.tokens), text, tally.scores() if right else None)
+
+
+def _records(plan: NeedlePlan, model: PreTrainedModel) -> RecordKind[NeedleRecord]:
+    settings = plan.settings
+    shape = len(full_layers(model)), model.config.get_text_config(decoder=True).num_attention_heads
+    return needle_records(
+        str(settings.kind), len(plan.examples), settings.lengths, settings.depths, settings.max_new_tokens, shape
+    )
 
 
 def _nothing_accepted(plan: NeedlePlan, outcomes: list[Outcome]) -> str:

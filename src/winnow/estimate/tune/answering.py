@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from winnow.composition.method import Method
 from winnow.estimate.journal import Journal
+from winnow.estimate.records import answer_records
 from winnow.estimate.tune.intervals import Interval, wilson
 from winnow.estimate.tune.knobs import Number
+from winnow.estimate.tune.questions import Pages, QuestionSplit
 from winnow.estimate.tune.settings import BATCH_SIZE, MAX_NEW_TOKENS
 from winnow.evaluate import evaluate
 from winnow.tasks import Document
@@ -48,38 +50,41 @@ class AnswerCount(NamedTuple):
 
 
 class Answering:
-    """A model, and the journal of what it answered already."""
+    """A model, questions, and the journal of those that it answered already."""
 
     def __init__(
         self,
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
+        questions: QuestionSplit,
         journal: Journal,
         max_new_tokens: int = MAX_NEW_TOKENS,
     ) -> None:
+        """Raises JournalError, naming the line, for a record that is of no document here, or contradicts another."""
         self._model = model
         self._tokenizer = tokenizer
+        self._pages: dict[str, Pages] = questions._asdict()
         self._journal = journal
         self._max_new_tokens = max_new_tokens
         self._right: dict[tuple[str, int, str], list[bool]] = {}
-        for record in journal.records():
-            self._keep(record["split"], record["document"], record["right"])
+        asked = {split: [len(page.questions) for page in pages] for split, pages in self._pages.items()}
+        for record in journal.read(answer_records(asked)):
+            self._keep(record.split, record.document, record.right)
 
     def tally(
         self,
-        split: str,
-        pages: Sequence[Document],
+        split: Literal["validation", "test"],
         methods: Mapping[Setting, Method],
         watch: AnswerProgress | None = None,
     ) -> dict[Setting, AnswerCount]:
-        """All questions of the documents under every method. split: what the journal calls these documents."""
-        for index, page in enumerate(pages):
+        """All questions of a split's documents under every method."""
+        for index, page in enumerate(self._pages[split]):
             missing = {at: method for at, method in methods.items() if (split, index, str(at)) not in self._right}
             if watch is not None:
                 watch((len(methods) - len(missing)) * len(page.questions))
             if missing:
                 self._answer(split, index, page, missing, watch)
-        return {at: self._counted(split, len(pages), at) for at in methods}
+        return {at: self._counted(split, at) for at in methods}
 
     def _answer(
         self, split: str, index: int, page: Document, methods: Mapping[Setting, Method], watch: AnswerProgress | None
@@ -100,6 +105,7 @@ class Answering:
     def _keep(self, split: str, index: int, right: Mapping[str, list[bool]]) -> None:
         self._right |= {(split, index, at): answers for at, answers in right.items()}
 
-    def _counted(self, split: str, documents: int, at: Setting) -> AnswerCount:
-        answers = [answer for index in range(documents) for answer in self._right[split, index, str(at)]]
+    def _counted(self, split: str, at: Setting) -> AnswerCount:
+        documents = range(len(self._pages[split]))
+        answers = [answer for index in documents for answer in self._right[split, index, str(at)]]
         return AnswerCount(sum(answers), len(answers))

@@ -1,0 +1,147 @@
+"""Records of journals: the form of every field, and the fields that name the piece of work.
+
+What a record may hold depends on the plan: a batch of 32 pairs has 64 utilities, and no example comes after the last.
+So each kind is made from the plan's numbers. Records of another form are refused by their line when they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from winnow.estimate.forms import Choice, Form, Listed, Misfit, Named, OrText, Real, Text, Truth, Whole, check_fields
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+Record = dict[str, Any]
+"""Plain JSON values by the names of fields."""
+
+REJECTED = "rejected"
+"""Stands for the scores of a run whose answer was wrong."""
+
+MOST = 2**31 - 1
+"""The largest number that a count may be, where the plan does not say."""
+
+
+class Records(Protocol[R_co]):
+    """Those of one plan."""
+
+    def read(self, record: Record) -> R_co:
+        """The record, checked. Raises Misfit."""
+
+    def results(self, record: Record) -> Iterator[tuple[str, object]]:
+        """Every piece of work of a record that was checked, in words, with its result as plain JSON values."""
+
+
+@dataclass(frozen=True)
+class RecordKind(Generic[R]):
+    """Records of one form, made from the numbers of a plan."""
+
+    make: Callable[..., R]
+    """A dataclass of the fields."""
+    forms: Mapping[str, Form]
+    work: tuple[str, ...]
+    """Fields that name the piece of work; the others are its result."""
+    parts: str | None = None
+    """A field with named results, each of a piece of work of its own."""
+    fault: Callable[[R], str | None] = lambda _: None
+    """A relation between fields that does not hold, in words."""
+
+    def read(self, record: Record) -> R:
+        check_fields(self.forms, record)
+        found = self.make(**record)
+        if fault := self.fault(found):
+            raise Misfit(fault)
+        return found
+
+    def results(self, record: Record) -> Iterator[tuple[str, object]]:
+        named = ", ".join(f"{name} {record[name]}" for name in self.work)
+        if self.parts is None:
+            yield named, {name: value for name, value in record.items() if name not in self.work}
+        else:
+            yield from ((f"{named}, {part}", value) for part, value in record[self.parts].items())
+
+
+@dataclass(frozen=True)
+class CoalitionRecord:
+    """A batch of coalitions that answered one validation example."""
+
+    batch: int
+    example: int
+    u: list[float]
+    """The utility of every coalition."""
+
+
+def coalition_records(batches: int, coalitions: int, examples: int) -> RecordKind[CoalitionRecord]:
+    """Records of so many batches of coalitions, each on so many examples. A utility is a share of right answers."""
+    forms: dict[str, Form] = {
+        "batch": Whole(0, batches - 1),
+        "example": Whole(0, examples - 1),
+        "u": Listed(Real(0, 1), coalitions),
+    }
+    return RecordKind(CoalitionRecord, forms, ("batch", "example"))
+
+
+@dataclass(frozen=True)
+class NeedleRecord:
+    """A needle in a haystack that the model was asked for."""
+
+    kind: str
+    example: int
+    length: int
+    depth: float
+    prompt_tokens: int
+    answer: str
+    scores: list[list[float]] | str
+    """[L, Hq], or "rejected" where the answer is wrong."""
+
+
+def needle_records(
+    kind: str, examples: int, lengths: Sequence[int], depths: Sequence[float], steps: int, shape: tuple[int, int]
+) -> RecordKind[NeedleRecord]:
+    """Records of runs. steps: of an answer at most, of which each scores 1 at most; shape: layers and query heads."""
+    layers, heads = shape
+    # Weights are shares of 1 up to rounding.
+    score = Real(0, 1.001 * steps)
+    forms: dict[str, Form] = {
+        "kind": Choice((kind,)),
+        "example": Whole(0, examples - 1),
+        "length": Choice(tuple(lengths)),
+        "depth": Choice(tuple(depths)),
+        "prompt_tokens": Whole(1, MOST),
+        "answer": Text(),
+        "scores": OrText(REJECTED, Listed(Listed(score, heads), layers)),
+    }
+    return RecordKind(NeedleRecord, forms, ("kind", "example", "length", "depth"))
+
+
+@dataclass(frozen=True)
+class AnswerRecord:
+    """The questions about a document, answered under several settings."""
+
+    split: str
+    document: int
+    right: dict[str, list[bool]]
+    """By setting: for each question, whether its answer was right."""
+
+
+def answer_records(questions: Mapping[str, Sequence[int]]) -> RecordKind[AnswerRecord]:
+    """Records of answers. questions: for each split, how many there are about each document."""
+
+    def fault(record: AnswerRecord) -> str | None:
+        asked = questions[record.split]
+        if record.document >= len(asked):
+            return f"document must be a whole number from 0 to {len(asked) - 1}, not {record.document}"
+        for setting, right in record.right.items():
+            if len(right) != asked[record.document]:
+                return f"right has {len(right)} answers for {setting}, not {asked[record.document]}"
+        return None
+
+    forms: dict[str, Form] = {
+        "split": Choice(tuple(questions)),
+        "document": Whole(0, MOST),
+        "right": Named(Listed(Truth())),
+    }
+    return RecordKind(AnswerRecord, forms, ("split", "document"), "right", fault)
