@@ -1,7 +1,7 @@
-#include <algorithm>
 #include <atomic>
 #include <new>
 
+#include "attend/arguments.hpp"
 #include "attend/attend.hpp"
 #include "runtime/dispatch.hpp"
 #include "runtime/pool.hpp"
@@ -9,11 +9,6 @@
 #include "winnow_native.h"
 
 namespace {
-
-bool lengths_fit(const winnow_decode_args& args) {
-  return std::all_of(args.tail_lengths, args.tail_lengths + args.rows,
-                     [&](int64_t length) { return length >= 0 && length <= args.tail_capacity; });
-}
 
 // Bytes that a thread reads at a time.
 constexpr int64_t kReadBlock = 256 * 1024;
@@ -38,6 +33,7 @@ constexpr winnow_constant contract[] = {
     WINNOW_NAMED(WINNOW_BF16),
     WINNOW_NAMED(WINNOW_F16),
     WINNOW_NAMED(WINNOW_NO_MEMORY),
+    WINNOW_NAMED(WINNOW_BAD_PART),
     WINNOW_NAMED(WINNOW_UNSCALED),
     WINNOW_NAMED(WINNOW_PER_SLOT),
     WINNOW_NAMED(WINNOW_GROUPED),
@@ -62,7 +58,8 @@ extern "C" {
 const winnow_constant* winnow_contract(void) { return contract; }
 
 int32_t winnow_decode(const winnow_decode_args* args) {
-  if (!lengths_fit(*args)) return WINNOW_BAD_LENGTH;
+  if (!winnow::lengths_fit(*args)) return WINNOW_BAD_LENGTH;
+  if (!winnow::parts_fit(*args)) return WINNOW_BAD_PART;
   try {
     winnow::attend(*args);
   } catch (const std::bad_alloc&) {

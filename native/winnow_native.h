@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define WINNOW_ABI 5
+#define WINNOW_ABI 6
 #define WINNOW_SCALE_GROUP 32 /* channels of a value, or slots of keys, that share a scale and a zero */
 #define WINNOW_START_STEP 32  /* where rows differ in length, the beginning of every 32nd is known */
 #define WINNOW_BLOCK_BYTES 16 /* of a block of numbers of 4 or 2 bits */
@@ -21,7 +21,13 @@ extern "C" {
 
 enum winnow_dtype { WINNOW_F32 = 0, WINNOW_BF16 = 1, WINNOW_F16 = 2 };
 
-enum winnow_status { WINNOW_OK = 0, WINNOW_NO_MEMORY = 1, WINNOW_BAD_LENGTH = 2, WINNOW_UNKNOWN_ISA = 3 };
+enum winnow_status {
+  WINNOW_OK = 0,
+  WINNOW_NO_MEMORY = 1,
+  WINNOW_BAD_LENGTH = 2,  /* a tail is longer than its capacity */
+  WINNOW_UNKNOWN_ISA = 3,
+  WINNOW_BAD_PART = 4     /* sizes of a part contradict each other, or its channels the head's */
+};
 
 enum winnow_scaling { WINNOW_UNSCALED = 0, WINNOW_PER_SLOT = 1, WINNOW_GROUPED = 2 };
 

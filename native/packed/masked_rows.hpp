@@ -7,6 +7,7 @@
 #include "packed/scratch.hpp"
 #include "simd/bits.hpp"
 #include "simd/prefetch.hpp"
+#include "sizes.hpp"
 
 namespace winnow {
 namespace {
@@ -32,8 +33,9 @@ class MaskedRows {
       return;
     }
     const int64_t block = slot / kStartStep;
-    data_ += rows.starts[2 * block];
-    if (signs_) signs_ += rows.starts[2 * block + 1];
+    // Whatever the table says, no row begins outside the arrays.
+    data_ += inside(rows.starts[2 * block], rows.data_bytes);
+    if (signs_) signs_ += inside(rows.starts[2 * block + 1], rows.signs_bytes);
     for (slot_ = block * kStartStep; slot_ < slot;) step(count_kept());
   }
 
@@ -80,6 +82,8 @@ class MaskedRows {
   }
 
  private:
+  static int64_t inside(int64_t start, int64_t bytes) { return start < 0 ? 0 : least(start, bytes); }
+
   const winnow_rows* rows_ = nullptr;
   int64_t dim_ = 0, element_bytes_ = 0, slot_ = 0, mask_bytes_ = 0;
   const uint8_t *mask_end_ = nullptr, *data_ = nullptr, *signs_ = nullptr;

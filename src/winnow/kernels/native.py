@@ -21,6 +21,7 @@ from torch import Tensor
 
 from winnow.kernels.formats import Block
 from winnow.kernels.native_args import (
+    BAD_PART,
     DTYPES,
     NO_MEMORY,
     Constant,
@@ -32,7 +33,7 @@ from winnow.kernels.native_args import (
 from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import check_layer, check_query
 
-ABI = 5
+ABI = 6
 LIBRARY_NAME = "libwinnow_native.dylib" if sys.platform == "darwin" else "libwinnow_native.so"
 
 _REMEDY = (
@@ -192,6 +193,8 @@ class NativePlan:
 def _error(status: int) -> Exception:
     if status == NO_MEMORY:
         return MemoryError("no memory for the partial results of decode attention")
+    if status == BAD_PART:
+        return ValueError("the sizes of a block contradict each other: its memory was changed after it was checked")
     return ValueError("a tail length is negative or beyond the tail's capacity")
 
 

@@ -18,6 +18,7 @@ from winnow.kernels.pruning_reference import Statistic
 
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 NO_MEMORY = 1
+BAD_PART = 4
 RECOVERIES: dict[Recovery, int] = {"degenerate": 0, "gaussian": 1, "exponential": 2}
 STATISTICS: dict[Statistic, int] = {"pruned sizes": 0, "pruned numbers": 1, "mean": 2, "moments": 3}
 UNSCALED, PER_SLOT, GROUPED = range(3)
@@ -100,6 +101,7 @@ def shared_constants() -> dict[str, int]:
         "BF16": DTYPES[torch.bfloat16],
         "F16": DTYPES[torch.float16],
         "NO_MEMORY": NO_MEMORY,
+        "BAD_PART": BAD_PART,
         "UNSCALED": UNSCALED,
         "PER_SLOT": PER_SLOT,
         "GROUPED": GROUPED,

@@ -1,0 +1,90 @@
+// The arguments of a call held against each other, before anything points into memory. Callers check blocks completely
+// when they are made; what is cheap is checked again here, so that a mistake above is an error and not a wild read.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "packed/format.hpp"
+#include "runtime/kernels.hpp"
+#include "sizes.hpp"
+#include "winnow_native.h"
+
+namespace winnow {
+namespace {
+
+inline bool lengths_fit(const winnow_decode_args& args) {
+  return std::all_of(args.tail_lengths, args.tail_lengths + args.rows,
+                     [&](int64_t length) { return length >= 0 && length <= args.tail_capacity; });
+}
+
+// Sizes of one side of a part: `dim` channels of `bytes` each.
+struct SideSizes {
+  int64_t slots, heads, dim, bytes;
+  bool keys;
+};
+
+inline bool bits_fit(const winnow_rows& rows) {
+  switch (rows.bits) {
+    case 16: return rows.scaling == WINNOW_UNSCALED;
+    case 8:
+    case 4:
+    case 2: return rows.scales && (rows.scaling == WINNOW_PER_SLOT || (rows.scaling == WINNOW_GROUPED && rows.zeros));
+    default: return false;
+  }
+}
+
+// Slots from `bytes` bytes on, `row` bytes for each, are all there.
+inline bool holds(int64_t bytes, int64_t row, int64_t slots) { return row >= 0 && (row == 0 || bytes / row >= slots); }
+
+inline bool channels_fit(const winnow_rows& rows, const SideSizes& sizes) {
+  if (rows.kept < 0 || rows.kept > sizes.dim) return false;
+  if (!rows.channels) return rows.kept == sizes.dim || (rows.kept == 0 && sizes.keys);
+  const int16_t *first = rows.channels, *last = first + sizes.heads * rows.kept;
+  return sizes.keys && std::all_of(first, last, [&](int16_t channel) { return channel >= 0 && channel < sizes.dim; });
+}
+
+inline bool masked_fit(const winnow_rows& rows, const SideSizes& sizes) {
+  if (rows.channels || rows.kept != sizes.dim || rows.scaling == WINNOW_GROUPED || !rows.stats) return false;
+  if (rows.recovery < WINNOW_DEGENERATE || rows.recovery > WINNOW_EXPONENTIAL) return false;
+  if (rows.recovery != WINNOW_DEGENERATE && !rows.draws) return false;
+  if (rows.stats_width < (rows.recovery == WINNOW_GAUSSIAN ? 2 : 1)) return false;
+  if (rows.starts) return true;  // Where they lead to is looked at by who follows them.
+  return holds(rows.data_bytes, rows.row_bytes, sizes.slots) &&
+         (!rows.signs || holds(rows.signs_bytes, rows.sign_row_bytes, sizes.slots));
+}
+
+inline bool rows_fit(const winnow_rows& rows, const SideSizes& sizes) {
+  if (!bits_fit(rows)) return false;
+  if (rows.masks) return masked_fit(rows, sizes);
+  const bool whole_groups = rows.scaling != WINNOW_GROUPED || !sizes.keys || sizes.slots % kScaleGroup == 0;
+  return whole_groups && !rows.starts && channels_fit(rows, sizes) &&
+         rows.row_bytes == bytes_of_row(rows, rows.kept, sizes.bytes) &&
+         holds(rows.data_bytes, rows.row_bytes, sizes.slots);
+}
+
+inline bool part_fits(const winnow_part& part, const winnow_decode_args& args) {
+  for (int64_t head = 0; head < args.heads; ++head) {
+    if (part.starts[head] < 0 || part.starts[head] > part.stops[head] || part.stops[head] > part.slots) return false;
+  }
+  const int64_t bytes = kElementBytes[args.dtype];
+  if (!part.packed) {
+    return holds(part.keys.data_bytes, args.key_dim * bytes, part.slots) &&
+           holds(part.values.data_bytes, args.value_dim * bytes, part.slots);
+  }
+  return rows_fit(part.keys, {part.slots, args.heads, args.key_dim, bytes, true}) &&
+         rows_fit(part.values, {part.slots, args.heads, args.value_dim, bytes, false});
+}
+
+inline bool parts_fit(const winnow_decode_args& args) {
+  if (args.dtype < WINNOW_F32 || args.dtype > WINNOW_F16 || args.part_bounds[0] < 0) return false;
+  if (args.heads < 1 || args.group_size < 1 || args.key_dim < 1 || args.value_dim < 1) return false;
+  for (int64_t row = 0; row < args.rows; ++row) {
+    if (args.part_bounds[row] > args.part_bounds[row + 1]) return false;
+  }
+  return std::all_of(args.parts + args.part_bounds[0], args.parts + args.part_bounds[args.rows],
+                     [&](const winnow_part& part) { return part_fits(part, args); });
+}
+
+}  // namespace
+}  // namespace winnow
