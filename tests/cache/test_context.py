@@ -70,6 +70,7 @@ def test_half_precision_in_chunks(dtype, tmp_path):
 def test_rows_that_share_a_prefix_share_it_again(model, tmp_path):
     context = compress(model)
     context._cache.batch_repeat_interleave(3)
+    context.input_ids = context.input_ids.repeat_interleave(3, dim=0)
     loaded = winnow.load_context(context.save(tmp_path / "c"), model)
     layer = loaded.cache().compressed_layers()[1]
     assert len(layer.prefixes) == 3

@@ -105,7 +105,7 @@ def test_processes_share_one_mapping_and_answer_alike(model, tmp_path):
 
 def test_content_that_cannot_be_read_back_is_no_crash(model, context, tmp_path, monkeypatch):
     monkeypatch.setattr("winnow.cache.disk._named", lambda states: {})
-    refused(context.save(tmp_path / "c"), model, "cannot be read back")
+    refused(context.save(tmp_path / "c"), model, "a prefix has no positions")
 
 
 def test_a_mapped_context_survives_being_replaced(model, context, saved):

@@ -138,7 +138,7 @@ class Maker:
             data_rows.append(self.entries(form._replace(kept="all"), 1, count, False).data[0])
             sign_rows.append(pack_bits(torch.rand(1, dim - count, generator=self.generator) < 0.5)[0])
             place[0] += data_rows[-1].nbytes
-            place[1] += len(sign_rows[-1])
+            place[1] += len(sign_rows[-1]) if form.signs else 0
         if ragged:
             data = torch.cat(data_rows) if slots else self.normal(0)
             signs = torch.cat(sign_rows) if slots else torch.zeros(0, dtype=torch.uint8)

@@ -16,21 +16,25 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import safetensors
 import torch
 from torch import Tensor
 
-from winnow.errors import CacheError, FileError
+from winnow.errors import CacheError, FileError, JsonError
 from winnow.files import replacing
+from winnow.strict_json import parse_object
+from winnow.typed import Between, TypedError, read_as
 
 VERSION = 1
 ALIGNMENT = 64
 FACTS, PAYLOAD, HEADER = "winnow_context", "winnow_payload_blake2b", "winnow_header_blake2b"
 
 _LENGTH = struct.Struct("<Q")
-_LONGEST_HEADER = 100_000_000  # the limit of safetensors itself
+_SAFETENSORS_HEADER = 100_000_000  # the limit of the format
+_LONGEST_HEADER = 1 << 24
+"""Bytes; thousands of rows and layers need less, and parsing takes many times the memory."""
 _BLANK = "0" * 64
 _PIECE = 1 << 22
 
@@ -46,6 +50,21 @@ _NAMES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
+
+
+_Size = Annotated[int, Between(0, 1 << 50)]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One tensor in the table of a header."""
+
+    dtype: str
+    shape: list[_Size]
+    data_offsets: tuple[_Size, _Size]
+
+
+_METADATA, _TABLE = dict[str, str], dict[str, _Entry]
 
 
 @dataclass(frozen=True)
@@ -64,6 +83,9 @@ class Container:
     def open(cls, path: Path) -> Container:
         """Reads the header only. Raises CacheError for what is no context, of a newer version, cut off or changed."""
         try:
+            # Opening a pipe would wait for its other end.
+            if path.exists() and not path.is_dir() and not path.is_file():
+                raise _foreign(path)
             with path.open("rb") as file:
                 return _read_header(path, file)
         except FileNotFoundError:
@@ -72,6 +94,8 @@ class Container:
             raise CacheError(f"{path} is a directory; give a file that context.save wrote.") from None
         except OSError as problem:
             raise CacheError(f"Cannot read {path}: {problem.strerror}.") from None
+        except ValueError as problem:  # a name that no file can have
+            raise CacheError(f"Cannot read {str(path)!r}: {problem}.") from None
 
     def verify(self) -> None:
         """Reads the whole file. Raises CacheError where its tensors are not those that were written."""
@@ -139,6 +163,8 @@ def _header(facts: str, table: Mapping[str, Any], payload: str) -> bytes:
     metadata = {FACTS: facts, PAYLOAD: payload, HEADER: _BLANK}
     text = json.dumps({"__metadata__": metadata, **table}, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-(_LENGTH.size + len(text)) % ALIGNMENT)
+    if len(text) > _LONGEST_HEADER:
+        raise CacheError("this context has too many rows and layers for one file; save rows apart.")
     blank = _LENGTH.pack(len(text)) + text
     return _sealed(blank, _digest(blank).hexdigest())
 
@@ -153,10 +179,12 @@ def _read_header(path: Path, file: BinaryIO) -> Container:
     size = os.fstat(file.fileno()).st_size
     begin = file.read(_LENGTH.size)
     length = _LENGTH.unpack(begin)[0] if len(begin) == _LENGTH.size else 0
-    if not 2 <= length <= _LONGEST_HEADER or file.read(1) != b"{":
+    if not 2 <= length <= _SAFETENSORS_HEADER or file.read(1) != b"{":
         raise _foreign(path)
     if _LENGTH.size + length > size:
         raise _damaged(path, f"its header alone is {length:,} bytes, and it has {size:,}")
+    if length > _LONGEST_HEADER:
+        raise _damaged(path, f"its header is {length:,} bytes, of {_LONGEST_HEADER:,} at most")
     file.seek(_LENGTH.size)
     text = file.read(length)
     metadata, end = _parse(path, text)
@@ -172,31 +200,37 @@ def _read_header(path: Path, file: BinaryIO) -> Container:
     return Container(path, facts, str(metadata.get(PAYLOAD)), _LENGTH.size + length)
 
 
-def _parse(path: Path, text: bytes) -> tuple[dict[str, Any], int]:
+def _parse(path: Path, text: bytes) -> tuple[dict[str, str], int]:
     """Metadata of a header, and how many bytes of tensors follow it."""
+    header = _json(path, text)
     try:
-        header = json.loads(text)
-        metadata = header.pop("__metadata__", {})
-        end = max((int(entry["data_offsets"][1]) for entry in header.values()), default=0)
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError):
-        raise _damaged(path, "its header cannot be read") from None
-    return metadata if isinstance(metadata, dict) else {}, end
+        metadata = read_as(_METADATA, header.pop("__metadata__", {}), "its metadata")
+        table = read_as(_TABLE, header, "its table")
+    except TypedError as problem:
+        raise _damaged(path, str(problem)) from None
+    return metadata, max((entry.data_offsets[1] for entry in table.values()), default=0)
 
 
-def _facts(path: Path, metadata: Mapping[str, Any]) -> dict[str, Any]:
+def _facts(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
     if FACTS not in metadata:
         raise _foreign(path)
-    try:
-        facts = json.loads(metadata[FACTS])
-        version = int(facts["version"])
-    except (ValueError, TypeError, KeyError):
-        raise _damaged(path, "its header cannot be read") from None
+    facts = _json(path, metadata[FACTS].encode())
+    version = facts.get("version")
+    if type(version) is not int:
+        raise _damaged(path, "its header cannot be read")
     if version != VERSION:
         raise CacheError(
             f"{path} has format version {version}, this Winnow reads version {VERSION}: upgrade winnow-kv, or compress "
             "the document again."
         )
-    return dict(facts)
+    return facts
+
+
+def _json(path: Path, text: bytes) -> dict[str, Any]:
+    try:
+        return parse_object(text.decode())
+    except (JsonError, UnicodeDecodeError):
+        raise _damaged(path, "its header cannot be read") from None
 
 
 def _foreign(path: Path) -> CacheError:

@@ -18,10 +18,14 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.container import Container, write_container
+from winnow.cache.facts import ContextFacts, LayerFacts
 from winnow.cache.fingerprint import ModelFingerprint, check_tokenizer, hash_tokenizer
-from winnow.cache.layer_state import LayerState, restore, state_of
+from winnow.cache.guards import text_config
+from winnow.cache.layer_state import Expected, LayerState, restore, state_of, taken
+from winnow.cache.probe import check_stock_layers
 from winnow.cache.recorded import describe, recorded
-from winnow.errors import CacheError
+from winnow.errors import CacheError, ModelError
+from winnow.typed import TypedError, read_as
 
 IDS, DOCUMENT = "input_ids", "document"
 
@@ -31,11 +35,16 @@ class ContextFile:
     """A context on disk. Opening it checks the header; tensors are read when they are used."""
 
     container: Container
+    facts: ContextFacts
 
     @classmethod
     def open(cls, path: Path | str) -> ContextFile:
         """Raises CacheError for what is no context, of a newer version, cut off or with a changed header."""
-        return cls(Container.open(Path(path)))
+        container = Container.open(Path(path))
+        try:
+            return cls(container, read_as(ContextFacts, container.facts, "its header"))
+        except TypedError as problem:
+            raise _refused(container.path, problem) from None
 
     def verify(self) -> None:
         """Reads the whole file. Raises CacheError where anything in it was changed."""
@@ -44,12 +53,12 @@ class ContextFile:
     @property
     def model(self) -> ModelFingerprint:
         """The model that it was made with, and that reads it."""
-        return ModelFingerprint(**self.container.facts["model"])
+        return self.facts.model
 
     @property
     def has_tokenizer(self) -> bool:
         """True if the file says which tokenizer made its tokens."""
-        return self.container.facts["tokenizer"] is not None
+        return self.facts.tokenizer is not None
 
     @property
     def nbytes(self) -> int:
@@ -58,18 +67,31 @@ class ContextFile:
 
     @property
     def input_ids(self) -> Tensor:
-        """[R, N] the tokens it was made from."""
-        return self._tensors[IDS]
+        """[R, N] the tokens it was made from. Raises CacheError where the file does not hold them."""
+        ids = self._tensors.get(IDS)
+        tokens = self.facts.tokens
+        if ids is None or ids.dtype != torch.int64 or ids.ndim != 2 or ids.shape[1] != tokens or not len(ids):
+            raise _refused(self.container.path, f"its tokens are not [rows, {tokens}]")
+        if bool((ids < 0).any()):
+            raise _refused(self.container.path, "a token is negative")
+        return ids
 
     @property
     def document(self) -> str | None:
-        """The text it was made from, where that was saved with it."""
+        """The text it was made from, where that was saved with it. Raises CacheError where that is no text."""
         text = self._tensors.get(DOCUMENT)
-        return None if text is None else text.numpy().tobytes().decode("utf-8")
+        if text is None:
+            return None
+        try:
+            if text.dtype != torch.uint8 or text.ndim != 1:
+                raise ValueError("no bytes")
+            return text.numpy().tobytes().decode("utf-8")
+        except ValueError:
+            raise _refused(self.container.path, "its document is no UTF-8 text") from None
 
     def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """Raises CacheError for another tokenizer than the one that was saved with it, if one was."""
-        check_tokenizer(self.container.facts["tokenizer"], tokenizer, str(self.container.path))
+        check_tokenizer(self.facts.tokenizer, tokenizer, str(self.container.path))
 
     def check_config(self, config: PreTrainedConfig) -> None:
         """Raises CacheError for a model of another shape, before its weights are loaded."""
@@ -78,29 +100,33 @@ class ContextFile:
     def cache(self, model: PreTrainedModel) -> CompressedCache:
         """The cache as it was saved, on the model's device; on a CPU its prefixes are views of the file.
 
-        Raises CacheError for another model, other weights or another dtype.
+        Raises CacheError for another model, other weights or another dtype, and for content that no context has.
         """
         self.model.check(model, str(self.container.path))
         try:
             return self._cache(model)
-        except (KeyError, TypeError, ValueError, IndexError) as problem:
-            # Only where verify() was left out, or the file is of a store that this version does not have.
-            raise CacheError(f"{self.container.path} cannot be read back ({problem!r}): verify it.") from problem
+        except (CacheError, ModelError):
+            raise
+        except (ValueError, TypeError, RuntimeError) as problem:
+            raise _refused(self.container.path, problem) from problem
 
     def _cache(self, model: PreTrainedModel) -> CompressedCache:
-        facts = self.container.facts
-        described = facts["layers"]
-        cache = CompressedCache(
-            model,
-            recorded(facts["method"]),
-            prompt_length=facts["tokens"],
-            heads_per_layer=[layer["full"]["heads"] for layer in described if "full" in layer],
-        )
-        for index, (layer, told) in enumerate(zip(cache.layers, described, strict=True)):
-            start = f"layers.{index}."
-            own = {name.removeprefix(start): part for name, part in self._tensors.items() if name.startswith(start)}
-            restore(layer, LayerState(told, own), model.device)
-        cache.compression.seconds = facts["stats"]["compress_seconds"]
+        facts, ids = self.facts, self.input_ids
+        heads = [layer.full.heads for layer in facts.layers if layer.full is not None]
+        most = text_config(model).num_attention_heads
+        if max(heads, default=1) > most:
+            raise TypedError(f"a layer has {max(heads)} KV heads and the model {most} attention heads")
+        cache = CompressedCache(model, recorded(facts.method), prompt_length=facts.tokens, heads_per_layer=heads)
+        if len(facts.layers) != len(cache.layers):
+            raise TypedError(f"there are {len(facts.layers)} layers and the model has {len(cache.layers)}")
+        expected = Expected(len(ids), facts.tokens, model.dtype, model.device)
+        left = {name: tensor for name, tensor in self._tensors.items() if name not in (IDS, DOCUMENT)}
+        for index, (layer, told) in enumerate(zip(cache.layers, facts.layers, strict=True)):
+            restore(layer, LayerState(told, taken(f"layers.{index}", left)), expected)
+        check_stock_layers(model, cache.layers)
+        if left:
+            raise TypedError(f"there is a tensor {min(left)[:40]!r} that belongs nowhere")
+        cache.compression.seconds = read_as(float, facts.stats.get("compress_seconds"), "its compress_seconds")
         return cache
 
     @cached_property
@@ -124,15 +150,27 @@ def write_context(
     facts = {
         "model": asdict(ModelFingerprint.of(model)),
         "tokenizer": None if tokenizer is None else hash_tokenizer(tokenizer),
-        "method": describe(cache.method),
+        "method": asdict(describe(cache.method)),
         "stats": asdict(cache.stats()),
         "tokens": cache.get_seq_length(),
-        "layers": [state.facts for state in states],
+        "layers": [_written(state.facts) for state in states],
     }
     tensors = _named(states) | {IDS: input_ids}
     if document is not None:
         tensors[DOCUMENT] = torch.frombuffer(bytearray(document.encode("utf-8")), dtype=torch.uint8)
     return write_container(Path(path), facts, tensors, overwrite)
+
+
+def _written(facts: LayerFacts) -> dict[str, Any]:
+    """Facts of a layer, those parts that it has."""
+    return {name: part for name, part in asdict(facts).items() if part is not None}
+
+
+def _refused(path: Path, problem: object) -> CacheError:
+    return CacheError(
+        f"{path} holds what no context has ({problem}): it was damaged, or not made by Winnow. Copy it again, or "
+        "compress the document again."
+    )
 
 
 def _named(states: list[LayerState]) -> dict[str, Any]:

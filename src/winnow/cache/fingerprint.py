@@ -60,7 +60,7 @@ class ModelFingerprint:
     def of(cls, model: PreTrainedModel) -> ModelFingerprint:
         """Raises ModelError where weights are offloaded, so that they cannot be looked at."""
         architecture = _facts(text_config(model), SIZES + ATTENTION) | {"class": type(model).__name__}
-        return cls(_portable(model.config.name_or_path), _written(model.dtype), architecture, _hash_weights(model))
+        return cls(_portable(model.config.name_or_path), written_dtype(model.dtype), architecture, _hash_weights(model))
 
     def check_config(self, config: PreTrainedConfig, origin: str) -> None:
         """Raises CacheError unless a configuration has the sizes of the model that `origin`, a file, was made with."""
@@ -127,7 +127,8 @@ def _facts(config: PreTrainedConfig, names: tuple[str, ...]) -> dict[str, Any]:
     return dict(json.loads(json.dumps(found, default=str)))
 
 
-def _written(dtype: torch.dtype) -> str:
+def written_dtype(dtype: torch.dtype) -> str:
+    """A dtype as files name it: "bfloat16"."""
     return str(dtype).removeprefix("torch.")
 
 

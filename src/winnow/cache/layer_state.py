@@ -6,26 +6,39 @@ offer to models, not by their internals, as far as that goes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import CacheLayerMixin, LinearAttentionLayer
 
+from winnow.cache.facts import FullFacts, Kind, LayerFacts, LinearFacts, PrefixFacts, SlidingFacts
+from winnow.cache.fingerprint import written_dtype
 from winnow.cache.hybrid import CompactSlidingLayer, CompressedHybridLayer
 from winnow.cache.layer import CompressedLayer
+from winnow.cache.layer_check import check_full, check_prefix, check_sliding, check_states
 from winnow.cache.prefix import Prefix
 from winnow.cache.tail import Tail
 from winnow.errors import CacheError
-from winnow.kernels.formats.serialize import put_together, take_apart
+from winnow.kernels.formats.serialize import on_device, put_together, take_apart
 
 
 class LayerState(NamedTuple):
     """A layer taken apart."""
 
-    facts: dict[str, Any]
+    facts: LayerFacts
     tensors: dict[str, Tensor]
+
+
+class Expected(NamedTuple):
+    """Everything that the layers of a context agree in."""
+
+    rows: int
+    tokens: int
+    """N, padding included."""
+    dtype: torch.dtype
+    device: torch.device
 
 
 def state_of(layer: CacheLayerMixin) -> LayerState:
@@ -34,31 +47,38 @@ def state_of(layer: CacheLayerMixin) -> LayerState:
     Raises CacheError for a kind of layer that cannot be written, an empty one, and one with tokens after the prompt.
     """
     kind = layer_kind(layer)
-    facts: dict[str, Any] = {"kind": kind}
+    facts: dict[str, Any] = {}
     tensors: dict[str, Tensor] = {}
     for part in _PARTS[kind]:
-        found = _TAKE[part](layer)
-        facts[part] = found.facts
-        tensors |= found.tensors
-    return LayerState(facts, tensors)
+        facts[part], found = _TAKE[part](layer)
+        tensors |= found
+    return LayerState(LayerFacts(kind, **facts), tensors)
 
 
-def restore(layer: CacheLayerMixin, state: LayerState, device: torch.device) -> None:
+def restore(layer: CacheLayerMixin, state: LayerState, expected: Expected) -> None:
     """Fills an empty layer with what `state_of` gave. Prefixes are views of its tensors; all else is copied.
 
-    Raises CacheError where the layer is of another kind.
+    Raises:
+        CacheError: the layer is of another kind.
+        ValueError: facts or tensors that no layer has; nothing was read through them.
     """
     kind = layer_kind(layer)
-    if kind != state.facts["kind"]:
+    if kind != state.facts.kind:
         raise CacheError(
-            f"the file holds a {state.facts['kind']} layer where this version of transformers has a {kind} one; "
+            f"the file holds a {state.facts.kind} layer where this version of transformers has a {kind} one; "
             "compress the document again."
         )
+    left = dict(state.tensors)
     for part in _PARTS[kind]:
-        _PUT[part](layer, state.facts[part], state.tensors, device)
+        facts = getattr(state.facts, part)
+        if facts is None:
+            raise ValueError(f"the layer has no {part}")
+        _PUT[part](layer, facts, left, expected)
+    if left:
+        raise ValueError(f"the layer has unknown {min(left)}")
 
 
-def layer_kind(layer: CacheLayerMixin) -> str:
+def layer_kind(layer: CacheLayerMixin) -> Kind:
     """The name of a layer's kind in files. Raises CacheError for one that cannot be written."""
     for kind, made in _KINDS.items():
         if type(layer) is made:
@@ -71,13 +91,13 @@ def layer_kind(layer: CacheLayerMixin) -> str:
     )
 
 
-_KINDS: dict[str, type[CacheLayerMixin]] = {
+_KINDS: dict[Kind, type[CacheLayerMixin]] = {
     "full": CompressedLayer,
     "full+linear": CompressedHybridLayer,
     "sliding": CompactSlidingLayer,
     "linear": LinearAttentionLayer,
 }
-_PARTS = {
+_PARTS: dict[Kind, tuple[str, ...]] = {
     "full": ("full",),
     "full+linear": ("full", "linear"),
     "sliding": ("sliding",),
@@ -96,7 +116,7 @@ def _holds_tensors(layer: CacheLayerMixin) -> bool:
 # --- full attention -----------------------------------------------------------------------------------------------
 
 
-def _take_full(layer: CompressedLayer) -> LayerState:
+def _take_full(layer: CompressedLayer) -> tuple[FullFacts, dict[str, Tensor]]:
     tail = layer.tail
     if tail is None or not layer.is_fresh():
         raise CacheError("only a prompt that was compressed, and nothing after it, can be written to a file.")
@@ -108,84 +128,89 @@ def _take_full(layer: CompressedLayer) -> LayerState:
         block = take_apart(prefix.block)
         tensors[f"prefixes.{place}.positions"] = prefix.positions
         tensors |= {f"prefixes.{place}.{name}": tensor for name, tensor in block.tensors.items()}
-        prefixes.append({"length": prefix.length, "format": block.format, "facts": block.facts})
-    facts = {
-        "seen": layer.seen,
-        "heads": tail.keys.shape[1],
-        "key_dim": tail.keys.shape[-1],
-        "value_dim": tail.values.shape[-1],
-        "dtype": str(tail.keys.dtype).removeprefix("torch."),
-        "rows": [None if prefix is None else places[id(prefix)] for prefix in layer.prefixes],
-        "prefixes": prefixes,
-    }
-    return LayerState(facts, tensors)
+        prefixes.append(PrefixFacts(prefix.length, block.format, block.facts))
+    facts = FullFacts(
+        seen=layer.seen,
+        heads=tail.keys.shape[1],
+        key_dim=tail.keys.shape[-1],
+        value_dim=tail.values.shape[-1],
+        dtype=written_dtype(tail.keys.dtype),
+        rows=[None if prefix is None else places[id(prefix)] for prefix in layer.prefixes],
+        prefixes=prefixes,
+    )
+    return facts, tensors
 
 
-def _put_full(
-    layer: CompressedLayer, facts: Mapping[str, Any], tensors: Mapping[str, Tensor], device: torch.device
-) -> None:
-    shape = (len(facts["rows"]), facts["heads"], 0)
-    dtype = getattr(torch, facts["dtype"])
-    keys = torch.empty(*shape, facts["key_dim"], dtype=dtype, device=device)
-    values = torch.empty(*shape, facts["value_dim"], dtype=dtype, device=device)
-    layer.lazy_initialization(keys, values)
+def _put_full(layer: CompressedLayer, facts: FullFacts, left: dict[str, Tensor], expected: Expected) -> None:
+    check_full(facts, expected.rows, expected.tokens, expected.dtype)
     prefixes = [
-        _prefix(described, _under(f"prefixes.{place}", tensors), device)
-        for place, described in enumerate(facts["prefixes"])
+        _prefix(facts, described, taken(f"prefixes.{place}", left), expected)
+        for place, described in enumerate(facts.prefixes)
     ]
-    layer.prefixes = [None if place is None else prefixes[place] for place in facts["rows"]]
+    shape = (expected.rows, facts.heads, 0)
+    keys = torch.empty(*shape, facts.key_dim, dtype=expected.dtype, device=expected.device)
+    values = torch.empty(*shape, facts.value_dim, dtype=expected.dtype, device=expected.device)
+    layer.lazy_initialization(keys, values)
+    layer.prefixes = [None if place is None else prefixes[place] for place in facts.rows]
     layer.tail = Tail(keys, values)
-    layer.seen, layer.compressed = facts["seen"], True
+    layer.seen, layer.compressed = facts.seen, True
 
 
-def _prefix(described: Mapping[str, Any], tensors: dict[str, Tensor], device: torch.device) -> Prefix:
-    positions = tensors.pop("positions").to(device)
-    block = put_together(described["format"], tensors, described["facts"], device)
-    return Prefix(block, positions, described["length"], described["length"])
+def _prefix(layer: FullFacts, described: PrefixFacts, tensors: dict[str, Tensor], expected: Expected) -> Prefix:
+    positions = tensors.pop("positions", None)
+    if positions is None:
+        raise ValueError("a prefix has no positions")
+    block = put_together(described.format, tensors, described.facts, torch.device("cpu"))
+    check_prefix(layer, described, block, positions)
+    return Prefix(on_device(block, expected.device), positions.to(expected.device), described.length, described.length)
 
 
 # --- transformers' own layers -------------------------------------------------------------------------------------
 
 
-def _take_sliding(layer: CompactSlidingLayer) -> LayerState:
-    return LayerState({"seen": layer.cumulative_length}, {"keys": layer.keys, "values": layer.values})
+def _take_sliding(layer: CompactSlidingLayer) -> tuple[SlidingFacts, dict[str, Tensor]]:
+    return SlidingFacts(layer.cumulative_length), {"keys": layer.keys, "values": layer.values}
 
 
-def _put_sliding(
-    layer: CompactSlidingLayer, facts: Mapping[str, Any], tensors: Mapping[str, Tensor], device: torch.device
-) -> None:
-    keys, values = (tensors[name].to(device, copy=True) for name in ("keys", "values"))
+def _put_sliding(layer: CompactSlidingLayer, facts: SlidingFacts, left: dict[str, Tensor], expected: Expected) -> None:
+    parts = [left.pop(name, None) for name in ("keys", "values")]
+    check_sliding(facts, parts, expected.rows, expected.tokens, expected.dtype)
+    keys, values = (part.to(expected.device, copy=True) for part in parts if part is not None)
     layer.lazy_initialization(keys, values)
-    layer.keys, layer.values, layer.cumulative_length = keys, values, facts["seen"]
+    layer.keys, layer.values, layer.cumulative_length = keys, values, facts.seen
 
 
-def _take_linear(layer: LinearAttentionLayer) -> LayerState:
+def _take_linear(layer: LinearAttentionLayer) -> tuple[LinearFacts, dict[str, Tensor]]:
     tensors: dict[str, Tensor] = {}
     for name, states in (("conv", layer.conv_states), ("recurrent", layer.recurrent_states)):
         tensors |= {f"{name}.{index}": state for index, state in states.items() if state is not None}
-    return LayerState({}, tensors)
+    return LinearFacts(), tensors
 
 
-def _put_linear(
-    layer: LinearAttentionLayer, facts: Mapping[str, Any], tensors: Mapping[str, Tensor], device: torch.device
-) -> None:
+def _put_linear(layer: LinearAttentionLayer, facts: LinearFacts, left: dict[str, Tensor], expected: Expected) -> None:
     # As a prefill of exactly the convolution's width: the layer copies both.
-    for name, update in (("conv", layer.update_conv_state), ("recurrent", layer.update_recurrent_state)):
-        for index, state in _under(name, tensors).items():
-            update(state.to(device), int(index))
+    for name, update, states in (
+        ("conv", layer.update_conv_state, layer.conv_states),
+        ("recurrent", layer.update_recurrent_state, layer.recurrent_states),
+    ):
+        found = taken(name, left)
+        check_states(found, [str(index) for index in states], expected.rows)
+        for index, state in found.items():
+            update(state.to(expected.device), int(index))
 
 
-def _under(start: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors whose names begin with `start.`, by the rest of their names."""
-    return {name.removeprefix(f"{start}."): part for name, part in tensors.items() if name.startswith(f"{start}.")}
+def taken(start: str, left: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Takes the tensors whose names begin with `start.`, by the rest of their names."""
+    names = [name for name in left if name.startswith(f"{start}.")]
+    return {name.removeprefix(f"{start}."): left.pop(name) for name in names}
 
 
-_TAKE: dict[str, Callable[[Any], LayerState]] = {
+_TAKE: dict[str, Callable[[Any], tuple[Any, dict[str, Tensor]]]] = {
     "full": _take_full,
     "sliding": _take_sliding,
     "linear": _take_linear,
 }
-_PUT: dict[str, Callable[[Any, Mapping[str, Any], Mapping[str, Tensor], torch.device], None]] = {
+_PUT: dict[str, Callable[[Any, Any, dict[str, Tensor], Expected], None]] = {
     "full": _put_full,
     "sliding": _put_sliding,
     "linear": _put_linear,

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from winnow.allocate import Allocation, Allocator, SlotPlan
 from winnow.budget import Budget
+from winnow.cache.facts import MethodFacts
 from winnow.composition.method import Method
 from winnow.errors import CacheError
 from winnow.heads import HeadScores
@@ -22,27 +23,24 @@ from winnow.store import Dense
 from winnow.view import LayerView
 
 
-def describe(method: Method) -> dict[str, Any]:
+def describe(method: Method) -> MethodFacts:
     """Facts that a file keeps of a method."""
-    return {
-        "name": method.name,
-        "budget": str(method.budget),
-        "takes_budget": method.allocator.takes_budget,
-        "head_scores": [
-            {**table.facts(), "shape": list(table.shape)}
-            for table in _tables((method.scorer, method.allocator, method.store))
-        ],
-    }
+    tables = _tables((method.scorer, method.allocator, method.store))
+    return MethodFacts(
+        name=method.name,
+        budget=str(method.budget),
+        takes_budget=method.allocator.takes_budget,
+        head_scores=[{**table.facts(), "shape": list(table.shape)} for table in tables],
+    )
 
 
-def recorded(described: dict[str, Any]) -> Method:
+def recorded(described: MethodFacts) -> Method:
     """A method of the same name and budget that refuses to compress anything."""
-    budget = described["budget"]
-    name = str(described["name"])
+    budget, name = described.budget, described.name
     return Method(
         name,
         RecordedScorer(name),
-        RecordedAllocator(name, bool(described["takes_budget"])),
+        RecordedAllocator(name, described.takes_budget),
         Dense(),
         Budget.parse(None if budget == "everything" else budget),
     )

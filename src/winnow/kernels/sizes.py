@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from winnow.kernels.formats import Block, PackedBlock, Part, parts_of
+from winnow.kernels.formats import Block, Part, parts_of
 from winnow.kernels.segments import TailSegments
 
 
@@ -52,8 +52,6 @@ def _check_part(part: Part, tail: TailSegments, sizes: LayerSizes) -> None:
                 f"all keys and values of a layer must agree: {dtype} on {device} next to "
                 f"{tail.keys.dtype} on {tail.keys.device}"
             )
-    if isinstance(part, PackedBlock):
-        part.check()
 
 
 def check_query(query: Tensor, sizes: LayerSizes, dtype: torch.dtype, sinks: Tensor | None) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,8 +11,6 @@ import torch
 from support.packed_attention import DENSE, FORMATS, KEYS, Layer, build
 from support.packed_slots import assert_same_tensors
 from winnow.kernels import Block, DenseBlock
-from winnow.kernels.formats.format import FORMATS as NAMES
-from winnow.kernels.formats.format import ON_CPU, Format
 from winnow.kernels.formats.serialize import put_together, take_apart
 
 CPU = torch.device("cpu")
@@ -45,7 +43,6 @@ def test_dense_blocks_and_parts_come_back() -> None:
 
 def test_names_in_files_stay() -> None:
     """Contexts that exist were written with these."""
-    assert {"dense", "packed", "parts", "keys", "values", "entries", "pruned"} <= set(NAMES)
     format, tensors, facts = take_apart(block_of(None, (KEYS["spark gaussian"], DENSE)))
     dense = {"keys", "values", "offsets"}
     packed = {
@@ -75,24 +72,86 @@ def test_offsets_stay_on_the_cpu() -> None:
     assert (found.offsets.device.type, found.keys.entries.scales.device.type) == ("cpu", "meta")  # type: ignore[union-attr]
 
 
-def test_a_new_format_is_its_class_and_nothing_else() -> None:
-    @dataclass(frozen=True)
-    class Marked(Format, name="marked"):
-        inner: DenseBlock
-        marks: torch.Tensor = field(metadata=ON_CPU)
-
-    dense = block_of(None)
-    assert isinstance(dense, DenseBlock)
-    block: Any = Marked(dense, torch.arange(3))
-    try:
-        assert_same_tensors(put_together(*take_apart(block), CPU), block)
-    finally:
-        del NAMES["marked"]
+BROKEN = {
+    "the block is 'runes'": {"kind": "runes"},
+    "the block has unknown colors": {"colors": 3},
+    "the block has no values": {"values": None},
+    "the block.keys is a dict": {"keys": None, "keys.kind": "keys"},
+    "the block has keys twice": {"keys.data": torch.zeros(3)},
+    "the block.offsets is null and must be a tensor": {"offsets": "null"},
+    "offsets has no axes": {"offsets": torch.tensor(3)},
+    "entries of values are .* and must be torch.float64": {"keys": torch.zeros(96, 64, dtype=torch.float64)},
+    "heads of 0 channels": {"keys": torch.zeros(96, 0)},
+}
 
 
-def test_unknown_formats_and_parts_are_refused() -> None:
-    _, tensors, facts = take_apart(block_of(None))
-    with pytest.raises(KeyError, match="runes"):
-        put_together("runes", tensors, facts, CPU)
-    with pytest.raises(TypeError, match="colors"):
-        put_together("dense", tensors, {**facts, "colors": 3}, CPU)
+@pytest.mark.parametrize("mistake", BROKEN)
+def test_parts_that_make_no_dense_block_are_refused(mistake: str) -> None:
+    format, tensors, facts = take_apart(block_of(None))
+    leaves: dict[str, Any] = {**tensors, **facts, "kind": format}
+    for name, value in BROKEN[mistake].items():
+        leaves.pop(name, None)
+        if value is not None:
+            leaves[name] = None if isinstance(value, str) and value == "null" else value
+    found = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, torch.Tensor)}
+    plain = {name: leaf for name, leaf in leaves.items() if name not in found and name != "kind"}
+    with pytest.raises(ValueError, match=mistake):
+        put_together(leaves["kind"], found, plain, CPU)
+
+
+def changed(form: Any, **leaves: Any) -> None:
+    """Puts a packed block together after some of its leaves were changed; underscores are dots."""
+    format, tensors, facts = take_apart(block_of(form))
+    for name, change in leaves.items():
+        dotted = name.replace("__", ".")
+        if dotted in tensors:
+            tensors[dotted] = change(tensors[dotted].clone())
+        else:
+            facts[dotted] = change(facts[dotted])
+    put_together(format, tensors, facts, CPU)
+
+
+def put(index: Any, value: Any) -> Any:
+    """A change that writes one number."""
+
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        tensor[index] = value
+        return tensor
+
+    return change
+
+
+PACKED = {
+    "the block.keys is no 'keys'": ("8", {"keys__kind": lambda _: "values"}),
+    "the block.values is no 'values'": ("8", {"values__kind": lambda _: "keys"}),
+    "the block.dtype is 'torch.load'": ("8", {"dtype": lambda _: "torch.load"}),
+    "the block.keys.dim is true": ("8", {"keys__dim": lambda _: True}),
+    "entries of keys are": ("8", {"keys__dim": lambda _: 20_000}),
+    "known are 16": ("8", {"keys__entries__bits": lambda _: 5}),
+    "scales of keys must be finite": ("8", {"keys__entries__scales": put(3, float("nan"))}),
+    "zeros of keys must be finite": ("kivi 4", {"keys__entries__zeros": put((0, 0), float("inf"))}),
+    "channels of keys must ascend": ("think", {"keys__channels": lambda c: c.flip(1).contiguous()}),
+    "channels of keys must be in": ("think", {"keys__channels": put((0, -1), 64)}),
+    "channels of keys must be in 0": ("think", {"keys__channels": put((0, 0), -1)}),
+    "masks of keys must keep": ("spark", {"keys__pruned__masks": put((0, 0), 255)}),
+    "masks of keys must keep as many": ("ragged", {"keys__pruned__masks": put((40, 0), 1)}),
+    "statistics of keys must be finite": ("spark", {"keys__pruned__stats": put((0, 0), float("nan"))}),
+    "norms of keys must be finite": ("spark", {"keys__pruned__inverse_norms": put((0, 0), float("inf"))}),
+    "the block.keys.pruned.recovery is 'other'": ("spark", {"keys__pruned__recovery": lambda _: "other"}),
+    "seed of a recovery is -1": ("spark", {"keys__pruned__seed": lambda _: -1}),
+    "starts of keys must lie": ("ragged", {"keys__pruned__starts": put((1, 0), -1)}),
+    "prefix offsets must partition": ("8", {"offsets": put(1, 100)}),
+}
+
+
+@pytest.mark.parametrize("mistake", PACKED)
+def test_parts_that_make_no_packed_block_are_refused(mistake: str) -> None:
+    name, changes = PACKED[mistake]
+    changed((KEYS[name], DENSE))
+    with pytest.raises(ValueError, match=mistake):
+        changed((KEYS[name], DENSE), **changes)
+
+
+def test_rows_of_different_length_begin_where_their_lengths_say() -> None:
+    with pytest.raises(ValueError, match="masks of keys must keep as many"):
+        changed((KEYS["ragged"], DENSE), keys__pruned__starts=put((1, 0), 4))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from winnow.kernels.formats.tensors import Side
+from winnow.kernels.formats.schema import ASCENDING, Rule, Side, within
 
 
 def take_columns(rows: Tensor, channels: Tensor, head: Tensor) -> Tensor:
@@ -18,8 +18,6 @@ def spread_columns(kept: Tensor, channels: Tensor, head: Tensor, dim: int) -> Te
     return kept.new_zeros(len(kept), dim).scatter_(1, channels.to(torch.int64)[head], kept)
 
 
-def check_columns(side: Side, channels: Tensor, dim: int) -> None:
-    """Raise ValueError unless channels are below `dim`, as many of every head."""
-    side.check("channels", channels, torch.int16, (side.heads, None))
-    if channels.numel() and (int(channels.min()) < 0 or int(channels.max()) >= dim):
-        raise ValueError(f"channels must be in 0 ... {dim - 1}")
+def columns_rule(side: Side, channels: Tensor, dim: int) -> Rule:
+    """Channels ascend below `dim`, as many of every head, so none comes twice and there are no more than `dim`."""
+    return side.rule("channels", channels, torch.int16, (side.heads, None), (within(0, dim), ASCENDING))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from winnow.kernels.formats.format import ON_CPU, Format
-from winnow.kernels.formats.heads import HeadBounds, check_offsets
+from winnow.kernels.formats.heads import CPU, HeadBounds, offsets_rule
+from winnow.kernels.formats.schema import Demand, Rule, Side, check, check_sizes
 
 
 @dataclass(frozen=True)
@@ -27,24 +29,21 @@ class DenseBlock(HeadBounds, Format, name="dense"):
 
     def __post_init__(self) -> None:
         """Raise ValueError unless the tensors fit together."""
-        check_offsets(self.offsets, len(self.keys))
-        if len(self.keys) != len(self.values) or self.keys.ndim != 2 or self.values.ndim != 2:
-            raise ValueError("prefix keys [S, D] and values [S, Dv] must be matrices with the same number of slots")
-        if not (self.keys.is_contiguous() and self.values.is_contiguous()):
-            raise ValueError("prefix tensors must be contiguous")
-        if self.keys.dtype != self.values.dtype or self.keys.device != self.values.device:
-            raise ValueError(
-                f"all keys and values of a layer must agree: {self.values.dtype} on {self.values.device} next to "
-                f"{self.keys.dtype} on {self.keys.device}"
-            )
-        if self.later_starts is not None:
-            self._check_starts(self.later_starts)
+        check(self.rules())
+        check_sizes(self.dtype, self.key_dim, self.value_dim)
 
-    def _check_starts(self, starts: Tensor) -> None:
-        if starts.dtype != torch.int64 or starts.device.type != "cpu" or starts.shape != self.stops.shape:
-            raise ValueError(f"prefix starts must be an int64 CPU tensor [{len(self.stops)}]")
-        if not starts.is_contiguous() or bool((starts < self.offsets[:-1]).any() or (starts > self.stops).any()):
-            raise ValueError(f"prefix starts {starts.tolist()} must lie inside the heads of {self.offsets.tolist()}")
+    def rules(self) -> Iterator[Rule]:
+        """Schema of the block; see `schema.check`."""
+        yield offsets_rule(self.offsets, self.slots)
+        for name, rows in (("keys", self.keys), ("values", self.values)):
+            side = Side(name, self.slots, len(self.stops), self.dtype, self.device)
+            yield side.rule("entries", rows, side.dtype, (side.slots, None))
+        if self.later_starts is not None:
+            inside = Demand(
+                f"must lie inside the heads of {self.offsets.tolist()}",
+                lambda starts: not bool(((starts < self.offsets[:-1]) | (starts > self.stops)).any()),
+            )
+            yield Rule("prefix starts", self.later_starts, torch.int64, (len(self.stops),), CPU, (inside,))
 
     @property
     def slots(self) -> int:

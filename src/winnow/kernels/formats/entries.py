@@ -14,7 +14,7 @@ from torch import Tensor
 
 from winnow.kernels.formats.bits import INTEGER_BITS, pack_rows, row_bytes, unpack_rows
 from winnow.kernels.formats.format import Format
-from winnow.kernels.formats.tensors import Side, cat_present, take_rows
+from winnow.kernels.formats.schema import FINITE, Rule, Side, cat_present, take_rows
 
 ENTRY_BITS = (16, *INTEGER_BITS)
 """Bits that a number may have; 16 stands for numbers as they are, whatever the model's dtype."""
@@ -72,8 +72,8 @@ class Entries(Format, name="entries"):
         """Every tensor beside the kind of bytes that it counts as."""
         yield from ((kind, self.data), ("scales", self.scales), ("scales", self.zeros))
 
-    def check(self, side: Side, kept: int | None, flat: bool) -> None:
-        """Raise ValueError where a tensor has the wrong shape, dtype or place.
+    def rules(self, side: Side, kept: int | None, flat: bool) -> Iterator[Rule]:
+        """Schema of the entries of a side; raises ValueError for bits and scales that do not go together.
 
         kept: T; None where every slot keeps channels of its own.
         flat: True if rows differ in length.
@@ -82,21 +82,20 @@ class Entries(Format, name="entries"):
             raise ValueError(f"{side.name} have {self.bits} bits; known are 16, 8, 4 and 2")
         width = row_bytes(kept, self.bits) if kept is not None and self.bits != 16 else kept
         shape = (None,) if flat else (side.slots, width)
-        side.check(f"entries of {side.name}", self.data, side.dtype if self.bits == 16 else torch.uint8, shape)
-        if self.bits != 16:
-            self._check_scales(side, kept)
+        yield side.rule("entries", self.data, side.dtype if self.bits == 16 else torch.uint8, shape)
+        yield from self._scale_rules(side, kept)
 
-    def _check_scales(self, side: Side, kept: int | None) -> None:
+    def _scale_rules(self, side: Side, kept: int | None) -> Iterator[Rule]:
+        if (self.bits != 16) != (self.scales is not None):
+            raise ValueError(f"{side.name} of {self.bits} bits have {'no ' if self.scales is None else ''}scales")
         shape: tuple[int, ...] = (side.slots,)
         if self.zeros is not None:
-            if kept is None:
+            if kept is None or self.scales is None:
                 raise ValueError(f"{side.name} with masks per slot have one scale per slot and no zeros")
-            by_slots = side.name == "keys"
-            shape = (side.slots // GROUP, kept) if by_slots else (side.slots, -(-kept // GROUP))
-            side.check(f"zeros of {side.name}", self.zeros, side.dtype, shape)
-        if self.scales is None:
-            raise ValueError(f"{side.name} of {self.bits} bits have no scales")
-        side.check(f"scales of {side.name}", self.scales, side.dtype, shape)
+            shape = (side.slots // GROUP, kept) if side.name == "keys" else (side.slots, -(-kept // GROUP))
+            yield side.rule("zeros", self.zeros, side.dtype, shape, content=(FINITE,))
+        if self.scales is not None:
+            yield side.rule("scales", self.scales, side.dtype, shape, content=(FINITE,))
 
 
 # --- encoding ------------------------------------------------------------------------------------------------------

@@ -7,6 +7,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from winnow.kernels.formats.schema import Demand, Rule
+
+CPU = torch.device("cpu")
+
 
 class HasOffsets(Protocol):
     """Something that knows where heads begin."""
@@ -30,14 +34,16 @@ class HeadBounds:
         return self.offsets[1:]
 
 
-def check_offsets(offsets: Tensor, slots: int) -> None:
-    """Raise ValueError unless offsets [H + 1] are the bounds of heads that share `slots` slots."""
-    if offsets.dtype != torch.int64 or offsets.device.type != "cpu" or offsets.ndim != 1 or not len(offsets):
-        raise ValueError("prefix offsets must be an int64 CPU tensor [heads + 1]")
-    if offsets[0] != 0 or offsets[-1] != slots or bool((offsets.diff() < 0).any()):
-        raise ValueError(f"prefix offsets {offsets.tolist()} do not partition {slots} slots")
-    if not offsets.is_contiguous():
-        raise ValueError("prefix offsets must be contiguous")
+def offsets_rule(offsets: Tensor, slots: int) -> Rule:
+    """Offsets [H + 1] are the bounds of heads that share `slots` slots."""
+    partition = Demand(f"must partition {slots} slots", lambda found: _partition(found, slots))
+    return Rule("prefix offsets", offsets, torch.int64, (None,), CPU, (partition,))
+
+
+def _partition(offsets: Tensor, slots: int) -> bool:
+    if len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != slots:
+        return False
+    return not bool((offsets.diff() < 0).any())
 
 
 def heads_of_slots(offsets: Tensor, slots: Tensor) -> Tensor:

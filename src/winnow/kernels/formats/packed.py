@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from winnow.kernels.formats.bits import unpack_flags
-from winnow.kernels.formats.columns import check_columns, spread_columns
+from winnow.kernels.formats.columns import columns_rule, spread_columns
 from winnow.kernels.formats.entries import GROUP, Entries, Quantizer, join_entries, quantize_flat
 from winnow.kernels.formats.format import ON_CPU, Format
-from winnow.kernels.formats.heads import HeadBounds, check_offsets, heads_of_slots
+from winnow.kernels.formats.heads import HeadBounds, heads_of_slots, offsets_rule
 from winnow.kernels.formats.pruned import Pruned, join_pruned, known_starts, row_sizes
-from winnow.kernels.formats.tensors import Side, cat_present
+from winnow.kernels.formats.schema import Demand, Rule, Side, cat_present, check, check_sizes
 
 
 class PackedMatrix(Format):
@@ -58,12 +58,12 @@ class PackedMatrix(Format):
         if self.pruned is not None:
             yield from self.pruned.counted()
 
-    def check(self, side: Side) -> None:
-        """Raise ValueError where a tensor has the wrong shape, dtype or place."""
+    def rules(self, side: Side) -> Iterator[Rule]:
+        """Schema of the keys or values of a block."""
         flat = self.pruned is not None and self.pruned.starts is not None
-        self.entries.check(side, None if self.pruned is not None else self.dim, flat)
+        yield from self.entries.rules(side, None if self.pruned is not None else self.dim, flat)
         if self.pruned is not None:
-            self.pruned.check(side, self.entries, self.dim)
+            yield from self.pruned.rules(side, self.entries, self.dim)
 
 
 @dataclass(frozen=True)
@@ -94,15 +94,15 @@ class PackedKeys(PackedMatrix, name="keys"):
         yield from super().counted()
         yield "indices", self.channels
 
-    def check(self, side: Side) -> None:
-        """Raise ValueError where a tensor has the wrong shape, dtype or place."""
+    def rules(self, side: Side) -> Iterator[Rule]:
+        """Schema of the keys of a block."""
         if self.channels is None:
-            super().check(side)
+            yield from super().rules(side)
             return
         if self.pruned is not None:
             raise ValueError("keys have channels per head or masks per slot, not both")
-        check_columns(side, self.channels, self.dim)
-        self.entries.check(side, self.channels.shape[1], flat=False)
+        yield columns_rule(side, self.channels, self.dim)
+        yield from self.entries.rules(side, self.channels.shape[1], flat=False)
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,11 @@ class PackedValues(PackedMatrix, name="values"):
     """Dv"""
     entries: Entries
     pruned: Pruned | None = None
+
+
+_WHOLE_GROUPS = Demand(
+    f"of grouped keys must be multiples of {GROUP}", lambda offsets: not bool((offsets % GROUP).any())
+)
 
 
 @dataclass(frozen=True)
@@ -127,8 +132,17 @@ class PackedBlock(HeadBounds, Format, name="packed"):
     """The model's."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError where the offsets are no partition of the slots."""
-        check_offsets(self.offsets, self.slots)
+        """Raise ValueError unless the tensors fit together."""
+        check_sizes(self.dtype, self.key_dim, self.value_dim)
+        check(self.rules())
+
+    def rules(self) -> Iterator[Rule]:
+        """Schema of the block; see `schema.check`."""
+        yield offsets_rule(self.offsets, self.slots)
+        for matrix in (self.keys, self.values):
+            yield from matrix.rules(Side(matrix.name_in_files, self.slots, len(self.starts), self.dtype, self.device))
+        if self.keys.entries.zeros is not None:
+            yield offsets_rule(self.offsets, self.slots)._replace(demands=(_WHOLE_GROUPS,))
 
     @property
     def slots(self) -> int:
@@ -168,13 +182,6 @@ class PackedBlock(HeadBounds, Format, name="packed"):
         for kind, tensor in (*self.keys.counted(), *self.values.counted()):
             kinds[kind] += 0 if tensor is None else tensor.nbytes
         return dict(+kinds)
-
-    def check(self) -> None:
-        """Raise ValueError where tensors do not fit together, as far as that takes no time."""
-        for matrix in (self.keys, self.values):
-            matrix.check(Side(matrix.name_in_files, self.slots, len(self.starts), self.dtype, self.device))
-        if self.keys.entries.zeros is not None and bool((self.offsets % GROUP).any()):
-            raise ValueError(f"offsets {self.offsets.tolist()} of grouped keys must be multiples of {GROUP}")
 
 
 # --- encoding ------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -13,7 +13,7 @@ from winnow.kernels.formats.bits import row_bytes, unpack_flags
 from winnow.kernels.formats.draws import Recovery, draw_indices, draws
 from winnow.kernels.formats.entries import Entries
 from winnow.kernels.formats.format import Format
-from winnow.kernels.formats.tensors import Side, cat_present, take_rows
+from winnow.kernels.formats.schema import FINITE, Demand, Rule, Side, cat_present, take_rows
 
 STEP = 32
 """Slots between the known beginnings of rows of different length."""
@@ -93,31 +93,62 @@ class Pruned(Format, name="pruned"):
         yield from (("masks", self.masks), ("statistics", self.stats), ("statistics", self.inverse_norms))
         yield from (("signs", self.signs), ("indices", self.starts))
 
-    def check(self, side: Side, entries: Entries, dim: int) -> None:
-        """Raise ValueError where a tensor has the wrong shape, dtype or place.
+    def rules(self, side: Side, entries: Entries, dim: int) -> Iterator[Rule]:
+        """Schema of the masks of a side, and of what stands for the entries that are gone.
 
-        How many channels a slot's mask keeps is not looked at: the kernels read no further than the tensors go.
+        How many channels a slot's mask keeps is looked at in files only: kernels read no further than tensors go.
         """
         if self.recovery not in get_args(Recovery):
             raise ValueError(f"unknown recovery {self.recovery!r}")
-        name, slots = side.name, side.slots
-        side.check(f"masks of {name}", self.masks, torch.uint8, (slots, row_bytes(dim, 1)))
+        if not 0 <= self.seed < 1 << 32:
+            raise ValueError(f"the seed of a recovery is {self.seed} and must be in 0 ... {(1 << 32) - 1}")
         statistics = 2 if self.recovery == "gaussian" else max(self.stats.shape[-1], 1)
-        side.check(f"statistics of {name}", self.stats, side.dtype, (slots, statistics))
+        fitting = Demand("must keep as many channels as there are entries and signs", self._fits(entries, dim))
+        yield side.rule("masks", self.masks, torch.uint8, (side.slots, row_bytes(dim, 1)), content=(fitting,))
+        yield side.rule("statistics", self.stats, side.dtype, (side.slots, statistics), content=(FINITE,))
         if self.inverse_norms is not None:
-            side.check(f"norms of {name}", self.inverse_norms, torch.float32, (side.heads, dim))
+            norms = self.inverse_norms
+            yield side.rule("norms", norms, torch.float32, (side.heads, dim), content=(FINITE,))
         if self.signs is not None:
-            shape = (slots, None) if self.starts is None else (None,)
-            side.check(f"signs of {name}", self.signs, torch.uint8, shape)
+            shape = (side.slots, None) if self.starts is None else (None,)
+            yield side.rule("signs", self.signs, torch.uint8, shape)
         if self.starts is not None:
-            self._check_starts(side, entries, self.starts)
+            ends = torch.tensor([entries.data.nbytes, 0 if self.signs is None else self.signs.nbytes])
+            inside = Demand(
+                "must lie inside their entries and signs",
+                lambda starts: not bool(((starts < 0) | (starts > ends.to(starts.device))).any()),
+            )
+            yield side.rule("starts", self.starts, torch.int64, (-(-side.slots // STEP), 2), (inside,))
 
-    def _check_starts(self, side: Side, entries: Entries, starts: Tensor) -> None:
-        side.check(f"starts of {side.name}", starts, torch.int64, (-(-side.slots // STEP), 2))
-        ends = [entries.data.nbytes] if self.signs is None else [entries.data.nbytes, self.signs.nbytes]
-        starts = starts[:, : len(ends)]
-        if bool((starts < 0).any() or (starts > torch.tensor(ends, device=starts.device)).any()):
-            raise ValueError(f"starts of {side.name} must lie inside their entries and signs")
+    def _fits(self, entries: Entries, dim: int) -> Callable[[Tensor], bool]:
+        """A look at all masks: no channels beyond the last, and rows of entries and signs where they say."""
+
+        def holds(masks: Tensor) -> bool:
+            flags = unpack_flags(masks, 8 * masks.shape[1])
+            if bool(flags[:, dim:].any()):
+                return False
+            counts = flags.sum(1)
+            fits = self._fits_rows if self.starts is None else self._fits_flat
+            return fits(entries, counts, dim)
+
+        return holds
+
+    def _fits_rows(self, entries: Entries, counts: Tensor, dim: int) -> bool:
+        """Rows of one length: as many entries, and signs of the others, in every slot."""
+        if not len(counts):
+            return True
+        kept = int(counts[0])
+        width = kept if entries.bits == 16 else row_bytes(kept, entries.bits)
+        if bool((counts != kept).any()) or entries.data.shape[1] != width:
+            return False
+        return self.signs is None or self.signs.shape[1] == row_bytes(dim - kept, 1)
+
+    def _fits_flat(self, entries: Entries, counts: Tensor, dim: int) -> bool:
+        """Rows of different length: they begin where their own lengths say, and fill their arrays."""
+        assert self.starts is not None
+        data, signs = row_sizes(counts, dim, entries.bits_held).sum(0).tolist()
+        filled = data == entries.data.nbytes and (self.signs is None or signs == self.signs.nbytes)
+        return filled and torch.equal(known_starts(self, entries, counts, dim), self.starts)
 
 
 def join_pruned(pieces: Sequence[Pruned]) -> Pruned:
@@ -144,7 +175,7 @@ def row_sizes(counts: Tensor, dim: int, bits: int) -> Tensor:
 
 
 def _row_starts(counts: Tensor, dim: int, bits: int) -> Tensor:
-    """int64 [S, 2]: the bytes at which they begin."""
+    """int64 [S, 2]: the bytes at which rows of counts [S] kept numbers, and of the others' signs, begin."""
     sizes = row_sizes(counts, dim, bits)
     return sizes.cumsum(0) - sizes
 

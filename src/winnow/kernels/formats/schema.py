@@ -1,12 +1,77 @@
-"""Tensors of a packed matrix: checked against each other, and joined."""
+"""The schema of a format: rules that its tensors keep, listed by the format and checked here alone.
+
+Kernels read raw memory, so every block keeps the rules on dtypes, shapes, places and bounds from the moment it is made.
+Rules on content, which take a look at every number, are for blocks that come from a file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+
+class Demand(NamedTuple):
+    """A property of a tensor's numbers."""
+
+    says: str
+    """"must ascend"; the tensor's name stands before it."""
+    holds: Callable[[Tensor], bool]
+
+
+FINITE = Demand("must be finite", lambda numbers: bool(numbers.isfinite().all()))
+ASCENDING = Demand("must ascend", lambda numbers: bool((numbers.diff(dim=-1) > 0).all()))
+
+
+def within(low: int, stop: int) -> Demand:
+    """Numbers from `low` on that are below `stop`."""
+
+    def holds(numbers: Tensor) -> bool:
+        if not numbers.numel():
+            return True
+        least, largest = numbers.aminmax()
+        return low <= int(least) and int(largest) < stop
+
+    return Demand(f"must be in {low} ... {stop - 1}", holds)
+
+
+class Rule(NamedTuple):
+    """Everything that one tensor of a format has to be."""
+
+    what: str
+    """Its name in error texts: "scales of keys"."""
+    tensor: Tensor
+    dtype: torch.dtype
+    shape: tuple[int | None, ...]
+    """None: any size."""
+    device: torch.device
+    demands: Sequence[Demand] = ()
+    """Checked always: cheap ones that memory safety rests upon."""
+    content: Sequence[Demand] = ()
+    """Checked of files."""
+
+
+def check(rules: Iterable[Rule], content: bool = False) -> None:
+    """Raise ValueError for the first rule that is broken; content: look at every number, too."""
+    for rule in rules:
+        _check_memory(rule)
+        for demand in (*rule.demands, *(rule.content if content else ())):
+            if not demand.holds(rule.tensor):
+                raise ValueError(f"{rule.what} {demand.says}")
+
+
+def _check_memory(rule: Rule) -> None:
+    tensor, shape = rule.tensor, rule.shape
+    fits = tensor.ndim == len(shape) and all(
+        size is None or size == found for size, found in zip(shape, tensor.shape, strict=True)
+    )
+    if not fits or tensor.dtype != rule.dtype:
+        sizes = ["any" if size is None else size for size in shape]
+        raise ValueError(f"{rule.what} are {tensor.dtype} {list(tensor.shape)} and must be {rule.dtype} {sizes}")
+    if tensor.device != rule.device or not tensor.is_contiguous():
+        raise ValueError(f"{rule.what} must be contiguous and on {rule.device}")
 
 
 class Side(NamedTuple):
@@ -22,19 +87,29 @@ class Side(NamedTuple):
     """The model's."""
     device: torch.device
 
-    def check(self, what: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int | None, ...]) -> None:
-        """Raise ValueError unless a tensor has this dtype and shape (None: any size) and lies flat beside the others.
+    def rule(
+        self,
+        what: str,
+        tensor: Tensor,
+        dtype: torch.dtype,
+        shape: tuple[int | None, ...],
+        demands: Sequence[Demand] = (),
+        content: Sequence[Demand] = (),
+    ) -> Rule:
+        """The rule of one tensor of this side."""
+        return Rule(f"{what} of {self.name}", tensor, dtype, shape, self.device, demands, content)
 
-        The kernels read raw memory.
-        """
-        fits = tensor.ndim == len(shape) and all(
-            size is None or size == found for size, found in zip(shape, tensor.shape, strict=True)
-        )
-        if not fits or tensor.dtype != dtype:
-            sizes = ["any" if size is None else size for size in shape]
-            raise ValueError(f"{what} are {tensor.dtype} {list(tensor.shape)} and must be {dtype} {sizes}")
-        if tensor.device != self.device or not tensor.is_contiguous():
-            raise ValueError(f"{what} must be contiguous and on {self.device}")
+
+MODEL_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+"""Dtypes that a model may have."""
+
+
+def check_sizes(dtype: torch.dtype, *dims: int) -> None:
+    """Raise ValueError unless a block's dtype is a model's and its heads have channels."""
+    if dtype not in MODEL_DTYPES:
+        raise ValueError(f"a block cannot be of {dtype}; known are {', '.join(map(str, MODEL_DTYPES))}")
+    if min(dims) < 1:
+        raise ValueError(f"heads of {min(dims)} channels hold nothing")
 
 
 def take_rows(rows: Tensor, slots: Tensor, sizes: Tensor | None) -> Tensor:

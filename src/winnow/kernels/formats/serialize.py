@@ -1,24 +1,30 @@
 """Blocks as named tensors and plain facts, and back: what a file holds of a block of any format.
 
 The fields of a format say what there is to write: tensors under their own names, with dots for what lies inside,
-everything else as facts.
+everything else as facts. Reading is as strict: names and types are those that the fields declare, and every tensor
+keeps the rules of its format (`schema.py`) before anything points to its memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
-from typing import Any, NamedTuple
+from dataclasses import fields, replace
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from winnow.kernels.formats.format import FORMATS, ON_CPU, Format
-from winnow.kernels.formats.parts import Block
+from winnow.kernels.formats.format import ON_CPU, Format
+from winnow.kernels.formats.parts import Block, parts_of
+from winnow.kernels.formats.schema import MODEL_DTYPES, check
+from winnow.typed import KIND, TypedError, read_as
 
 Fact = str | int | float | bool | None
 
-_KIND, _DTYPE = "kind", "torch."
+_DTYPES = {str(dtype): dtype for dtype in MODEL_DTYPES}
+_DEEPEST = 8
+"""Dots in a name; no format lies that deep."""
+F = TypeVar("F", bound=Format)
 
 
 class SerializedBlock(NamedTuple):
@@ -40,16 +46,45 @@ def take_apart(block: Block) -> SerializedBlock:
             tensors[name] = part
         else:
             facts[name] = str(part) if isinstance(part, torch.dtype) else part
-    return SerializedBlock(str(facts.pop(_KIND)), tensors, facts)
+    return SerializedBlock(str(facts.pop(KIND)), tensors, facts)
 
 
 def put_together(format: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Fact], device: torch.device) -> Block:
     """The block that `take_apart` gave, over the same memory where that is on `device` already.
 
-    Raises KeyError for an unknown format, TypeError or ValueError for parts that make no block.
+    Raises ValueError for a format, a name, a fact or a tensor that breaks a rule; every number is looked at.
     """
-    block: Block = _made({**tensors, **facts, _KIND: format}, device)
-    return block
+    plain = {name: _DTYPES.get(fact, fact) if isinstance(fact, str) else fact for name, fact in facts.items()}
+    twice = sorted(plain.keys() & tensors.keys())
+    if twice:
+        raise TypedError(f"the block has {twice[0]} twice")
+    flat = sorted(name for name, tensor in tensors.items() if tensor.ndim == 0)
+    if flat:
+        raise TypedError(f"{flat[0]} has no axes")
+    block: Block = read_as(Block, _nested({**plain, **tensors, KIND: format}), "the block")  # type: ignore[arg-type]
+    for part in parts_of(block):
+        check(part.rules(), content=True)
+    return on_device(block, device)
+
+
+def on_device(format: F, device: torch.device) -> F:
+    """The same with tensors on `device`, but for those that stay on the CPU; itself where nothing moves."""
+    movable = [field.name for field in fields(format) if field.metadata != ON_CPU]  # type: ignore[arg-type]
+    moved = {name: _moved(getattr(format, name), device) for name in movable}
+    if all(value is getattr(format, name) for name, value in moved.items()):
+        return format
+    return replace(format, **moved)  # type: ignore[type-var]
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    if isinstance(value, Tensor):
+        return value.to(device)
+    if isinstance(value, Format):
+        return on_device(value, device)
+    if isinstance(value, tuple):
+        each = tuple(_moved(part, device) for part in value)
+        return each if any(a is not b for a, b in zip(each, value, strict=True)) else value
+    return value
 
 
 def _leaves(part: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -58,38 +93,37 @@ def _leaves(part: Any, name: str) -> Iterator[tuple[str, Any]]:
         for index, each in enumerate(part):
             yield from _leaves(each, _under(name, str(index)))
     elif isinstance(part, Format):
-        yield _under(name, _KIND), part.name_in_files
+        yield _under(name, KIND), part.name_in_files
         for field in fields(part):  # type: ignore[arg-type]
             yield from _leaves(getattr(part, field.name), _under(name, field.name))
     else:
         yield name, part
 
 
-def _made(leaves: dict[str, Any], device: torch.device) -> Any:
-    """The inverse of `_leaves` for one format, or for a tuple of them."""
-    inside: dict[str, dict[str, Any]] = {}
-    own: dict[str, Any] = {}
-    for name, part in leaves.items():
-        first, dot, rest = name.partition(".")
-        if dot:
-            inside.setdefault(first, {})[rest] = part
-        else:
-            own[first] = part
-    own |= {name: _made(parts, device) for name, parts in inside.items()}
-    if _KIND not in own:
-        return tuple(own[str(index)] for index in range(len(own)))
-    format = FORMATS[own.pop(_KIND)]
-    on_cpu = {field.name for field in fields(format) if field.metadata == ON_CPU}
-    return format(**{name: _placed(part, None if name in on_cpu else device) for name, part in own.items()})
+def _nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """Leaves with dotted names as mappings of mappings; numbered ones are lists."""
+    nested: dict[str, Any] = {}
+    for name, leaf in leaves.items():
+        *path, last = name.split(".")
+        if len(path) > _DEEPEST:
+            raise TypedError(f"the block has unknown {name[:40]}")
+        inside = nested
+        for step in path:
+            inside = inside.setdefault(step, {})
+            if not isinstance(inside, dict):
+                raise TypedError(f"the block has {step} twice")
+        if last in inside:
+            raise TypedError(f"the block has {name} twice")
+        inside[last] = leaf
+    return {name: _listed(part) for name, part in nested.items()}
 
 
-def _placed(part: Any, device: torch.device | None) -> Any:
-    """A field of a format; tensors are moved where a device is given."""
-    if isinstance(part, Tensor):
-        return part if device is None else part.to(device)
-    if isinstance(part, str) and part.startswith(_DTYPE):
-        return getattr(torch, part.removeprefix(_DTYPE))
-    return part
+def _listed(part: Any) -> Any:
+    if not isinstance(part, dict):
+        return part
+    inside = {name: _listed(each) for name, each in part.items()}
+    numbers = [str(index) for index in range(len(inside))]
+    return [inside[number] for number in numbers] if inside and set(inside) == set(numbers) else inside
 
 
 def _under(name: str, field: str) -> str:

@@ -1,0 +1,91 @@
+"""Facts in the header of a context: the schema is these dataclasses, read by `winnow.typed`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from winnow.cache.fingerprint import ModelFingerprint
+from winnow.kernels.formats.serialize import Fact
+from winnow.typed import Between
+
+Count = Annotated[int, Between(0, 1 << 40)]
+"""Tokens of a sequence."""
+Dimension = Annotated[int, Between(1, 1 << 20)]
+"""Heads of a layer, channels of a head."""
+
+
+Kind = Literal["full", "full+linear", "sliding", "linear", "none"]
+"""Kinds of layers."""
+
+
+@dataclass(frozen=True)
+class MethodFacts:
+    """The method by name."""
+
+    name: str
+    budget: str
+    takes_budget: bool
+    head_scores: list[dict[str, Any]]
+    """Facts about the tables that it used."""
+
+
+@dataclass(frozen=True)
+class PrefixFacts:
+    """One prefix; its tensors lie under `layers.I.prefixes.P`."""
+
+    length: Count
+    """Tokens that it was made from."""
+    format: str
+    facts: dict[str, Fact]
+
+
+@dataclass(frozen=True)
+class FullFacts:
+    """A layer of full attention."""
+
+    seen: Count
+    heads: Dimension
+    key_dim: Dimension
+    value_dim: Dimension
+    dtype: str
+    rows: list[Count | None]
+    """The prefix of each row; none for a row of nothing but padding."""
+    prefixes: list[PrefixFacts]
+
+
+@dataclass(frozen=True)
+class SlidingFacts:
+    """A sliding or chunked layer."""
+
+    seen: Count
+
+
+@dataclass(frozen=True)
+class LinearFacts:
+    """A linear or convolution layer, of which all is tensors."""
+
+
+@dataclass(frozen=True)
+class LayerFacts:
+    """One layer, by the parts that its kind has."""
+
+    kind: Kind
+    full: FullFacts | None = None
+    sliding: SlidingFacts | None = None
+    linear: LinearFacts | None = None
+
+
+@dataclass(frozen=True)
+class ContextFacts:
+    """A whole context."""
+
+    version: int
+    model: ModelFingerprint
+    tokenizer: str | None
+    method: MethodFacts
+    stats: dict[str, Any]
+    """`CompressedCache.stats`, as of when it was saved."""
+    tokens: Count
+    """N, tokens of the prompt, padding included."""
+    layers: list[LayerFacts]
