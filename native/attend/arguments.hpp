@@ -29,7 +29,10 @@ inline bool bits_fit(const winnow_rows& rows) {
     case 16: return rows.scaling == WINNOW_UNSCALED;
     case 8:
     case 4:
-    case 2: return rows.scales && (rows.scaling == WINNOW_PER_SLOT || (rows.scaling == WINNOW_GROUPED && rows.zeros));
+    case 2:
+      if (rows.scaling == WINNOW_PER_SLOT) return rows.scales;
+      // Lists of nothing may have no address.
+      return rows.scaling == WINNOW_GROUPED && ((rows.scales && rows.zeros) || rows.kept == 0);
     default: return false;
   }
 }

@@ -59,17 +59,15 @@ def _ascends(positions: Tensor, bounds: Tensor) -> bool:
 
 
 def check_sliding(
-    facts: SlidingFacts, parts: Sequence[Tensor | None], rows: int, tokens: int, dtype: torch.dtype
+    facts: SlidingFacts, parts: Sequence[Tensor | None], size: tuple[int, int], tokens: int, dtype: torch.dtype
 ) -> None:
-    """A sliding layer has keys and values [R, H, W, D] of its last tokens."""
+    """A sliding layer has keys and values [R, H, W, D] of its last tokens; size: R and W."""
     _check_tokens(facts.seen, tokens)
-    shapes = set()
     for part in parts:
         if part is None or part.ndim != 4 or part.dtype != dtype or not part.is_contiguous():
             raise ValueError(f"a sliding layer must have keys and values [R, H, W, D] of {dtype}")
-        shapes.add(part.shape[:3])
-    if len(shapes) != 1 or next(iter(shapes))[0] != rows or next(iter(shapes))[2] > tokens:
-        raise ValueError(f"keys and values of a sliding layer must have {rows} rows and at most {tokens} tokens")
+        if (part.shape[0], part.shape[2]) != size:
+            raise ValueError(f"keys and values of a sliding layer must have {size[0]} rows and {size[1]} tokens")
 
 
 def check_states(states: Mapping[str, Tensor], known: Iterable[str], rows: int) -> None:

@@ -174,7 +174,9 @@ def _take_sliding(layer: CompactSlidingLayer) -> tuple[SlidingFacts, dict[str, T
 
 def _put_sliding(layer: CompactSlidingLayer, facts: SlidingFacts, left: dict[str, Tensor], expected: Expected) -> None:
     parts = [left.pop(name, None) for name in ("keys", "values")]
-    check_sliding(facts, parts, expected.rows, expected.tokens, expected.dtype)
+    # As the stock layer: a new token sees so many before itself.
+    held = min(expected.tokens, layer.sliding_window - 1)
+    check_sliding(facts, parts, (expected.rows, held), expected.tokens, expected.dtype)
     keys, values = (part.to(expected.device, copy=True) for part in parts if part is not None)
     layer.lazy_initialization(keys, values)
     layer.keys, layer.values, layer.cumulative_length = keys, values, facts.seen
