@@ -158,7 +158,7 @@ def test_a_mask_that_is_too_short(model):
 
 def test_a_four_dimensional_mask_after_the_prompt(model):
     cache = filled(model)
-    with pytest.raises(CacheError, match="4-D"):
+    with torch.no_grad(), pytest.raises(CacheError, match="4-D"):
         model(prompt(length=2), attention_mask=torch.ones(1, 1, 2, 32, dtype=torch.bool), past_key_values=cache)
 
 

@@ -16,6 +16,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import causal_mask_function, sdpa_mask
 
 from winnow.cache.dense import dense_attention, padded_attention
+from winnow.cache.gradients import check_no_gradients
 from winnow.cache.handle import Handle, Phase, handle_of
 from winnow.cache.length import LogicalLength
 from winnow.errors import CacheError
@@ -46,14 +47,18 @@ def winnow_attention(
     """
     spec = AttentionSpec(query.shape[-1] ** -0.5 if scaling is None else scaling, softcap, s_aux)
     handle = handle_of(key)
-    _refuse(kwargs, compressed=handle is not None)
     if handle is None:
         return _ordinary(module, query, key, value, attention_mask, spec, dropout, is_causal, kwargs), None
-    if handle.layer.spec is None:
-        handle.layer.attended_by(module, spec)
+    # A second layer that shares these keys and values finds them already stored.
+    first, handle.taken = not handle.taken, True
+    _check(handle, module, query, attention_mask, spec, kwargs, first)
     if handle.phase is Phase.TAIL:
-        return _over_tail(handle, query, key, value, attention_mask, spec), None
-    return _over_prompt(handle, module, query, key, value, attention_mask, spec, dropout), None
+        output = _over_tail(handle, query, key, value, attention_mask, spec, first)
+    else:
+        output = _over_prompt(handle, module, query, key, value, attention_mask, spec, dropout, first)
+    if first:
+        handle.layer.finish()
+    return output, None
 
 
 def winnow_mask(
@@ -99,9 +104,34 @@ def register() -> None:
     AttentionMaskInterface.register(IMPLEMENTATION, winnow_mask)
 
 
-def _refuse(kwargs: dict[str, Any], compressed: bool) -> None:
-    if not compressed:
-        return
+def _check(
+    handle: Handle,
+    module: nn.Module,
+    query: Tensor,
+    mask: Tensor | None,
+    spec: AttentionSpec,
+    kwargs: dict[str, Any],
+    first: bool,
+) -> None:
+    """Raises CacheError for a call that would go wrong; its tokens are then as if they had never come."""
+    try:
+        if first:
+            handle.layer.attended_by(module, spec)
+        _refuse_arguments(kwargs)
+        if handle.earlier:
+            check_no_gradients(query)
+        if handle.phase is Phase.TAIL and mask is not None and mask.dim() != 2:
+            raise CacheError(
+                "a 4-D attention mask cannot be applied to a compressed prompt; pass a 2-D mask, or none, after the "
+                "prompt."
+            )
+    except CacheError:
+        if first:
+            handle.layer.give_up()
+        raise
+
+
+def _refuse_arguments(kwargs: dict[str, Any]) -> None:
     if kwargs.get("output_attentions"):
         raise CacheError(
             "attention weights are never formed over a compressed cache; leave output_attentions off, or use the "
@@ -150,6 +180,7 @@ def _over_prompt(
     mask: Tensor | None,
     spec: AttentionSpec,
     dropout: float,
+    first: bool,
 ) -> Tensor:
     if mask is not None and mask.dim() == 2:
         valid: Tensor | None = mask
@@ -157,26 +188,24 @@ def _over_prompt(
     else:
         valid = _validity(mask, query.shape[0], key.shape[2])
         output = dense_attention(module, query, key, value, mask, spec, dropout)
-    if not handle.taken:
-        handle.taken = True
-        if handle.phase is Phase.PROMPT:
-            handle.layer.finish_prompt(query, key, value, valid)
-        else:
-            handle.layer.finish_part(query, key.shape[2], valid)
+    if first and handle.phase is Phase.PROMPT:
+        handle.layer.finish_prompt(query, key, value, valid)
+    elif first:
+        handle.layer.finish_part(query, key.shape[2], valid)
     return output
 
 
 def _over_tail(
-    handle: Handle, query: Tensor, key: Tensor, value: Tensor, valid: Tensor | None, spec: AttentionSpec
+    handle: Handle,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    valid: Tensor | None,
+    spec: AttentionSpec,
+    first: bool,
 ) -> Tensor:
-    if valid is not None and valid.dim() != 2:
-        raise CacheError(
-            "a 4-D attention mask cannot be applied to a compressed prompt; pass a 2-D mask, or none, after the prompt."
-        )
     layer = handle.layer
-    if not handle.taken:
-        # A second layer that shares these keys and values finds them already appended.
-        handle.taken = True
+    if first:
         layer.append(query, key, value, valid)
     if valid is None:
         return layer.plan(spec).run(query)

@@ -10,14 +10,17 @@ from weakref import ref
 import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
+from transformers.cache_utils import LinearAttentionLayer
 
 from winnow.cache.compression import Compression
 from winnow.cache.extras import check_extras
 from winnow.cache.fold import check_foldable
+from winnow.cache.gradients import check_no_gradients
 from winnow.cache.guards import check_implementation, check_model, text_config
-from winnow.cache.hybrid import heads_of, layers_of
+from winnow.cache.hybrid import CompactSlidingLayer, check_crop, heads_of, layers_of, parts_of
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.observer import Observer
+from winnow.cache.progress import Part
 from winnow.cache.stats import CacheStats, storage_bytes
 from winnow.composition.method import Method, Rank, own_ranking
 from winnow.errors import CacheError
@@ -74,6 +77,9 @@ class CompressedCache(Cache):
         )
         layers = layers_of(self.config, self.compression)
         super().__init__(layers=layers)
+        self._has_linear = any(isinstance(layer, LinearAttentionLayer) for layer in layers)
+        for part in parts_of(layers, self.config):
+            self.compression.progress.add(part)
         found = len(self.compressed_layers())
         if not found:
             raise CacheError(
@@ -100,6 +106,7 @@ class CompressedCache(Cache):
         Raises:
             CacheError: no prompt is waiting.
         """
+        self._check_whole()
         if not all(layer.waiting for layer in self.compressed_layers()):
             raise CacheError(
                 "no prompt is waiting for its compression; make the cache with defer=True, then run the prompt through "
@@ -167,6 +174,7 @@ class CompressedCache(Cache):
         """
         if self.compression.fold_every is not None:
             raise CacheError("coalitions read views of a prompt, which cannot be folded; leave fold_every out.")
+        self._check_whole()
         ours = self.compressed_layers()
         if not all(layer.compressed and len(layer.prefixes) == 1 and layer.prefixes[0] for layer in ours):
             raise CacheError("coalitions are formed of a cache that holds a single row, whose prompt is compressed.")
@@ -186,11 +194,183 @@ class CompressedCache(Cache):
             layer.view_coalitions(mask, window)
         return twin
 
+    # --- forward passes ------------------------------------------------------------------------------------
+
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
         """Called once at the start of every forward pass, which makes it the place to check the model's state."""
         check_implementation(self.config)
+        self._check_whole()
+        self._check_linear_gradients()
         sizes: tuple[int, int] = super().get_mask_sizes(query_length, layer_idx)
         return sizes
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """All tokens ever seen, padding included.
+
+        Raises:
+            CacheError: the last forward pass was not finished, so there is no one length.
+        """
+        if layer_idx == 0:
+            self._check_finished()  # generate() cuts its input by it
+        length: int = super().get_seq_length(layer_idx)
+        return length
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """As transformers' own; the attention function finishes what is begun here for full-attention layers.
+
+        Raises:
+            CacheError: gradients are wanted of a step over tokens that are held; the last forward pass was not
+                finished; a model of another shape.
+        """
+        if layer_idx >= len(self.layers):
+            raise CacheError(
+                f"the model has a layer {layer_idx}, this cache {len(self.layers)} layers: it is of another model. "
+                "Make one CompressedCache per model."
+            )
+        layer, progress = self.layers[layer_idx], self.compression.progress
+        if isinstance(layer, CompressedLayer):
+            return layer.update(key_states, value_states, *args, **kwargs)
+        part, mark = Part("sliding", layer_idx), None
+        if layer.get_seq_length():
+            check_no_gradients(key_states, value_states)
+        progress.enter(part)
+        if isinstance(layer, CompactSlidingLayer) and self._is_decoding():
+            progress.before[part] = mark = layer.mark()
+        keys, values = super().update(key_states, value_states, layer_idx, *args, **kwargs)
+        if mark is not None:
+            progress.before[part] = layer.shorten(mark, key_states.shape[-2])
+        progress.leave()
+        return keys, values
+
+    def has_previous_state(self, layer_idx: int | None = None, state_idx: int | None = None) -> bool:
+        """As transformers' own. A linear layer that asks for itself is about to change its state in place."""
+        if layer_idx is not None:
+            self._touch_linear(layer_idx)
+        found: bool = super().has_previous_state(layer_idx, state_idx)
+        return found
+
+    def get_conv_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
+        """As transformers' own, for the model to change in place."""
+        self._touch_linear(layer_idx)
+        state: Tensor | None = super().get_conv_state(layer_idx, state_idx)
+        return state
+
+    def get_recurrent_state(self, layer_idx: int, state_idx: int = 0) -> Tensor | None:
+        """As transformers' own, for the model to change in place."""
+        self._touch_linear(layer_idx)
+        state: Tensor | None = super().get_recurrent_state(layer_idx, state_idx)
+        return state
+
+    def update_conv_state(self, conv_states: Tensor, layer_idx: int, state_idx: int = 0, **kwargs: Any) -> Tensor:
+        """As transformers' own."""
+        self._touch_linear(layer_idx)
+        state: Tensor = super().update_conv_state(conv_states, layer_idx, state_idx, **kwargs)
+        return state
+
+    def update_recurrent_state(
+        self, recurrent_states: Tensor, layer_idx: int, state_idx: int = 0, **kwargs: Any
+    ) -> Tensor:
+        """As transformers' own."""
+        self._touch_linear(layer_idx)
+        state: Tensor = super().update_recurrent_state(recurrent_states, layer_idx, state_idx, **kwargs)
+        return state
+
+    def take_back_unfinished(self) -> None:
+        """Takes back the tokens of a forward pass over compressed prompts that an error or an interrupt ended early.
+
+        Afterwards the cache is what it was before that pass, which can be repeated. Nothing happens where the last pass
+        reached all layers: `get_seq_length` tells if its tokens are held, and `crop` takes them back.
+
+        Raises:
+            CacheError: a pass of the prompt itself, or one that reached linear layers, whose states are overwritten.
+        """
+        progress = self.compression.progress
+        if progress.is_whole():
+            return
+        progress.check_reversible()
+        ours = self.compressed_layers()
+        for part in progress.reached():
+            layer = ours[part.layer] if part.kind == "full" else self.layers[part.layer]
+            layer.take_back(progress.before[part])
+        if len({(layer.waiting, layer.tail and layer.tail.longest) for layer in ours}) > 1:
+            # The pass began with folding, or with compressing; those that it reached are through with that.
+            for each in ours:
+                each.settle()
+        progress.withdraw_all()
+
+    def _check_linear_gradients(self) -> None:
+        """Refuses gradients before any linear state, which could not be put back, is changed."""
+        model = self.compression.model()
+        if self._has_linear and torch.is_grad_enabled() and model is not None and self.compressed_layers()[0].seen:
+            check_no_gradients(*model.parameters())
+
+    def _touch_linear(self, layer_idx: int) -> None:
+        self.compression.progress.touch(Part("linear", layer_idx))
+
+    def _is_decoding(self) -> bool:
+        first = self.compressed_layers()[0]
+        return first.compressed or first.waiting
+
+    def _check_whole(self) -> None:
+        """Raises CacheError unless all layers hold the same tokens."""
+        self._check_finished()
+        ours = self.compressed_layers()
+        if any(layer.seen != ours[0].seen for layer in ours):
+            raise CacheError(
+                f"the layers of this cache hold {[layer.seen for layer in ours]} tokens; change them through the cache "
+                "only, and start again from the prompt with a new CompressedCache."
+            )
+
+    def _check_finished(self) -> None:
+        progress = self.compression.progress
+        if progress.is_whole():
+            return
+        if any(layer.pending is not None and not layer.pending.taken for layer in self.compressed_layers()):
+            raise progress.bypassed()
+        progress.check()
+
+    # --- rows and lengths ----------------------------------------------------------------------------------
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Takes back the last tokens of every row: so many if negative, all but so many if positive.
+
+        Raises:
+            CacheError: they are compressed, or a sliding or linear layer has let go of what it was before them; the
+                cache is then unchanged.
+        """
+        self._check_whole()
+        if tokens_to_remove > 0:
+            tokens_to_remove = min(0, tokens_to_remove - self.get_seq_length())
+        if not tokens_to_remove and not any(layer.recording or layer.waiting for layer in self.compressed_layers()):
+            return  # sliding layers would refuse to do nothing
+        for layer in self.layers:
+            check_crop(layer, -tokens_to_remove)
+        with self.compression.progress.changing():
+            super().crop(tokens_to_remove)
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Row i becomes what row beam_idx[i] was."""
+        with self.compression.progress.changing():
+            super().reorder_cache(beam_idx)
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Every row `repeats` times."""
+        with self.compression.progress.changing():
+            super().batch_repeat_interleave(repeats)
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Only the rows `indices`."""
+        with self.compression.progress.changing():
+            super().batch_select_indices(indices)
+
+    def reset(self) -> None:
+        """Empty again."""
+        super().reset()
+        self.compression.progress.reset()
+
+    # --- what is held --------------------------------------------------------------------------------------
 
     def kept(self, layer: int, row: int = 0) -> list[Tensor]:
         """Kept positions of one row, of its prompt and of what was folded since: H int64 tensors, ascending.
@@ -210,6 +390,7 @@ class CompressedCache(Cache):
             raise CacheError(f"layer {layer} is not a compressed layer of this model; those are {full}.")
         if not chosen.compressed:
             raise CacheError("nothing was compressed yet; run the prompt through the model first.")
+        self._check_finished()
         if not 0 <= row < len(chosen.prefixes):
             raise CacheError(f"there is no row {row}; the cache holds {len(chosen.prefixes)} rows.")
         return chosen.kept(row)
@@ -218,11 +399,10 @@ class CompressedCache(Cache):
         """Statistics of what is held now, counted from the tensors alive.
 
         Raises:
-            CacheError: the last tokens never reached the attention function.
+            CacheError: the last forward pass was not finished.
         """
+        self._check_whole()
         ours = self.compressed_layers()
-        for layer in ours:
-            layer.check_taken()
         kinds: dict[str, int] = {}
         for layer in ours:
             for kind, size in layer.bytes().items():
@@ -251,6 +431,7 @@ class CompressedCache(Cache):
 
     def _is_fresh(self) -> bool:
         """True if all layers are compressed ones and hold a prompt and nothing after it."""
+        self._check_whole()
         ours = self.compressed_layers()
         return len(ours) == len(self.layers) and all(layer.is_fresh() for layer in ours)
 

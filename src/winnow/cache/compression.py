@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 from weakref import ref
 
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from winnow.allocate import Allocation
 from winnow.cache.coverage import Coverage
 from winnow.cache.fold import check_foldable, queries_to_remember
 from winnow.cache.observer import Observer
+from winnow.cache.progress import Progress
 from winnow.composition.byte_budget import Spending
 from winnow.composition.method import Method, Rank, own_ranking
 from winnow.errors import CacheError
@@ -42,6 +45,9 @@ class Compression:
     """Leave prompts dense, until `choose` says who compresses them."""
     observer: Observer | None = None
     rank: Rank = own_ranking
+    progress: Progress = field(default_factory=Progress)
+    _modules: frozenset[int] = frozenset()
+    """Ids of all modules of the model, once they were asked for."""
 
     @property
     def carries(self) -> bool:
@@ -61,6 +67,13 @@ class Compression:
         self.method = method.for_model(model.config.name_or_path if model else "", tuple(self.heads))
         self.rank, self.defer = rank, False
         self.seconds = 0.0
+
+    def owns(self, module: nn.Module) -> bool:
+        """True if a module is part of the model, as far as that can be told: a model that is gone had any."""
+        model = self.model()
+        if model is not None and id(module) not in self._modules:
+            self._modules = frozenset(map(id, model.modules()))
+        return model is None or id(module) in self._modules
 
     def queries_needed(self, length: int) -> int:
         """Last queries of a row of `length` tokens that method and observer look at."""
@@ -99,9 +112,24 @@ class Compression:
         allocation = self.method.allocation(length, tuple(self.heads), costs)
         return self.spending.rest(row, layer, allocation)
 
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """Within, a layer is compressed; if that fails, nothing was counted, so that it can be tried again."""
+        coverage, spending = copy(self.coverage), copy(self.spending)
+        try:
+            yield
+        except BaseException:
+            self.coverage, self.spending = coverage, spending
+            raise
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Compression:
         # Forks go on counting by themselves; all else is immutable, or the same for them.
-        return replace(self, coverage=deepcopy(self.coverage, memo), spending=deepcopy(self.spending, memo))
+        return replace(
+            self,
+            coverage=deepcopy(self.coverage, memo),
+            spending=deepcopy(self.spending, memo),
+            progress=deepcopy(self.progress, memo),
+        )
 
 
 @lru_cache(maxsize=1024)

@@ -19,6 +19,11 @@ class Coverage:
     def __init__(self) -> None:
         self._counts: dict[int, Tensor] = {}  # row -> [N] int32
 
+    def __copy__(self) -> Coverage:
+        twin = Coverage()
+        twin._counts = dict(self._counts)  # counts themselves are never written to
+        return twin
+
     def before(self, row: int, layer: int, length: int, device: torch.device) -> Tensor:
         """[N] int32: the count of a row of `length` tokens when `layer` is about to be compressed."""
         if layer == 0:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import (
@@ -16,6 +18,18 @@ from transformers.cache_utils import (
 
 from winnow.cache.compression import Compression
 from winnow.cache.layer import CompressedLayer
+from winnow.cache.progress import Part
+from winnow.errors import CacheError
+
+
+class SlidingMark(NamedTuple):
+    """A sliding layer before a forward pass, or what that pushed out of its window."""
+
+    seen: int
+    keys: Tensor
+    values: Tensor
+    rest: int | None = None
+    """Tokens of the window that the layer still holds; None: keys and values are the whole window."""
 
 
 class CompactSlidingLayer(DynamicSlidingWindowLayer):
@@ -30,11 +44,41 @@ class CompactSlidingLayer(DynamicSlidingWindowLayer):
         self._own()
         return returned
 
+    def check_crop(self, tokens: int) -> None:
+        """Raises CacheError where what `tokens` tokens pushed out of the window is gone."""
+        if self.cumulative_length >= self.sliding_window and not self.record_past:
+            raise CacheError(
+                f"cannot crop {tokens} tokens: sliding layers forget what tokens push out of their windows. Call "
+                "cache.activate_past_recording() before tokens come that may be taken back, or fork the cache "
+                "(copy.deepcopy)."
+            )
+
     def crop(self, tokens_to_remove: int) -> None:
         """As the stock layer."""
         super().crop(tokens_to_remove)
         if self.is_initialized:
             self._own()
+
+    def mark(self) -> SlidingMark | None:
+        """The layer before the next tokens come; None while it is empty."""
+        return SlidingMark(self.cumulative_length, self.keys, self.values) if self.is_initialized else None
+
+    def shorten(self, mark: SlidingMark, new: int) -> SlidingMark:
+        """A mark that holds only what `new` tokens pushed out, now that they came."""
+        out = max(0, mark.keys.shape[-2] + new - self.keys.shape[-2])
+        keys, values = mark.keys[..., :out, :].clone(), mark.values[..., :out, :].clone()
+        return SlidingMark(mark.seen, keys, values, rest=max(0, mark.keys.shape[-2] - out))
+
+    def take_back(self, mark: SlidingMark | None) -> None:
+        """Puts the layer back to a mark; None: it was reached, and nothing was done."""
+        if mark is None or self.cumulative_length == mark.seen:
+            return
+        keys, values = mark.keys, mark.values
+        if mark.rest is not None:
+            keys = torch.cat([keys, self.keys[..., : mark.rest, :]], dim=-2)
+            values = torch.cat([values, self.values[..., : mark.rest, :]], dim=-2)
+        # In one step, so that an interrupt finds all of it done or nothing.
+        self.__dict__.update(keys=keys, values=values, cumulative_length=mark.seen)
 
     def _own(self) -> None:
         if self.keys.untyped_storage().nbytes() > self.keys.nbytes:
@@ -138,3 +182,29 @@ def _groups_by_layer(model: nn.Module) -> dict[int, int]:
         and "vision" not in name
         and "audio" not in name
     }
+
+
+def parts_of(layers: Iterable[CacheLayerMixin], config: PreTrainedConfig) -> Iterator[Part]:
+    """The parts of a cache that every forward pass reaches."""
+    types = getattr(config, "layer_types", None) or ()
+    for index, layer in enumerate(layers):
+        if isinstance(layer, CompressedLayer):
+            yield layer.part
+        elif isinstance(layer, CacheLayerMixin):
+            yield Part("sliding", index)
+        # Older releases give layers without any attention a linear state that nobody uses.
+        if isinstance(layer, LinearAttentionLayer) and types[index : index + 1] not in (["moe"], ["mlp"]):
+            yield Part("linear", index)
+
+
+def check_crop(layer: CacheLayerMixin, tokens: int) -> None:
+    """Raises CacheError where a layer cannot take back its last `tokens` tokens."""
+    if isinstance(layer, CompressedLayer | CompactSlidingLayer):
+        layer.check_crop(tokens)
+    if not isinstance(layer, LinearAttentionLayer) or not any(layer.is_conv_states_initialized.values()):
+        return
+    if not layer.record_past or (tokens and any(layer.is_recurrent_states_initialized.values())):
+        raise CacheError(
+            f"cannot crop {tokens} tokens: the linear layers of this model keep a state, not tokens. Fork the cache "
+            "(copy.deepcopy) before tokens come that may be taken back."
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 import torch
@@ -15,13 +15,24 @@ from transformers.cache_utils import CacheLayerMixin
 from winnow.cache.arriving import Arriving
 from winnow.cache.compression import Compression
 from winnow.cache.compressor import LayerCompressor
+from winnow.cache.gradients import check_no_gradients
 from winnow.cache.handle import Handle, Phase, attach
 from winnow.cache.length import LogicalLength
 from winnow.cache.prefix import Prefix
-from winnow.cache.recent_queries import RecentQueries
+from winnow.cache.progress import Part
+from winnow.cache.recent_queries import RecentQueries, RingMark
 from winnow.cache.tail import Tail
 from winnow.errors import CacheError
 from winnow.kernels.interface import AttentionSpec, DecodePlan, TailSegments
+
+
+class LayerMark(NamedTuple):
+    """A layer before it counted the tokens of a forward pass."""
+
+    seen: int
+    lengths: Tensor | int
+    """The tail's; see `Tail.mark`."""
+    recent: RingMark | None
 
 
 class CompressedLayer(CacheLayerMixin):
@@ -40,6 +51,7 @@ class CompressedLayer(CacheLayerMixin):
         super().__init__()
         self.compression = compression
         self.index = index
+        self.part = Part("full", index)
         self._forget()
 
     def _forget(self) -> None:
@@ -72,19 +84,23 @@ class CompressedLayer(CacheLayerMixin):
         Returns keys and values to attend over: the whole prompt so far before compression, else the new tokens.
         """
         self.check_taken()
+        self._check_fits(key_states, value_states)
+        if self.seen:
+            check_no_gradients(key_states, value_states)
+        new, progress = key_states.shape[2], self.compression.progress
+        progress.enter(self.part)
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        self._check_same_kind(key_states)
-        if self.waiting:
-            self._stop_waiting()
-        new = key_states.shape[2]
-        self._fold(new)
+        if self.compressed or self.waiting:
+            progress.before[self.part] = None  # nothing to take back yet: what `_settle` does would be done again
+            self._settle(new)
+            progress.before[self.part] = self._mark(new)
         phase = self._phase(new)
         self.seen += new
         if phase is Phase.PART or (phase is Phase.PROMPT and self._held_tail().longest):
             self._held_tail().append(key_states, value_states)
             key_states, value_states = self._held_tail().filled()
-        self.pending = Handle(self, phase, new)
+        self.pending = Handle(self, phase, new, earlier=self.seen - new)
         return attach(key_states, self.pending), value_states
 
     def get_seq_length(self) -> int:
@@ -93,8 +109,8 @@ class CompressedLayer(CacheLayerMixin):
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Logical length after `query_length` more tokens, marked as ours for the mask function, and offset 0."""
-        self.check_taken()
-        return LogicalLength(self.seen + query_length, self.compressed), 0
+        # A prompt that waits will be compressed before the next tokens are attended to.
+        return LogicalLength(self.seen + query_length, self.compressed or self.waiting), 0
 
     def get_max_length(self) -> int:
         """No maximum."""
@@ -113,7 +129,6 @@ class CompressedLayer(CacheLayerMixin):
         tokens = -tokens_to_remove if tokens_to_remove <= 0 else max(0, self.seen - tokens_to_remove)
         if not self.is_initialized:
             return
-        self.check_taken()
         if tokens:
             self._held_tail().crop(tokens)
             self.seen -= tokens
@@ -122,6 +137,11 @@ class CompressedLayer(CacheLayerMixin):
                 self.recent.crop(tokens)
         if self.waiting and not self.compression.defer:
             self.compress_waiting()
+
+    def check_crop(self, tokens: int) -> None:
+        """Raises CacheError where `tokens` tokens cannot be taken back."""
+        if self.is_initialized:
+            self._held_tail().check_crop(tokens)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Row i becomes what row beam_idx[i] was. Prefixes are shared, not copied."""
@@ -224,15 +244,51 @@ class CompressedLayer(CacheLayerMixin):
     def check_taken(self) -> None:
         """Raises CacheError if the previous `update` never reached winnow's attention function."""
         if self.pending is not None and not self.pending.taken:
-            raise CacheError(
-                "keys and values given to this cache never reached winnow's attention function, so the tokens are "
-                'lost. Call model.set_attn_implementation("winnow") and do not change it while the cache is in use; '
-                "if it is set, this model's attention bypasses transformers' attention interface and is not supported."
-            )
+            raise self.compression.progress.bypassed()
+
+    def finish(self) -> None:
+        """The attention function is through with what the last `update` brought."""
+        self.pending = None
+        self.compression.progress.leave()
+
+    def give_up(self) -> None:
+        """The attention function refuses what the last `update` brought, before it did anything with it."""
+        new = self.pending.new_tokens if self.pending is not None else 0
+        self.seen -= new
+        if not self.compressed and self._held_tail().longest:
+            self._held_tail().crop(new)
+        self.pending = None
+        self.compression.progress.withdraw(self.part)
+
+    def take_back(self, mark: LayerMark | None) -> None:
+        """Puts the layer back to a mark; None: it was reached, but no token was counted."""
+        self.pending, self._plan = None, None
+        if mark is None:
+            return
+        self._held_tail().restore(mark.lengths)
+        if self.recent is not None and mark.recent is not None:
+            self.recent.restore(mark.recent)
+        self.seen = mark.seen
+
+    def settle(self) -> None:
+        """Compresses or folds now what the next tokens would find waiting for it."""
+        if self.compressed or self.waiting:
+            with torch.no_grad():
+                self._settle(new=1)
 
     def attended_by(self, attention: nn.Module, spec: AttentionSpec) -> None:
-        """Remembers the attention module that this layer belongs to, without owning it, and how it attends."""
-        self.compressor.attention, self.compressor.spec = ref(attention), spec
+        """Remembers, without owning it, the attention module that this layer belongs to, and how it attends.
+
+        Raises CacheError for a module of another model, or of another layer.
+        """
+        before = self.compressor.attention
+        if before is None and self.compression.owns(attention):
+            self.compressor.attention, self.compressor.spec = ref(attention), spec
+        elif before is None or before() is not attention:
+            raise CacheError(
+                "this cache is of another model (of the same shape, or a copy), whose keys and values it holds; make a "
+                "CompressedCache of the model that you call, or load_context with it."
+            )
 
     @property
     def spec(self) -> AttentionSpec | None:
@@ -257,7 +313,6 @@ class CompressedLayer(CacheLayerMixin):
 
     def compress_waiting(self) -> None:
         """Compresses the prompt that waits for it."""
-        self.waiting = False
         self._compress(*self._held_tail().filled())
 
     def finish_part(self, queries: Tensor, length: int, valid: Tensor | None) -> None:
@@ -304,6 +359,30 @@ class CompressedLayer(CacheLayerMixin):
             raise CacheError("this layer is empty; run the prompt through the model first.")
         return self.tail
 
+    def _mark(self, new: int) -> LayerMark:
+        """The layer before `new` tokens."""
+        recent = None if self.recent is None else self.recent.mark(new)
+        return LayerMark(self.seen, self._held_tail().mark(), recent)
+
+    def _check_fits(self, keys: Tensor, values: Tensor) -> None:
+        """Raises CacheError, before anything is changed, for keys and values that cannot be of this layer's model."""
+        if not self.is_initialized:
+            self.compression.check_heads(self.index, keys.shape[1])
+            return
+        if self.waiting and self.compression.defer:
+            raise CacheError(
+                "this cache was made with defer=True, so its prompt stays as it is; go on with "
+                "cache.compressed_by(method)."
+            )
+        self._check_same_kind(keys)
+        tail = self._held_tail()
+        held, sent = _heads_and_dims(tail.keys, tail.values), _heads_and_dims(keys, values)
+        if held != sent:
+            raise CacheError(
+                f"compressed layer {self.index} holds {held}, the model now sends {sent}: this cache is of another "
+                "model. Make one CompressedCache per model."
+            )
+
     def _check_same_kind(self, keys: Tensor) -> None:
         if keys.dtype != self.dtype or keys.device != self.device:
             raise CacheError(
@@ -323,15 +402,15 @@ class CompressedLayer(CacheLayerMixin):
         if goal is not None and not self._keeps_all_queries:
             self.arriving.keep_last(self.compression.queries_needed(max(length, goal)))
 
-    def _stop_waiting(self) -> None:
-        """New tokens come although nobody said what of the prompt is to be taken back, or who compresses it."""
-        if self.compression.defer:
-            raise CacheError(
-                "this cache was made with defer=True, so its prompt stays as it is; go on with "
-                "cache.compressed_by(method)."
-            )
-        # Releases that skip an empty `crop` mean that every token was accepted.
-        self.compress_waiting()
+    def _settle(self, new: int) -> None:
+        """Compression and folding that had to wait for the next tokens, of which `new` are about to come.
+
+        A prompt that waits for a `crop` is compressed, as releases that skip an empty one mean that every token was
+        accepted; tails that hold enough tokens are folded.
+        """
+        if self.waiting:
+            self.compress_waiting()
+        self._fold(new)
 
     @property
     def _keeps_all_queries(self) -> bool:
@@ -341,17 +420,22 @@ class CompressedLayer(CacheLayerMixin):
     def _compress(self, keys: Tensor, values: Tensor) -> None:
         """Replaces the dense prompt [R, H, N, D], [R, H, N, Dv] by one prefix per row."""
         begin = time.perf_counter()
-        with torch.no_grad():
+        with torch.no_grad(), self.compression.all_or_nothing():
             prefixes, recent, count = [], [], self.compression.queries_to_remember()
             for row in range(keys.shape[0]):
                 parts = self.arriving.row(row, keys, values)
                 prefixes.append(self.compressor.compress(row, parts))
                 recent.append(parts.queries[:, max(0, parts.queries.shape[1] - count) :].clone())
-        self.prefixes = prefixes
-        self.recent = None if self.compression.fold_every is None else RecentQueries(recent, count)
-        self.tail = self._new_tail(keys, values)
-        self.arriving, self._plan = Arriving(), None
-        self.compressed = True
+        # In one step, so that an interrupt finds all of it done or nothing.
+        self.__dict__.update(
+            prefixes=prefixes,
+            recent=None if self.compression.fold_every is None else RecentQueries(recent, count),
+            tail=self._new_tail(keys, values),
+            arriving=Arriving(),
+            _plan=None,
+            compressed=True,
+            waiting=False,
+        )
         self.compression.seconds += time.perf_counter() - begin
 
     def _new_tail(self, keys: Tensor, values: Tensor) -> Tail:
@@ -368,13 +452,14 @@ class CompressedLayer(CacheLayerMixin):
         if every is None or tail is None or recent is None or tail.longest < every:
             return
         begin = time.perf_counter()
-        with torch.no_grad():
-            rows = [row for row, held in enumerate(tail.lengths.tolist()) if held >= every and self._knows_queries(row)]
+        rows = [row for row, held in enumerate(tail.lengths.tolist()) if held >= every and self._knows_queries(row)]
+        prefixes = list(self.prefixes)
+        with torch.no_grad(), self.compression.all_or_nothing():
             for row in rows:
-                self.prefixes[row] = self.compressor.fold(row, self.prefixes[row], tail.row(row), recent.row(row))
+                prefixes[row] = self.compressor.fold(row, prefixes[row], tail.row(row), recent.row(row))
         if rows:
-            tail.empty(rows, new)
-            self._plan = None
+            # In one step, so that an interrupt finds all rows folded or none.
+            self.__dict__.update(prefixes=prefixes, tail=tail.emptied(rows, new), _plan=None)
         self.compression.seconds += time.perf_counter() - begin
 
     def _queries_to_keep(self, new: int) -> int:
@@ -410,3 +495,8 @@ class CompressedLayer(CacheLayerMixin):
         for name, value in self.__dict__.items():
             twin.__dict__[name] = own[name] if name in own else deepcopy(value, memo)
         return twin
+
+
+def _heads_and_dims(keys: Tensor, values: Tensor) -> str:
+    """Shapes of keys [R, H, *, D] and values [R, H, *, Dv] in words."""
+    return f"{keys.shape[1]} KV heads of dimensions {keys.shape[-1]} and {values.shape[-1]}"

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+
+class RingMark(NamedTuple):
+    """A ring before tokens were added."""
+
+    ring: Tensor
+    next: int
+    held: list[int]
+    replaced: Tensor | None
+    """[R, Hq, D] the column that a single token takes; chunks make a new ring."""
 
 
 class RecentQueries:
@@ -56,6 +67,17 @@ class RecentQueries:
         rows = [row[:, : max(0, row.shape[1] - tokens)] for row in rows]
         self._ring, self._next = _stacked(rows, size), 0
         self._held = [row.shape[1] for row in rows]
+
+    def mark(self, new: int) -> RingMark:
+        """The ring before `new` tokens are added, for `restore`."""
+        replaced = self._ring[:, :, self._next].clone() if new == 1 and self.count else None
+        return RingMark(self._ring, self._next, self._held, replaced)
+
+    def restore(self, mark: RingMark) -> None:
+        """Forgets what was added since a mark."""
+        if mark.replaced is not None:
+            mark.ring[:, :, mark.next] = mark.replaced
+        self._ring, self._next, self._held = mark.ring, mark.next, mark.held
 
     def select(self, rows: Tensor) -> None:
         """Rows in a new order, with repeats or omissions."""

@@ -69,22 +69,21 @@ class Tail:
 
     def one(self, row: int) -> Tail:
         """A tail of one row over the same memory."""
-        twin = Tail(self.keys, self.values, capacity=0, limit=self.limit)
         one = slice(row, row + 1)
-        twin.keys, twin.values, twin.lengths = self.keys[one], self.values[one], self.lengths[one]
-        twin._refresh()
-        return twin
+        return self._over(self.keys[one], self.values[one], self.lengths[one])
 
     def filled(self) -> tuple[Tensor, Tensor]:
         """Views [R, H, T, D] and [R, H, T, Dv]; only where all rows hold the same number of tokens."""
         return self.keys[:, :, : self.longest], self.values[:, :, : self.longest]
 
     def crop(self, tokens: int) -> None:
-        """Forgets the last `tokens` tokens of every row.
+        """Forgets the last `tokens` tokens of every row. Raises CacheError where a row holds fewer."""
+        self.check_crop(tokens)
+        self.lengths -= tokens
+        self._refresh()
 
-        Raises:
-            CacheError: a row holds fewer.
-        """
+    def check_crop(self, tokens: int) -> None:
+        """Raises CacheError where a row holds fewer than `tokens` tokens."""
         held = int(self.lengths.min())
         if tokens > held:
             raise CacheError(
@@ -92,19 +91,28 @@ class Tail:
                 "fold_every folded since) can be taken back. Start again from the prompt, or fork the cache "
                 "(copy.deepcopy) before you generate."
             )
-        self.lengths -= tokens
-        self._refresh()
 
-    def empty(self, rows: Sequence[int], room: int) -> None:
-        """Forgets all tokens of some rows, which are folded; `room`: how many tokens come next.
+    def emptied(self, rows: Sequence[int], room: int) -> Tail:
+        """The same buffers without the tokens of some rows, which are folded; `room`: how many tokens come next.
 
         Buffers that a chunk made much larger than they will be needed are given back once they hold nothing.
         """
-        self.lengths[list(rows)] = 0
-        self._refresh()
+        twin = self._over(self.keys, self.values, self.lengths.clone())
+        twin.lengths[list(rows)] = 0
+        twin._refresh()
         needed = (self.limit or 0) + room - 1
-        if not self.longest and self.keys.shape[2] > ROOMY * needed:
-            self.keys, self.values = self._grown(self.keys, needed), self._grown(self.values, needed)
+        if not twin.longest and twin.keys.shape[2] > ROOMY * needed:
+            twin.keys, twin.values = twin._grown(self.keys, needed), twin._grown(self.values, needed)
+        return twin
+
+    def mark(self) -> Tensor | int:
+        """The lengths [R], for `restore`; one number where rows do not differ."""
+        return self.lengths.clone() if self.ragged else self.longest
+
+    def restore(self, mark: Tensor | int) -> None:
+        """Forgets what was appended since a mark."""
+        self.lengths[:] = mark
+        self._refresh()
 
     def select(self, rows: Tensor) -> None:
         """Rows in a new order, with repeats or omissions (`rows` int64)."""
@@ -115,10 +123,7 @@ class Tail:
 
     def clone(self) -> Tail:
         """An independent copy."""
-        twin = Tail(self.keys, self.values, capacity=0, limit=self.limit)
-        twin.keys, twin.values, twin.lengths = self.keys.clone(), self.values.clone(), self.lengths.clone()
-        twin._refresh()
-        return twin
+        return self._over(self.keys.clone(), self.values.clone(), self.lengths.clone())
 
     def bytes(self) -> dict[str, int]:
         """Bytes allocated, by kind."""
@@ -133,6 +138,13 @@ class Tail:
         heads, _, dim = self.keys.shape[1:]
         return int(self.lengths.sum()) * heads * (dim + self.values.shape[-1]) * self.keys.element_size()
 
+    def _over(self, keys: Tensor, values: Tensor, lengths: Tensor) -> Tail:
+        """A tail over other buffers [R, H, C, D] and [R, H, C, Dv], of lengths [R]."""
+        twin = Tail(keys, values, capacity=0, limit=self.limit)
+        twin.keys, twin.values, twin.lengths = keys, values, lengths
+        twin._refresh()
+        return twin
+
     def _write(self, row: int, start: int, keys: Tensor, values: Tensor) -> None:
         stop = start + keys.shape[1]
         self.keys[row, :, start:stop].copy_(keys.detach())
@@ -143,7 +155,7 @@ class Tail:
         self.ragged = bool((self.lengths != self.longest).any())
 
     def _reserve(self, tokens: int) -> bool:
-        capacity = self.keys.shape[2]
+        capacity = min(self.keys.shape[2], self.values.shape[2])  # an interrupt may have come between the two
         if tokens <= capacity:
             return False
         capacity = max(FIRST_CAPACITY, tokens, int(capacity * GROWTH))

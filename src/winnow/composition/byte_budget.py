@@ -125,6 +125,11 @@ class Spending:
     def __init__(self) -> None:
         self._taken: dict[int, float] = {}
 
+    def __copy__(self) -> Spending:
+        twin = Spending()
+        twin._taken = dict(self._taken)
+        return twin
+
     def rest(self, row: int, layer: int, allocation: Allocation) -> Allocation:
         """The allocation, where this layer's bytes are its share of all that is left; layers come in their order."""
         if allocation.bytes is None:
