@@ -140,6 +140,7 @@ def test_examples_of_ones_own(capsys):
     [
         (["--sizes", "half"], USAGE, "'half' is no size"),
         (["--sizes", "17"], FAILED, "1 to 16"),
+        (["--sizes", "1"], FAILED, "8 samples leave a head out of all coalitions of some size (1, 15 of 16 heads)"),
         (["--sizes", "n/4", "--balanced"], FAILED, "Balanced splits need n/2"),
         (["--shard", "3/2"], USAGE, "not of the form I/N"),
         (["--shard", "1/3"], FAILED, "2 validation examples cannot be divided among 3 shards"),

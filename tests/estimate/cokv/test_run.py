@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
 from support.families import build
 from support.games import additive
 from winnow import CompressedCache, method
+from winnow.estimate.cokv.coverage import check_coverage
+from winnow.estimate.cokv.estimator import estimate_values
 from winnow.estimate.cokv.examples import ValidationExample, generated_examples
 from winnow.estimate.cokv.ledger import Ledger
 from winnow.estimate.cokv.plan import Exhaustive, Sampled
 from winnow.estimate.cokv.recipe import CoalitionRecipe
-from winnow.estimate.cokv.run import run_exhaustive, run_sampled
+from winnow.estimate.cokv.run import run_exhaustive, run_sampled, run_shard
 from winnow.estimate.cokv.sampling import PlayerSplits
 from winnow.estimate.cokv.settings import StopRule, Terms
+from winnow.estimate.errors import ShapleyError
 from winnow.estimate.executors.base import Item
 from winnow.estimate.executors.local import LocalExecutor
 from winnow.estimate.shape import table_shape
@@ -99,3 +104,26 @@ def test_what_is_known_is_not_asked_again_and_changes_nothing() -> None:
     assert len(again.asked) == len(game.asked) - 2
     assert torch.equal(once.values, resumed.values)
     assert torch.equal(once.errors, resumed.errors)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("sizes", [(1,), (2, 4), (1, 8)])
+def test_too_few_samples_are_told_before_anything_is_evaluated_with_a_number_that_does(sizes, seed) -> None:
+    plan = Sampled(PlayerSplits(8, sizes, seed), pairs=2 * len(sizes))
+    game = Counting(plan)
+    with pytest.raises(ShapleyError, match="2 samples leave a head out of all coalitions of some size") as told:
+        run_sampled(plan, StopRule(2), LocalExecutor(game), Ledger(4))
+    with pytest.raises(ShapleyError, match="2 samples leave a head out"):
+        run_shard(plan, 2, (0, 2), LocalExecutor(game), Ledger(4))
+    assert game.asked == []
+    enough = int(re.search(r"at least (\d+) samples", str(told.value))[1])
+    assert torch.isfinite(run_sampled(plan, StopRule(enough), LocalExecutor(game), Ledger(4)).values).all()
+    first = plan.splits.first_parts(range(enough - plan.pairs))
+    with pytest.raises(ShapleyError):
+        estimate_values(first, torch.rand(len(first), 2))
+
+
+def test_sizes_that_hardly_ever_have_a_head_are_told_without_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("winnow.estimate.cokv.coverage._TRIED", 64)
+    with pytest.raises(ShapleyError, match="no value: take sizes closer to one half of the heads"):
+        check_coverage(Sampled(PlayerSplits(256, (1,), 0), pairs=8), 64)

@@ -25,7 +25,12 @@ def cluster() -> Any:
     import ray
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    # A node that answers late is alive; one that was removed refuses to be asked, which is noticed as before.
+    patient = {"health_check_timeout_ms": 120_000}
+    made = Cluster(
+        initialize_head=True,
+        head_node_args={"num_cpus": 0, "include_dashboard": False, "_system_config": patient},
+    )
     made.nodes = [made.add_node(num_cpus=1) for _ in range(2)]
     # What is defined here has to be found by the actors.
     there = {"env_vars": {"PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}}

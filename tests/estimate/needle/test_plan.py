@@ -12,9 +12,9 @@ from winnow.estimate.needle.haystack import (
     TextHaystack,
     split_sentences,
 )
-from winnow.estimate.needle.plan import cut
+from winnow.estimate.needle.plan import NeedlePlan, cut
 from winnow.estimate.needle.prompt import build_prompt
-from winnow.estimate.needle.settings import NeedleKind
+from winnow.estimate.needle.settings import NeedleKind, Settings
 
 
 @pytest.mark.parametrize("length", [0, 40, 150, 700, 2048])
@@ -45,3 +45,11 @@ def test_a_short_haystack_is_repeated_only_when_asked_to():
     assert len(cut(BUNDLED.tokenizer, example, endless, 900, 20)) > 3
     with pytest.raises(NeedleError, match="no sentences"):
         TextHaystack(" \n", "blank")
+
+
+@pytest.mark.parametrize(("examples", "lengths", "depths"), [(0, (0,), (0.5,)), (2, (), (0.5,)), (2, (0,), ())])
+def test_a_plan_without_runs_is_told(examples, lengths, depths):
+    chosen = TaskExamples(examples).examples(NeedleKind.R, 0)
+    told = f"{examples} examples at {len(lengths)} lengths and {len(depths)} depths are no runs"
+    with pytest.raises(NeedleError, match=told):
+        NeedlePlan(BUNDLED.tokenizer, Settings(NeedleKind.R, lengths, depths), chosen, TaskHaystack(0))

@@ -23,6 +23,7 @@ from winnow.commands.inputs import InputError
 from winnow.commands.model_names import model_name
 from winnow.commands.options.heads.cokv import CokvOptions
 from winnow.commands.progress import journal_path, progress_bar, resumable
+from winnow.estimate.cokv.coverage import check_coverage
 from winnow.estimate.cokv.estimator import Estimate
 from winnow.estimate.cokv.examples import ValidationExample, check_examples, generated_examples
 from winnow.estimate.cokv.ledger import Ledger
@@ -88,13 +89,15 @@ def _job(
 ) -> CoalitionJob:
     splits = PlayerSplits(players.total, read_sizes(options.sizes, players.total), options.seed, options.balanced)
     plan = Sampled(splits, splits.whole_cycles(options.batch))
+    rule = stopping_rule(options.samples, options.overlap)
+    check_coverage(plan, rule.samples)
     terms = Terms(options.window, options.max_new_tokens, options.chunk_size)
     recipe = CoalitionRecipe(source.name, options.device, options.dtype, players.heads, validation, terms, plan)
     return CoalitionJob(
         recipe,
         plan,
         players,
-        stopping_rule(options.samples, options.overlap),
+        rule,
         shard,
         Origin(model_name(source), options.license, options.notes),
         QUESTION_TOKENS if options.examples is None else None,
@@ -104,7 +107,11 @@ def _job(
 def _crew(options: CokvOptions, recipe: CoalitionRecipe) -> Executor:
     if options.executor == "processes":
         return ProcessExecutor(recipe, options.workers)
-    return RayExecutor(recipe, options.workers, gpus=1 if pick_device(recipe.device).type == "cuda" else 0)
+
+    def tell(text: str) -> None:
+        messages().print(text, markup=False, soft_wrap=True)
+
+    return RayExecutor(recipe, options.workers, gpus=1 if pick_device(recipe.device).type == "cuda" else 0, tell=tell)
 
 
 def _examples(model: str, path: str | None, count: int | None) -> tuple[ValidationExample, ...]:

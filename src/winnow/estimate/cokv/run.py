@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from winnow.estimate.cokv.coverage import check_coverage
 from winnow.estimate.cokv.estimator import Estimate, estimate_values
 from winnow.estimate.cokv.exact import exact_shapley
 from winnow.estimate.cokv.ledger import Ledger
@@ -26,8 +27,10 @@ def run_sampled(
     """Evaluates batches until the rule is met, and estimates from these, whatever else the ledger has.
 
     The rule is asked after every batch in order, so the result does not depend on who evaluated what when. Raises
-    ShapleyError for a player without a sample and for utilities that are all the same.
+    ShapleyError, before anything is evaluated, where the rule's samples leave a player without one, and for utilities
+    that are all the same.
     """
+    check_coverage(plan, rule.samples)
     most = plan.batches(rule.samples)
     # Enough for every worker to have one item in hand and one to come.
     ahead = max(1, -(-2 * executor.workers // ledger.examples)) if executor.workers > 1 else 1
@@ -68,10 +71,11 @@ def run_shard(
 ) -> None:
     """Evaluates the examples i, i + n, i + 2n, ... for shard (i, n), i from 0, for so many samples.
 
-    Raises ShapleyError for fewer examples than shards: some would have nothing to do.
+    Raises ShapleyError for fewer examples than shards: some would have nothing to do; and for too few samples.
     """
     index, count = shard
     check_shards(ledger.examples, count)
+    check_coverage(plan, samples)
     mine = range(index, ledger.examples, count)
     items = [Item(batch, example) for example in mine for batch in range(plan.batches(samples))]
     _evaluate(items, executor, ledger, len(items), None, watch)

@@ -12,9 +12,13 @@ from typing import Any
 
 from winnow.estimate.errors import ExecutorError
 from winnow.estimate.executors.base import Done, Executor, Item, Queue, Recipe, Worker
+from winnow.estimate.executors.starting import Patience, Tell
 
 START_SECONDS = 600.0
-"""With no worker running, wait so long for the cluster to start one."""
+"""With no worker running, wait so long for a node that could run one."""
+
+_LOOK_SECONDS = 2.0
+"""Between two looks at the cluster, with no worker running."""
 
 _LOSSES = 3
 """Actors that an item may cost before it is held responsible."""
@@ -48,9 +52,15 @@ class RayExecutor(Executor):
     """Actors of the cluster that RAY_ADDRESS or ray.init names; without one, Ray starts a cluster of this machine."""
 
     def __init__(
-        self, recipe: Recipe, workers: int, cpus: float = 1, gpus: float = 0, start_seconds: float = START_SECONDS
+        self,
+        recipe: Recipe,
+        workers: int,
+        cpus: float = 1,
+        gpus: float = 0,
+        start_seconds: float = START_SECONDS,
+        tell: Tell = lambda _: None,
     ) -> None:
-        """cpus, gpus: what every worker takes of the cluster.
+        """cpus, gpus: what every worker takes of the cluster. tell: shows the user what is waited for.
 
         Raises ExecutorError without Ray, without a cluster, and for fewer than one worker.
         """
@@ -61,7 +71,9 @@ class RayExecutor(Executor):
         if self._own:
             _connect(self._ray)
         self.workers = workers
+        self._wanted = {name: count for name, count in (("CPU", cpus), ("GPU", gpus)) if count}
         self._start_seconds = start_seconds
+        self._tell = tell
         self._class = self._ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=0)(Evaluator)
         self._recipe = self._ray.put(recipe)
         self._failed_starts = 0
@@ -125,15 +137,16 @@ class RayExecutor(Executor):
         self._busy[member.actor.evaluate.remote(member.item)] = member
 
     def _next_answer(self) -> Any:
-        """The first answer of any actor. Raises ExecutorError where all have been starting for too long."""
-        at_work = any(member.item is not None for member in self._busy.values())
-        timeout = None if at_work else self._start_seconds
-        answers, _ = self._ray.wait(list(self._busy), num_returns=1, timeout=timeout)
-        if not answers:
-            raise ExecutorError(
-                f"No worker could be started in {self._start_seconds:g} seconds: the cluster has no node with room for "
-                "one. What was finished is kept."
-            )
+        """The first answer of any actor.
+
+        Raises ExecutorError where all have been starting for long, and no node has been there that could run one.
+        """
+        waiting = list(self._busy)
+        if any(member.item is not None for member in self._busy.values()):
+            return self._ray.wait(waiting, num_returns=1)[0][0]
+        patience = Patience(self._wanted, self._start_seconds, self._tell)
+        while not (answers := self._ray.wait(waiting, num_returns=1, timeout=_LOOK_SECONDS)[0]):
+            patience.look(self._ray.nodes(), len(waiting))
         return answers[0]
 
 

@@ -53,9 +53,10 @@ class NeedlePlan:
     ) -> None:
         """Cuts the haystacks.
 
-        Raises NeedleError where the tokenizer gives no offsets or does not know a needle, and where the haystack is
-        too short for a length.
+        Raises NeedleError where the tokenizer gives no offsets or does not know a needle, where the haystack is too
+        short for a length, and without any example, length or depth.
         """
+        _check_runs(len(examples), len(settings.lengths), len(settings.depths))
         require_offsets(tokenizer)
         self.tokenizer = tokenizer
         self.settings = settings
@@ -99,6 +100,14 @@ class NeedlePlan:
         config = self.config()
         hashes = {f"{name}_hash": config.pop(name) for name in ("examples", "haystack")}
         return {**config, "examples": len(self.examples), **hashes}
+
+
+def _check_runs(examples: int, lengths: int, depths: int) -> None:
+    if not examples * lengths * depths:
+        raise NeedleError(
+            f"{examples} examples at {lengths} lengths and {depths} depths are no runs, so no head would have a score: "
+            "give at least one of each."
+        )
 
 
 def cut(

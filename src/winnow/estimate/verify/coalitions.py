@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
+from winnow.estimate.cokv.coverage import covering_batches
 from winnow.estimate.cokv.estimator import Stratum, contributions, sliced, strata
 from winnow.estimate.cokv.ledger import Ledger
 from winnow.estimate.cokv.plan import Sampled
@@ -54,14 +55,10 @@ def expected_batches(plan: Sampled, share: float, samples: int) -> int:
 
     Raises VerifyError where that takes too many.
     """
-    batches = plan.batches(max(1, round(share * samples)))
-    while batches < _MOST_BATCHES:
-        first = plan.splits.first_parts(range(batches * plan.pairs))
-        counts = [stratum.counts.min() for stratum in strata(first, torch.zeros(len(first))).values()]
-        if min(counts) >= _LEAST:
-            return batches
-        batches += 1
-    raise VerifyError("Coalitions of these sizes hardly ever have every head: they cannot be drawn again.")
+    covering = covering_batches(plan, _LEAST, 1, _MOST_BATCHES)
+    if covering is None:
+        raise VerifyError("Coalitions of these sizes hardly ever have every head: they cannot be drawn again.")
+    return max(covering, plan.batches(max(1, round(share * samples))))
 
 
 def _squared_errors(found: Mapping[int, Stratum]) -> Tensor:
