@@ -72,6 +72,7 @@ class DocumentJournal:
                 missing = [method for text, method in wanted.items() if (task, seed, text) not in self._known]
                 for record in work(seed, missing) if missing else ():
                     self._journal.append({"task": task, "seed": seed, **record})
-                    self._known[task, seed, record["method"]] = record
+                    found = {name: value for name, value in record.items() if name != "method"}
+                    self._known[task, seed, record["method"]] = found
                 progress.advance(bar)
         return {text: [self._known[task, seed, text] for seed in seeds] for text in wanted}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from support.items import BROKEN, ITEMS, Playing, here
+from support.processes import environment
 from winnow.estimate.errors import ExecutorError
 from winnow.estimate.executors.ray_cluster import RayExecutor
 
@@ -18,6 +20,40 @@ def test_ray_is_an_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
         RayExecutor(Playing(tmp_path), workers=1)
 
 
+class Unwilling(SimpleNamespace):
+    """A Ray that starts nobody."""
+
+    def __init__(self) -> None:
+        errors = {name: type(name, (Exception,), {}) for name in ERRORS}
+        super().__init__(started=0, exceptions=SimpleNamespace(**errors))
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def put(self, value: object) -> object:
+        return value
+
+    def remote(self, **_: object) -> Any:
+        return lambda _: SimpleNamespace(remote=self.start)
+
+    def start(self, _: object) -> Any:
+        self.started += 1
+        number = self.started
+        return SimpleNamespace(ready=SimpleNamespace(remote=lambda: number))
+
+    def wait(self, answers: list[int], **_: object) -> tuple[list[int], list[int]]:
+        return answers[:1], answers[1:]
+
+    def get(self, _: int) -> object:
+        raise self.exceptions.ActorUnschedulableError("The actor is not schedulable:\nno such interpreter")
+
+    def kill(self, _: object) -> None:
+        pass
+
+
+ERRORS = ("RayActorError", "NodeDiedError", "ActorUnschedulableError", "RayTaskError")
+
+
 @pytest.fixture
 def cluster() -> Any:
     """Three nodes: one for the driver, two with room for a worker each."""
@@ -25,15 +61,16 @@ def cluster() -> Any:
     import ray
     from ray.cluster_utils import Cluster
 
-    # A node that answers late is alive; one that was removed refuses to be asked, which is noticed as before.
-    patient = {"health_check_timeout_ms": 120_000}
+    # Who answers late is alive; a node that was removed refuses to be asked, which is noticed as before.
+    patient = {"health_check_timeout_ms": 120_000, "worker_register_timeout_seconds": 600}
     made = Cluster(
         initialize_head=True,
         head_node_args={"num_cpus": 0, "include_dashboard": False, "_system_config": patient},
     )
     made.nodes = [made.add_node(num_cpus=1) for _ in range(2)]
     # What is defined here has to be found by the actors.
-    there = {"env_vars": {"PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}}
+    found = environment(Path(__file__).parents[2])
+    there = {"env_vars": {name: found[name] for name in ("PYTHONPATH", "OMP_NUM_THREADS")}}
     ray.init(address=made.address, log_to_driver=False, logging_level="ERROR", runtime_env=there)
     yield made
     ray.shutdown()
@@ -54,6 +91,20 @@ def test_ray_survives_the_loss_of_a_worker_and_of_a_node(cluster: Any, tmp_path:
         assert (tmp_path / "died").exists()
         with pytest.raises(ValueError, match="no such batch"):
             list(executor.run([BROKEN]))
+
+
+def test_workers_that_ray_gives_up_are_started_again_and_then_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A Ray that is none says of every actor that it cannot be scheduled."""
+    ray = Unwilling()
+    monkeypatch.setitem(__import__("sys").modules, "ray", ray)
+    with (
+        RayExecutor(Playing(tmp_path), workers=2) as executor,
+        pytest.raises(ExecutorError, match=r"The workers do not start; .* no such interpreter"),
+    ):
+        list(executor.run(ITEMS))
+    assert ray.started == 2 * 3 + 1
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ is imported when it is used: pip install "winnow-kv[ray]".
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -76,6 +77,8 @@ class RayExecutor(Executor):
         self._tell = tell
         self._class = self._ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=0)(Evaluator)
         self._recipe = self._ray.put(recipe)
+        errors = self._ray.exceptions
+        self._losses = (errors.RayActorError, errors.NodeDiedError, errors.ActorUnschedulableError)
         self._failed_starts = 0
         self._idle: list[_Member] = []
         # Answer to come -> who gives it.
@@ -94,7 +97,7 @@ class RayExecutor(Executor):
             item, member.item = member.item, None
             try:
                 values = self._ray.get(answer)
-            except (self._ray.exceptions.RayActorError, self._ray.exceptions.NodeDiedError) as problem:
+            except self._losses as problem:
                 if item is None:
                     self._check_starts(problem)
                 else:
@@ -161,6 +164,9 @@ def _import_ray() -> Any:
 
 
 def _connect(ray: Any) -> None:
+    # Of a cluster that is started here: on a busy machine a process may need minutes until it answers Ray, which by
+    # default ends it after one and gives up after five.
+    os.environ.setdefault("RAY_worker_register_timeout_seconds", f"{START_SECONDS:.0f}")
     try:
         ray.init(log_to_driver=False, logging_level="ERROR", include_dashboard=False)
     except (ConnectionError, ValueError, RuntimeError) as problem:
