@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, NoReturn, SupportsIndex
 from weakref import ref
 
 import torch
@@ -16,14 +16,19 @@ from winnow.cache.compression import Compression
 from winnow.cache.extras import check_extras
 from winnow.cache.fold import check_foldable
 from winnow.cache.gradients import check_no_gradients
-from winnow.cache.guards import check_implementation, check_model, text_config
+from winnow.cache.guards import check_implementation, check_model, optional_count, text_config
 from winnow.cache.hybrid import CompactSlidingLayer, check_crop, heads_of, layers_of, parts_of
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.observer import Observer
 from winnow.cache.progress import Part
 from winnow.cache.stats import CacheStats, storage_bytes
 from winnow.composition.method import Method, Rank, own_ranking
-from winnow.errors import CacheError
+from winnow.errors import CacheError, MethodError
+
+NOT_PICKLED = (
+    "winnow caches and contexts are not pickled: they belong to a model, and pickles run code when they are read. "
+    "Write a context (from winnow.compress) with context.save(path) and read it with winnow.load_context(path, model)."
+)
 
 
 class CompressedCache(Cache):
@@ -45,11 +50,11 @@ class CompressedCache(Cache):
         observer: sees every row of every layer right after its compression.
 
     Raises:
-        CacheError: the attention implementation is not "winnow".
+        CacheError: the attention implementation is not "winnow"; a prompt_length that is no number of tokens.
         ModelError: an encoder-decoder, latent-attention or bidirectional model; one that does not show what the
             method asks for (how queries are rotated, a plain output projection).
         MethodError: a method without the head scores that it needs, or with those of a model of another shape; one that
-            cannot fold.
+            cannot fold; a fold_every that is no number of tokens.
     """
 
     def __init__(
@@ -64,10 +69,10 @@ class CompressedCache(Cache):
         observer: Observer | None = None,
     ) -> None:
         check_model(model)
+        fold_every = optional_count("fold_every", fold_every, "new tokens after which they are folded", MethodError)
         if fold_every is not None:
             check_foldable(method, fold_every)
-        if prompt_length is not None and prompt_length < 1:
-            raise CacheError(f"prompt_length is {prompt_length}; give the number of prompt tokens, or None.")
+        prompt_length = optional_count("prompt_length", prompt_length, "prompt tokens")
         self.config = text_config(model)
         heads = list(heads_per_layer) if heads_per_layer is not None else heads_of(model, self.config)
         method = method.for_model(model.config.name_or_path, tuple(heads))
@@ -125,13 +130,15 @@ class CompressedCache(Cache):
         Raises:
             CacheError: the prompt is compressed already, or longer.
         """
-        if any(layer.compressed for layer in self.compressed_layers()) or prompt_length < self.get_seq_length():
+        goal = optional_count("prompt_length", prompt_length, "prompt tokens")
+        compressed = any(layer.compressed for layer in self.compressed_layers())
+        if goal is None or compressed or goal < self.get_seq_length():
             raise CacheError(
                 f"a prompt of {self.get_seq_length()} tokens cannot become {prompt_length} tokens long, or it is "
                 "compressed already; fork the cache before its last chunk."
             )
         twin = deepcopy(self)
-        twin.compression.prompt_length = prompt_length
+        twin.compression.prompt_length = goal
         return twin
 
     @classmethod
@@ -421,6 +428,15 @@ class CompressedCache(Cache):
             rows=len(first.prefixes),
             compress_seconds=self.compression.seconds,
         )
+
+    def __copy__(self) -> CompressedCache:
+        raise CacheError(
+            "a shallow copy would share the tokens that come later with its original; fork the cache with "
+            "copy.deepcopy, which shares what is compressed and nothing else."
+        )
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise CacheError(NOT_PICKLED)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CompressedCache:
         twin = self.__class__.__new__(self.__class__)

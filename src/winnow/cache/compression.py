@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy, deepcopy
@@ -46,6 +47,9 @@ class Compression:
     observer: Observer | None = None
     rank: Rank = own_ranking
     progress: Progress = field(default_factory=Progress)
+    _chunk: int = 0
+    """Tokens that came last while the prompt was not complete."""
+    _warned: bool = False
     _modules: frozenset[int] = frozenset()
     """Ids of all modules of the model, once they were asked for."""
 
@@ -74,6 +78,20 @@ class Compression:
         if model is not None and id(module) not in self._modules:
             self._modules = frozenset(map(id, model.modules()))
         return model is None or id(module) in self._modules
+
+    def notice(self, seen: int, new: int) -> None:
+        """A part of a prompt comes, `new` tokens after `seen`; warns, once, if that looks like decoding."""
+        if new == 1 and self._chunk > 1 and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"this cache was made with prompt_length={self.prompt_length}, but after {seen} tokens they come one "
+                f"by one: nothing is compressed before {self.prompt_length} are there. Make it with the number of "
+                "tokens that the prompt really has (padding included), or without prompt_length if it comes in one "
+                "piece.",
+                UserWarning,
+                stacklevel=2,
+            )
+        self._chunk = new
 
     def queries_needed(self, length: int) -> int:
         """Last queries of a row of `length` tokens that method and observer look at."""

@@ -6,6 +6,7 @@ from copy import deepcopy
 from typing import Any
 from weakref import ref
 
+import torch
 from torch import Tensor, nn
 
 from winnow.cache.arriving import RowParts
@@ -14,7 +15,7 @@ from winnow.cache.fold import allocated_length, candidates
 from winnow.cache.prefix import Continued, Prefix, next_prefix
 from winnow.cache.projection import output_projection
 from winnow.cache.rotary import rotation_of
-from winnow.errors import CacheError
+from winnow.errors import CacheError, ModelError
 from winnow.kernels.interface import AttentionSpec
 from winnow.view import Extra, LayerView, Rotation
 
@@ -69,7 +70,7 @@ class LayerCompressor:
     def _view(self, row: int, parts: RowParts, spec: AttentionSpec) -> LayerView:
         """One sequence as scorer and observer see it, with what the scorer asks for besides keys and queries."""
         asked = self.compression.method.scorer.extras
-        return LayerView(
+        view = LayerView(
             layer=self.index,
             layers=len(self.compression.heads),
             queries=_last(parts.queries, self.compression.queries_needed(parts.keys.shape[1])),
@@ -82,6 +83,18 @@ class LayerCompressor:
             rotation=self._rotation() if Extra.ROTATION in asked else None,
             output_projection=self._output_projection(parts) if Extra.OUTPUT_PROJECTION in asked else None,
         )
+        for name, tensor in (("keys", view.keys), ("values", view.values), ("queries", view.queries)):
+            if not _is_finite(tensor):
+                raise ModelError(
+                    f"The {name} of layer {self._name()} hold NaN or infinite numbers, so nothing could be chosen by "
+                    "them. Check the prompt without compression; a model in float16 may need bfloat16 or float32."
+                )
+        return view
+
+    def _name(self) -> str:
+        """The number of the layer in its model, as far as that is known."""
+        module = self.attention() if self.attention is not None else None
+        return str(getattr(module, "layer_idx", self.index))
 
     def _coverage(self, row: int, parts: RowParts) -> Tensor:
         return self.compression.coverage.before(row, self.index, parts.keys.shape[1], parts.keys.device)
@@ -110,3 +123,9 @@ def _alive(module: ref[Any] | None) -> Any:
     if found is None:
         raise CacheError("the model of this cache is gone; keep it until its prompt is compressed.")
     return found
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    """True if no number is NaN or infinite. A sum tells, without another tensor of that size, unless it overflows."""
+    total = tensor.sum(dtype=torch.promote_types(tensor.dtype, torch.float32))
+    return bool(total.isfinite()) or bool(tensor.isfinite().all())

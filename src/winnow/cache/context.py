@@ -5,14 +5,15 @@ from __future__ import annotations
 import inspect
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, SupportsIndex
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from winnow.cache.compressed import CompressedCache
+from winnow.cache.compressed import NOT_PICKLED, CompressedCache
 from winnow.cache.disk import ContextFile, write_context
+from winnow.cache.guards import optional_count
 from winnow.cache.observer import Observer
 from winnow.cache.stats import CacheStats
 from winnow.composition.method import Method
@@ -26,6 +27,16 @@ class Context:
         self._cache = cache
         self.input_ids = input_ids
         """[R, N] the tokens it was made from; put them before the question's for `model.generate`."""
+
+    def __copy__(self) -> Context:
+        # It is never written to again, so copies may share everything.
+        return Context(self._cache, self.input_ids)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Context:
+        return Context(deepcopy(self._cache, memo), deepcopy(self.input_ids, memo))
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise CacheError(NOT_PICKLED)
 
     @property
     def method(self) -> Method:
@@ -91,13 +102,13 @@ def compress(
         inputs: passed to the model with the first chunk (pixel values).
 
     Raises:
-        CacheError: an empty prompt; an attention implementation that is not "winnow".
+        CacheError: an empty prompt; a chunk_size that is no number of tokens; an attention implementation that is not
+            "winnow".
         MethodError: a method that cannot fold, where fold_every is given.
     """
     if input_ids.dim() != 2 or input_ids.shape[1] == 0:
         raise CacheError(f"input_ids has shape {list(input_ids.shape)}; give [rows, tokens] with at least one token.")
-    if chunk_size is not None and chunk_size < 1:
-        raise CacheError(f"chunk_size is {chunk_size}; give a positive number of tokens, or None.")
+    chunk_size = optional_count("chunk_size", chunk_size, "tokens that are prefilled at a time")
     length = input_ids.shape[1]
     cache = CompressedCache(model, method, prompt_length=length, fold_every=fold_every, observer=observer)
     if "logits_to_keep" in inspect.signature(model.forward).parameters:

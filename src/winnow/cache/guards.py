@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from numbers import Integral
+
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from winnow.cache.attention import IMPLEMENTATION
-from winnow.errors import CacheError, ModelError
+from winnow.errors import CacheError, ModelError, WinnowError
 
 
 def text_config(model: PreTrainedModel) -> PreTrainedConfig:
@@ -39,3 +41,12 @@ def check_implementation(config: PreTrainedConfig) -> None:
             f"the model's attention implementation is {current!r}; call "
             f'model.set_attn_implementation("{IMPLEMENTATION}") before using a CompressedCache, and leave it so.'
         )
+
+
+def optional_count(name: str, value: object, counted: str, error: type[WinnowError] = CacheError) -> int | None:
+    """An argument that is a number of something, at least 1, or None; raises `error` for anything else."""
+    if value is None:
+        return None
+    if isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1:
+        return int(value)
+    raise error(f"{name} is {value!r}; give the number of {counted}, a whole number from 1, or None.")

@@ -96,6 +96,8 @@ class CompressedLayer(CacheLayerMixin):
             self._settle(new)
             progress.before[self.part] = self._mark(new)
         phase = self._phase(new)
+        if phase is Phase.PART and self.index == 0:
+            self.compression.notice(self.seen, new)
         self.seen += new
         if phase is Phase.PART or (phase is Phase.PROMPT and self._held_tail().longest):
             self._held_tail().append(key_states, value_states)
