@@ -148,3 +148,23 @@ def test_bytes_are_never_exceeded(layers: list[tuple[int, float]], length: int, 
     assert sum(heads) * max(1, guaranteed) <= total <= sum(heads) * length
     assert total * sizes[0] <= amount
     assert total == sum(heads) * length or (total + 1) * sizes[0] > amount
+
+
+@pytest.mark.parametrize(
+    "value", ["9" * 400, "9" * 5000, 10**400, 10**5000, "9" * 300 + "GB", "9" * 400 + "%"], ids=range(6)
+)
+def test_numbers_that_nothing_can_count_are_refused(value):
+    with pytest.raises(BudgetError, match="more than any prompt has"):
+        Budget.parse(value)
+
+
+@pytest.mark.parametrize("value", ["-" + "9" * 400, "-" + "9" * 400 + "GB", -(10**5000)], ids=range(3))
+def test_numbers_far_below_zero_are_not_positive(value):
+    with pytest.raises(BudgetError, match="must be positive"):
+        Budget.parse(value)
+
+
+@pytest.mark.parametrize("value", ["9" * 300, "9" * 290 + "GB", 10**300], ids=range(3))
+def test_large_numbers_are_budgets(value):
+    assert Budget.parse(value).amount > 10**298
+    assert str(Budget.parse(value))

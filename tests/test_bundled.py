@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from winnow.bundled import DOCUMENT_PATH, MODEL_PATH, QUESTIONS_PATH
+from winnow.bundled import DOCUMENT_PATH, MODEL_PATH, QUESTIONS_PATH, is_bundled
 from winnow.tasks import QUESTION_KINDS, exact_match, format_prompt, generate_document
 
 MEGABYTE = 1_000_000
@@ -123,3 +123,8 @@ def test_sparse_training_pass_equals_the_full_one(model):
     assert len(rows) == chosen.sum()
     assert chosen[rows, places].all()
     torch.testing.assert_close(sparse, full, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["", "nul\0byte", "half\ud800", "~nobody/model", "n" * 5000])
+def test_names_that_no_model_can_have(name):
+    assert not is_bundled(name)

@@ -62,6 +62,102 @@ def test_running_out_of_memory_is_one_line(winnow_run, monkeypatch, problem):
     assert err.count("\n") == 1
 
 
+@pytest.fixture
+def broken(monkeypatch):
+    """A command with an error that nobody thought of."""
+
+    def build(*_):
+        try:
+            raise KeyError("first")
+        except KeyError as first:
+            raise RuntimeError("so it goes\nand on\x1b[2J") from first
+
+    monkeypatch.setattr("winnow.commands.run.build_methods", build)
+
+
+ONE_LINE = (
+    "Unexpected error, RuntimeError: so it goes (winnow --traceback COMMAND … shows where it came from; please report "
+    "it).\n"
+)
+
+
+def test_an_unexpected_error_is_one_line(winnow_run, broken, caplog):
+    assert winnow_run(*ASK_RUN) == (70, "", ONE_LINE)
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("winnow", "ERROR")
+    assert record.exc_info[0] is RuntimeError
+
+
+@pytest.mark.parametrize("how", ["option", "environment"])
+def test_its_traceback_is_shown_where_that_is_asked_for(winnow_run, broken, monkeypatch, how):
+    if how == "environment":
+        monkeypatch.setenv("WINNOW_TRACEBACK", "1")
+    code, out, err = winnow_run(*(["--traceback"] if how == "option" else []), *ASK_RUN)
+    assert (code, out) == (70, "")
+    assert err.startswith(ONE_LINE + "Traceback (most recent call last):\n")
+    assert err.index("KeyError: 'first'") < err.index("direct cause") < err.index("in _run")
+    assert err.endswith("RuntimeError: so it goes\nand on\x1b[2J\n")
+
+
+def test_the_log_has_expected_errors_as_well(winnow_run, caplog):
+    caplog.set_level("DEBUG", logger="winnow")
+    code, _, err = winnow_run("run", "--budget", "none")
+    assert code == 2
+    (record,) = caplog.records
+    assert (record.levelname, record.getMessage() + "\n") == ("DEBUG", err)
+    assert record.exc_info[0].__name__ == "BudgetError"
+
+
+def test_without_a_log_nothing_is_said_twice():
+    code = (
+        "import winnow.commands.run; from winnow.cli import program\n"
+        "def build(*_):\n    raise RuntimeError('so it goes')\n"
+        "winnow.commands.run.build_methods = build\n"
+        "program()"
+    )
+    process = python(code, *ASK_RUN)
+    assert (process.returncode, process.stderr) == (70, ONE_LINE)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("w" * 5000, f"No such command '{'w' * 99}…{'w' * 98}'.\n"),
+        ("a\x1b[2Jb", "No such command 'a\\x1b[2Jb'.\n"),
+        ("half\ud800", "No such command 'half\\ud800'.\n"),
+        (":smile: [red]x[/red]", "No such command ':smile: [red]x[/red]'.\n"),
+    ],
+)
+def test_messages_fit_on_a_screen_and_do_nothing_to_it(winnow_run, name, said):
+    code, out, err = winnow_run(name)
+    assert (code, out) == (2, "")
+    assert err == said
+
+
+def test_a_reader_that_goes_away_ends_the_program_quietly(folder):
+    code = "from winnow.cli import program; program()"
+    for arguments in (("methods",), ("methods", "--json"), ("--help",)):
+        with subprocess.Popen(
+            [sys.executable, "-c", code, *arguments],
+            env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        ) as process:  # fmt: skip
+            process.stdout.close()
+            assert (process.wait(120), process.stderr.read()) == (1, "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no such device")
+def test_an_output_that_is_full_is_one_line():
+    code = "from winnow.cli import program; program()"
+    for arguments in (("methods",), ("methods", "adakv")):
+        with open("/dev/full", "w") as full:
+            process = subprocess.run(
+                [sys.executable, "-c", code, *arguments],
+                env=environment(), stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+            )  # fmt: skip
+        assert process.returncode == 1
+        assert process.stderr == "Cannot write to standard output: No space left on device.\n"
+
+
 def test_missing_packages_are_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "typer", None)
     with pytest.raises(SystemExit, match=r"pip install \"winnow-kv\[cli\]\""):

@@ -22,6 +22,7 @@ _BYTES = {
     "kB": 10**3,
     "B": 1,
 }
+_HUGE = 10**400
 _EXAMPLES = '128 (tokens per KV head), "2%" (of the prompt) or "64MiB" (bytes of one sequence)'
 
 
@@ -52,13 +53,16 @@ class Budget:
             return cls("everything")
         if isinstance(value, bool) or not isinstance(value, Integral | str):
             raise BudgetError(f"A budget is {_EXAMPLES}, not {value!r}{_meant(value)}.")
-        unit, amount = _read(str(value))
-        if unit == "bytes":
+        text = _written(value)
+        unit, amount = _read(text)
+        if amount == math.inf:
+            raise BudgetError(f"A budget of {text!r} is more than any prompt has; give {_EXAMPLES}.")
+        if unit == "bytes" and amount > 0:
             amount = math.floor(amount)
         if amount <= 0:
-            raise BudgetError(f"A budget must be positive, not {value!r}; give {_EXAMPLES}.")
+            raise BudgetError(f"A budget must be positive, not {text!r}; give {_EXAMPLES}.")
         if unit == "percent" and amount > 100:
-            raise BudgetError(f"A budget of {value!r} is more than the prompt has; give at most '100%'.")
+            raise BudgetError(f"A budget of {text!r} is more than the prompt has; give at most '100%'.")
         return cls(unit, amount if unit == "percent" else int(amount))
 
     def __str__(self) -> str:
@@ -92,8 +96,13 @@ class Budget:
         return max(least, math.floor(everything * self.amount / 100 + 1e-9))
 
 
+def _written(value: Integral | str) -> str:
+    """Python writes no whole numbers of more than 4,300 digits, and none that large is kept apart."""
+    return value if isinstance(value, str) else str(max(-_HUGE, min(int(value), _HUGE)))
+
+
 def _read(text: str) -> tuple[Unit, float]:
-    match = re.fullmatch(r"\s*([+-]?\d+(?:[._]\d+)*)\s*(%|[A-Za-z]*)\s*", text)
+    match = re.fullmatch(r"([+-]?\d+(?:[._]\d+)*)\s*(%|[A-Za-z]*)", text.strip())
     if match is None:
         raise BudgetError(f"A budget is {_EXAMPLES}, not {text!r}.")
     try:
@@ -102,7 +111,7 @@ def _read(text: str) -> tuple[Unit, float]:
         raise BudgetError(f"A budget is {_EXAMPLES}, not {text!r}.") from None
     if unit == "%":
         return "percent", amount
-    if unit == "" and amount == int(amount):
+    if unit == "" and (math.isinf(amount) or amount == int(amount)):
         return "tokens", amount
     sizes = {name.lower(): size for name, size in _BYTES.items()}
     if unit.lower() not in sizes:

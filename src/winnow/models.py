@@ -17,7 +17,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from winnow.errors import ModelError
+from winnow.errors import ModelError, WinnowError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -46,8 +46,7 @@ def open_model(name: str | Path) -> ModelSource:
     """
     text = str(name)
     _check_directory(text)
-    config = _read(text, "configuration", lambda: AutoConfig.from_pretrained(text))
-    _check_architecture(text, config)
+    config = _read(text, "configuration", lambda: _checked(text, AutoConfig.from_pretrained(text)))
     _check_tokenizer(text)
     tokenizer = _read(text, "tokenizer", lambda: AutoTokenizer.from_pretrained(text))
     return ModelSource(text, config, tokenizer)
@@ -64,9 +63,21 @@ def load_model(source: ModelSource, device: str = "auto", dtype: str = "auto") -
     """
     where = pick_device(device)
     kind = _pick_dtype(dtype, where, source.config)
-    model = _read(source.name, "weights", lambda: AutoModelForCausalLM.from_pretrained(source.name, dtype=kind))
+    model, missing = _read(source.name, "weights", lambda: _loaded(source.name, kind))
+    if missing:
+        raise ModelError(
+            f"{source.name} has no weights for {missing[0]}"
+            + (f" and {len(missing) - 1} more parameters" if len(missing) > 1 else "")
+            + ", which would be random: its files are damaged or of another model; copy them again."
+        )
     model.set_attn_implementation("winnow")
     return model.to(where).eval()
+
+
+def _loaded(name: str, kind: torch.dtype | str) -> tuple[PreTrainedModel, list[str]]:
+    """The model, and the parameters that its files do not hold."""
+    model, found = AutoModelForCausalLM.from_pretrained(name, dtype=kind, output_loading_info=True)
+    return model, sorted(found["missing_keys"])
 
 
 def pick_device(device: str) -> torch.device:
@@ -106,11 +117,12 @@ def _pick_dtype(dtype: str, device: torch.device, config: PreTrainedConfig) -> t
 
 
 def _check_directory(name: str) -> None:
-    path = Path(name).expanduser()
-    if path.is_file():
+    # Not those of Path, which raise for names that are too long, or of no user's home.
+    path = os.path.expanduser(name)
+    if os.path.isfile(path):
         raise ModelError(f"{name} is a file; give the directory that holds the model's config.json.")
-    if path.is_dir():
-        if not (path / "config.json").is_file():
+    if os.path.isdir(path):
+        if not os.path.isfile(os.path.join(path, "config.json")):
             raise ModelError(f"{name} has no config.json; give the directory of a Hugging Face model.")
         return
     looks_like_a_path = name.startswith((".", "/", "~")) or name.count("/") > 1
@@ -119,12 +131,13 @@ def _check_directory(name: str) -> None:
 
 
 def _check_tokenizer(name: str) -> None:
-    path = Path(name).expanduser()
-    if path.is_dir() and not any([*path.glob("tokenizer*"), *path.glob("vocab*")]):
+    path = Path(os.path.expanduser(name))
+    if os.path.isdir(path) and not any([*path.glob("tokenizer*"), *path.glob("vocab*")]):
         raise ModelError(f"{name} has no tokenizer; put the model's tokenizer files beside its config.json.")
 
 
-def _check_architecture(name: str, config: PreTrainedConfig) -> None:
+def _checked(name: str, config: PreTrainedConfig) -> PreTrainedConfig:
+    """A configuration. Raises ModelError for an architecture that winnow cannot compress."""
     if getattr(config, "is_encoder_decoder", False):
         raise ModelError(
             f"{name} is an encoder-decoder model ({config.model_type}); winnow compresses the caches of "
@@ -135,16 +148,19 @@ def _check_architecture(name: str, config: PreTrainedConfig) -> None:
             f"{name} uses multi-head latent attention ({config.model_type}), which has no KV heads to choose "
             "between; use a model with multi-head or grouped-query attention."
         )
+    return config
 
 
 def _read(name: str, what: str, read: Any) -> Any:
     try:
         return read()
+    except WinnowError:
+        raise
     except ImportError as problem:
         raise ModelError(f"The {what} of {name} needs another package: {first_line(problem)}") from problem
     except Exception as problem:
         # transformers lets through whatever its readers raise: OSError, ValueError, KeyError, ...
-        remedy = "" if Path(name).is_dir() else " Check name and network, or give a model's directory."
+        remedy = "" if os.path.isdir(name) else " Check name and network, or give a model's directory."
         raise ModelError(f"Cannot load the {what} of {name}: {first_line(problem)}{remedy}") from problem
 
 

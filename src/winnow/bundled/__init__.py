@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 from pathlib import Path
 
 MODEL_PATH: Path = Path(__file__).resolve().parent
@@ -15,7 +16,12 @@ NAME = "winnow-bundled"
 
 def is_bundled(model: str | Path) -> bool:
     """True if a directory, or a name on the Hugging Face hub, is this model."""
-    return bool(str(model)) and Path(model).expanduser().resolve() == MODEL_PATH
+    try:
+        # Not the methods of Path, which raise for names of no user's home, and for loops of links.
+        return bool(str(model)) and os.path.realpath(os.path.expanduser(model)) == str(MODEL_PATH)
+    except ValueError:
+        # No file can have this name.
+        return False
 
 
 __all__ = ["DOCUMENT_PATH", "HEADS_PATH", "MODEL_PATH", "NAME", "QUESTIONS_PATH", "is_bundled"]

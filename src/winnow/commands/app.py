@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -29,6 +30,7 @@ _BRITISH = {"licence": "license"}
 app = typer.Typer(
     name="winnow",
     help="Long-context language models in a fraction of their KV-cache memory.",
+    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 70 an unexpected error, 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -66,11 +68,25 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+@dataclass
+class Invocation:
+    """One run of the program, as its own options say."""
+
+    traceback: bool = False
+    """True to print where an error came from."""
+
+
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Version and kernel backend."),
     ] = False,
+    traceback: Annotated[
+        bool,
+        typer.Option("--traceback", envvar="WINNOW_TRACEBACK", help="Print where an error came from."),
+    ] = False,
 ) -> None:
     """Options that come before the command."""
+    context.ensure_object(Invocation).traceback = traceback

@@ -11,12 +11,12 @@ from rich.console import Console
 
 def output() -> Console:
     """For results. Wide when it is not a terminal, so that tables are not cut in files and pipes."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+    return Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 120)
 
 
 def messages() -> Console:
     """For progress and errors; spinners and bars appear on terminals only."""
-    return Console(stderr=True, highlight=False)
+    return Console(stderr=True, highlight=False, emoji=False)
 
 
 def silence_libraries() -> None:

@@ -60,7 +60,7 @@ def _reading_standard_input() -> Iterator[None]:
     except FileError as problem:
         raise InputError(str(problem)) from None
     except OSError as problem:
-        raise InputError(f"Cannot read standard input: {problem.strerror}.") from None
+        raise InputError(f"Cannot read standard input: {problem.strerror or problem}.") from None
 
 
 def _shown(path: str) -> str:

@@ -24,6 +24,7 @@ _NAME = re.compile(r"cc_(?:(llama3|mistral|qwen3)_)?(.+?)(?:_size)?_\d+")
 _MODELS = {"llama3": "Meta-Llama-3-8B-Instruct", "mistral": "Mistral-7B-Instruct-v0.2", "qwen3": "Qwen3-32B"}
 # Sums over many samples cancel up to the digits that a file keeps.
 _CANCELS = 1e-6
+_MOST = 10**12
 
 
 class PublishedStratum(NamedTuple):
@@ -134,8 +135,8 @@ def _read(path: Path) -> _Samples:
 
 
 def _whole(path: Path, name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise HeadScoresError(f"{path}: {name} must be a whole number of at least 1, not {value!r}.")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST:
+        raise HeadScoresError(f"{path}: {name} must be a whole number from 1 to {_MOST:,}, not {value!r}.")
     return value
 
 

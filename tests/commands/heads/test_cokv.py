@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from winnow.bundled import HEADS_PATH
-from winnow.cli import FAILED, INTERRUPTED, USAGE, main
+from winnow.cli import INTERRUPTED, main
+from winnow.commands.failures import FAILED, USAGE
 from winnow.estimate.cokv.utility import CoalitionUtility
 from winnow.estimate.errors import JournalError
 from winnow.estimate.journal import Journal

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from support.journals import crafted, lines_of, record_of
-from winnow.cli import FAILED, main
+from winnow.cli import main
+from winnow.commands.failures import FAILED
 from winnow.heads import HeadScores
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -13,7 +13,7 @@ from winnow.estimate.cokv.settings import OVERLAP, StopRule
 
 def read_shard(text: str) -> tuple[int, int]:
     """ "2/4" -> (1, 4)"""
-    match = re.fullmatch(r"(\d+)/(\d+)", text.strip())
+    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text.strip())
     if not match or not 1 <= int(match[1]) <= int(match[2]):
         raise typer.BadParameter(f"{text!r} is not of the form I/N, as in 2/4.", param_hint="--shard")
     return int(match[1]) - 1, int(match[2])
@@ -25,7 +25,7 @@ def read_sizes(text: str, players: int) -> tuple[int, ...]:
         return default_sizes(players)
     found = []
     for part in text.split(","):
-        match = re.fullmatch(r"(?P<times>\d*)n(/(?P<by>[1-9]\d*))?|(?P<size>\d+)", part.strip())
+        match = re.fullmatch(r"(?P<times>\d{0,9})n(/(?P<by>[1-9]\d{0,8}))?|(?P<size>\d{1,9})", part.strip())
         if not match:
             raise typer.BadParameter(f"{part!r} is no size: write 128, n/2 or 3n/8.", param_hint="--sizes")
         size = match["size"] or int(match["times"] or 1) * players // int(match["by"] or 1)

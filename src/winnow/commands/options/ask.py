@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from winnow.commands.options.shared import Device, MaxNewTokens
+from winnow.commands.options.values import plain_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +18,10 @@ class AskOptions:
 
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What winnow compress wrote.")]
     questions: Annotated[
-        list[str], typer.Argument(metavar="QUESTION...", help="Questions; - reads one a line from standard input.")
+        list[str],
+        typer.Argument(
+            parser=plain_text, metavar="QUESTION...", help="Questions; - reads one a line from standard input."
+        ),
     ]
     model: Annotated[
         str | None, typer.Option(help="Directory or Hugging Face name.", show_default="the model named in FILE")

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from winnow.commands.options.shared import Force, MethodOptions, ModelOptions, PrefillOptions
+from winnow.commands.options.values import result_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,5 +17,8 @@ class CompressOptions(MethodOptions, ModelOptions, PrefillOptions):
     """Compress a document once and save it; `winnow ask` puts questions to it, as often as you like."""
 
     document: Annotated[str, typer.Argument(metavar="DOC", help="Text file; - for standard input.")]
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where the context goes (safetensors).")]
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", parser=result_file, metavar="FILE", help="Where the context goes (safetensors)."),
+    ]
     force: Force = False

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from winnow.commands.options.shared import Compare, Force, MethodOptions, ModelOptions
+from winnow.commands.options.values import plain_text, result_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,10 +22,16 @@ class InspectOptions(MethodOptions, ModelOptions):
     ] = None
     question: Annotated[
         str | None,
-        typer.Option(help="Question after the document; without one, a document alone (the bundled one has its own)."),
+        typer.Option(
+            parser=plain_text,
+            metavar="TEXT",
+            help="Question after the document; without one, a document alone (the bundled one has its own).",
+        ),
     ] = None
     compare: Compare = None
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the pictures.")] = Path("inspect-output")
+    out: Annotated[Path, typer.Option(parser=result_folder, metavar="DIR", help="Folder for the pictures.")] = Path(
+        "inspect-output"
+    )
     force: Force = False
     window: Annotated[int, typer.Option(min=1, help="Last queries whose similarity is measured.")] = 8
     queries: Annotated[int, typer.Option(min=1, help="Last queries whose attention is measured.")] = 64

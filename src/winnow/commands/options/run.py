@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from winnow.commands.options.shared import Compare, MaxNewTokens, MethodOptions, ModelOptions, PrefillOptions
+from winnow.commands.options.values import plain_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +18,7 @@ class RunOptions(MethodOptions, ModelOptions, PrefillOptions):
     document: Annotated[
         str | None, typer.Option(metavar="FILE", help="Text file to ask about; - for standard input.")
     ] = None
-    question: Annotated[str | None, typer.Option(help="The question.")] = None
+    question: Annotated[str | None, typer.Option(parser=plain_text, metavar="TEXT", help="The question.")] = None
     batch: Annotated[
         str | None,
         typer.Option(

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from winnow.bundled import MODEL_PATH
+from winnow.commands.options.values import plain_text, result_file
 
 BUNDLED_MODEL = str(MODEL_PATH)
 DEFAULT_BUDGET = "128"
@@ -21,7 +22,7 @@ Compare = Annotated[
 MaxNewTokens = Annotated[int, typer.Option(min=1, help="Tokens of an answer at most.")]
 JournalPath = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Where finished work is kept.", show_default="beside --out"),
+    typer.Option(parser=result_file, metavar="FILE", help="Where finished work is kept.", show_default="beside --out"),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 
@@ -70,7 +71,9 @@ class PrefillOptions:
 class ScoresFileOptions:
     """A new file of head scores, and what it says about them."""
 
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The .safetensors file to write.")]
-    license: Annotated[str, typer.Option(help="License of the scores, for the file.")] = ""
-    notes: Annotated[str, typer.Option(help="Notes for the file.")] = ""
+    out: Annotated[Path, typer.Option(parser=result_file, metavar="FILE", help="The .safetensors file to write.")]
+    license: Annotated[
+        str, typer.Option(parser=plain_text, metavar="TEXT", help="License of the scores, for the file.")
+    ] = ""
+    notes: Annotated[str, typer.Option(parser=plain_text, metavar="TEXT", help="Notes for the file.")] = ""
     force: Force = False

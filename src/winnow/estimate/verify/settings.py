@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from winnow.estimate.errors import NotVerifiable
 from winnow.estimate.needle.settings import NeedleKind
+from winnow.strict_json import parse_object
 
 if TYPE_CHECKING:
     from winnow.heads.scores import HeadScores
-from winnow.strict_json import parse_object
 
 
 class NeedleSettings(NamedTuple):

@@ -10,13 +10,16 @@ import typer
 
 from winnow.commands.options.heads.tables import TablesOptions
 from winnow.commands.options.shared import Force
+from winnow.commands.options.values import result_file
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShowOptions(TablesOptions):
     """Say what is in tables of head scores, and whether two or more of them agree."""
 
-    picture: Annotated[Path | None, typer.Option("--picture", help="Draw the tables into this PNG.")] = None
+    picture: Annotated[
+        Path | None, typer.Option("--picture", parser=result_file, metavar="PNG", help="Draw the tables into this PNG.")
+    ] = None
     force: Force = False
     draw_map: Annotated[bool, typer.Option("--map/--no-map", help="Draw each table in the terminal.")] = True
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from winnow.commands.options.shared import Force, JournalPath, MaxNewTokens, ModelOptions
+from winnow.commands.options.values import result_file
 from winnow.estimate.tune.settings import MAX_NEW_TOKENS, SHARE
 
 BUDGETS = "32,64,128,256"
@@ -25,7 +26,7 @@ class TuneOptions(ModelOptions):
         Literal["headkv-r", "headkv-er", "headkv-r2", "cokv"],
         typer.Option(help="The method whose beta (HeadKV) or alpha (CoKV) is chosen."),
     ]
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The .json file to write.")]
+    out: Annotated[Path, typer.Option(parser=result_file, metavar="FILE", help="The .json file to write.")]
     scores: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Head scores of the model.", show_default="those shipped with it"),
@@ -60,6 +61,8 @@ class TuneOptions(ModelOptions):
     ] = None
     seed: Annotated[int, typer.Option(help="Divides the documents, or generates them.")] = 0
     max_new_tokens: MaxNewTokens = MAX_NEW_TOKENS
-    picture: Annotated[Path | None, typer.Option(metavar="PNG", help="Draw accuracy against values.")] = None
+    picture: Annotated[
+        Path | None, typer.Option(parser=result_file, metavar="PNG", help="Draw accuracy against values.")
+    ] = None
     journal: JournalPath = None
     force: Force = False

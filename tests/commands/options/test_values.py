@@ -1,0 +1,37 @@
+"""Texts and names of results on a command line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import typer
+
+from winnow.commands.options.values import plain_text, result_file, result_folder
+
+
+@pytest.mark.parametrize("name", ["a", "a b", " a", "some/folder/a", "./-", "naïve", os.fsdecode(b"\xff"), Path("a")])
+def test_names_of_results(name):
+    assert result_file(name) == result_folder(name) == Path(name)
+
+
+@pytest.mark.parametrize("name", ["", " ", "\t ", "-", "nul\0byte", "half\ud800"])
+def test_what_names_no_result(name):
+    for read in (result_file, result_folder):
+        with pytest.raises(typer.BadParameter):
+            read(name)
+
+
+@pytest.mark.parametrize("name", ["a/", "a/.", "a/..", "/"])
+def test_a_folder_is_no_file(name):
+    with pytest.raises(typer.BadParameter, match="names a folder"):
+        result_file(name)
+    assert result_folder(name) == Path(name)
+
+
+def test_texts():
+    assert plain_text("garçon 何") == "garçon 何"
+    for text in ("half\ud800", os.fsdecode(b"wh\xff")):
+        with pytest.raises(typer.BadParameter, match="not UTF-8 text"):
+            plain_text(text)
