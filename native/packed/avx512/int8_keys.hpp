@@ -74,7 +74,7 @@ __attribute__((always_inline)) inline void load_fours(const uint8_t* rows, int64
 template <int kQueries, class Form>
 __attribute__((noinline)) void score_int8_tile(const Int16Queries<kQueries>& queries, int first, const float* bias,
                                                const uint8_t* rows, int64_t bytes, const char* ahead, float* logits) {
-  constexpr int kBlock = queries.kBlock, kSums = kBlock * kTileVectors;
+  constexpr int kBlock = Int16Queries<kQueries>::kBlock, kSums = kBlock * kTileVectors;
   __m512i high[kSums], low[kSums];
   unroll<kSums>([&](auto i) { high[i] = low[i] = _mm512_setzero_si512(); });
   const int8_t* halves = queries.halves + 2 * first * kBlockBytes;
