@@ -9,6 +9,7 @@
 #include "packed/scratch.hpp"
 #include "runtime/dispatch.hpp"
 #include "runtime/pool.hpp"
+#include "runtime/red_zones.hpp"
 #include "runtime/workspace.hpp"
 
 namespace winnow {
@@ -27,11 +28,13 @@ class Layout {
 
   template <class T>
   T* take(int64_t count) {
-    T* piece = reinterpret_cast<T*>(base_ + used_);
-    used_ = round_up(used_ + count * static_cast<int64_t>(sizeof(T)), 64);
+    T* piece = is_real() ? reinterpret_cast<T*>(base_ + used_) : nullptr;
+    used_ = round_up(used_ + count * static_cast<int64_t>(sizeof(T)), 64) + kRedZone;
+    if (is_real()) forbid(base_ + used_ - kRedZone, kRedZone);
     return piece;
   }
   int64_t used() const { return used_; }
+  bool is_real() const { return base_; }
 
  private:
   char* base_;
@@ -74,11 +77,14 @@ class Job {
     partials_.acc = layout.take<float>(chunk_count() * shape_.acc_size());
     first_chunk_ = layout.take<int64_t>(row_heads() + 1);
     unfinished_ = layout.take<std::atomic<int64_t>>(row_heads());
-    query_floats_ = kQueryPad * shape_.query_width;
-    dense_floats_ = query_floats_ + kQueryPad * kLogitStride + kQueryPad * shape_.query_width;
     const bool packed = std::any_of(chunks_.begin(), chunks_.end(), [](const Chunk& chunk) { return chunk.part; });
-    scratch_floats_ = dense_floats_ + (packed ? packed_floats(shape_) : 0);
-    scratch_ = layout.take<float>(threads_ * scratch_floats_);
+    scratch_ = layout.take<Scratch>(threads_);
+    for (int slot = 0; slot < threads_; ++slot) {
+      const Scratch own{layout.take<float>(kQueryPad * shape_.query_width), layout.take<float>(kQueryPad * kLogitStride),
+                        layout.take<float>(kQueryPad * shape_.query_width),
+                        layout.take<float>(packed ? packed_floats(shape_) : 0)};
+      if (layout.is_real()) scratch_[slot] = own;
+    }
   }
 
   // Chunks are ordered by row_head, so the partial results of one lie side by side.
@@ -94,11 +100,8 @@ class Job {
 
   void run_chunk(int64_t index, int slot) const {
     const Chunk& chunk = chunks_[index];
-    float* own = scratch_ + slot * scratch_floats_;
-    const Scratch scratch{own, own + query_floats_, own + query_floats_ + kQueryPad * kLogitStride,
-                          own + dense_floats_};
     const ChunkFunction* functions = chunk.part ? kernels_.packed : kernels_.dense;
-    functions[args_.dtype](shape_, chunk, queries_of(chunk.row_head), scratch, partial(index));
+    functions[args_.dtype](shape_, chunk, queries_of(chunk.row_head), scratch_[slot], partial(index));
     // The thread that finishes the last chunk of a KV head merges it: no barrier, and its results are still in cache.
     if (unfinished_[chunk.row_head].fetch_sub(1, std::memory_order_acq_rel) == 1) merge(chunk.row_head);
   }
@@ -143,8 +146,7 @@ class Job {
   Partial partials_;                  // those of all chunks, one after another
   int64_t* first_chunk_;              // [row_heads + 1]
   std::atomic<int64_t>* unfinished_;  // [row_heads] chunks to go
-  float* scratch_;
-  int64_t query_floats_, dense_floats_, scratch_floats_;
+  Scratch* scratch_;                  // [threads]
 };
 
 }  // namespace
