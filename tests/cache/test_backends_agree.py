@@ -26,7 +26,7 @@ def case_of(eviction: str, store: str, every: int | None) -> Case:
 
 @pytest.mark.parametrize("store", STORES, ids=str)
 def test_steps_from_the_same_state_agree(packed_model: Any, store: str) -> None:
-    """Every store, with evictions taking turns, with and without folding; `make attack` has all pairs."""
+    """Every store, with evictions taking turns, with and without folding."""
     case = case_of(EVICTIONS[STORES.index(store) % len(EVICTIONS)], store, EVERY)
     if folds(case.method, EVERY):
         assert_steps_agree(packed_model, case, native.isa())
