@@ -10,6 +10,7 @@ gives exact Shapley values, and estimates of any number of samples by looking ut
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from shapley_speed import NEW, PROMPT, measure_speed, speed_table
 from winnow import HeadScores
 from winnow.bundled import HEADS_PATH, MODEL_PATH
 from winnow.cache.fingerprint import ModelFingerprint
+from winnow.errors import WinnowError
 from winnow.estimate.cokv.bound import slicing_bound
 from winnow.estimate.cokv.estimator import Estimate, estimate_values
 from winnow.estimate.cokv.exact import exact_strata
@@ -268,4 +270,7 @@ def other_tables() -> dict[str, Tensor]:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except WinnowError as problem:
+        sys.exit(str(problem))

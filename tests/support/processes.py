@@ -22,3 +22,11 @@ def python(code: str, *arguments: str, paths: tuple[Path, ...] = ()) -> subproce
     """Runs code in a fresh interpreter."""
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, env=environment(*paths), capture_output=True, text=True, timeout=120)
+
+
+def is_alive(number: int) -> bool:
+    """True if a process runs; one that has ended may still be listed."""
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

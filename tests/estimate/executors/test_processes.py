@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
 from support.items import BROKEN, FATAL, ITEMS, PLAN, Playing, here
+from support.processes import environment, is_alive
 from winnow.estimate.cokv.ledger import Ledger
 from winnow.estimate.cokv.run import run_sampled
 from winnow.estimate.cokv.settings import StopRule
@@ -38,3 +44,39 @@ def test_processes(tmp_path: Path) -> None:
             list(executor.run([FATAL]))
     with pytest.raises(ExecutorError, match="at least 1"):
         ProcessExecutor(Playing(tmp_path), workers=0)
+
+
+LEFT = """
+import sys
+from pathlib import Path
+from support.processes import environment, is_alive
+from support.items import Playing, ITEMS
+from winnow.estimate.executors.processes import ProcessExecutor
+
+if __name__ == "__main__":
+    executor = ProcessExecutor(Playing(Path(sys.argv[1])), workers=2)
+    found = executor.run(ITEMS)
+    next(found)
+    print("at work", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_workers_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "left.py"
+    script.write_text(LEFT)
+    tests = Path(__file__).parents[2]
+    command = [sys.executable, str(script), str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(tests)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"at work\n"
+        workers = [int(path.name.removeprefix("worker-")) for path in tmp_path.glob("worker-*")]
+        assert workers
+        process.kill()
+    for _ in range(600):
+        if not any(map(is_alive, workers)):
+            return
+        time.sleep(0.1)
+    for worker in workers:
+        os.kill(worker, signal.SIGKILL)
+    pytest.fail("the workers went on")

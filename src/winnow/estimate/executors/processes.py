@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from multiprocessing.connection import wait as wait_for
 
 import torch
 
@@ -104,8 +106,17 @@ def _no_interrupts() -> Iterator[None]:
 def _prepare(recipe: Recipe, threads: int) -> None:
     """The start of a new process."""
     global _worker
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     _worker = recipe.prepare()
+
+
+def _end_with_parent() -> None:
+    """Ends this process when the one that started it is gone, however that ended: nobody else would ever end it."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "started by another process"
+    wait_for([parent.sentinel])
+    os._exit(1)
 
 
 def _nothing() -> None:
