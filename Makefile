@@ -13,8 +13,11 @@ BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 DEV   := $(VENV)/.ready-dev
 LOW   := $(VENV)/transformers-low
+SCAN  := $(VENV)/scan
+# Recorded journals and results; what looks like a key in them are hashes of weights and questions.
+NO_SECRETS := ^tests/estimate/data/
 
-.PHONY: help setup dev demo test test-low test-slow lint catalog format bench clean
+.PHONY: help setup dev demo test test-low test-slow lint scan catalog format bench clean
 
 help:
 	@echo "make demo        set up, then run the main job on the bundled model"
@@ -22,6 +25,7 @@ help:
 	@echo "make test-low    the integration tests on the lowest supported transformers"
 	@echo "make test-slow   a Ray cluster that loses a node (installs ray)"
 	@echo "make lint        ruff, mypy, the contract on imports, spelling"
+	@echo "make scan        secrets in the files, risky code, known vulnerabilities of dependencies"
 	@echo "make catalog     write down what winnow methods lists, after a method was added"
 	@echo "make bench       the benchmarks behind the tables in docs/results"
 
@@ -64,6 +68,17 @@ lint: $(DEV)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
+
+# Apart from the environment: what these need is nobody else's.
+$(SCAN): Makefile
+	rm -rf $(SCAN)
+	$(PYTHON) -m venv $(SCAN)
+	$(SCAN)/bin/python -m pip install --quiet "detect-secrets>=1.5" "bandit>=1.8" "pip-audit>=2.9" || (rm -rf $(SCAN); false)
+
+scan: $(READY) $(SCAN)
+	git ls-files -z | xargs -0 $(SCAN)/bin/detect-secrets-hook --exclude-files '$(NO_SECRETS)'
+	$(SCAN)/bin/bandit --quiet --configfile pyproject.toml --recursive src
+	$(SCAN)/bin/python .ci/audit.py "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 
 # What `winnow methods` lists without loading the library.
 catalog: $(READY)

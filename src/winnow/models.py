@@ -46,9 +46,11 @@ def open_model(name: str | Path) -> ModelSource:
     """
     text = str(name)
     _check_directory(text)
-    config = _read(text, "configuration", lambda: _checked(text, AutoConfig.from_pretrained(text)))
+    config = _read(
+        text, "configuration", lambda: _checked(text, AutoConfig.from_pretrained(text, trust_remote_code=False))
+    )
     _check_tokenizer(text)
-    tokenizer = _read(text, "tokenizer", lambda: AutoTokenizer.from_pretrained(text))
+    tokenizer = _read(text, "tokenizer", lambda: AutoTokenizer.from_pretrained(text, trust_remote_code=False))
     return ModelSource(text, config, tokenizer)
 
 
@@ -76,7 +78,9 @@ def load_model(source: ModelSource, device: str = "auto", dtype: str = "auto") -
 
 def _loaded(name: str, kind: torch.dtype | str) -> tuple[PreTrainedModel, list[str]]:
     """The model, and the parameters that its files do not hold."""
-    model, found = AutoModelForCausalLM.from_pretrained(name, dtype=kind, output_loading_info=True)
+    model, found = AutoModelForCausalLM.from_pretrained(
+        name, dtype=kind, output_loading_info=True, trust_remote_code=False
+    )
     return model, sorted(found["missing_keys"])
 
 

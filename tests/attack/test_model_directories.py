@@ -66,18 +66,3 @@ def test_damaged_directories(tmp_path, seed):
         return
     assert "\n" not in problem
     assert len(readable(problem)) < 1000
-
-
-def test_weights_that_are_not_there_are_named(tmp_path):
-    """Random ones took their place, without a word."""
-    from safetensors.torch import load_file, save_file
-
-    for file in MODEL_PATH.iterdir():
-        if file.name in FILES:
-            shutil.copy(file, tmp_path)
-    weights = load_file(tmp_path / "model.safetensors")
-    gone = next(name for name in weights if "k_proj" in name)
-    del weights[gone]
-    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ModelError, match=f"has no weights for {gone}, which would be random"):
-        load_model(open_model(tmp_path))

@@ -1,0 +1,59 @@
+"""Models by name: what is refused before, or instead of, loading weights."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+
+import pytest
+
+from winnow.bundled import MODEL_PATH
+from winnow.errors import ModelError
+from winnow.models import load_model, open_model
+
+FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """A copy of the bundled model."""
+    for name in FILES:
+        shutil.copy(MODEL_PATH / name, tmp_path)
+    return tmp_path
+
+
+def test_a_directory(directory):
+    assert load_model(open_model(directory), "cpu").config.model_type
+
+
+def test_code_of_a_model_is_never_run(directory, monkeypatch):
+    """transformers asked for it on standard input, where the next line of a pipe could be "y"."""
+    config = json.loads((directory / "config.json").read_text())
+    config |= {"model_type": "mine", "auto_map": {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"}}
+    (directory / "config.json").write_text(json.dumps(config))
+    (directory / "own.py").write_text("from pathlib import Path\n(Path(__file__).parent / 'ran').touch()\n")
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    with pytest.raises(ModelError, match="Cannot load the configuration of .* contains custom code") as caught:
+        open_model(directory)
+    assert "\n" not in str(caught.value)
+
+
+def test_weights_that_are_not_there_are_named(directory):
+    """Random ones took their place, without a word."""
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(directory / "model.safetensors")
+    gone = next(name for name in weights if "k_proj" in name)
+    del weights[gone]
+    save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=f"has no weights for {gone}, which would be random"):
+        load_model(open_model(directory))
+
+
+@pytest.mark.parametrize("name", ["nul\0byte", "half\ud800", "~nobody/model/x", "n" * 5000, "./" + "n" * 300])
+def test_names_that_no_model_can_have(name, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ModelError) as caught:
+        open_model(name)
+    assert "\n" not in str(caught.value)
