@@ -1,4 +1,4 @@
-"""Files: text that is read, and results that are written beside their target and put in its place when complete."""
+"""Text files that are read, and results that are written beside their target and put in its place when complete."""
 
 from __future__ import annotations
 

@@ -46,9 +46,7 @@ def open_model(name: str | Path) -> ModelSource:
     """
     text = str(name)
     _check_directory(text)
-    config = _read(
-        text, "configuration", lambda: _checked(text, AutoConfig.from_pretrained(text, trust_remote_code=False))
-    )
+    config = _read(text, "configuration", lambda: _configuration(text))
     _check_tokenizer(text)
     tokenizer = _read(text, "tokenizer", lambda: AutoTokenizer.from_pretrained(text, trust_remote_code=False))
     return ModelSource(text, config, tokenizer)
@@ -140,8 +138,9 @@ def _check_tokenizer(name: str) -> None:
         raise ModelError(f"{name} has no tokenizer; put the model's tokenizer files beside its config.json.")
 
 
-def _checked(name: str, config: PreTrainedConfig) -> PreTrainedConfig:
-    """A configuration. Raises ModelError for an architecture that winnow cannot compress."""
+def _configuration(name: str) -> PreTrainedConfig:
+    """Raises ModelError for an architecture that winnow cannot compress."""
+    config = AutoConfig.from_pretrained(name, trust_remote_code=False)
     if getattr(config, "is_encoder_decoder", False):
         raise ModelError(
             f"{name} is an encoder-decoder model ({config.model_type}); winnow compresses the caches of "
