@@ -67,10 +67,13 @@ class Compression:
         """Another method, before anything is compressed. Raises MethodError where it cannot serve the model or fold."""
         if self.fold_every is not None:
             check_foldable(method, self.fold_every)
-        model = self.model()
-        self.method = method.for_model(model.config.name_or_path if model else "", tuple(self.heads))
+        self.method = self._for_model(method)
         self.rank, self.defer = rank, False
         self.seconds = 0.0
+
+    def _for_model(self, method: Method) -> Method:
+        model = self.model()
+        return method.for_model(model.config.name_or_path if model else "", tuple(self.heads))
 
     def owns(self, module: nn.Module) -> bool:
         """True if a module is part of the model, as far as that can be told: a model that is gone had any."""
@@ -103,12 +106,16 @@ class Compression:
         return 0 if self.fold_every is None else queries_to_remember(self.method, self.fold_every)
 
     def check_heads(self, index: int, heads: int) -> None:
-        """Compares the KV heads that layer `index` really has with what the configuration promised."""
+        """Compares the KV heads that layer `index` really has with what the configuration promised.
+
+        Raises CacheError where they differ in some layers only, MethodError where a method has head scores of others.
+        """
         if self.heads[index] == heads:
             return
         if index == 0 and len(set(self.heads)) == 1:
             # Some configurations do not name their KV heads; the first layer tells.
             self.heads = [heads] * len(self.heads)
+            self.method = self._for_model(self.method)
             return
         raise CacheError(
             f"compressed layer {index} has {heads} KV heads where {self.heads[index]} were expected from the model's "
