@@ -64,7 +64,7 @@ SCORES = str(HEADS_PATH / "headkv-er.safetensors")
 ASKED = "--dtype float32 --device cpu"
 COMMANDS = {
     "needle": Command(
-        f"heads needle --kind er --lengths 0,80 --depths 3 --out s.safetensors {ASKED}",
+        f"heads needle --kind er --lengths 0,80 --depths 2 --out s.safetensors {ASKED}",
         "s.safetensors",
         "s.journal.jsonl",
     ),

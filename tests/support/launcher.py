@@ -51,7 +51,7 @@ class Launcher:
                 os.kill(number, 9)
                 break
             # For the process to get on; nothing is decided by it.
-            time.sleep(0.001)
+            time.sleep(0.003)
         print("wait", file=self._process.stdin, flush=True)
         return self._answer()
 
