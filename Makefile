@@ -18,13 +18,19 @@ SCAN  := $(VENV)/scan
 # Recorded journals and results; what looks like a key in them are hashes of weights and questions.
 NO_SECRETS := ^tests/estimate/data/
 
-.PHONY: help setup dev demo test test-low test-slow lint scan catalog format bench clean
+# Seconds for each fuzz target.
+FUZZ_SECONDS ?= 60
+
+.PHONY: help setup dev demo test test-low test-slow attack sanitize fuzz lint scan catalog format bench clean
 
 help:
 	@echo "make demo        set up, then run the main job on the bundled model"
 	@echo "make test        set up, then run the tests"
 	@echo "make test-low    the integration tests on the lowest supported transformers"
 	@echo "make test-slow   a Ray cluster that loses a node (installs ray)"
+	@echo "make attack      every attack, whole, and the sanitizers; rewrites docs/results/attack.md"
+	@echo "make sanitize    the kernels' and files' tests with address, undefined and thread sanitizers (needs g++)"
+	@echo "make fuzz        each fuzz target for a minute (installs atheris, needs clang++)"
 	@echo "make lint        ruff, mypy, the contract on imports, spelling"
 	@echo "make scan        secrets in the files, risky code, known vulnerabilities of dependencies"
 	@echo "make catalog     write down what winnow methods lists, after a method was added"
@@ -62,6 +68,21 @@ test-low: $(LOW)
 test-slow: $(DEV)
 	$(BIN)/python -m pip install --quiet --editable ".[ray]"
 	$(BIN)/python -m pytest -m slow
+
+attack: $(DEV)
+	$(BIN)/python benchmarks/attack.py
+
+sanitize: $(DEV)
+	$(BIN)/python benchmarks/sanitize.py
+
+fuzz: $(DEV)
+	$(BIN)/python -c "import atheris" 2>/dev/null || $(BIN)/python -m pip install --quiet atheris
+	for target in context journal scores; do \
+	  PYTHONPATH=tests $(BIN)/python fuzz/targets.py $$target -max_total_time=$(FUZZ_SECONDS) || exit 1; done
+	$(BIN)/cmake -S fuzz -B build/fuzz -DWINNOW_SANITIZE=address -DCMAKE_CXX_COMPILER=clang++
+	$(BIN)/cmake --build build/fuzz --parallel 2
+	for target in decode prune; do mkdir -p build/fuzz/corpus/$$target; build/fuzz/$$target -max_len=400 \
+	  -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=build/fuzz/$$target- build/fuzz/corpus/$$target || exit 1; done
 
 lint: $(DEV)
 	$(BIN)/ruff check .

@@ -37,7 +37,7 @@ class Worker:
         self._told = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (closed with the worker)
 
     def run(self, function: str, **arguments: Any) -> Any:
-        """What "module:function" returns for arguments, both as plain JSON values.
+        """The result of "module:function" for arguments, both as plain JSON values.
 
         Raises WorkerDied where the process crashes, hangs or exits, AssertionError where the function raises.
         """
