@@ -293,6 +293,18 @@ def test_layers_that_were_changed_one_by_one_are_refused(model):
         fed(model, past, prompt(length=1))
 
 
+def test_the_number_of_tokens_may_be_a_tensor(model):
+    """As older releases give it in assisted decoding; lengths must not become tensors, which are changed in place."""
+    past, ids = cache(model), prompt(length=N + 3)
+    fed(model, past, ids[:, :N])
+    fed(model, past, ids[:, N:])
+    past.crop(torch.tensor(-2))
+    assert type(past.get_seq_length()) is int
+    failing(model, model.model.layers[1], ids[:, :1], past)
+    past.take_back_unfinished()
+    assert past.get_seq_length() == N + 1
+
+
 def test_cropping_what_a_sliding_layer_forgot_changes_nothing():
     model = build("llama4_text")
     model.set_attn_implementation("winnow")

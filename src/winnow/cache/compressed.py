@@ -348,6 +348,7 @@ class CompressedCache(Cache):
                 cache is then unchanged.
         """
         self._check_whole()
+        tokens_to_remove = int(tokens_to_remove)  # older releases give a tensor, which the next tokens would change
         if tokens_to_remove > 0:
             tokens_to_remove = min(0, tokens_to_remove - self.get_seq_length())
         if not tokens_to_remove and not any(layer.recording or layer.waiting for layer in self.compressed_layers()):

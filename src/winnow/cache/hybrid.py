@@ -46,7 +46,8 @@ class CompactSlidingLayer(DynamicSlidingWindowLayer):
 
     def check_crop(self, tokens: int) -> None:
         """Raises CacheError where what `tokens` tokens pushed out of the window is gone."""
-        if self.cumulative_length >= self.sliding_window and not self.record_past:
+        # Older releases record nothing.
+        if self.cumulative_length >= self.sliding_window and not getattr(self, "record_past", False):
             raise CacheError(
                 f"cannot crop {tokens} tokens: sliding layers forget what tokens push out of their windows. Call "
                 "cache.activate_past_recording() before tokens come that may be taken back, or fork the cache "
@@ -203,7 +204,7 @@ def check_crop(layer: CacheLayerMixin, tokens: int) -> None:
         layer.check_crop(tokens)
     if not isinstance(layer, LinearAttentionLayer) or not any(layer.is_conv_states_initialized.values()):
         return
-    if not layer.record_past or (tokens and any(layer.is_recurrent_states_initialized.values())):
+    if not getattr(layer, "record_past", False) or (tokens and any(layer.is_recurrent_states_initialized.values())):
         raise CacheError(
             f"cannot crop {tokens} tokens: the linear layers of this model keep a state, not tokens. Fork the cache "
             "(copy.deepcopy) before tokens come that may be taken back."
