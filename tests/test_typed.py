@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from winnow.typed import Between, TypedError, read_as
+from winnow.typed import AtMost, Between, TypedError, read_as
 
 Small = Annotated[int, Between(0, 9)]
 
@@ -33,7 +33,7 @@ class Basket:
     open: bool
     color: Literal["red", "green"]
     fruit: Apple | Pear
-    sizes: list[Small]
+    sizes: Annotated[list[Small], AtMost(3)]
     place: tuple[int, int]
     many: tuple[str, ...] = ()
     note: str | None = None
@@ -75,6 +75,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     r"it.sizes\[0\] is a int": {"sizes": [10**400]},
     r"it.sizes\[0\] is 1.0 and must be a whole number": {"sizes": [1.0]},
     "it.sizes is 'ab' and must be a list": {"sizes": "ab"},
+    "it.sizes has 1,000,000 entries, of 3 at most": {"sizes": [99] * 1_000_000},
     "it.place has 3 entries and must have 2": {"place": [1, 2, 3]},
     "it.label is 1.5": {"label": 1.5},
     "it.named.x is 'y'": {"named": {"x": "y"}},

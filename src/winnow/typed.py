@@ -1,7 +1,7 @@
 """Plain values, as files give them, read as the types that a dataclass declares.
 
 A schema is the dataclass itself: its fields are the names that a file must have, and no others; their types say what is
-there. `Annotated[int, Between(0, 9)]` adds a range. What does not fit is refused with its place.
+there. `Annotated[int, Between(0, 9)]` adds a range, `AtMost` a length. What does not fit is refused with its place.
 """
 
 from __future__ import annotations
@@ -23,6 +23,12 @@ class Between(NamedTuple):
 
     least: float
     most: float
+
+
+class AtMost(NamedTuple):
+    """A number of entries, looked at before any of them."""
+
+    entries: int
 
 
 class TypedError(ValueError):
@@ -95,6 +101,9 @@ def _float(value: int, place: str) -> float:
 
 
 def _annotated(arguments: tuple[Any, ...], value: object, place: str) -> Any:
+    for bound in arguments[1:]:
+        if isinstance(bound, AtMost) and isinstance(value, list | dict) and len(value) > bound.entries:
+            raise TypedError(f"{place} has {len(value):,} entries, of {bound.entries:,} at most")
     found = _read(arguments[0], value, place)
     for bound in arguments[1:]:
         if isinstance(bound, Between) and not bound.least <= found <= bound.most:
@@ -111,8 +120,7 @@ def _literal(arguments: tuple[Any, ...], value: object, place: str) -> Any:
 def _union(arguments: tuple[Any, ...], value: object, place: str) -> Any:
     if value is None and NoneType in arguments:
         return None
-    choices = [each for each in arguments if each is not NoneType]
-    tagged = {each.name_in_files: each for each in choices if hasattr(each, "name_in_files")}
+    choices, tagged = _choices(arguments)
     if len(tagged) > 1:
         kind = _mapping(value, place).get(KIND)
         if not isinstance(kind, str) or kind not in tagged:
@@ -122,6 +130,13 @@ def _union(arguments: tuple[Any, ...], value: object, place: str) -> Any:
         if type(value) is choice:
             return _read(choice, value, place)
     return _read(choices[-1], value, place)
+
+
+@cache
+def _choices(arguments: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """All types but that of null, and those that files name, by their names."""
+    choices = tuple(each for each in arguments if each is not NoneType)
+    return choices, {each.name_in_files: each for each in choices if hasattr(each, "name_in_files")}
 
 
 def _list(arguments: tuple[Any, ...], value: object, place: str) -> list[Any]:

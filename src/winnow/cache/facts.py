@@ -7,13 +7,16 @@ from typing import Annotated, Any, Literal
 
 from winnow.cache.fingerprint import ModelFingerprint
 from winnow.kernels.formats.serialize import Fact
-from winnow.typed import Between
+from winnow.typed import AtMost, Between
 
 Count = Annotated[int, Between(0, 1 << 40)]
 """Tokens of a sequence."""
 Dimension = Annotated[int, Between(1, 1 << 20)]
 """Heads of a layer, channels of a head."""
 
+
+_ROWS = 1 << 16
+"""Sequences of a batch, at most."""
 
 Kind = Literal["full", "full+linear", "sliding", "linear", "none"]
 """Kinds of layers."""
@@ -49,9 +52,9 @@ class FullFacts:
     key_dim: Dimension
     value_dim: Dimension
     dtype: str
-    rows: list[Count | None]
+    rows: Annotated[list[Count | None], AtMost(_ROWS)]
     """The prefix of each row; none for a row of nothing but padding."""
-    prefixes: list[PrefixFacts]
+    prefixes: Annotated[list[PrefixFacts], AtMost(_ROWS)]
 
 
 @dataclass(frozen=True)
@@ -88,4 +91,4 @@ class ContextFacts:
     """`CompressedCache.stats`, as of when it was saved."""
     tokens: Count
     """N, tokens of the prompt, padding included."""
-    layers: list[LayerFacts]
+    layers: Annotated[list[LayerFacts], AtMost(1 << 12)]
