@@ -1,6 +1,6 @@
 """Every attack, whole: the areas of tests/attack one after another, then the tests under sanitizers, as one table.
 
-    python benchmarks/attack.py [AREA ...]       # `make attack`: all of them, and docs/results/attack.*
+    python benchmarks/attack.py [--at-once N] [AREA ...]   # `make attack`: all of them, and docs/results/attack.*
 
 An AREA is the name of a file in tests/attack without `test_`; with some, the table is only printed. An interrupt ends
 the area that runs; what was done until then is written.
@@ -45,11 +45,15 @@ def write(rows: list[Row]) -> None:
     write_results(RESULTS, "attack", text, [row.record() for row in rows])
 
 
-def attack(chosen: list[Path], whole: bool) -> list[Row]:
-    """A row for each area; with `whole` also those of the sanitizers, and what there is is written after each area."""
+def attack(chosen: list[Path], whole: bool, at_once: int) -> list[Row]:
+    """A row for each area; with `whole` also those of the sanitizers, and what there is is written after each area.
+
+    at_once: cases of an area that run beside each other.
+    """
+    spread = ["-n", str(at_once), "--dist", "worksteal"] if at_once > 1 else []
     rows: list[Row] = []
     for path in chosen:
-        rows.append(run_tests(title(path), [str(path.relative_to(ROOT))], WHOLE))
+        rows.append(run_tests(title(path), [str(path.relative_to(ROOT)), *spread], WHOLE))
         if whole:
             write(rows)
         if rows[-1].interrupted:
@@ -65,8 +69,11 @@ def main() -> None:
     known = areas()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("areas", nargs="*", metavar="AREA", choices=[*known, []], help=", ".join(known))
+    parser.add_argument(
+        "--at-once", type=int, default=1, help="cases beside each other; with more than one, an interrupt loses an area"
+    )
     options = parser.parse_args()
-    rows = attack([known[name] for name in options.areas or known], not options.areas)
+    rows = attack([known[name] for name in options.areas or known], not options.areas, options.at_once)
     print(f"\n{table(rows)}")
     sys.exit(130 if rows[-1].interrupted else any(row.failures for row in rows))
 
