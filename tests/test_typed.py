@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from winnow.typed import AtMost, Between, TypedError, read_as
+from winnow.typed import Between, Longest, TypedError, read_as
 
 Small = Annotated[int, Between(0, 9)]
 
@@ -33,7 +33,7 @@ class Basket:
     open: bool
     color: Literal["red", "green"]
     fruit: Apple | Pear
-    sizes: Annotated[list[Small], AtMost(3)]
+    sizes: Annotated[list[Small], Longest(3)]
     place: tuple[int, int]
     many: tuple[str, ...] = ()
     note: str | None = None

@@ -1,7 +1,7 @@
 """Plain values, as files give them, read as the types that a dataclass declares.
 
 A schema is the dataclass itself: its fields are the names that a file must have, and no others; their types say what is
-there. `Annotated[int, Between(0, 9)]` adds a range, `AtMost` a length. What does not fit is refused with its place.
+there. `Annotated[int, Between(0, 9)]` adds a range, `Longest` a length. What does not fit is refused with its place.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Between(NamedTuple):
     most: float
 
 
-class AtMost(NamedTuple):
+class Longest(NamedTuple):
     """A number of entries, looked at before any of them."""
 
     entries: int
@@ -102,7 +102,7 @@ def _float(value: int, place: str) -> float:
 
 def _annotated(arguments: tuple[Any, ...], value: object, place: str) -> Any:
     for bound in arguments[1:]:
-        if isinstance(bound, AtMost) and isinstance(value, list | dict) and len(value) > bound.entries:
+        if isinstance(bound, Longest) and isinstance(value, list | dict) and len(value) > bound.entries:
             raise TypedError(f"{place} has {len(value):,} entries, of {bound.entries:,} at most")
     found = _read(arguments[0], value, place)
     for bound in arguments[1:]:
