@@ -381,8 +381,8 @@ class CompressedLayer(CacheLayerMixin):
         held, sent = _heads_and_dims(tail.keys, tail.values), _heads_and_dims(keys, values)
         if held != sent:
             raise CacheError(
-                f"compressed layer {self.index} holds {held}, the model now sends {sent}: this cache is of another "
-                "model. Make one CompressedCache per model."
+                f"compressed layer {self.index} holds (heads, D, Dv) = {held}, the model now sends {sent}: this cache "
+                "is of another model. Make one CompressedCache per model."
             )
 
     def _check_same_kind(self, keys: Tensor) -> None:
@@ -499,6 +499,6 @@ class CompressedLayer(CacheLayerMixin):
         return twin
 
 
-def _heads_and_dims(keys: Tensor, values: Tensor) -> str:
-    """Shapes of keys [R, H, *, D] and values [R, H, *, Dv] in words."""
-    return f"{keys.shape[1]} KV heads of dimensions {keys.shape[-1]} and {values.shape[-1]}"
+def _heads_and_dims(keys: Tensor, values: Tensor) -> tuple[int, int, int]:
+    """H, D and Dv of keys [R, H, *, D] and values [R, H, *, Dv]."""
+    return keys.shape[1], keys.shape[-1], values.shape[-1]
