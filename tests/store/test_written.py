@@ -14,7 +14,7 @@ from support.packed_slots import WINDOW, layer_of, selected
 from support.stores import ALL, STORES
 from winnow.kernels import Block, DenseBlock, PackedBlock, parts_of
 from winnow.kernels.formats.parts import slots_in_parts
-from winnow.kernels.formats.schema import check
+from winnow.kernels.formats.schema import check_content
 from winnow.select import Selection
 from winnow.store import Bits, Dense, Earlier, Packed, Spark, SparkP, Store
 from winnow.view import LayerView
@@ -83,7 +83,7 @@ def test_what_is_written_once_stays_as_it_is(name: str, dtype: torch.dtype) -> N
         packed = store.pack(now.view, now.selection, WINDOW, now.earlier)
         for part in parts_of(packed):
             if isinstance(part, PackedBlock):
-                check(part.rules(), content=True)
+                check_content(part.rules())
         assert torch.equal(packed.offsets, now.selection.offsets)
         old = (now.from_slots >= 0).nonzero().flatten()
         assert len(old) > 30

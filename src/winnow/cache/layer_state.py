@@ -160,7 +160,7 @@ def _prefix(layer: FullFacts, described: PrefixFacts, tensors: dict[str, Tensor]
     positions = tensors.pop("positions", None)
     if positions is None:
         raise ValueError("a prefix has no positions")
-    block = put_together(described.format, tensors, described.facts, torch.device("cpu"))
+    block = put_together(described.format, tensors, described.facts)
     check_prefix(layer, described, block, positions)
     return Prefix(on_device(block, expected.device), positions.to(expected.device), described.length, described.length)
 

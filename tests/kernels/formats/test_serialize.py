@@ -11,9 +11,7 @@ import torch
 from support.packed_attention import DENSE, FORMATS, KEYS, Layer, build
 from support.packed_slots import assert_same_tensors
 from winnow.kernels import Block, DenseBlock
-from winnow.kernels.formats.serialize import put_together, take_apart
-
-CPU = torch.device("cpu")
+from winnow.kernels.formats.serialize import on_device, put_together, take_apart
 
 
 def block_of(*forms: Any) -> Block:
@@ -28,7 +26,7 @@ def test_every_packed_format_comes_back_over_the_same_memory(name: str) -> None:
     block = block_of(FORMATS[name])
     format, tensors, facts = take_apart(block)
     assert format == "packed"
-    found = put_together(format, tensors, facts, CPU)
+    found = put_together(format, tensors, facts)
     assert_same_tensors(found, block)
     assert found.keys.entries.data is block.keys.entries.data  # type: ignore[union-attr]
 
@@ -38,7 +36,7 @@ def test_dense_blocks_and_parts_come_back() -> None:
     assert isinstance(dense, DenseBlock)
     later = replace(dense, later_starts=dense.offsets[:-1] + 3)
     for block in (dense, later, block_of(None, (KEYS["ragged 4"], DENSE), (KEYS["think"], DENSE))):
-        assert_same_tensors(put_together(*take_apart(block), CPU), block)
+        assert_same_tensors(put_together(*take_apart(block)), block)
 
 
 def test_names_in_files_stay() -> None:
@@ -68,7 +66,7 @@ def test_names_in_files_stay() -> None:
 def test_offsets_stay_on_the_cpu() -> None:
     """All other tensors move; the meta device stands for any."""
     _, tensors, facts = take_apart(block_of((KEYS["8"], DENSE)))
-    found = put_together("packed", tensors, facts, torch.device("meta"))
+    found = on_device(put_together("packed", tensors, facts), torch.device("meta"))
     assert (found.offsets.device.type, found.keys.entries.scales.device.type) == ("cpu", "meta")  # type: ignore[union-attr]
 
 
@@ -96,7 +94,7 @@ def test_parts_that_make_no_dense_block_are_refused(mistake: str) -> None:
     found = {name: leaf for name, leaf in leaves.items() if isinstance(leaf, torch.Tensor)}
     plain = {name: leaf for name, leaf in leaves.items() if name not in found and name != "kind"}
     with pytest.raises(ValueError, match=mistake):
-        put_together(leaves["kind"], found, plain, CPU)
+        put_together(leaves["kind"], found, plain)
 
 
 def changed(form: Any, **leaves: Any) -> None:
@@ -108,7 +106,7 @@ def changed(form: Any, **leaves: Any) -> None:
             tensors[dotted] = change(tensors[dotted].clone())
         else:
             facts[dotted] = change(facts[dotted])
-    put_together(format, tensors, facts, CPU)
+    put_together(format, tensors, facts)
 
 
 def put(index: Any, value: Any) -> Any:

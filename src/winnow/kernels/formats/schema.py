@@ -50,16 +50,26 @@ class Rule(NamedTuple):
     demands: Sequence[Demand] = ()
     """Checked always: cheap ones that memory safety rests upon."""
     content: Sequence[Demand] = ()
-    """Checked of files."""
+    """Checked of files, by `check_content`."""
 
 
-def check(rules: Iterable[Rule], content: bool = False) -> None:
-    """Raise ValueError for the first rule that is broken; content: look at every number, too."""
+def check(rules: Iterable[Rule]) -> None:
+    """Raise ValueError for the first rule that is broken, content aside."""
     for rule in rules:
         _check_memory(rule)
-        for demand in (*rule.demands, *(rule.content if content else ())):
-            if not demand.holds(rule.tensor):
-                raise ValueError(f"{rule.what} {demand.says}")
+        _check_demands(rule, rule.demands)
+
+
+def check_content(rules: Iterable[Rule]) -> None:
+    """Raise ValueError for the first rule on content that is broken, of tensors that `check` has accepted."""
+    for rule in rules:
+        _check_demands(rule, rule.content)
+
+
+def _check_demands(rule: Rule, demands: Sequence[Demand]) -> None:
+    for demand in demands:
+        if not demand.holds(rule.tensor):
+            raise ValueError(f"{rule.what} {demand.says}")
 
 
 def _check_memory(rule: Rule) -> None:

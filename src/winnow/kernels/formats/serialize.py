@@ -16,7 +16,7 @@ from torch import Tensor
 
 from winnow.kernels.formats.format import ON_CPU, Format
 from winnow.kernels.formats.parts import Block, parts_of
-from winnow.kernels.formats.schema import MODEL_DTYPES, check
+from winnow.kernels.formats.schema import MODEL_DTYPES, check_content
 from winnow.typed import KIND, TypedError, read_as
 
 Fact = str | int | float | bool | None
@@ -49,8 +49,8 @@ def take_apart(block: Block) -> SerializedBlock:
     return SerializedBlock(str(facts.pop(KIND)), tensors, facts)
 
 
-def put_together(format: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Fact], device: torch.device) -> Block:
-    """The block that `take_apart` gave, over the same memory where that is on `device` already.
+def put_together(format: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Fact]) -> Block:
+    """The block that `take_apart` gave, over the same memory.
 
     Raises ValueError for a format, a name, a fact or a tensor that breaks a rule; every number is looked at.
     """
@@ -63,8 +63,8 @@ def put_together(format: str, tensors: Mapping[str, Tensor], facts: Mapping[str,
         raise TypedError(f"{flat[0]} has no axes")
     block: Block = read_as(Block, _nested({**plain, **tensors, KIND: format}), "the block")  # type: ignore[arg-type]
     for part in parts_of(block):
-        check(part.rules(), content=True)
-    return on_device(block, device)
+        check_content(part.rules())
+    return block
 
 
 def on_device(format: F, device: torch.device) -> F:
