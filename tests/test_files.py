@@ -14,7 +14,7 @@ import pytest
 from support.processes import python
 from winnow import files
 from winnow.errors import FileError
-from winnow.files import check_own, check_target, make_folder, read_start, read_text, replacing, write_text
+from winnow.files import check_own, check_target, make_folder, read_text, reading, replacing, write_text
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX files")
 
@@ -29,6 +29,11 @@ def folder(tmp_path, monkeypatch):
 def written(name, content=b"new", overwrite=True):
     with replacing(Path(name), overwrite) as file:
         file.write(content)
+
+
+def first_bytes(path):
+    with reading(path) as file:
+        return file.read(4)
 
 
 def names(folder="."):
@@ -269,7 +274,7 @@ def test_a_working_directory_that_changes_meanwhile(folder, monkeypatch):
     ],
 )
 def test_files_that_cannot_be_read(name, said):
-    for read in (read_text, lambda path: read_start(path, 4)):
+    for read in (read_text, first_bytes):
         with pytest.raises(FileError, match=said) as caught:
             read(Path(name))
         assert "\n" not in str(caught.value)
@@ -284,7 +289,7 @@ def test_text_without_end_is_no_text(monkeypatch):
 def test_the_start_of_a_pipe_is_not_waited_for():
     os.mkfifo("pipe")
     with pytest.raises(FileError, match="not a regular file"):
-        read_start(Path("pipe"), 4)
+        first_bytes(Path("pipe"))
 
 
 def test_text_is_utf_8_with_or_without_a_mark():

@@ -32,19 +32,24 @@ _KINDS = {
 
 def read_text(path: Path) -> str:
     """The text of a UTF-8 file or pipe, without a byte order mark. Raises FileError where there is none."""
-    with _reading(path), path.open("rb") as file:
+    with _in_words(path), path.open("rb") as file:
         return decode(file.read(LARGEST_TEXT + 1), str(path))
 
 
-def read_start(path: Path, count: int) -> bytes:
-    """So many first bytes of a regular file. Raises FileError where there is none."""
-    with _reading(path):
+@contextmanager
+def reading(path: Path) -> Iterator[BinaryIO]:
+    """A regular file to read from. Raises FileError where there is none, or reading fails."""
+    with _in_words(path):
         mode = path.stat().st_mode
         # Opening a pipe would wait for somebody to write to it; opening a directory says that it is one.
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             raise FileError(f"{path} is not a regular file; copy it to one.")
-        with path.open("rb") as file:
-            return file.read(count)
+        file = path.open("rb")
+    with file:
+        try:
+            yield file
+        except OSError as problem:
+            raise FileError(f"Cannot read {path}: {_reason(problem)}.") from None
 
 
 def decode(content: bytes, origin: str) -> str:
@@ -124,7 +129,7 @@ def write_text(path: Path, text: str, overwrite: bool = True) -> None:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def _in_words(path: Path) -> Iterator[None]:
     """Errors of a file that is read, in words."""
     try:
         yield

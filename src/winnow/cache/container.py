@@ -13,7 +13,8 @@ import math
 import os
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -23,7 +24,7 @@ import torch
 from torch import Tensor
 
 from winnow.errors import CacheError, FileError, JsonError
-from winnow.files import replacing
+from winnow.files import reading, replacing
 from winnow.strict_json import parse_object
 from winnow.typed import Between, TypedError, read_as
 
@@ -82,29 +83,14 @@ class Container:
     @classmethod
     def open(cls, path: Path) -> Container:
         """Reads the header only. Raises CacheError for what is no context, of a newer version, cut off or changed."""
-        try:
-            # Opening a pipe would wait for its other end.
-            if path.exists() and not path.is_dir() and not path.is_file():
-                raise _foreign(path)
-            with path.open("rb") as file:
-                return _read_header(path, file)
-        except FileNotFoundError:
-            raise CacheError(f"There is no file {path}.") from None
-        except IsADirectoryError:
-            raise CacheError(f"{path} is a directory; give a file that context.save wrote.") from None
-        except OSError as problem:
-            raise CacheError(f"Cannot read {path}: {problem.strerror}.") from None
-        except ValueError as problem:  # a name that no file can have
-            raise CacheError(f"Cannot read {str(path)!r}: {problem}.") from None
+        with _opened(path) as file:
+            return _read_header(path, file)
 
     def verify(self) -> None:
         """Reads the whole file. Raises CacheError where its tensors are not those that were written."""
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self.start)
-                found = _hash(file)
-        except OSError as problem:
-            raise CacheError(f"Cannot read {self.path}: {problem.strerror}.") from None
+        with _opened(self.path) as file:
+            file.seek(self.start)
+            found = _hash(file)
         if found != self.payload:
             raise CacheError(
                 f"{self.path} is damaged: its content was changed after it was written. Copy it again, or compress "
@@ -118,6 +104,16 @@ class Container:
                 return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (the file is no mapping)
         except (safetensors.SafetensorError, OSError) as problem:
             raise _damaged(self.path, str(problem)) from None
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """A file to read from. Raises CacheError where there is none, or reading fails."""
+    try:
+        with reading(path) as file:
+            yield file
+    except FileError as problem:
+        raise CacheError(str(problem)) from None
 
 
 def write_container(path: Path, facts: Mapping[str, Any], tensors: Mapping[str, Tensor], overwrite: bool) -> Path:

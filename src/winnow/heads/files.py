@@ -90,7 +90,8 @@ def numbers(values: object, what: str) -> Tensor:
 
 def _first_bytes(path: Path) -> bytes:
     try:
-        return files.read_start(path, 16)
+        with files.reading(path) as file:
+            return file.read(16)
     except FileError as problem:
         raise HeadScoresError(str(problem)) from None
 
