@@ -6,17 +6,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from journaled import DocumentJournal
+from journaled import DocumentJournal, Findings
 from winnow import CacheStats, Method
-from winnow.estimate.forms import Form, Listed, Misfit, Named, Real, Whole
 from winnow.estimate.records import Record
 from winnow.evaluate import evaluate
 from winnow.evaluate.slots import mean_slots
 from winnow.tasks import generate_document
+from winnow.typed import Between, Sized, TypedError, shown
 
 BATCH = 16
 ANSWERS = "answers"
@@ -33,23 +33,22 @@ class Asked(NamedTuple):
     answer_tokens: int
 
 
-class RightOfAsked:
-    """The form of two numbers: right answers, and questions of one kind about a document."""
-
-    def __init__(self, most: int) -> None:
-        self._numbers = Listed(Whole(0, most), 2)
-
-    def check(self, name: str, value: object) -> None:
-        """Raises Misfit for more right answers than questions, too."""
-        self._numbers.check(name, value)
-        if isinstance(value, list) and value[0] > value[1]:
-            raise Misfit(f"{name} has {value[0]} right answers to {value[1]} questions")
+def answer_findings(asked: Asked) -> Findings:
+    """Found about a document: answers by the kind of question, mean slots, share of the bytes."""
+    count = Annotated[int, Between(0, asked.questions_per_kind)]
+    types: dict[str, Any] = {
+        "answers": Annotated[dict[str, tuple[count, count]], Sized(1)],  # type: ignore[valid-type]
+        "slots": Annotated[float, Between(0, 2 * asked.tokens)],
+        "share": Annotated[float, Between(0, 8)],
+    }
+    return Findings(types, _check_answers)
 
 
-def answer_forms(asked: Asked) -> dict[str, Form]:
-    """The forms of what is found about a document: answers by the kind of question, mean slots, share of the bytes."""
-    answers = Named(RightOfAsked(asked.questions_per_kind))
-    return {"answers": answers, "slots": Real(0, 2 * asked.tokens), "share": Real(0, 8)}
+def _check_answers(found: Record) -> None:
+    """Raises TypedError for more right answers than questions."""
+    for kind, (right, questions) in found["answers"].items():
+        if right > questions:
+            raise TypedError(f"answers[{shown(kind)}] has {right} right answers to {questions} questions")
 
 
 @dataclass

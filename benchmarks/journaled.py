@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from winnow import Method
 from winnow.commands.console import messages
-from winnow.estimate.forms import Choice, Form, Text, check_fields
 from winnow.estimate.journal import Journal
 from winnow.estimate.records import Record
+from winnow.typed import OneOf, read_as, read_fields
 
 Work = Callable[[int, Sequence[Method]], Iterator[Record]]
 """A document's seed and the methods that are missing -> one record per method, with its text as "method"."""
@@ -26,23 +26,33 @@ class Measured(NamedTuple):
     found: Record
 
 
+class Findings(NamedTuple):
+    """Results of a task on a document."""
+
+    types: Mapping[str, Any]
+    """Types of its fields, as `winnow.typed` reads them."""
+    check: Callable[[Record], None] = lambda _: None
+    """Raises TypedError for fields that contradict each other."""
+
+
 class TaskRecords:
     """Records of several tasks in one journal."""
 
-    def __init__(self, tasks: Mapping[str, Mapping[str, Form]], seeds: Sequence[int]) -> None:
-        """tasks: the forms of what each finds. seeds: of all documents."""
+    def __init__(self, tasks: Mapping[str, Findings], seeds: Sequence[int]) -> None:
+        """seeds: of all documents."""
         self._tasks = tasks
-        self._common: dict[str, Form] = {
-            "task": Choice(tuple(tasks)),
-            "seed": Choice(tuple(seeds)),
-            "method": Text(),
+        self._common: dict[str, Any] = {
+            "task": Annotated[str, OneOf(tuple(tasks))],
+            "seed": Annotated[int, OneOf(tuple(seeds))],
+            "method": str,
         }
 
     def read(self, record: Record) -> Measured:
-        """The record, checked. Raises Misfit."""
-        self._common["task"].check("task", record.get("task"))
-        check_fields({**self._common, **self._tasks[record["task"]]}, record)
+        """The record, checked. Raises TypedError."""
+        findings = self._tasks[read_as(self._common["task"], record.get("task"), "task")]
+        read_fields({**self._common, **findings.types}, record)
         found = {name: value for name, value in record.items() if name not in self._common}
+        findings.check(found)
         return Measured(record["task"], record["seed"], record["method"], found)
 
     def results(self, record: Record) -> Iterator[tuple[str, object]]:
@@ -54,7 +64,7 @@ class TaskRecords:
 class DocumentJournal:
     """Findings of several tasks on documents under methods, in a journal."""
 
-    def __init__(self, journal: Journal, tasks: Mapping[str, Mapping[str, Form]], seeds: Sequence[int]) -> None:
+    def __init__(self, journal: Journal, tasks: Mapping[str, Findings], seeds: Sequence[int]) -> None:
         """tasks, seeds: as for `TaskRecords`. Raises JournalError, naming the line, for a record that is none."""
         self._journal = journal
         measured = journal.read(TaskRecords(tasks, seeds))

@@ -40,7 +40,7 @@ from stores import (
 )
 
 import winnow
-from answers import ANSWERS, Answering, Asked, Tally, answer_forms
+from answers import ANSWERS, Answering, Asked, Tally, answer_findings
 from journaled import DocumentJournal
 from reporting import machine, write_results
 from winnow import Method
@@ -65,7 +65,7 @@ class Fidelity:
         protocol = {"tokens": TOKENS, "questions_per_kind": QUESTIONS_PER_KIND, "answer_tokens": MAX_NEW_TOKENS}
         asked = Asked(**protocol)
         kept = Journal.open(journal, protocol | {"dtype": "bfloat16"})
-        opened = DocumentJournal(kept, {ANSWERS: answer_forms(asked)}, DOCUMENTS)
+        opened = DocumentJournal(kept, {ANSWERS: answer_findings(asked)}, DOCUMENTS)
         self.answering = Answering(self.model, source.tokenizer, opened, asked)
 
     def errors(self, stores: Iterable[str]) -> Errors:

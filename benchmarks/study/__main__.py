@@ -19,9 +19,9 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import winnow
-from answers import ANSWERS, Answering, Asked, answer_forms
+from answers import ANSWERS, Answering, Asked, answer_findings
 from journaled import DocumentJournal
-from kept import KEPT_FORMS, Keeping
+from kept import KEPT_FINDINGS, Keeping
 from picture import draw
 from reporting import machine, markdown_table, write_results
 from settings import (
@@ -61,7 +61,7 @@ class Study:
         model = load_model(source, "cpu", "float32")
         protocol = {"tokens": TOKENS, "questions_per_kind": QUESTIONS_PER_KIND, "answer_tokens": MAX_NEW_TOKENS}
         asked = Asked(**protocol)
-        tasks = {ANSWERS: answer_forms(asked), **KEPT_FORMS}
+        tasks = {ANSWERS: answer_findings(asked), **KEPT_FINDINGS}
         opened = DocumentJournal(Journal.open(journal, protocol), tasks, (*VALIDATION, *TEST))
         self.answering = Answering(model, source.tokenizer, opened, asked)
         self.keeping = Keeping(model, source.tokenizer, opened)

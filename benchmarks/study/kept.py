@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 import winnow
-from journaled import DocumentJournal
+from journaled import DocumentJournal, Findings
 from settings import QUESTIONS_PER_KIND, TOKENS
 from winnow import Diagnosis, Method
-from winnow.estimate.forms import Form, Listed, Real
 from winnow.estimate.records import Record
 from winnow.evaluate.facts import fact_tokens
 from winnow.evaluate.prompts import encode_prompt
 from winnow.tasks import QUESTION_KINDS, generate_document
+from winnow.typed import Between, Sized
 
 Spans = Sequence[tuple[int, int]]
 """[start, stop) of the tokens of facts."""
@@ -37,11 +37,12 @@ class Kept(NamedTuple):
     """The same for the heads of a layer together: share of these tokens that any of them keeps, mean over layers."""
 
 
-KEPT_FORMS: dict[str, dict[str, Form]] = {
-    "kept": {name: Real(0, 1) for name in Kept._fields},
-    "layers": {"facts": Listed(Real(0, 1))},
+_Share = Annotated[float, Between(0, 1)]
+KEPT_FINDINGS = {
+    "kept": Findings(dict.fromkeys(Kept._fields, _Share)),
+    "layers": Findings({"facts": Annotated[list[_Share], Sized(1)]}),
 }
-"""The forms of what is found about a document, by the task's name in a journal."""
+"""By the task's name in a journal."""
 
 
 class Keeping:

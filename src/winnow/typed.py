@@ -1,13 +1,15 @@
-"""Plain values, as files give them, read as the types that a dataclass declares.
+"""Plain values, as files give them, read as declared types.
 
-A schema is the dataclass itself: its fields are the names that a file must have, and no others; their types say what is
-there. `Annotated[int, Between(0, 9)]` adds a range, `Longest` a length. What does not fit is refused with its place.
+A schema is a dataclass: its fields are the names that a file must have, and no others; their types say what is there.
+`Annotated` adds what a type alone does not say: `Between` a range, `Sized` a length, `OneOf` the values. Whatever does
+not fit is refused with its place.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
@@ -16,6 +18,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args
 T = TypeVar("T")
 KIND = "kind"
 """Name under which a value says which of several dataclasses it is; they carry it as `name_in_files`."""
+_SHOWN = 40
 
 
 class Between(NamedTuple):
@@ -25,26 +28,53 @@ class Between(NamedTuple):
     most: float
 
 
-class Longest(NamedTuple):
+class Sized(NamedTuple):
     """A number of entries, looked at before any of them."""
 
-    entries: int
+    least: int = 0
+    most: int | None = None
+    """None: any number."""
+
+
+class OneOf(NamedTuple):
+    """Values of which it is one."""
+
+    values: tuple[str | int | float | None, ...]
 
 
 class TypedError(ValueError):
-    """A value that is not of the declared type; the text begins with its place."""
+    """A value that is not of the declared type; the text names its place and what belongs there."""
 
 
-def read_as(declared: type[T], value: object, place: str) -> T:
+def read_as(declared: type[T], value: object, place: str = "") -> T:
     """A plain value (of JSON, tensors where a type says so) as the declared type, a dataclass as a rule.
 
-    place: where the value comes from, for error texts.
+    place: the value's name in error texts; none for a whole file or line.
 
     Raises:
         TypedError: names the place of what is missing, unknown, of another type or out of range.
     """
     found: T = _read(declared, value, place)
     return found
+
+
+def read_fields(declared: Mapping[str, Any], value: object, place: str = "") -> dict[str, Any]:
+    """Entries of an object, all of them, each as its declared type; for types that are known at run time only.
+
+    Raises TypedError as `read_as`.
+    """
+    entries = _mapping(value, place)
+    _check_names(entries, declared, declared, place)
+    return {name: _read(declared[name], entry, _inside(place, name)) for name, entry in entries.items()}
+
+
+def shown(value: object) -> str:
+    """A plain value for an error text, cut off where it is long."""
+    try:
+        text = json.dumps(value)
+    except (TypeError, ValueError):  # no JSON, as tensors; a number of thousands of digits
+        return f"a value of type {type(value).__name__}"
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
 def _read(declared: Any, value: object, place: str) -> Any:
@@ -54,22 +84,28 @@ def _read(declared: Any, value: object, place: str) -> Any:
     if is_dataclass(declared):
         return _dataclass(declared, value, place)
     if origin is None:
-        return _plain(declared, value, place)
+        return _plain(declared, value, place, _name(declared))
     return _GENERIC[origin](get_args(declared), value, place)
 
 
 def _dataclass(declared: Any, value: object, place: str) -> Any:
     entries = dict(_mapping(value, place))
     kind = getattr(declared, "name_in_files", None)
-    if kind is not None and entries.pop(KIND, None) != kind:
-        raise TypedError(f"{place} is no {kind!r}")
-    declared_fields = {field.name: field for field in fields(declared)}
-    unknown = sorted(entries.keys() - declared_fields.keys())
-    missing = [name for name, field in declared_fields.items() if name not in entries and not _has_default(field)]
-    if unknown or missing:
-        raise TypedError(f"{place} has {'unknown' if unknown else 'no'} {', '.join(unknown or missing)}")
+    if kind is not None and (found := entries.pop(KIND, None)) != kind:
+        raise _misfit(_inside(place, KIND), shown(kind), found)
+    names = [field.name for field in fields(declared)]
+    _check_names(entries, names, [field.name for field in fields(declared) if not _has_default(field)], place)
     hints = _hints(declared)
-    return declared(**{name: _read(hints[name], entry, f"{place}.{name}") for name, entry in entries.items()})
+    return declared(**{name: _read(hints[name], entry, _inside(place, name)) for name, entry in entries.items()})
+
+
+def _check_names(entries: Mapping[str, Any], known: Iterable[str], needed: Iterable[str], place: str) -> None:
+    for name in needed:
+        if name not in entries:
+            raise TypedError(f"there is no {shown(_inside(place, name))}")
+    for name in entries:
+        if name not in known:
+            raise TypedError(f"no {shown(_inside(place, name))} belongs there, only {', '.join(known)}")
 
 
 @cache
@@ -81,40 +117,71 @@ def _has_default(field: Field[Any]) -> bool:
     return field.default is not MISSING or field.default_factory is not MISSING
 
 
-def _plain(declared: type[Any], value: object, place: str) -> Any:
-    if declared is float and type(value) is int:
-        value = _float(value, place)
+def _plain(declared: type[Any], value: object, place: str, wanted: str) -> Any:
+    found = _as_float(value) if declared is float else value
     # True and False are integers for Python, and tensors have subclasses.
-    fits = type(value) is declared if declared in (int, float, bool, str, NoneType) else isinstance(value, declared)
-    if not fits:
-        raise TypedError(f"{place} is {_shown(value)} and must be {_name(declared)}")
-    if declared is float and not math.isfinite(value):  # type: ignore[arg-type]
-        raise TypedError(f"{place} is {value} and must be finite")
-    return value
-
-
-def _float(value: int, place: str) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        raise TypedError(f"{place} is a number that is too large") from None
-
-
-def _annotated(arguments: tuple[Any, ...], value: object, place: str) -> Any:
-    for bound in arguments[1:]:
-        if isinstance(bound, Longest) and isinstance(value, list | dict) and len(value) > bound.entries:
-            raise TypedError(f"{place} has {len(value):,} entries, of {bound.entries:,} at most")
-    found = _read(arguments[0], value, place)
-    for bound in arguments[1:]:
-        if isinstance(bound, Between) and not bound.least <= found <= bound.most:
-            raise TypedError(f"{place} is {_shown(found)} and must be in {bound.least} ... {bound.most}")
+    fits = type(found) is declared if declared in _NAMES else isinstance(found, declared)
+    if not fits or (isinstance(found, float) and not math.isfinite(found)):
+        raise _misfit(place, wanted, value)
     return found
 
 
-def _literal(arguments: tuple[Any, ...], value: object, place: str) -> Any:
-    if type(value) is str and value in arguments:
+def _as_float(value: object) -> object:
+    """A whole number is a number, too, unless it is too large for one."""
+    try:
+        return float(value) if type(value) is int else value
+    except OverflowError:
         return value
-    raise TypedError(f"{place} is {_shown(value)}; known are {', '.join(map(repr, arguments))}")
+
+
+def _annotated(arguments: tuple[Any, ...], value: object, place: str) -> Any:
+    declared, bound = arguments
+    if isinstance(bound, Between):
+        return _between(declared, bound, value, place)
+    fits = _is_one_of(bound.values, value) if isinstance(bound, OneOf) else _is_sized(bound, value)
+    if not fits:
+        raise _misfit(place, _listed(bound.values) if isinstance(bound, OneOf) else _sized(declared, bound), value)
+    return _read(declared, value, place)
+
+
+def _between(declared: type[Any], bound: Between, value: object, place: str) -> Any:
+    ends = (f"{bound.least:,}", f"{bound.most:,}") if declared is int else (f"{bound.least:g}", f"{bound.most:g}")
+    wanted = f"{_name(declared)} from {ends[0]} to {ends[1]}"
+    found = _plain(declared, value, place, wanted)
+    if not bound.least <= found <= bound.most:
+        raise _misfit(place, wanted, value)
+    return found
+
+
+def _is_one_of(values: tuple[Any, ...], value: object) -> bool:
+    return type(value) in (str, int, float, NoneType) and value in values
+
+
+def _listed(values: tuple[Any, ...]) -> str:
+    """Values in words, the first of many."""
+    told = ", ".join(map(shown, values[:6])) + (", …" if len(values) > 6 else "")
+    return told if len(values) == 1 else f"one of {told}"
+
+
+def _is_sized(bound: Sized, value: object) -> bool:
+    if not isinstance(value, list | tuple | dict):
+        return False
+    return bound.least <= len(value) and (bound.most is None or len(value) <= bound.most)
+
+
+def _sized(declared: Any, bound: Sized) -> str:
+    """A list or an object of a size in words."""
+    if get_origin(declared) is dict:
+        return "an object with names"
+    if bound.most is None:
+        return "a list of some values"
+    return f"a list of {'' if bound.least == bound.most else 'at most '}{bound.most:,} values"
+
+
+def _literal(arguments: tuple[Any, ...], value: object, place: str) -> Any:
+    if not _is_one_of(arguments, value):
+        raise _misfit(place, _listed(arguments), value)
+    return value
 
 
 def _union(arguments: tuple[Any, ...], value: object, place: str) -> Any:
@@ -124,12 +191,14 @@ def _union(arguments: tuple[Any, ...], value: object, place: str) -> Any:
     if len(tagged) > 1:
         kind = _mapping(value, place).get(KIND)
         if not isinstance(kind, str) or kind not in tagged:
-            raise TypedError(f"{place} is {_shown(kind)}; known are {', '.join(map(repr, tagged))}")
+            raise _misfit(_inside(place, KIND), _listed(tuple(tagged)), kind)
         return _read(tagged[kind], value, place)
-    for choice in choices[:-1]:
-        if type(value) is choice:
-            return _read(choice, value, place)
-    return _read(choices[-1], value, place)
+    # What fits none of the others is told as not being the last.
+    return _read(next((each for each in choices[:-1] if _is_plainly(each, value)), choices[-1]), value, place)
+
+
+def _is_plainly(declared: Any, value: object) -> bool:
+    return _is_one_of(get_args(declared), value) if get_origin(declared) is Literal else type(value) is declared
 
 
 @cache
@@ -141,7 +210,7 @@ def _choices(arguments: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any
 
 def _list(arguments: tuple[Any, ...], value: object, place: str) -> list[Any]:
     if not isinstance(value, list | tuple):
-        raise TypedError(f"{place} is {_shown(value)} and must be a list")
+        raise _misfit(place, "a list", value)
     return [_read(arguments[0], each, f"{place}[{index}]") for index, each in enumerate(value)]
 
 
@@ -149,15 +218,15 @@ def _tuple(arguments: tuple[Any, ...], value: object, place: str) -> tuple[Any, 
     """Any number of entries where `...` follows the type, else as many as types."""
     if arguments[-1] is Ellipsis:
         return tuple(_list(arguments, value, place))
-    given = _list((Any,), value, place)
-    if len(given) != len(arguments):
-        raise TypedError(f"{place} has {len(given)} entries and must have {len(arguments)}")
-    pairs = zip(arguments, given, strict=True)
+    if not isinstance(value, list | tuple) or len(value) != len(arguments):
+        raise _misfit(place, f"a list of {len(arguments)} values", value)
+    pairs = zip(arguments, value, strict=True)
     return tuple(_read(declared, each, f"{place}[{index}]") for index, (declared, each) in enumerate(pairs))
 
 
 def _dict(arguments: tuple[Any, ...], value: object, place: str) -> dict[str, Any]:
-    return {name: _read(arguments[1], each, f"{place}.{name}") for name, each in _mapping(value, place).items()}
+    entries = _mapping(value, place)
+    return {name: _read(arguments[1], each, f"{place}[{shown(name)}]") for name, each in entries.items()}
 
 
 _GENERIC: dict[Any, Callable[[tuple[Any, ...], object, str], Any]] = {
@@ -169,25 +238,22 @@ _GENERIC: dict[Any, Callable[[tuple[Any, ...], object, str], Any]] = {
     tuple: _tuple,
     dict: _dict,
 }
+_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", NoneType: "null"}
+
+
+def _name(declared: type[Any]) -> str:
+    return _NAMES.get(declared) or f"a {declared.__name__.lower()}"
 
 
 def _mapping(value: object, place: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-        raise TypedError(f"{place} is {_shown(value)} and must have names")
+        raise _misfit(place, "an object", value)
     return value
 
 
-def _name(declared: type[Any]) -> str:
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", NoneType: "null"}
-    return names.get(declared, f"a {declared.__name__.lower()}")
+def _inside(place: str, name: str) -> str:
+    return f"{place}.{name}" if place else name
 
 
-def _shown(value: object) -> str:
-    """A value in an error text: short, whatever it is."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, str):
-        return repr(value) if len(value) <= 40 else f"{value[:40]!r}..."
-    if isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= 64):
-        return str(value)
-    return f"a {type(value).__name__}"
+def _misfit(place: str, wanted: str, value: object) -> TypedError:
+    return TypedError(f"{place or 'it'} must be {wanted}, not {shown(value)}")

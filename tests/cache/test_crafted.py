@@ -87,7 +87,7 @@ def keys_as_values(facts: dict[str, Any], tensors: Tensors) -> None:
 
 THINK: dict[str, Change] = {
     "channels of keys must (be in|ascend)": wide_channels,
-    "parts.*values is no 'values'": keys_as_values,
+    r'layer 0: parts\[0\].values.kind must be "values", not "keys"': keys_as_values,
 }
 
 DENSE: dict[str, Change] = {
@@ -96,15 +96,15 @@ DENSE: dict[str, Change] = {
     "positions are torch.int64": put(f"{FIRST}positions", lambda p: p.long()),
     r"\(heads, D, Dv, dtype\)": fact("layers", 0, "full", "key_dim", value=64),
     "a layer has 4096 KV heads": fact("layers", 0, "full", "heads", value=4096),
-    "heads is -1 and must be in 1": fact("layers", 0, "full", "heads", value=-1),
+    r"layers\[0\].full.heads must be a whole number from 1 .*, not -1": fact("layers", 0, "full", "heads", value=-1),
     "seen 41 tokens": fact("layers", 0, "full", "seen", value=41),
     "its header cannot be read": fact("tokens", value=1e999),
     "a row has a prefix beyond": fact("layers", 0, "full", "rows", value=[1]),
     "the layer has 2 rows": fact("layers", 0, "full", "rows", value=[0, 0]),
     "a prefix is longer than the 40 tokens": fact("layers", 0, "full", "prefixes", 0, "length", value=99),
     "the layer is of 'load'": fact("layers", 0, "full", "dtype", value="load"),
-    "model has unknown wings": fact("model", "wings", value=2),
-    "its header.model is a list": fact("model", value=[]),
+    'no "model.wings" belongs there': fact("model", "wings", value=2),
+    r"model must be an object, not \[\]": fact("model", value=[]),
     "the layer has unknown more": lambda _, tensors: tensors.update({"layers.0.more": torch.zeros(3)}),
     "a tensor 'extra' that belongs nowhere": lambda _, tensors: tensors.update(extra=torch.zeros(3)),
     "its tokens are not": put("input_ids", lambda ids: ids[:, 1:].contiguous()),

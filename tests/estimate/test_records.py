@@ -116,7 +116,7 @@ def test_what_is_no_work_of_the_plan_is_refused_by_line(
 def test_every_field_is_needed(path: Path, name: str) -> None:
     kind = written(path, name)
     lines = lines_of(path)
-    for field in kind.forms:
+    for field in kind.types:
         record = record_of(lines[2])
         del record[field]
         path.write_bytes(b"".join([*lines[:2], crafted(path, record), *lines[3:]]))

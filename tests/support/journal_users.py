@@ -140,11 +140,11 @@ class Study(JournalUser):
     def result(self, journal: Path) -> object:
         if str(BENCHMARKS) not in sys.path:
             sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "study")]
-        from answers import Asked, answer_forms
+        from answers import Asked, answer_findings
         from journaled import DocumentJournal
-        from kept import KEPT_FORMS
+        from kept import KEPT_FINDINGS
 
-        tasks = {"answers": answer_forms(Asked(1024, 4, 24)), **KEPT_FORMS}
+        tasks = {"answers": answer_findings(Asked(1024, 4, 24)), **KEPT_FINDINGS}
         opened = DocumentJournal(Journal.open(journal, {"tokens": 1024}), tasks, self.seeds)
         return [opened.over(task, task, self.seeds, self.methods, getattr(self, f"_{task}")) for task in tasks]
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.cache_utils import CacheLayerMixin
 
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.container import Container, write_container
@@ -42,7 +43,7 @@ class ContextFile:
         """Raises CacheError for what is no context, of a newer version, cut off or with a changed header."""
         container = Container.open(Path(path))
         try:
-            return cls(container, read_as(ContextFacts, container.facts, "its header"))
+            return cls(container, read_as(ContextFacts, container.facts))
         except TypedError as problem:
             raise _refused(container.path, problem) from None
 
@@ -115,18 +116,18 @@ class ContextFile:
         heads = [layer.full.heads for layer in facts.layers if layer.full is not None]
         most = text_config(model).num_attention_heads
         if max(heads, default=1) > most:
-            raise TypedError(f"a layer has {max(heads)} KV heads and the model {most} attention heads")
+            raise ValueError(f"a layer has {max(heads)} KV heads and the model {most} attention heads")
         cache = CompressedCache(model, recorded(facts.method), prompt_length=facts.tokens, heads_per_layer=heads)
         if len(facts.layers) != len(cache.layers):
-            raise TypedError(f"there are {len(facts.layers)} layers and the model has {len(cache.layers)}")
+            raise ValueError(f"there are {len(facts.layers)} layers and the model has {len(cache.layers)}")
         expected = Expected(len(ids), facts.tokens, model.dtype, model.device)
         left = {name: tensor for name, tensor in self._tensors.items() if name not in (IDS, DOCUMENT)}
         for index, (layer, told) in enumerate(zip(cache.layers, facts.layers, strict=True)):
-            restore(layer, LayerState(told, taken(f"layers.{index}", left)), expected)
+            _restore(index, layer, LayerState(told, taken(f"layers.{index}", left)), expected)
         check_stock_layers(model, cache.layers)
         if left:
-            raise TypedError(f"there is a tensor {min(left)[:40]!r} that belongs nowhere")
-        cache.compression.seconds = read_as(float, facts.stats.get("compress_seconds"), "its compress_seconds")
+            raise ValueError(f"there is a tensor {min(left)[:40]!r} that belongs nowhere")
+        cache.compression.seconds = read_as(float, facts.stats.get("compress_seconds"), "stats.compress_seconds")
         return cache
 
     @cached_property
@@ -159,6 +160,13 @@ def write_context(
     if document is not None:
         tensors[DOCUMENT] = torch.frombuffer(bytearray(document.encode("utf-8")), dtype=torch.uint8)
     return write_container(Path(path), facts, tensors, overwrite)
+
+
+def _restore(index: int, layer: CacheLayerMixin, state: LayerState, expected: Expected) -> None:
+    try:
+        restore(layer, state, expected)
+    except ValueError as problem:
+        raise ValueError(f"layer {index}: {problem}") from None
 
 
 def _written(facts: LayerFacts) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from winnow.cache.fingerprint import ModelFingerprint
 from winnow.kernels.formats.serialize import Fact
-from winnow.typed import Between, Longest
+from winnow.typed import Between, Sized
 
 Count = Annotated[int, Between(0, 1 << 40)]
 """Tokens of a sequence."""
@@ -52,9 +52,9 @@ class FullFacts:
     key_dim: Dimension
     value_dim: Dimension
     dtype: str
-    rows: Annotated[list[Count | None], Longest(_ROWS)]
+    rows: Annotated[list[Count | None], Sized(most=_ROWS)]
     """The prefix of each row; none for a row of nothing but padding."""
-    prefixes: Annotated[list[PrefixFacts], Longest(_ROWS)]
+    prefixes: Annotated[list[PrefixFacts], Sized(most=_ROWS)]
 
 
 @dataclass(frozen=True)
@@ -91,4 +91,4 @@ class ContextFacts:
     """`CompressedCache.stats`, as of when it was saved."""
     tokens: Count
     """N, tokens of the prompt, padding included."""
-    layers: Annotated[list[LayerFacts], Longest(1 << 12)]
+    layers: Annotated[list[LayerFacts], Sized(most=1 << 12)]

@@ -12,20 +12,21 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from winnow.errors import JsonError
 from winnow.estimate.errors import JournalError
-from winnow.estimate.forms import AnyObject, Choice, Misfit, Text, check_fields, short
 from winnow.estimate.journal_file import REMEDY, JournalFile, raw_lines
 from winnow.estimate.records import R, Record, Records
 from winnow.strict_json import parse_object
+from winnow.typed import OneOf, TypedError, read_fields, shown
 
 VERSION = 2
 UNHASHED = 1
 """The version whose records have no hash. Journals of it are read and go on without."""
 HEADER = "winnow_journal"
 HASH = "hash"
+_HEADER_TYPES = {HEADER: Annotated[int, OneOf((VERSION, UNHASHED))], HASH: str, "config": dict[str, Any]}
 
 
 class Line(NamedTuple):
@@ -97,7 +98,7 @@ class Journal:
         for line in self._lines:
             try:
                 found.append(kind.read(line.record))
-            except Misfit as problem:
+            except TypedError as problem:
                 raise _unusable(self.path, line.number, str(problem)) from None
             for work, result in kind.results(line.record):
                 number, earlier = known.setdefault(work, (line.number, result))
@@ -147,10 +148,10 @@ def _header(path: Path, first: bytes) -> Record:
         raise JournalError(f"{path} is not a journal of Winnow; give another name for the output, or move that file.")
     try:
         header = _parsed(first)
-        check_fields({HEADER: Choice((VERSION, UNHASHED)), HASH: Text(), "config": AnyObject()}, header)
+        read_fields(_HEADER_TYPES, header)
         if header[HASH] != fingerprint(header["config"]):
-            raise Misfit("the configuration is not what was written there")
-    except Misfit as problem:
+            raise TypedError("the configuration is not what was written there")
+    except TypedError as problem:
         raise JournalError(f"{path}, line 1: {problem}. Delete the file to start over.") from None
     return header
 
@@ -162,7 +163,7 @@ def _records(path: Path, header: Record, raw: Iterator[bytes]) -> tuple[list[Lin
     for number, text in enumerate(raw, start=2):
         try:
             lines.append(Line(number, _record(header, text)))
-        except Misfit as problem:
+        except TypedError as problem:
             if _may_be_torn(text) and next(raw, None) is None:
                 break
             raise _unusable(path, number, str(problem)) from None
@@ -176,28 +177,28 @@ def _may_be_torn(text: bytes) -> bool:
 
 
 def _record(header: Record, text: bytes) -> Record:
-    """The record of a line, without its hash. Raises Misfit where the line does not say what was written."""
+    """The record of a line, without its hash. Raises TypedError where the line does not say what was written."""
     if not text.endswith(b"\n"):
-        raise Misfit("this line has no end")
+        raise TypedError("this line has no end")
     record = _parsed(text)
     if header[HEADER] == UNHASHED:
         return record
     if HASH not in record:
-        raise Misfit(f'there is no "{HASH}"')
+        raise TypedError(f'there is no "{HASH}"')
     hashed = record.pop(HASH)
     if hashed != record_hash(header, record):
-        raise Misfit("this is not what was written there, or comes from the journal of another configuration")
+        raise TypedError("this is not what was written there, or comes from the journal of another configuration")
     return record
 
 
 def _parsed(text: bytes) -> Record:
-    """The JSON object of a line. Raises Misfit."""
+    """The JSON object of a line. Raises TypedError."""
     try:
         return parse_object(text.decode())
     except UnicodeDecodeError:
-        raise Misfit("not UTF-8 text") from None
+        raise TypedError("not UTF-8 text") from None
     except JsonError as problem:
-        raise Misfit(str(problem)) from None
+        raise TypedError(str(problem)) from None
 
 
 def _unusable(path: Path, number: int, problem: str) -> JournalError:
@@ -209,7 +210,7 @@ def _check_config(path: Path, header: Record, config: Record) -> None:
         return
     old = header["config"]
     differing = [name for name in (*config, *(old.keys() - config.keys())) if old.get(name) != config.get(name)]
-    told = ", ".join(f"{name} (there {short(old.get(name))}, now {short(config.get(name))})" for name in differing)
+    told = ", ".join(f"{name} (there {shown(old.get(name))}, now {shown(config.get(name))})" for name in differing)
     raise JournalError(
         f"{path} holds work of another configuration, different in {told}: repeat the earlier one to resume it, or "
         "delete the file, or give another name for the output."

@@ -1,4 +1,4 @@
-"""Records of journals: the form of every field, and the fields that name the piece of work.
+"""Records of journals: the type of every field, and the fields that name the piece of work.
 
 What a record may hold depends on the plan: a batch of 32 pairs has 64 utilities, and no example comes after the last.
 So each kind is made from the plan's numbers. Records of another form are refused by their line when they are read.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Annotated, Any, Generic, Literal, Protocol, TypeVar
 
-from winnow.estimate.forms import Choice, Form, Listed, Misfit, Named, OrText, Real, Text, Truth, Whole, check_fields
+from winnow.typed import Between, OneOf, Sized, TypedError, read_fields
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -18,7 +18,8 @@ R_co = TypeVar("R_co", covariant=True)
 Record = dict[str, Any]
 """Plain JSON values by the names of fields."""
 
-REJECTED = "rejected"
+Rejected = Literal["rejected"]
+REJECTED: Rejected = "rejected"
 """Stands for the scores of a run whose answer was wrong."""
 
 MOST = 2**31 - 1
@@ -29,7 +30,7 @@ class Records(Protocol[R_co]):
     """Those of one plan."""
 
     def read(self, record: Record) -> R_co:
-        """The record, checked. Raises Misfit."""
+        """The record, checked. Raises TypedError."""
 
     def results(self, record: Record) -> Iterator[tuple[str, object]]:
         """Every piece of work of a record that was checked, in words, with its result as plain JSON values."""
@@ -37,11 +38,12 @@ class Records(Protocol[R_co]):
 
 @dataclass(frozen=True)
 class RecordKind(Generic[R]):
-    """Records of one form, made from the numbers of a plan."""
+    """Records of one kind, made from the numbers of a plan."""
 
     make: Callable[..., R]
     """A dataclass of the fields."""
-    forms: Mapping[str, Form]
+    types: Mapping[str, Any]
+    """Types of the fields, as `winnow.typed` reads them."""
     work: tuple[str, ...]
     """Fields that name the piece of work; the others are its result."""
     parts: str | None = None
@@ -50,10 +52,9 @@ class RecordKind(Generic[R]):
     """A relation between fields that does not hold, in words."""
 
     def read(self, record: Record) -> R:
-        check_fields(self.forms, record)
-        found = self.make(**record)
+        found = self.make(**read_fields(self.types, record))
         if fault := self.fault(found):
-            raise Misfit(fault)
+            raise TypedError(fault)
         return found
 
     def results(self, record: Record) -> Iterator[tuple[str, object]]:
@@ -76,12 +77,12 @@ class CoalitionRecord:
 
 def coalition_records(batches: int, coalitions: int, examples: int) -> RecordKind[CoalitionRecord]:
     """Records of so many batches of coalitions, each on so many examples. A utility is a share of right answers."""
-    forms: dict[str, Form] = {
-        "batch": Whole(0, batches - 1),
-        "example": Whole(0, examples - 1),
-        "u": Listed(Real(0, 1), coalitions),
+    types = {
+        "batch": Annotated[int, Between(0, batches - 1)],
+        "example": Annotated[int, Between(0, examples - 1)],
+        "u": Annotated[list[Annotated[float, Between(0, 1)]], Sized(coalitions, coalitions)],
     }
-    return RecordKind(CoalitionRecord, forms, ("batch", "example"))
+    return RecordKind(CoalitionRecord, types, ("batch", "example"))
 
 
 @dataclass(frozen=True)
@@ -104,17 +105,17 @@ def needle_records(
     """Records of runs. steps: of an answer at most, of which each scores 1 at most; shape: layers and query heads."""
     layers, heads = shape
     # Weights are shares of 1 up to rounding.
-    score = Real(0, 1.001 * steps)
-    forms: dict[str, Form] = {
-        "kind": Choice((kind,)),
-        "example": Whole(0, examples - 1),
-        "length": Choice(tuple(lengths)),
-        "depth": Choice(tuple(depths)),
-        "prompt_tokens": Whole(1, MOST),
-        "answer": Text(),
-        "scores": OrText(REJECTED, Listed(Listed(score, heads), layers)),
+    score = Annotated[float, Between(0, 1.001 * steps)]
+    types = {
+        "kind": Annotated[str, OneOf((kind,))],
+        "example": Annotated[int, Between(0, examples - 1)],
+        "length": Annotated[Any, OneOf(tuple(lengths))],
+        "depth": Annotated[Any, OneOf(tuple(depths))],
+        "prompt_tokens": Annotated[int, Between(1, MOST)],
+        "answer": str,
+        "scores": Rejected | Annotated[list[Annotated[list[score], Sized(heads, heads)]], Sized(layers, layers)],
     }
-    return RecordKind(NeedleRecord, forms, ("kind", "example", "length", "depth"))
+    return RecordKind(NeedleRecord, types, ("kind", "example", "length", "depth"))
 
 
 @dataclass(frozen=True)
@@ -139,9 +140,9 @@ def answer_records(questions: Mapping[str, Sequence[int]]) -> RecordKind[AnswerR
                 return f"right has {len(right)} answers for {setting}, not {asked[record.document]}"
         return None
 
-    forms: dict[str, Form] = {
-        "split": Choice(tuple(questions)),
-        "document": Whole(0, MOST),
-        "right": Named(Listed(Truth())),
+    types = {
+        "split": Annotated[str, OneOf(tuple(questions))],
+        "document": Annotated[int, Between(0, MOST)],
+        "right": Annotated[dict[str, Annotated[list[bool], Sized(1)]], Sized(1)],
     }
-    return RecordKind(AnswerRecord, forms, ("split", "document"), "right", fault)
+    return RecordKind(AnswerRecord, types, ("split", "document"), "right", fault)

@@ -71,12 +71,12 @@ def test_offsets_stay_on_the_cpu() -> None:
 
 
 BROKEN = {
-    "the block is 'runes'": {"kind": "runes"},
-    "the block has unknown colors": {"colors": 3},
-    "the block has no values": {"values": None},
-    "the block.keys is a dict": {"keys": None, "keys.kind": "keys"},
-    "the block has keys twice": {"keys.data": torch.zeros(3)},
-    "the block.offsets is null and must be a tensor": {"offsets": "null"},
+    'kind must be one of "dense", "packed", "parts", not "runes"': {"kind": "runes"},
+    'no "colors" belongs there, only keys, values, offsets': {"colors": 3},
+    'there is no "values"': {"values": None},
+    'keys must be a tensor, not {"kind": "keys"}': {"keys": None, "keys.kind": "keys"},
+    '"keys" comes twice': {"keys.data": torch.zeros(3)},
+    "offsets must be a tensor, not null": {"offsets": "null"},
     "offsets has no axes": {"offsets": torch.tensor(3)},
     "entries of values are .* and must be torch.float64": {"keys": torch.zeros(96, 64, dtype=torch.float64)},
     "heads of 0 channels": {"keys": torch.zeros(96, 0)},
@@ -120,10 +120,10 @@ def put(index: Any, value: Any) -> Any:
 
 
 PACKED = {
-    "the block.keys is no 'keys'": ("8", {"keys__kind": lambda _: "values"}),
-    "the block.values is no 'values'": ("8", {"values__kind": lambda _: "keys"}),
-    "the block.dtype is 'torch.load'": ("8", {"dtype": lambda _: "torch.load"}),
-    "the block.keys.dim is true": ("8", {"keys__dim": lambda _: True}),
+    'keys.kind must be "keys", not "values"': ("8", {"keys__kind": lambda _: "values"}),
+    'values.kind must be "values", not "keys"': ("8", {"values__kind": lambda _: "keys"}),
+    'dtype must be a dtype, not "torch.load"': ("8", {"dtype": lambda _: "torch.load"}),
+    "keys.dim must be a whole number, not true": ("8", {"keys__dim": lambda _: True}),
     "entries of keys are": ("8", {"keys__dim": lambda _: 20_000}),
     "known are 16": ("8", {"keys__entries__bits": lambda _: 5}),
     "scales of keys must be finite": ("8", {"keys__entries__scales": put(3, float("nan"))}),
@@ -135,7 +135,7 @@ PACKED = {
     "masks of keys must keep as many": ("ragged", {"keys__pruned__masks": put((40, 0), 1)}),
     "statistics of keys must be finite": ("spark", {"keys__pruned__stats": put((0, 0), float("nan"))}),
     "norms of keys must be finite": ("spark", {"keys__pruned__inverse_norms": put((0, 0), float("inf"))}),
-    "the block.keys.pruned.recovery is 'other'": ("spark", {"keys__pruned__recovery": lambda _: "other"}),
+    'keys.pruned.recovery must be one of .*, not "other"': ("spark", {"keys__pruned__recovery": lambda _: "other"}),
     "seed of a recovery is -1": ("spark", {"keys__pruned__seed": lambda _: -1}),
     "starts of keys must lie": ("ragged", {"keys__pruned__starts": put((1, 0), -1)}),
     "prefix offsets must partition": ("8", {"offsets": put(1, 100)}),

@@ -3,53 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Annotated, Literal
 
 from winnow.estimate.cokv.plan import Sampled
 from winnow.estimate.cokv.sampling import PlayerSplits
 from winnow.estimate.errors import JournalError
-from winnow.estimate.forms import Choice, Form, Listed, Misfit, Text, Truth, Whole, check_fields
 from winnow.estimate.journal import Journal
 from winnow.estimate.records import MOST
+from winnow.typed import Between, Sized, TypedError, read_as
 
-_EXAMPLES = 2**20
-_HEADS = 2**16
-_SEEDS = 2**63
+_Heads = Annotated[int, Between(1, 2**16)]
 
 
 @dataclass(frozen=True)
 class CoalitionConfig:
     """The part of it that scores are computed from."""
 
-    task: str
+    task: Literal["cokv"]
     model: str
-    layers: int
-    heads: int
-    examples: int
-    window: int
-    players: int
-    sizes: list[int]
-    seed: int
+    layers: _Heads
+    heads: _Heads
+    examples: Annotated[int, Between(1, 2**20)]
+    window: Annotated[int, Between(0, MOST)]
+    players: Annotated[int, Between(2, 2**16)]
+    sizes: Annotated[list[_Heads], Sized(1)]
+    seed: Annotated[int, Between(-(2**63), 2**63 - 1)]
     balanced: bool
-    pairs: int
+    pairs: Annotated[int, Between(1, MOST)]
 
     def plan(self) -> Sampled:
         """The coalitions of every batch. Raises ShapleyError where there are none."""
         return Sampled(PlayerSplits(self.players, tuple(self.sizes), self.seed, self.balanced), self.pairs)
-
-
-_FORMS: dict[str, Form] = {
-    "task": Choice(("cokv",)),
-    "model": Text(),
-    "layers": Whole(1, _HEADS),
-    "heads": Whole(1, _HEADS),
-    "examples": Whole(1, _EXAMPLES),
-    "window": Whole(0, MOST),
-    "players": Whole(2, _HEADS),
-    "sizes": Listed(Whole(1, _HEADS)),
-    "seed": Whole(-_SEEDS, _SEEDS - 1),
-    "balanced": Truth(),
-    "pairs": Whole(1, MOST),
-}
 
 
 def coalition_config(journal: Journal) -> CoalitionConfig:
@@ -58,10 +42,9 @@ def coalition_config(journal: Journal) -> CoalitionConfig:
     # Names of others are of no use here; earlier versions did not write all of them.
     told = {name: value for name, value in journal.config.items() if name in known}
     try:
-        check_fields(_FORMS, told)
-        found = CoalitionConfig(**told)
+        found = read_as(CoalitionConfig, told)
         if found.layers * found.heads != found.players:
-            raise Misfit(f"{found.layers} layers of {found.heads} heads are not {found.players} players")
-    except Misfit as problem:
+            raise TypedError(f"{found.layers} layers of {found.heads} heads are not {found.players} players")
+    except TypedError as problem:
         raise JournalError(f"{journal.path}, line 1: {problem}. Give journals that winnow heads cokv wrote.") from None
     return found

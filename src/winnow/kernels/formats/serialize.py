@@ -7,7 +7,7 @@ keeps the rules of its format (`schema.py`) before anything points to its memory
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from winnow.kernels.formats.format import ON_CPU, Format
 from winnow.kernels.formats.parts import Block, parts_of
 from winnow.kernels.formats.schema import MODEL_DTYPES, check_content
-from winnow.typed import KIND, TypedError, read_as
+from winnow.typed import KIND, TypedError, read_as, shown
 
 Fact = str | int | float | bool | None
 
@@ -55,13 +55,10 @@ def put_together(format: str, tensors: Mapping[str, Tensor], facts: Mapping[str,
     Raises ValueError for a format, a name, a fact or a tensor that breaks a rule; every number is looked at.
     """
     plain = {name: _DTYPES.get(fact, fact) if isinstance(fact, str) else fact for name, fact in facts.items()}
-    twice = sorted(plain.keys() & tensors.keys())
-    if twice:
-        raise TypedError(f"the block has {twice[0]} twice")
     flat = sorted(name for name, tensor in tensors.items() if tensor.ndim == 0)
     if flat:
         raise TypedError(f"{flat[0]} has no axes")
-    block: Block = read_as(Block, _nested({**plain, **tensors, KIND: format}), "the block")  # type: ignore[arg-type]
+    block: Block = read_as(Block, _nested([(KIND, format), *plain.items(), *tensors.items()]))  # type: ignore[arg-type]
     for part in parts_of(block):
         check_content(part.rules())
     return block
@@ -100,20 +97,20 @@ def _leaves(part: Any, name: str) -> Iterator[tuple[str, Any]]:
         yield name, part
 
 
-def _nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
+def _nested(leaves: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """Leaves with dotted names as mappings of mappings; numbered ones are lists."""
     nested: dict[str, Any] = {}
-    for name, leaf in leaves.items():
+    for name, leaf in leaves:
         *path, last = name.split(".")
         if len(path) > _DEEPEST:
-            raise TypedError(f"the block has unknown {name[:40]}")
+            raise TypedError(f"no {shown(name)} belongs there")
         inside = nested
         for step in path:
             inside = inside.setdefault(step, {})
             if not isinstance(inside, dict):
-                raise TypedError(f"the block has {step} twice")
+                raise TypedError(f"{shown(step)} comes twice")
         if last in inside:
-            raise TypedError(f"the block has {name} twice")
+            raise TypedError(f"{shown(name)} comes twice")
         inside[last] = leaf
     return {name: _listed(part) for name, part in nested.items()}
 
