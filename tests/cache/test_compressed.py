@@ -29,6 +29,29 @@ def test_forks_share_the_prefix_and_nothing_else(model):
         assert torch.equal(out[:, N + 5 :], expected)
 
 
+def test_the_text_of_a_method_does_what_the_method_does(model):
+    ids, made = prompt(length=N), method()
+    expected = winnow.compress(model, ids, made)
+    context = winnow.compress(model, ids, str(made))
+    own, waiting = winnow.CompressedCache(model, str(made)), cache(model, defer=True)
+    with torch.no_grad():
+        for past in (own, waiting):
+            model(ids, past_key_values=past)
+    for found in (context, own, waiting.compressed_by(str(made))):
+        assert found.method == made
+        for layer in range(len(own.layers)):
+            kept = zip(found.kept(layer), expected.kept(layer), strict=True)
+            assert all(torch.equal(one, other) for one, other in kept)
+
+
+def test_an_unknown_text_is_refused_before_anything_is_made(model):
+    for make in (winnow.CompressedCache, lambda model, text: winnow.compress(model, prompt(length=N), text)):
+        with pytest.raises(winnow.MethodError, match="did you mean 'adakv'"):
+            make(model, "adakvv @ 128")
+        with pytest.raises(winnow.BudgetError, match="needs a budget"):
+            make(model, "adakv")
+
+
 def test_one_prefill_serves_many_methods(model):
     ids = prompt(length=N)
     waiting = cache(model, defer=True)

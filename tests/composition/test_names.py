@@ -10,7 +10,7 @@ import pytest
 import winnow
 from support.ready import METHODS, UNBUDGETED, random_scores
 from winnow.allocate import Ada, Pyramid, Uniform
-from winnow.composition.names import NamedMethod, method
+from winnow.composition.names import NamedMethod, as_method, method
 from winnow.errors import BudgetError, MethodError, UnknownMethod, UnknownParameter
 from winnow.score import KeyDiff, Knorm, SnapKV
 
@@ -109,6 +109,19 @@ def test_budgets_are_needed_where_something_is_evicted() -> None:
         method("full+ada")
     with pytest.raises(UnknownParameter, match="There are: none"):
         method("full", window=3)
+
+
+def test_a_text_with_its_budget_is_a_method() -> None:
+    made = method("adakv", budget=128, window=16)
+    assert as_method(made) is made
+    assert as_method(str(made)) == made
+    assert as_method("full").full
+    with pytest.raises(BudgetError, match=r"'snapkv' needs a budget.*'snapkv @ 128'"):
+        as_method("snapkv")
+    with pytest.raises(MethodError, match="given twice"):
+        method("adakv @ 128", 64)
+    with pytest.raises(MethodError, match=r'its text \("adakv @ 128"\).*not a SnapKV'):
+        as_method(SnapKV())  # type: ignore[arg-type]
 
 
 def test_scores_from_a_file_are_part_of_the_name(tmp_path: Path) -> None:

@@ -194,6 +194,11 @@ def test_another_attention_implementation_is_refused():
         winnow.diagnose(build("llama", num_hidden_layers=1), prompt(), winnow.method("snapkv", 16))
 
 
+def test_a_method_may_be_given_by_its_text(llama):
+    made = winnow.method("kvec", 16)
+    assert winnow.diagnose(llama, prompt(), str(made)).as_dict() == winnow.diagnose(llama, prompt(), made).as_dict()
+
+
 def test_packing_shows_in_the_error(llama):
     errors = [winnow.diagnose(llama, prompt(), winnow.method(f"full+bits({bits})")).error for bits in (8, 4, 2)]
     assert 0 < errors[0] < errors[1] < errors[2]

@@ -23,6 +23,7 @@ from winnow.cache.observer import Observer
 from winnow.cache.progress import Part
 from winnow.cache.stats import CacheStats, storage_bytes
 from winnow.composition.method import Method, Rank, own_ranking
+from winnow.composition.names import as_method
 from winnow.errors import CacheError, MethodError
 
 NOT_PICKLED = (
@@ -40,7 +41,7 @@ class CompressedCache(Cache):
 
     Args:
         model: a decoder-only model after `model.set_attn_implementation("winnow")`.
-        method: from `winnow.method(name, budget=...)`.
+        method: from `winnow.method(name, budget=...)`, or its text: "adakv @ 128".
         prompt_length: tokens of the prompt, padding included, where it arrives in several chunks
             (`prefill_chunk_size`, own loops); compression waits for the last of them.
         heads_per_layer: KV heads of every full-attention layer, for models whose configuration does not tell.
@@ -60,7 +61,7 @@ class CompressedCache(Cache):
     def __init__(
         self,
         model: PreTrainedModel,
-        method: Method,
+        method: Method | str,
         *,
         prompt_length: int | None = None,
         heads_per_layer: Sequence[int] | None = None,
@@ -69,6 +70,7 @@ class CompressedCache(Cache):
         observer: Observer | None = None,
     ) -> None:
         check_model(model)
+        method = as_method(method)
         fold_every = optional_count("fold_every", fold_every, "new tokens after which they are folded", MethodError)
         if fold_every is not None:
             check_foldable(method, fold_every)
@@ -102,7 +104,7 @@ class CompressedCache(Cache):
         """The full-attention layers, in order."""
         return [layer for layer in self.layers if isinstance(layer, CompressedLayer)]
 
-    def compressed_by(self, method: Method, rank: Rank = own_ranking) -> CompressedCache:
+    def compressed_by(self, method: Method | str, rank: Rank = own_ranking) -> CompressedCache:
         """A fork of a prompt that waits for its compression, compressed by `method`.
 
         A cache made with `defer=True` waits once its prompt is there: the prefill, which is the same whatever the
@@ -119,7 +121,7 @@ class CompressedCache(Cache):
             )
         # Compression reads the prompt's queries and lets go of them, so the fork needs no copy.
         twin = deepcopy(self, {id(layer.arriving): layer.arriving for layer in self.compressed_layers()})
-        twin.compression.choose(method, rank)
+        twin.compression.choose(as_method(method), rank)
         for layer in twin.compressed_layers():
             layer.compress_waiting()
         return twin

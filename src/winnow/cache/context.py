@@ -83,7 +83,7 @@ class Context:
 def compress(
     model: PreTrainedModel,
     input_ids: Tensor,
-    method: Method,
+    method: Method | str,
     *,
     attention_mask: Tensor | None = None,
     chunk_size: int | None = None,
@@ -94,6 +94,7 @@ def compress(
     """Prefills input_ids [R, N] once and compresses them, with no question in sight.
 
     Args:
+        method: from `winnow.method(name, budget=...)`, or its text: "adakv @ 5%".
         attention_mask: [R, N], 0 for padding on the left.
         chunk_size: prefill in chunks of so many tokens: less working memory, but every layer's dense keys and values
             are alive until the last chunk.

@@ -69,6 +69,20 @@ def method(name: str, budget: int | str | None = None, **parameters: Value) -> M
     return NamedMethod(name).method(budget, parameters)
 
 
+def as_method(given: Method | str) -> Method:
+    """A method as it is, or from its text with the budget in it: "adakv @ 128", "full".
+
+    Raises what `method` does; MethodError for anything else.
+    """
+    if isinstance(given, Method):
+        return given
+    if isinstance(given, str):
+        return method(given)
+    raise MethodError(
+        f'a method is its text ("adakv @ 128") or what winnow.method(…) makes, not a {type(given).__name__}.'
+    )
+
+
 class NamedMethod:
     """A method string, read once: its parts are known, its budget and further parameters may be missing."""
 
@@ -121,7 +135,7 @@ def _limit(preset: Preset, allocator: Allocator, budget: int | str | None) -> Bu
     elif budget is None:
         raise BudgetError(
             f"{preset.name!r} needs a budget: 128 (tokens per KV head), '2%' (of the prompt) "
-            "or '64MiB' (of one sequence)."
+            f"or '64MiB' (of one sequence), apart or in the name: '{preset.name} @ 128'."
         )
     return Budget.parse(budget)
 

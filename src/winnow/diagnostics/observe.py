@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from winnow.cache import compress
 from winnow.cache.prefix import Prefix
 from winnow.composition.method import Method
+from winnow.composition.names import as_method
 from winnow.diagnostics.attention import kept_attention
 from winnow.diagnostics.kept import head_overlap, kept_mask, retained_diversity
 from winnow.diagnostics.result import Diagnosis, LayerDiagnosis
@@ -32,13 +33,14 @@ DIVERSIFY = 0.45
 
 
 def diagnose(
-    model: PreTrainedModel, input_ids: Tensor, method: Method, *, window: int = 8, queries: int = 64
+    model: PreTrainedModel, input_ids: Tensor, method: Method | str, *, window: int = 8, queries: int = 64
 ) -> Diagnosis:
     """Measures what `method` keeps of a prompt, in one prefill and in memory linear in the prompt.
 
     Args:
         model: a decoder-only model after `model.set_attn_implementation("winnow")`.
         input_ids: [1, N] or [N].
+        method: from `winnow.method(name, budget=...)`, or its text: "kvec @ 64".
         window: last queries whose similarity is measured.
         queries: last queries whose attention is compared with what kept slots give; each costs a row of N per head.
 
@@ -47,6 +49,7 @@ def diagnose(
             "winnow".
         ModelError: a model whose cache cannot be compressed.
     """
+    method = as_method(method)
     prompt = _one_prompt(input_ids).to(model.device)
     _check_positive("window", window)
     _check_positive("queries", queries)
