@@ -52,6 +52,33 @@ def test_an_unknown_text_is_refused_before_anything_is_made(model):
             make(model, "adakv")
 
 
+def test_a_cache_says_what_it_holds_in_a_line(model):
+    past = cache(model)
+    empty = "CompressedCache(adakv(window=3, floor=0) @ 9, tokens seen: 0, rows: 0, held: 0B of 0B)"
+    assert repr(past) == empty
+    with torch.no_grad():
+        model(prompt(rows=2, length=N), past_key_values=past)
+    text, stats = repr(past), past.stats()
+    assert "tokens seen: 40, rows: 2, held: " in text
+    assert f"{stats.full_bytes / 1024:g}KiB" in text
+    assert "\n" not in text
+
+
+def test_a_cache_that_was_interrupted_has_a_line_as_well(model):
+    past, inside = cache(model), []
+
+    def stop(*_):
+        inside.append(repr(past))
+        raise KeyboardInterrupt
+
+    hook = model.model.layers[1].self_attn.register_forward_pre_hook(stop)
+    with pytest.raises(KeyboardInterrupt), torch.no_grad():
+        model(prompt(length=N), past_key_values=past)
+    hook.remove()
+    assert inside == [repr(past)]
+    assert "not finished" in repr(past)
+
+
 def test_one_prefill_serves_many_methods(model):
     ids = prompt(length=N)
     waiting = cache(model, defer=True)

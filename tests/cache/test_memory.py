@@ -7,6 +7,8 @@ import gc
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 import winnow
@@ -54,6 +56,42 @@ def test_held_bytes_are_the_bytes_of_the_tensors_alive(model, name, kernels):
     assert stats.full_bytes == 6 * 2 * 2 * (N + 70) * 16 * 2 * 4
     assert stats.tokens_seen == N + 70
     assert stats.tail_tokens == [70, 70]
+
+
+@given(
+    st.sampled_from(["snapkv", "adakv+bits(4)", "h2o", "full"]),
+    st.sampled_from([None, 5]),
+    st.lists(st.sampled_from([1, 1, 3, 9, 70]), max_size=6),
+    st.booleans(),
+)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_is_held_adds_up(model, name, every, later, defer):
+    method = winnow.method(name) if name == "full" else winnow.method(name, budget=BUDGET)
+    folds = None if name == "full" or defer else every
+    cache = winnow.CompressedCache(model, method, fold_every=folds, defer=defer)
+    fill(model, cache, prompt(rows=2, length=60))
+    for chunk in [] if defer else later:
+        fill(model, cache, prompt(rows=2, length=chunk))
+    stats, tails = cache.stats(), [layer.tail for layer in cache.compressed_layers()]
+    parts = (stats.prefix_bytes, stats.tail_bytes, stats.reserve_bytes, stats.other_bytes)
+    assert sum(parts) == stats.held_bytes
+    assert min(parts) >= 0
+    token = 2 * 2 * 16 * 4  # keys and values of two heads
+    assert stats.tail_bytes == sum(int(tail.lengths.sum()) * token for tail in tails)
+    assert stats.tail_bytes + stats.reserve_bytes == sum(tail.keys.nbytes + tail.values.nbytes for tail in tails)
+    prefixes = [prefix for layer in cache.compressed_layers() for prefix in layer.prefixes if prefix is not None]
+    slots = sum(sum(prefix.bytes().values()) for prefix in prefixes)
+    assert slots <= stats.prefix_bytes < slots + 20_000, "what plans of decode attention hold comes on top"
+
+
+def test_a_prompt_that_waits_is_dense_tokens(model):
+    cache = winnow.CompressedCache(model, winnow.method("snapkv", budget=BUDGET), prompt_length=N)
+    assert cache.stats().held_bytes == 0
+    fill(model, cache, prompt(length=100))
+    stats = cache.stats()
+    assert stats.tail_bytes == stats.full_bytes
+    fill(model, cache, prompt(length=N - 100))
+    assert cache.stats().tail_bytes == 0
 
 
 def test_plans_count_as_indices(model, kernels):

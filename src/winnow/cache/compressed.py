@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import Cache, PreTrainedModel
 from transformers.cache_utils import LinearAttentionLayer
 
+from winnow.budget import readable_bytes
 from winnow.cache.compression import Compression
 from winnow.cache.extras import check_extras
 from winnow.cache.fold import check_foldable
@@ -430,6 +431,16 @@ class CompressedCache(Cache):
             tokens_seen=self.get_seq_length(),
             rows=len(first.prefixes),
             compress_seconds=self.compression.seconds,
+        )
+
+    def __repr__(self) -> str:
+        try:
+            stats = self.stats()
+        except CacheError:
+            return f"CompressedCache({self.method}, in a forward pass or after one that was not finished)"
+        return (
+            f"CompressedCache({self.method}, tokens seen: {stats.tokens_seen:,}, rows: {stats.rows}, "
+            f"held: {readable_bytes(stats.held_bytes)} of {readable_bytes(stats.full_bytes)})"
         )
 
     def __copy__(self) -> CompressedCache:

@@ -217,7 +217,7 @@ class CompressedLayer(CacheLayerMixin):
         parts = [prefix.bytes() for prefix in self.held_prefixes()]
         parts.append({"indices": sum(prefix.view_bytes() for prefix in self.distinct_prefixes())})
         if self.tail is not None:
-            parts.append(self.tail.bytes() if self.compressed else {"other": sum(self.tail.bytes().values())})
+            parts.append(self.tail.bytes())
         parts.append({"other": self.arriving.nbytes() + (self.recent.nbytes() if self.recent else 0)})
         if self._plan is not None:
             parts.append({"indices": self._plan.nbytes()})

@@ -18,11 +18,12 @@ class CacheStats:
     """Dense tokens after the prompt, or after the last fold, per row."""
     bytes: dict[str, int]
     """Bytes of tensors allocated, by kind: keys, values, indices (positions, offsets, lengths, and what plans of decode
-    attention hold), scales, masks, statistics and signs of packed slots, tail_keys, tail_values, and other (sliding and
-    linear layers, a prompt that is still arriving, the recent queries of a cache that folds). Not counted is what is no
+    attention hold), scales, masks, statistics and signs of packed slots, tail_keys and tail_values (dense tokens, those
+    of a prompt that is not compressed yet too, and the room behind them), and other (sliding and linear layers, the
+    queries of a prompt that is still arriving, the recent ones of a cache that folds). Not counted is what is no
     tensor, like the arguments of the compiled kernels: a few hundred bytes per row and block."""
     held_bytes: int
-    """Sum of `bytes`."""
+    """Sum of `bytes`, and of `prefix_bytes`, `tail_bytes`, `reserve_bytes` and `other_bytes`."""
     used_bytes: int
     """Bytes that hold something: `held_bytes` less the room for growth in the tail."""
     full_bytes: int
@@ -37,6 +38,30 @@ class CacheStats:
     def ratio(self) -> float:
         """held_bytes / full_bytes; 1 for an empty cache."""
         return self.held_bytes / self.full_bytes if self.full_bytes else 1.0
+
+    @property
+    def prefix_bytes(self) -> int:
+        """Bytes of what is compressed: slots with their scales, masks and statistics, and all indices."""
+        return self.held_bytes - self._tail_allocated - self.other_bytes
+
+    @property
+    def tail_bytes(self) -> int:
+        """Bytes of the dense tokens that are there: later ones, and those of a prompt that is not compressed yet."""
+        return self._tail_allocated - self.reserve_bytes
+
+    @property
+    def reserve_bytes(self) -> int:
+        """Bytes of the tail's room for growth."""
+        return self.held_bytes - self.used_bytes
+
+    @property
+    def other_bytes(self) -> int:
+        """Bytes of what no method compresses: sliding and linear layers, and queries that are needed again."""
+        return self.bytes.get("other", 0)
+
+    @property
+    def _tail_allocated(self) -> int:
+        return self.bytes.get("tail_keys", 0) + self.bytes.get("tail_values", 0)
 
 
 def storage_bytes(tensors: Iterable[Tensor | None]) -> int:
