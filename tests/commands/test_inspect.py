@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -257,12 +259,16 @@ def test_files_of_methods_are_told_apart():
         "kvec @ 2%",
         "headkv-r2(scores=/some/where.json) @ 8",
         "kvec @ 2%",
+        "snapkv(scores=/Körbe & Kisten/100%.json)+ada @ 0.5%",
     ]
     stems = inspect_pictures._stems(names)
     assert stems == [
         "snapkv-64",
         "snapkv-window=16-64",
-        "kvec-2%",
+        "kvec-2pct",
         "headkv-r2-scores=-some-where.json-8",
-        "kvec-2%-5",
+        "kvec-2pct-5",
+        "snapkv-scores=-K-rbe-Kisten-100pct.json-+ada-0.5pct",
     ]
+    # What neither a shell nor an address needs in quotes.
+    assert all(shlex.quote(stem) == stem == quote(stem, safe="+=") for stem in stems)

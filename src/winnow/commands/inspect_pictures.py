@@ -60,10 +60,13 @@ def picture_names(methods: Sequence[Method]) -> list[str]:
 
 
 def _stems(methods: Iterable[Method]) -> list[str]:
-    """A file name for every method: "snapkv(window=16) @ 64" -> "snapkv-window=16-64", numbered where two are alike."""
+    """A file name for every method: "snapkv(window=16) @ 2%" -> "snapkv-window=16-2pct", numbered where two are alike.
+
+    Of characters that neither shells nor addresses of files have to quote.
+    """
     stems: list[str] = []
     for method in methods:
-        stem = re.sub(r"[^\w.+=%]+", "-", str(method)).strip("-.")[:80]
+        stem = re.sub(r"[^A-Za-z0-9_.+=]+", "-", str(method).replace("%", "pct")).strip("-.")[:80]
         stems.append(stem if stem not in stems else f"{stem}-{len(stems) + 1}")
     return stems
 
