@@ -1,15 +1,19 @@
-"""Ask the bundled model about the bundled document, from a cache of 64 slots per KV head.
+"""Ask the bundled model about `report.txt`, from a cache of 64 slots per KV head.
 
 python examples/question_answering.py
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import winnow
-from winnow.bundled import DOCUMENT_PATH, MODEL_PATH
+from winnow.bundled import MODEL_PATH
 from winnow.tasks import format_prompt
+
+DOCUMENT = Path(__file__).with_name("report.txt")
 
 
 def main() -> None:
@@ -17,7 +21,7 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(MODEL_PATH)
     model = AutoModelForCausalLM.from_pretrained(MODEL_PATH)
     model.set_attn_implementation("winnow")
-    document = DOCUMENT_PATH.read_text(encoding="utf-8")
+    document = DOCUMENT.read_text(encoding="utf-8")
     question = "What is the favorite fruit of Alice?"
 
     inputs = tokenizer(format_prompt(document, question), return_tensors="pt")

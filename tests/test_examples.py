@@ -1,0 +1,61 @@
+"""What a new user types first: README's first command and the examples answer right, as printed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.processes import environment
+from winnow.cli import main
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = ROOT / "examples"
+QUESTION, ANSWER = "What is the favorite fruit of Alice?", "is mango"
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The `winnow` commands of a page's shell blocks, as words."""
+    blocks = re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return [shlex.split(line, comments=True) for line in "\n".join(blocks).splitlines() if line.startswith("winnow ")]
+
+
+def script(name: str, *arguments: str) -> str:
+    """What an example prints, run as its first lines say."""
+    command = [sys.executable, str(EXAMPLES / name), *arguments]
+    run = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def test_the_first_command_of_the_readme_answers_right(capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    first = commands(ROOT / "README.md")[0]
+    assert QUESTION in first
+    code = main([*first[1:], "--json"])
+    printed = capsys.readouterr()
+    assert (code, printed.err) == (0, "")
+    assert json.loads(printed.out)["answer"] == ANSWER
+
+
+def test_the_example_answers_right():
+    answer, costs = script("question_answering.py").splitlines()
+    assert answer.strip() == ANSWER
+    held, full = map(int, re.fullmatch(r"(\d+) kB held instead of (\d+) kB", costs).groups())
+    assert held < full / 4
+
+
+def test_the_report_says_what_is_asked_and_comes_from_its_command(tmp_path):
+    script("make_report.py", "--out", str(tmp_path))
+    for name in ("report.txt", "questions.jsonl"):
+        assert (tmp_path / name).read_bytes() == (EXAMPLES / name).read_bytes()
+    asked = [json.loads(line) for line in (EXAMPLES / "questions.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert asked[0] == {"question": QUESTION, "answer": ANSWER}
+    assert "favorite fruit of Alice is mango." in (EXAMPLES / "report.txt").read_text(encoding="utf-8")
