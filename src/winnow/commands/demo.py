@@ -135,12 +135,11 @@ def _answer_all(subject: Subject, size: DemoSize) -> list[Trial]:
     methods = grid(size.methods, size.budgets)
     count = len(subject.questions)
     trials: list[Trial] = []
-    with progress_bar("", count * len(methods)) as bar:
-        bar.show(f"Asking {count} questions under {escape(str(methods[0]))}")
+    with progress_bar(f"Asking {count} questions under {methods[0]}", count * len(methods)) as bar:
         for trial in evaluate(*subject, methods, MAX_NEW_TOKENS, BATCH):
             trials.append(trial)
             bar.advance()
-            bar.show(f"Asking {count} questions under {escape(str(trial.method))}")
+            bar.show(f"Asking {count} questions under {trial.method}")
     return trials
 
 

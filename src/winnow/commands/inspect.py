@@ -18,6 +18,7 @@ from winnow.commands.inspect_prompt import Inspected, read_inspected
 from winnow.commands.inspect_table import LEGEND, diagnosis_table
 from winnow.commands.model_names import model_line, model_name
 from winnow.commands.options.inspect import InspectOptions
+from winnow.commands.progress import stage
 from winnow.composition.method import Method
 from winnow.diagnostics import Diagnosis, diagnose
 from winnow.models import ModelSource, load_model, open_model
@@ -31,10 +32,10 @@ def inspect(options: InspectOptions) -> None:
     if options.question is not None and not options.question.strip():
         raise typer.BadParameter("it cannot be empty; leave it out for the document alone.", param_hint="--question")
     check_folder(options.out, picture_names(methods), options.force)
-    with messages().status("Reading the tokenizer"):
+    with stage("Reading the tokenizer"):
         source = open_model(options.model)
         inspected = read_inspected(source, options.document, options.question)
-    with messages().status("Loading the model"):
+    with stage("Loading the model"):
         loaded = load_model(source, options.device, options.dtype)
     found = _diagnoses(loaded, inspected, methods, options.window, options.queries)
     if options.as_lines:
@@ -48,7 +49,7 @@ def _diagnoses(
     model: PreTrainedModel, inspected: Inspected, methods: Sequence[Method], window: int, queries: int
 ) -> Iterator[Diagnosis]:
     for number, method in enumerate(methods, start=1):
-        with messages().status(f"Diagnosing {number} of {len(methods)}: {escape(str(method))}"):
+        with stage(f"Diagnosing {number} of {len(methods)}: {method}"):
             found = diagnose(model, inspected.prompt, method, window=window, queries=queries)
         yield found
 
@@ -90,7 +91,7 @@ def _draw(folder: Path, diagnoses: Sequence[Diagnosis], subject: PictureSubject,
     """Tables need no pictures, so a missing matplotlib is a word and no failure."""
     console = messages() if to_stderr else output()
     try:
-        with messages().status("Drawing"):
+        with stage("Drawing"):
             pictures = draw_pictures(folder, diagnoses, subject)
     except MissingPackage as problem:
         messages().print(str(problem), soft_wrap=True, markup=False)

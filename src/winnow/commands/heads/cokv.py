@@ -22,7 +22,7 @@ from winnow.commands.heads.cokv_table import Origin, report, write_table
 from winnow.commands.inputs import InputError
 from winnow.commands.model_names import model_name
 from winnow.commands.options.heads.cokv import CokvOptions
-from winnow.commands.progress import journal_path, progress_bar, resumable
+from winnow.commands.progress import journal_path, progress_bar, resumable, stage
 from winnow.estimate.cokv.coverage import check_coverage
 from winnow.estimate.cokv.estimator import Estimate
 from winnow.estimate.cokv.examples import ValidationExample, check_examples, generated_examples
@@ -65,7 +65,7 @@ def cokv(options: CokvOptions) -> None:
     check_shards(len(validation), shard[1] if shard else 1)
     source = open_model(options.model)
     _check_lengths(source, validation, options.max_new_tokens)
-    with messages().status("Loading the model"):
+    with stage("Loading the model"):
         loaded = load_model(source, options.device, options.dtype)
     job = _job(options, source, table_shape(loaded), validation, shard)
     kept = Journal.open(options.journal or _journal_path(options.out, shard), _config(job, ModelFingerprint.of(loaded)))
@@ -159,7 +159,7 @@ def _config(job: CoalitionJob, loaded: ModelFingerprint) -> dict[str, Any]:
 def _run(job: CoalitionJob, executor: Executor, journal: Journal) -> Estimate | None:
     """The estimate, or None for a shard, which has a part of every utility only."""
     ledger = Ledger.journaled(journal, job.plan, len(job.recipe.examples))
-    with resumable(journal.path, lambda: f"{len(ledger)} evaluated batches"), _progress() as watch:
+    with resumable(journal.path, lambda: f"{len(ledger)} evaluated batches"), _progress(len(ledger)) as watch:
         if job.shard is not None:
             run_shard(job.plan, job.rule.samples, job.shard, executor, ledger, watch)
             return None
@@ -167,8 +167,10 @@ def _run(job: CoalitionJob, executor: Executor, journal: Journal) -> Estimate | 
 
 
 @contextmanager
-def _progress() -> Iterator[ItemProgress]:
+def _progress(known: int) -> Iterator[ItemProgress]:
+    """known: items that the journal has."""
     with progress_bar("Coalitions", None) as bar:
+        bar.skip(known)
 
         def watch(done: int, total: int, found: Estimate | None) -> None:
             bar.set(done, total)

@@ -14,11 +14,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from winnow.bundled import is_bundled
 from winnow.commands.checks import check_output
-from winnow.commands.console import messages, output
+from winnow.commands.console import output
 from winnow.commands.inputs import InputError, read_document
 from winnow.commands.model_names import dtype_name, model_name
 from winnow.commands.options.heads.needle import NeedleOptions
-from winnow.commands.progress import journal_path, progress_bar, resumable
+from winnow.commands.progress import journal_path, progress_bar, resumable, stage
 from winnow.estimate.journal import Journal, fingerprint
 from winnow.estimate.needle.examples import ExampleSource, FileExamples, ProseExamples, TaskExamples
 from winnow.estimate.needle.haystack import Haystack, ProseHaystack, TaskHaystack, TextHaystack
@@ -51,10 +51,10 @@ class Prepared:
 def needle(options: NeedleOptions) -> None:
     """Runs the needles, writes the scores and prints how many runs count."""
     check_output(options.out, options.force, SUFFIX)
-    with messages().status("Reading the tokenizer, cutting haystacks"):
+    with stage("Reading the tokenizer, cutting haystacks"):
         prepared = _prepare(options)
     kept = Journal.open(prepared.journal, _config(prepared))
-    with messages().status("Loading the model"):
+    with stage("Loading the model"):
         loaded = load_model(prepared.source, options.device, options.dtype)
     outcomes = _run(loaded, prepared, kept)
     _write(loaded, prepared, outcomes)
@@ -140,13 +140,13 @@ def _run(model: PreTrainedModel, prepared: Prepared, journal: Journal) -> list[O
     runs = run_needles(model, plan, journal, prepared.options.chunk_size)
     outcomes: list[Outcome] = []
     right = 0
-    with resumable(journal.path, lambda: f"{len(journal.records())} of {total} runs"), progress_bar("", total) as bar:
-        bar.show(f"Needles ({plan.settings.kind})")
+    text = f"Needles ({plan.settings.kind})"
+    with resumable(journal.path, lambda: f"{len(journal.records())} of {total} runs"), progress_bar(text, total) as bar:
         for outcome in runs:
             outcomes.append(outcome)
             right += outcome.scores is not None
             bar.advance()
-            bar.show(f"Needles ({plan.settings.kind}), {right} answered right")
+            bar.show(f"{text}, {right} answered right")
     return outcomes
 
 

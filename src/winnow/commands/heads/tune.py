@@ -18,12 +18,12 @@ from winnow.cache.fingerprint import ModelFingerprint
 from winnow.cache.hybrid import heads_of
 from winnow.commands.batch_file import read_answered
 from winnow.commands.checks import check_context, check_output
-from winnow.commands.console import messages, output
+from winnow.commands.console import output
 from winnow.commands.heads.tune_report import draw, report
 from winnow.commands.inputs import InputError
 from winnow.commands.model_names import dtype_name, model_name
 from winnow.commands.options.heads.tune import BUDGETS, TuneOptions
-from winnow.commands.progress import journal_path, progress_bar, resumable
+from winnow.commands.progress import journal_path, progress_bar, resumable, stage
 from winnow.composition.method import Method
 from winnow.composition.names import method
 from winnow.composition.syntax import Value
@@ -100,11 +100,11 @@ def tune(options: TuneOptions) -> None:
     files = TuningFiles(options.out, options.journal or journal_path(options.out), options.picture)
     chosen = Tunable(options.method)
     tried = None if options.values is None else KNOBS[chosen].read(options.values)
-    with messages().status("Reading the questions"):
+    with stage("Reading the questions"):
         source = open_model(options.model)
         task = _task(source, chosen, options)
         _check_lengths(source, task.split)
-    with messages().status("Loading the model"):
+    with stage("Loading the model"):
         loaded = load_model(source, options.device, options.dtype)
     _tune(source, loaded, task, tried, files)
 
@@ -226,7 +226,11 @@ def _progress(journal: Journal, task: TuningTask, methods: Mapping[Setting, Meth
         resumable(journal.path, lambda: f"Answers about {_documents(journal)}"),
         progress_bar(f"Answers ({task.method})", total) as bar,
     ):
-        yield bar.advance
+
+        def watch(answers: int, known: bool) -> None:
+            (bar.skip if known else bar.advance)(answers)
+
+        yield watch
 
 
 def _documents(journal: Journal) -> str:

@@ -18,7 +18,7 @@ from winnow.commands.heads.needle import example_source, haystack_of, reads_pros
 from winnow.commands.inputs import InputError
 from winnow.commands.model_names import model_name
 from winnow.commands.options.heads.verify import VerifyOptions
-from winnow.commands.progress import progress_bar
+from winnow.commands.progress import progress_bar, stage
 from winnow.estimate.cokv.examples import ValidationExample, generated_examples
 from winnow.estimate.cokv.plan import Sampled
 from winnow.estimate.cokv.recipe import CoalitionRecipe
@@ -51,7 +51,7 @@ class Request:
 
     def loaded(self) -> PreTrainedModel:
         """The model with its weights."""
-        with messages().status("Loading the model"):
+        with stage("Loading the model"):
             return load_model(self.source, self.options.device, self.options.dtype)
 
 
@@ -92,7 +92,7 @@ def _check_model(request: Request) -> None:
 def _again(request: Request, settings: NeedleSettings) -> Agreement:
     """Needle scores: some of the same runs."""
     table = request.table
-    with messages().status("Cutting haystacks"):
+    with stage("Cutting haystacks"):
         plan = _plan(request, settings)
     cells = choose(plan.cells, request.options.share, request.options.seed or 0)
     model = request.loaded()

@@ -18,8 +18,8 @@ from winnow.tasks import Document
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-AnswerProgress = Callable[[int], None]
-"""Called with the number of further answers, also of those that the journal had."""
+AnswerProgress = Callable[[int, bool], None]
+"""Called with the number of further answers, and True for those that the journal had."""
 
 
 class Setting(NamedTuple):
@@ -81,7 +81,7 @@ class Answering:
         for index, page in enumerate(self._pages[split]):
             missing = {at: method for at, method in methods.items() if (split, index, str(at)) not in self._right}
             if watch is not None:
-                watch((len(methods) - len(missing)) * len(page.questions))
+                watch((len(methods) - len(missing)) * len(page.questions), True)
             if missing:
                 self._answer(split, index, page, missing, watch)
         return {at: self._counted(split, at) for at in methods}
@@ -96,7 +96,7 @@ class Answering:
         for trial in asked:
             right[trial.method].append(trial.right)
             if watch is not None:
-                watch(1)
+                watch(1, False)
         found = {str(at): right[method] for at, method in methods.items()}
         # One record for all: a document is either done or not begun.
         self._journal.append({"split": split, "document": index, "right": found})
