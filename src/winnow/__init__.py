@@ -41,8 +41,13 @@ if TYPE_CHECKING:
         ModelError as ModelError,
     )
     from winnow.errors import (
+        PromptError as PromptError,
+    )
+    from winnow.errors import (
         WinnowError as WinnowError,
     )
+    from winnow.evaluate import Answer as Answer
+    from winnow.evaluate import generate as generate
     from winnow.heads import HeadScores as HeadScores
     from winnow.version import __version__ as __version__
 else:
@@ -54,6 +59,7 @@ else:
     _IMPORTING = RLock()
 
     _HOMES = {
+        "Answer": "winnow.evaluate",
         "BudgetError": "winnow.errors",
         "CacheError": "winnow.errors",
         "CacheStats": "winnow.cache",
@@ -65,10 +71,12 @@ else:
         "MethodError": "winnow.errors",
         "MethodRecord": "winnow.composition.names",
         "ModelError": "winnow.errors",
+        "PromptError": "winnow.errors",
         "WinnowError": "winnow.errors",
         "__version__": "winnow.version",
         "compress": "winnow.cache",
         "diagnose": "winnow.diagnostics",
+        "generate": "winnow.evaluate",
         "load_context": "winnow.cache",
         "method": "winnow.composition.names",
         "methods": "winnow.composition.names",

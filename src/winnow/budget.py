@@ -22,6 +22,9 @@ _BYTES = {
     "kB": 10**3,
     "B": 1,
 }
+DEFAULT_BUDGET = "128"
+"""For those who name a method and no budget."""
+
 _HUGE = 10**400
 _EXAMPLES = '128 (tokens per KV head), "2%" (of the prompt) or "64MiB" (bytes of one sequence)'
 

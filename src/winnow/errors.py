@@ -34,6 +34,10 @@ class ModelError(WinnowError, ValueError):
     """The model, or what it computes, cannot be compressed."""
 
 
+class PromptError(WinnowError, ValueError):
+    """A text or a question that cannot be put to a model."""
+
+
 class HeadScoresError(WinnowError, ValueError):
     """Head scores that cannot be read, or that cannot be used."""
 

@@ -34,8 +34,13 @@ class ModelSource:
     @property
     def context(self) -> int | None:
         """Tokens that prompt and answer may have together, or None where the configuration does not say."""
-        length = getattr(self.config.get_text_config(decoder=True), "max_position_embeddings", None)
-        return length if isinstance(length, int) and length > 0 else None
+        return context_length(self.config)
+
+
+def context_length(config: PreTrainedConfig) -> int | None:
+    """Tokens that prompt and answer may have together, or None where the configuration does not say."""
+    length = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
+    return length if isinstance(length, int) and length > 0 else None
 
 
 def open_model(name: str | Path) -> ModelSource:

@@ -17,7 +17,7 @@ from winnow.evaluate.greedy import clock, decode, prefill, stop_tokens
 
 @dataclass(frozen=True)
 class Answer:
-    """A greedy answer, what it cost and what the cache held at its end."""
+    """An answer, what it cost and what the cache held at its end."""
 
     text: str
     method: Method

@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 
 import typer
 
+from winnow.budget import DEFAULT_BUDGET
 from winnow.bundled import MODEL_PATH
 from winnow.commands.options.values import plain_text, result_file
 
 BUNDLED_MODEL = str(MODEL_PATH)
-DEFAULT_BUDGET = "128"
 
 Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where the model runs.")]
 Compare = Annotated[

@@ -1,0 +1,318 @@
+"""Questions about a text, answered by `model.generate` from compressed caches, in one call."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias, overload
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig, LogitsProcessor, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.generation import BaseStreamer, LogitsProcessorList, TextStreamer
+
+from winnow.budget import DEFAULT_BUDGET
+from winnow.cache.attending import attending
+from winnow.cache.compressed import CompressedCache
+from winnow.cache.fold import check_foldable
+from winnow.cache.guards import optional_count
+from winnow.composition.method import Method
+from winnow.composition.names import NamedMethod, as_method
+from winnow.errors import MethodError, PromptError
+from winnow.evaluate.answering import Answer, compress_document
+from winnow.evaluate.greedy import clock, prefill, stop_tokens
+from winnow.evaluate.prompts import document_tokens, encode_prompt
+from winnow.models import context_length
+
+MAX_NEW_TOKENS = 128
+"""Tokens of an answer at most, where nothing else is said."""
+
+Streamer: TypeAlias = BaseStreamer | Callable[[str], object]
+
+
+@overload
+def generate(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    context: str,
+    questions: str,
+    *,
+    method: Method | str = ...,
+    budget: int | str | None = ...,
+    question_aware: bool = ...,
+    max_new_tokens: int | None = ...,
+    generation_config: GenerationConfig | None = ...,
+    streamer: Streamer | None = ...,
+    chunk_size: int | None = ...,
+    fold_every: int | None = ...,
+) -> Answer: ...
+@overload
+def generate(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    context: str,
+    questions: list[str],
+    *,
+    method: Method | str = ...,
+    budget: int | str | None = ...,
+    question_aware: bool = ...,
+    max_new_tokens: int | None = ...,
+    generation_config: GenerationConfig | None = ...,
+    streamer: Streamer | None = ...,
+    chunk_size: int | None = ...,
+    fold_every: int | None = ...,
+) -> list[Answer]: ...
+def generate(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    context: str,
+    questions: str | list[str],
+    *,
+    method: Method | str = "adakv",
+    budget: int | str | None = None,
+    question_aware: bool = True,
+    max_new_tokens: int | None = None,
+    generation_config: GenerationConfig | None = None,
+    streamer: Streamer | None = None,
+    chunk_size: int | None = None,
+    fold_every: int | None = None,
+) -> Answer | list[Answer]:
+    """Answers questions about a text with `model.generate`, each from a compressed cache of its own.
+
+    The prompt is the tokenizer's chat template where it has one (one turn of the user: text, blank line, question), a
+    plain form otherwise. While it works the model attends with "winnow"; if it attended with something else before,
+    that is put back.
+
+    Args:
+        model: any that `CompressedCache` takes.
+        context: the text that the questions are about.
+        questions: one, which gives one `Answer`, or a list, which gives a list in the same order.
+        method: a name, a name with its budget ("adakv @ 2%"), or what `winnow.method(...)` makes.
+        budget: slots per KV head (128), a share of the prompt ("2%") or bytes ("64MiB"); 128 where neither it nor the
+            method says one.
+        question_aware: compress text and question together, so that what the question needs is kept: the better
+            answers, for a prefill of the whole text per question. False: compress the text once, before any question
+            is known, and answer every question from it; with methods that watch the end of the prompt (SnapKV and its
+            kin) much is lost, keydiff and others that look at keys alone do not mind.
+        max_new_tokens: of an answer; by default what generation_config says, or 128. Never more than the model can
+            read.
+        generation_config: sampling, stop strings and so on, in transformers' terms; beams and several sequences need
+            `model.generate` itself. None: the most likely token at every step. `torch.manual_seed` repeats samples.
+        streamer: one of transformers', or a function that is called with every piece of text as soon as it is
+            settled. The answers to several questions come one after the other.
+        chunk_size: tokens of the text that are prefilled at a time; see `winnow.compress`.
+        fold_every: compress the answer, too, every so many tokens; see `CompressedCache`.
+
+    Raises:
+        PromptError: an empty text, no question or an empty one, a prompt that is longer than the model can read, a
+            generation_config with beams or several sequences. Nothing has been computed then.
+        MethodError: an unknown method or parameter, or a budget that is given twice.
+        BudgetError, CacheError, ModelError: as for `CompressedCache`.
+    """
+    single = isinstance(questions, str)
+    asked = _checked(context, [questions] if isinstance(questions, str) else questions)
+    chosen = _chosen(method, budget)
+    if fold_every is not None:
+        check_foldable(chosen, fold_every)
+    reading = _Reading(chosen, optional_count("chunk_size", chunk_size, "tokens prefilled at a time"), fold_every)
+    settings = _settings(model, tokenizer, generation_config, max_new_tokens)
+    prompts = [encode_prompt(tokenizer, context, question) for question in asked]
+    _check_lengths(model, prompts)
+    writing = _Writing(model, tokenizer, settings, _streamer(streamer, tokenizer))
+    with attending(model):
+        begun = (
+            _with_question(model, prompts, reading)
+            if question_aware
+            else _before_questions(model, prompts, reading, document_tokens(tokenizer, context, prompts))
+        )
+        answers = [writing.answer(each) for each in begun]
+    return answers[0] if single else answers
+
+
+class _Reading(NamedTuple):
+    """The way that prompts are read and compressed."""
+
+    method: Method
+    chunk_size: int | None
+    fold_every: int | None
+
+
+class _Begun(NamedTuple):
+    """A prompt [1, N], of which a cache has seen the first tokens, but not all."""
+
+    prompt: Tensor
+    cache: CompressedCache
+    seconds: float
+    """Spent on those."""
+    question_seen: bool
+
+
+def _with_question(model: PreTrainedModel, prompts: list[Tensor], reading: _Reading) -> Iterator[_Begun]:
+    """Caches that see text and question together."""
+    for prompt in prompts:
+        begin, length = clock(model), prompt.shape[1]
+        cache = CompressedCache(model, reading.method, prompt_length=length, fold_every=reading.fold_every)
+        # The last chunk is left for `model.generate`, which needs logits to begin with.
+        chunk = reading.chunk_size or length
+        early = (length - 1) // chunk * chunk
+        if early:
+            prefill(model, prompt[:, :early], cache, chunk)
+        yield _Begun(prompt, cache, clock(model) - begin, question_seen=True)
+
+
+def _before_questions(
+    model: PreTrainedModel, prompts: list[Tensor], reading: _Reading, length: int
+) -> Iterator[_Begun]:
+    """Forks of the first `length` tokens, which all prompts share, compressed once."""
+    shared = prompts[0][:, :length].to(model.device)
+    document = compress_document(model, reading.method, shared, reading.chunk_size, reading.fold_every)
+    for prompt in prompts:
+        yield _Begun(prompt, document.context.cache(), document.seconds, question_seen=False)
+
+
+@dataclass(frozen=True)
+class _Writing:
+    """The way that answers are written."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    settings: GenerationConfig
+    streamer: BaseStreamer | None
+
+    def answer(self, begun: _Begun) -> Answer:
+        """The answer to a prompt."""
+        model, cache, length = self.model, begun.cache, begun.prompt.shape[1]
+        first, begin = _FirstToken(model), clock(model)
+        prompt = begun.prompt.to(model.device)
+        output = model.generate(
+            prompt,
+            attention_mask=torch.ones_like(prompt),
+            past_key_values=cache,
+            generation_config=self._limited(length),
+            logits_processor=LogitsProcessorList([first]),
+            streamer=self.streamer,
+        )
+        seconds, stats = clock(model) - first.seconds, cache.stats()
+        tokens = self._without_stop(output[0, length:].tolist())
+        return Answer(
+            text=str(self.tokenizer.decode(tokens, skip_special_tokens=True)).strip(),
+            method=cache.method,
+            question_seen=begun.question_seen,
+            prompt_tokens=length,
+            new_tokens=len(tokens),
+            prefill_seconds=begun.seconds + first.seconds - begin,
+            compress_seconds=stats.compress_seconds,
+            decode_seconds=seconds,
+            decode_steps=stats.tokens_seen - length,
+            stats=stats,
+        )
+
+    def _limited(self, length: int) -> GenerationConfig:
+        """The settings for a prompt of so many tokens."""
+        settings, most = copy.deepcopy(self.settings), context_length(self.model.config)
+        if most is not None:
+            settings.max_new_tokens = min(settings.max_new_tokens, most - length)
+        return settings
+
+    def _without_stop(self, tokens: list[int]) -> list[int]:
+        own = self.settings.eos_token_id
+        stops = stop_tokens(self.model) if own is None else {own} if isinstance(own, int) else set(own)
+        return tokens[:-1] if tokens and tokens[-1] in stops else tokens
+
+
+class _FirstToken(LogitsProcessor):  # type: ignore[misc]
+    """Notes when the logits of an answer's first token are there."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._model = model
+        self._seconds: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """The moment, on `clock`."""
+        assert self._seconds is not None
+        return self._seconds
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Scores as they are."""
+        if self._seconds is None:
+            self._seconds = clock(self._model)
+        return scores
+
+
+class _Pieces(TextStreamer):  # type: ignore[misc]
+    """Text for a function, as soon as no later token can change it."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, receive: Callable[[str], object]) -> None:
+        super().__init__(tokenizer, skip_prompt=True, skip_special_tokens=True)
+        self._receive = receive
+
+    def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
+        """As `TextStreamer` calls it."""
+        if text:
+            self._receive(text)
+
+
+def _streamer(given: Streamer | None, tokenizer: PreTrainedTokenizerBase) -> BaseStreamer | None:
+    return given if given is None or isinstance(given, BaseStreamer) else _Pieces(tokenizer, given)
+
+
+def _checked(context: str, questions: list[str]) -> list[str]:
+    """The questions. Raises PromptError where one of them, or the text, has nothing in it."""
+    if not isinstance(context, str) or not context.strip():
+        raise PromptError("the context is empty; give the text that the questions are about, as a str.")
+    if not questions:
+        raise PromptError("there is no question; give one, or a list of them.")
+    for number, question in enumerate(questions, start=1):
+        if not isinstance(question, str) or not question.strip():
+            which = "the question" if len(questions) == 1 else f"question {number} of {len(questions)}"
+            raise PromptError(f"{which} is empty; give a str with text in it.")
+    return questions
+
+
+def _chosen(method: Method | str, budget: int | str | None) -> Method:
+    """A method with its own budget, a given one, or the default one."""
+    if not isinstance(method, str):
+        if budget is not None:
+            raise MethodError(f"The budget is given twice, in {str(method)!r} and as {budget!r}; keep one.")
+        return as_method(method)
+    named = NamedMethod(method)
+    unsaid = budget is None and named.budget is None and named.takes_budget
+    return named.method(DEFAULT_BUDGET if unsaid else budget)
+
+
+def _settings(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    given: GenerationConfig | None,
+    max_new_tokens: int | None,
+) -> GenerationConfig:
+    """Settings for `model.generate`. Raises PromptError for what gives more than one sequence."""
+    settings = _greedy() if given is None else copy.deepcopy(given)
+    if (settings.num_beams or 1) > 1 or (settings.num_return_sequences or 1) > 1:
+        raise PromptError(
+            "an answer is one sequence: for beams or several sequences pass a CompressedCache to model.generate."
+        )
+    most = optional_count("max_new_tokens", max_new_tokens, "tokens of an answer", PromptError)
+    settings.max_new_tokens = most or settings.max_new_tokens or MAX_NEW_TOKENS
+    settings.return_dict_in_generate = False
+    if settings.pad_token_id is None and model.generation_config.pad_token_id is None:
+        # Nothing is padded, but transformers tells whoever has no such token.
+        settings.pad_token_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
+    return settings
+
+
+def _greedy() -> GenerationConfig:
+    """The most likely tokens; said in full, as transformers fills gaps from what comes with the model."""
+    neutral: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": 50, "repetition_penalty": 1.0}
+    return GenerationConfig(do_sample=False, num_beams=1, **neutral)
+
+
+def _check_lengths(model: PreTrainedModel, prompts: list[Tensor]) -> None:
+    longest, most = max(prompt.shape[1] for prompt in prompts), context_length(model.config)
+    if most is not None and longest >= most:
+        raise PromptError(
+            f"the prompt has {longest:,} tokens and the answer needs room; the model reads {most:,} at most. Shorten "
+            "the text, or use a model that reads more."
+        )

@@ -1,0 +1,171 @@
+"""One call from a text and questions to answers: the same as step by step, and refusals before any work."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from transformers import GenerationConfig, TextIteratorStreamer
+
+import winnow
+from support.asked import DOCUMENT, encoded
+from winnow import BudgetError, MethodError, PromptError
+from winnow.evaluate.answering import ask_afterwards, compress_document, finish, read_with_question
+from winnow.evaluate.prompts import document_tokens
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+ASKED = [question.text for question in DOCUMENT.questions[:3]]
+
+
+@pytest.fixture
+def ask(model, tokenizer):
+    def call(questions=ASKED[0], **settings):
+        return winnow.generate(model, tokenizer, DOCUMENT.text, questions, **settings)
+
+    return call
+
+
+@pytest.fixture
+def no_forward(model, monkeypatch):
+    """A model that must not compute anything."""
+
+    def forward(*given, **named):
+        raise AssertionError("the model was run")
+
+    monkeypatch.setattr(model, "forward", forward)
+
+
+def same(found, expected) -> bool:
+    facts = ("text", "method", "question_seen", "prompt_tokens", "new_tokens", "decode_steps")
+    return all(getattr(found, fact) == getattr(expected, fact) for fact in facts) and (
+        found.stats.slots == expected.stats.slots and found.stats.held_bytes == expected.stats.held_bytes
+    )
+
+
+@pytest.mark.parametrize("chunk", [None, 50, 1000])
+@pytest.mark.parametrize("tokens", [1, 6, 40])
+def test_with_the_question_it_is_the_greedy_answer(model, source, ask, chunk, tokens):
+    for index, question in enumerate(ASKED):
+        prefilled = read_with_question(model, winnow.method("adakv", 24), encoded(source, index), chunk)
+        expected = finish(model, source.tokenizer, prefilled, tokens)
+        assert same(ask(question, method="adakv @ 24", chunk_size=chunk, max_new_tokens=tokens), expected)
+
+
+@pytest.mark.parametrize("chunk", [None, 50])
+def test_before_the_question_the_text_is_compressed_once(model, source, ask, chunk, monkeypatch):
+    prompts = [encoded(source, index) for index in range(len(ASKED))]
+    start = document_tokens(source.tokenizer, DOCUMENT.text, prompts)
+    document = compress_document(model, winnow.method("keydiff", "50%"), prompts[0][:, :start], chunk)
+    expected = [finish(model, source.tokenizer, ask_afterwards(model, document, prompt), 8) for prompt in prompts]
+    calls = []
+    monkeypatch.setattr(
+        "winnow.evaluate.generation.compress_document", lambda *given: calls.append(given) or compress_document(*given)
+    )
+    found = ask(ASKED, method="keydiff", budget="50%", question_aware=False, chunk_size=chunk, max_new_tokens=8)
+    assert all(same(one, other) for one, other in zip(found, expected, strict=True))
+    assert len(calls) == 1
+    assert not any(answer.question_seen for answer in found)
+
+
+def test_a_list_gives_a_list_and_one_question_one_answer(ask):
+    (only,) = ask([ASKED[0]], max_new_tokens=4)
+    assert same(ask(max_new_tokens=4), only)
+    assert only.method == winnow.method("adakv", 128)
+    assert only.prefill_seconds > only.compress_seconds > 0
+
+
+def test_every_way_to_say_a_method(ask):
+    ways = [{"method": "snapkv", "budget": 32}, {"method": "snapkv @ 32"}, {"method": winnow.method("snapkv", 32)}]
+    assert {str(ask(**way, max_new_tokens=1).method) for way in ways} == {"snapkv @ 32"}
+    assert ask(method="full", max_new_tokens=1).method.full
+
+
+def test_what_comes_with_the_model_does_not_make_it_sample(model, ask, monkeypatch, recwarn):
+    expected = ask(max_new_tokens=12).text
+    noisy = copy.deepcopy(model.generation_config)
+    noisy.update(do_sample=True, temperature=3.0, top_p=0.9, repetition_penalty=5.0)
+    monkeypatch.setattr(model, "generation_config", noisy)
+    assert ask(max_new_tokens=12).text == expected
+    assert not recwarn.list
+
+
+def test_sampling_is_that_of_generate(model, tokenizer, source, ask):
+    sampled = GenerationConfig(do_sample=True, temperature=9.0, max_new_tokens=12)
+    torch.manual_seed(3)
+    found = ask(method="snapkv @ 64", generation_config=sampled)
+    prompt = encoded(source)
+    cache = winnow.CompressedCache(model, "snapkv @ 64")
+    torch.manual_seed(3)
+    ids = model.generate(prompt, past_key_values=cache, generation_config=sampled)[0, prompt.shape[1] :]
+    assert found.text == tokenizer.decode(ids, skip_special_tokens=True).strip()
+    assert found.text != ask(method="snapkv @ 64", max_new_tokens=12).text
+    assert sampled.pad_token_id is None
+
+
+@pytest.mark.parametrize("aware", [True, False])
+def test_text_is_streamed(tokenizer, ask, aware):
+    pieces: list[str] = []
+    settings = {"method": "full", "question_aware": aware, "max_new_tokens": 12}
+    answers = ask(ASKED, **settings, streamer=pieces.append)
+    assert len(pieces) > len(ASKED)
+    assert "".join(pieces).replace(" ", "") == "".join(answer.text for answer in answers).replace(" ", "")
+    streamer = TextIteratorStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True, timeout=60)
+    answer = ask(**settings, streamer=streamer)
+    assert "".join(streamer).strip() == answer.text
+
+
+def test_folding_reaches_the_cache(ask):
+    settings = {"method": "streamingllm @ 16", "max_new_tokens": 40, "generation_config": endless(40)}
+    folded, grown = ask(**settings, fold_every=4), ask(**settings)
+    assert folded.new_tokens == grown.new_tokens == 40
+    assert folded.stats.used_bytes < grown.stats.used_bytes
+
+
+def endless(tokens: int) -> GenerationConfig:
+    """Answers that do not end before."""
+    return GenerationConfig(min_new_tokens=tokens, do_sample=False)
+
+
+def test_the_answer_ends_where_the_model_can_read_no_further(model, ask, monkeypatch):
+    length = ask(max_new_tokens=1).prompt_tokens
+    monkeypatch.setattr(model.config, "max_position_embeddings", length + 3)
+    assert ask(max_new_tokens=12, generation_config=endless(3)).new_tokens == 3
+
+
+def test_the_models_own_attention_is_put_back(model, ask, monkeypatch):
+    model.set_attn_implementation("eager")
+    try:
+        assert ask(max_new_tokens=1).new_tokens <= 1
+        assert model.config._attn_implementation == "eager"
+    finally:
+        model.set_attn_implementation("winnow")
+
+
+@pytest.mark.usefixtures("no_forward")
+def test_what_cannot_work_is_refused_before_any_work(model, tokenizer, ask, monkeypatch):
+    refused = [
+        ({"method": "adakvv"}, MethodError, "did you mean 'adakv'"),
+        ({"method": "adakv @ 12", "budget": 13}, MethodError, "given twice"),
+        ({"method": winnow.method("adakv", 64), "budget": 13}, MethodError, r"given twice.*'adakv @ 64'"),
+        ({"budget": "200%"}, BudgetError, "100"),
+        ({"method": "full", "budget": 12}, BudgetError, "takes no budget"),
+        ({"questions": ""}, PromptError, "question is empty"),
+        ({"questions": ["Who?", "  "]}, PromptError, "question 2 of 2 is empty"),
+        ({"questions": []}, PromptError, "no question"),
+        ({"max_new_tokens": 0}, PromptError, "max_new_tokens is 0"),
+        ({"chunk_size": -1}, winnow.CacheError, "chunk_size is -1"),
+        ({"method": "snapkv+kivi(4) @ 64", "fold_every": 8}, MethodError, "kivi"),
+        ({"generation_config": GenerationConfig(num_beams=2)}, PromptError, "one sequence"),
+        ({"generation_config": GenerationConfig(do_sample=True, num_return_sequences=2)}, PromptError, "one sequence"),
+    ]
+    for settings, error, message in refused:
+        with pytest.raises(error, match=message):
+            ask(**settings)
+    for context in ("", " \n", None):
+        with pytest.raises(PromptError, match="context is empty"):
+            winnow.generate(model, tokenizer, context, "Who?")
+    monkeypatch.setattr(model.config, "max_position_embeddings", 100)
+    with pytest.raises(PromptError, match="reads 100 at most"):
+        ask()
