@@ -216,7 +216,7 @@ def test_an_unknown_name_without_network(folder):
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 def test_interrupting_keeps_what_was_finished(folder):
-    lines = "\n".join(json.dumps({"question": f"What is {number}?"}) for number in range(3000))
+    lines = "\n".join(json.dumps({"question": f"What is the value of variable {number}?"}) for number in range(3000))
     (folder / "many.jsonl").write_text(lines, encoding="utf-8")
     (folder / "short.txt").write_text("The lemon is yellow.", encoding="utf-8")
     process = start(folder, "run", "--document", "short.txt", "--batch", "many.jsonl", "--json")
@@ -225,7 +225,7 @@ def test_interrupting_keeps_what_was_finished(folder):
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130
     answers = [json.loads(line) for line in [first, *out.splitlines()]]
-    assert [a["question"] for a in answers] == [f"What is {n}?" for n in range(len(answers))]
+    assert [a["question"] for a in answers] == [f"What is the value of variable {n}?" for n in range(len(answers))]
     assert len(answers) < 3000
     assert err == "Interrupted.\n"
 

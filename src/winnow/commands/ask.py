@@ -24,6 +24,7 @@ from winnow.commands.formats import written_bytes, written_seconds, written_shar
 from winnow.commands.inputs import STANDARD_INPUT, InputError, read_questions
 from winnow.commands.model_names import model_line
 from winnow.commands.options.ask import AskOptions
+from winnow.commands.vocabulary import warn_of_unknown_words
 from winnow.evaluate import Answer
 from winnow.evaluate.answering import CompressedDocument, ask_afterwards, finish
 from winnow.evaluate.prompts import encode_prompt
@@ -66,10 +67,7 @@ def ask(options: AskOptions) -> None:
     if any(not question.strip() for question in questions):
         raise typer.BadParameter("it cannot be empty.", param_hint="QUESTION")
     opened = _open(options.file, options.model, options.device)
-    results = (
-        AnswerResult(Asked(opened.document, each), _answer(opened, each, options.max_new_tokens))
-        for each in _each(questions)
-    )
+    results = _results(opened, _each(questions), options.max_new_tokens)
     if options.as_lines:
         for result in results:
             print(as_json(result, opened.source.name), flush=True)
@@ -118,6 +116,18 @@ def _each(questions: Sequence[str]) -> Iterator[str]:
             yield from read_questions()
         else:
             yield question.strip()
+
+
+def _results(opened: Opened, questions: Iterator[str], max_new_tokens: int) -> Iterator[AnswerResult]:
+    """Answers one by one. Unknown words are warned of in the document, or else in each question that has them."""
+    foreign = False
+    for number, each in enumerate(questions):
+        answer = _answer(opened, each, max_new_tokens)
+        if not number:
+            foreign = warn_of_unknown_words(opened.source, [("the document", opened.document)])
+        if not foreign:
+            warn_of_unknown_words(opened.source, [("the question", each)])
+        yield AnswerResult(Asked(opened.document, each), answer)
 
 
 def _answer(opened: Opened, question: str, max_new_tokens: int) -> Answer:

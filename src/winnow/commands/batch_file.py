@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +22,16 @@ class Asked:
     """The right one, where it is known."""
     origin: str = ""
     """The place of the question ("questions.jsonl, line 3"), for error texts."""
+
+
+def texts_of(asked: Iterable[Asked]) -> list[tuple[str, str]]:
+    """All documents and questions, each once, after what it is: ("the document of questions.jsonl, line 3", …)."""
+    found: dict[str, str] = {}
+    for each in asked:
+        place = f" of {each.origin}" if each.origin else ""
+        found.setdefault(each.document, f"the document{place}")
+        found.setdefault(each.question, f"the question{place}")
+    return [(name, text) for text, name in found.items()]
 
 
 class Answered(NamedTuple):

@@ -17,6 +17,7 @@ from winnow.commands.formats import written_bytes, written_seconds, written_shar
 from winnow.commands.inputs import build_methods, read_document
 from winnow.commands.model_names import model_line
 from winnow.commands.options.compress import CompressOptions
+from winnow.commands.vocabulary import warn_of_unknown_words
 from winnow.evaluate.answering import CompressedDocument, compress_document
 from winnow.evaluate.prompts import document_tokens, encode_prompt
 from winnow.models import ModelSource, load_model, open_model
@@ -44,6 +45,7 @@ def compress(options: CompressOptions) -> None:
         source = open_model(options.model)
         tokens = document_start(source.tokenizer, text)
     check_context(source, tokens.shape[1], "The document", purpose="a question")
+    warn_of_unknown_words(source, [("the document", text)])
     with messages().status("Loading the model"):
         loaded = load_model(source, options.device, options.dtype)
     with messages().status(f"Prefilling and compressing {tokens.shape[1]:,} tokens: {escape(str(chosen))}") as status:

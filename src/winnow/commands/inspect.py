@@ -19,6 +19,7 @@ from winnow.commands.inspect_table import LEGEND, diagnosis_table
 from winnow.commands.model_names import model_line, model_name
 from winnow.commands.options.inspect import InspectOptions
 from winnow.commands.progress import stage
+from winnow.commands.vocabulary import warn_of_unknown_words
 from winnow.composition.method import Method
 from winnow.diagnostics import Diagnosis, diagnose
 from winnow.models import ModelSource, load_model, open_model
@@ -35,6 +36,7 @@ def inspect(options: InspectOptions) -> None:
     with stage("Reading the tokenizer"):
         source = open_model(options.model)
         inspected = read_inspected(source, options.document, options.question)
+    warn_of_unknown_words(source, inspected.texts)
     with stage("Loading the model"):
         loaded = load_model(source, options.device, options.dtype)
     found = _diagnoses(loaded, inspected, methods, options.window, options.queries)

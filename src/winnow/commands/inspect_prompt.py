@@ -24,10 +24,17 @@ class Inspected(NamedTuple):
 
     prompt: Tensor
     """[1, N]"""
+    document: str
     question: str | None
     """None where the document stands alone."""
     facts: list[tuple[int, int]]
     """[start, stop) of the tokens that the answer needs; empty where the answer is not known."""
+
+    @property
+    def texts(self) -> list[tuple[str, str]]:
+        """Document and question, each after what it is."""
+        asked = [] if self.question is None else [("the question", self.question)]
+        return [("the document", self.document), *asked]
 
 
 def read_inspected(source: ModelSource, document: str | None, question: str | None) -> Inspected:
@@ -35,15 +42,15 @@ def read_inspected(source: ModelSource, document: str | None, question: str | No
 
     Raises InputError where there is no text, or more than the model reads.
     """
+    text = DOCUMENT_PATH.read_text(encoding="utf-8") if document is None else read_document(document)
     if document is None:
         asked = _bundled_question(question)
-        text = DOCUMENT_PATH.read_text(encoding="utf-8")
         prompt = encode_prompt(source.tokenizer, text, asked.text)
-        found = Inspected(prompt, asked.text, _facts(source.tokenizer, text, asked))
+        found = Inspected(prompt, text, asked.text, _facts(source.tokenizer, text, asked))
     elif question is None:
-        found = Inspected(_document_alone(source.tokenizer, read_document(document)), None, [])
+        found = Inspected(_document_alone(source.tokenizer, text), text, None, [])
     else:
-        found = Inspected(encode_prompt(source.tokenizer, read_document(document), question), question, [])
+        found = Inspected(encode_prompt(source.tokenizer, text, question), text, question, [])
     check_context(source, found.prompt.shape[1], "The prompt", room=0)
     return found
 

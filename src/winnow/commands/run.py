@@ -12,12 +12,13 @@ from transformers import PreTrainedModel
 
 from winnow.cache.fold import check_foldable
 from winnow.commands.answers import AnswerResult, as_json, costs_table, print_answer
-from winnow.commands.batch_file import Asked, read_batch
+from winnow.commands.batch_file import Asked, read_batch, texts_of
 from winnow.commands.checks import check_context, check_memory
 from winnow.commands.console import messages, output
 from winnow.commands.inputs import build_methods, read_document
 from winnow.commands.model_names import model_line
 from winnow.commands.options.run import RunOptions
+from winnow.commands.vocabulary import warn_of_unknown_words
 from winnow.composition.method import Method
 from winnow.evaluate.answering import (
     CompressedDocument,
@@ -54,6 +55,7 @@ def run(options: RunOptions) -> None:
     for each, prompt in zip(asked, prompts, strict=True):
         subject = f"{each.origin}: the prompt" if each.origin else "The prompt"
         check_context(source, prompt.shape[1], subject)
+    warn_of_unknown_words(source, texts_of(asked))
     work = Work(source, methods, asked, prompts, options)
     with messages().status("Loading the model"):
         loaded = load_model(source, options.device, options.dtype)
