@@ -150,6 +150,40 @@ def test_a_model_in_a_directory_is_found_again(winnow_run, folder, tmp_path, mon
     assert json.loads(out)["model"] == str((tmp_path / "model").resolve())
 
 
+def test_a_system_prompt_is_the_same_in_both_commands(winnow_run, tmp_path):
+    out, told = str(tmp_path / "c"), ("--system", "The lemon is yellow.")
+    code, _, err = winnow_run(*COMPRESS, "-o", out, *told)
+    assert code == 0, err
+    code, text, err = winnow_run("ask", out, QUESTIONS[0], *told, "--json")
+    assert code == 0, err
+    together = ("run", "--document", "document.txt", "--question", QUESTIONS[0], "--question-agnostic", *told)
+    expected = json.loads(winnow_run(*together, "--budget", "32", "--json")[1])
+    assert {key: json.loads(text)[key] for key in ("answer", "prompt_tokens")} == {
+        key: expected[key] for key in ("answer", "prompt_tokens")
+    }
+
+
+@pytest.mark.parametrize(("compressed", "asked"), [("Be brief.", None), (None, "Be brief."), ("Alice.", "Bob.")])
+def test_another_system_prompt_is_found_before_the_weights_are_loaded(
+    winnow_run, tmp_path, monkeypatch, compressed, asked
+):
+    def told(text):
+        return () if text is None else ("--system", text)
+
+    code, _, err = winnow_run(*COMPRESS, "-o", str(tmp_path / "c"), *told(compressed))
+    assert code == 0, err
+    monkeypatch.setattr("winnow.commands.opened_context.load_model", lambda *_: pytest.fail("loaded"))
+    code, _, err = winnow_run("ask", str(tmp_path / "c"), QUESTIONS[0], *told(asked))
+    assert (code, "Give the --system that winnow compress was given" in err) == (1, True)
+
+
+def test_drawn_answers(winnow_run):
+    drawn = (*ASK[:2], QUESTIONS[0], "--temperature", "9", "--seed", "3", "--json", "--max-new-tokens", "12")
+    first, second = (json.loads(winnow_run(*drawn)[1])["answer"] for _ in range(2))
+    greedy = json.loads(winnow_run(*ASK[:2], QUESTIONS[0], "--json", "--max-new-tokens", "12")[1])["answer"]
+    assert first == second != greedy
+
+
 WRONG_USAGE = {
     "no output": (COMPRESS, "-o"),
     "no document": (("compress", "-o", "x"), "DOC"),

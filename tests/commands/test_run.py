@@ -122,6 +122,24 @@ def test_batch_lines_may_bring_their_documents(winnow_run, folder):
     assert answers[0]["right"] is None
 
 
+def test_a_seed_draws_the_same_answers_under_every_method(winnow_run):
+    drawn = (*ASK_RUN, "--temperature", "5", "--top-p", "0.99", "--max-new-tokens", "12", "--json", "--method", "full")
+    answers = [json.loads(winnow_run(*drawn, "--seed", seed)[1])["answer"] for seed in ("1", "1", "2")]
+    assert answers[0] == answers[1] != answers[2]
+    code, out, err = winnow_run(*drawn, "--seed", "1", "--compare", "snapkv@190")
+    assert code == 0, err
+    assert [json.loads(line)["answer"] for line in out.splitlines()] == answers[:1] * 2
+
+
+@pytest.mark.parametrize("how", [(), ("--question-agnostic",)])
+def test_a_system_prompt_stands_before_the_document(winnow_run, how):
+    plain, told = (
+        json.loads(winnow_run(*ASK_RUN, "--json", *how, *extra)[1])
+        for extra in ((), ("--system", "The lemon is yellow."))
+    )
+    assert told["prompt_tokens"] == plain["prompt_tokens"] + 5
+
+
 NO_DOCUMENT = ("run", "--question", "Why?")
 NO_QUESTION = ("run", "--document", "document.txt")
 WRONG_USAGE = {
@@ -145,6 +163,11 @@ WRONG_USAGE = {
     "chunk of zero": ((*ASK_RUN, "--chunk", "0"), "--chunk"),
     "folds of zero": ((*ASK_RUN, "--fold", "0"), "--fold"),
     "a method that cannot fold": ((*ASK_RUN, "--method", "kvec", "--fold", "8"), "leave fold_every out"),
+    "a temperature below zero": ((*ASK_RUN, "--temperature", "-1"), "--temperature"),
+    "no temperature": ((*ASK_RUN, "--temperature", "nan"), "--temperature"),
+    "a share above one": ((*ASK_RUN, "--temperature", "1", "--top-p", "1.5"), "--top-p"),
+    "a share where nothing is drawn": ((*ASK_RUN, "--top-p", "0.9"), "needs --temperature"),
+    "a seed below zero": ((*ASK_RUN, "--seed", "-1"), "--seed"),
     "question and batch": ((*ASK_RUN, "--batch", "questions.jsonl"), "--batch"),
 }
 

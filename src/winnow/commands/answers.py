@@ -70,12 +70,29 @@ def as_json(result: AnswerResult, model: str) -> str:
 
 def print_answer(console: Console, result: AnswerResult, with_method: bool) -> None:
     """The answer as text, with a tick or a cross where the right one is known."""
-    text = escape(result.answer.text) or "[dim](nothing)[/dim]"
-    label = f"[dim]{escape(str(result.answer.method))}:[/dim] " if with_method else ""
+    print_start(console, result.answer.method if with_method else None)
+    print_text(console, result.answer.text)
+    print_end(console, result)
+
+
+def print_start(console: Console, method: Method | None) -> None:
+    """The beginning of an answer's line, with the method if there is one to name."""
+    label = "" if method is None else f"[dim]{escape(str(method))}:[/dim] "
+    console.print(f"  {label}", end="", soft_wrap=True)
+
+
+def print_text(console: Console, text: str) -> None:
+    """An answer or a part of it, in the line that is begun."""
+    console.print(text, end="", style="bold", markup=False, soft_wrap=True)
+
+
+def print_end(console: Console, result: AnswerResult) -> None:
+    """The end of an answer's line, with a tick or a cross where the right one is known."""
+    nothing = "" if result.answer.text else "[dim](nothing)[/dim]"
     mark = {True: " [green]✓[/green]", False: " [red]✗[/red]", None: ""}[result.right]
     if result.right is False:
         mark += f" [dim](expected: {escape(str(result.asked.answer))})[/dim]"
-    console.print(f"  {label}[bold]{text}[/bold]{mark}", soft_wrap=True)
+    console.print(f"{nothing}{mark}", soft_wrap=True)
 
 
 def costs_table(results: Sequence[AnswerResult]) -> Table:

@@ -43,7 +43,7 @@ def compress(options: CompressOptions) -> None:
     with messages().status("Reading the document"):
         text = read_document(options.document)
         source = open_model(options.model)
-        tokens = document_start(source.tokenizer, text)
+        tokens = document_start(source.tokenizer, text, options.system)
     check_context(source, tokens.shape[1], "The document", purpose="a question")
     warn_of_unknown_words(source, [("the document", text)])
     with messages().status("Loading the model"):
@@ -56,10 +56,10 @@ def compress(options: CompressOptions) -> None:
     _show(source, loaded, Saved(out, compressed, time.perf_counter() - begin))
 
 
-def document_start(tokenizer: PreTrainedTokenizerBase, document: str) -> Tensor:
+def document_start(tokenizer: PreTrainedTokenizerBase, document: str, system: str | None = None) -> Tensor:
     """[1, M] the tokens that every prompt of a document begins with, whatever is asked."""
-    prompts = [encode_prompt(tokenizer, document, probe) for probe in PROBES]
-    return prompts[0][:, : document_tokens(tokenizer, document, prompts)]
+    prompts = [encode_prompt(tokenizer, document, probe, system) for probe in PROBES]
+    return prompts[0][:, : document_tokens(tokenizer, document, prompts, system)]
 
 
 def _show(source: ModelSource, model: PreTrainedModel, saved: Saved) -> None:

@@ -11,11 +11,12 @@ from pathlib import Path
 import typer
 
 from winnow import files
-from winnow.commands.options.shared import DEFAULT_BUDGET
+from winnow.commands.options.shared import DEFAULT_BUDGET, GenerationOptions
 from winnow.composition.method import Method
 from winnow.composition.names import NamedMethod
 from winnow.composition.syntax import Value, parse_setting
 from winnow.errors import FileError, WinnowError
+from winnow.evaluate.sampling import Sampling
 from winnow.files import LARGEST_TEXT, decode
 
 STANDARD_INPUT = "-"
@@ -73,6 +74,11 @@ def build_methods(name: str, compare: str | None, budget: str | None, settings: 
     chosen = _built(name, budget, parameters, insist=budget is not None and not compare)
     others = [_built(other, budget, {}, insist=False) for other in _split_names(compare or "")]
     return list(dict.fromkeys([chosen, *others]))
+
+
+def sampling_of(options: GenerationOptions) -> Sampling:
+    """The choice of tokens that the options ask for."""
+    return Sampling(options.temperature, options.top_p, options.seed)
 
 
 def _built(name: str, budget: str | None, parameters: dict[str, Value], insist: bool) -> Method:

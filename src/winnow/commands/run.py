@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import typer
 from rich.markup import escape
 from torch import Tensor
 from transformers import PreTrainedModel
+from transformers.generation.streamers import BaseStreamer
 
 from winnow.cache.fold import check_foldable
-from winnow.commands.answers import AnswerResult, as_json, costs_table, print_answer
+from winnow.commands.answer_stream import AnswerPrinter
+from winnow.commands.answers import AnswerResult, as_json, costs_table
 from winnow.commands.batch_file import Asked, read_batch, texts_of
 from winnow.commands.checks import check_context, check_memory
 from winnow.commands.console import messages, output
-from winnow.commands.inputs import build_methods, read_document
+from winnow.commands.inputs import build_methods, read_document, sampling_of
 from winnow.commands.model_names import model_line
 from winnow.commands.options.run import RunOptions
 from winnow.commands.vocabulary import warn_of_unknown_words
@@ -30,6 +33,9 @@ from winnow.evaluate.answering import (
 )
 from winnow.evaluate.prompts import document_tokens, encode_prompt
 from winnow.models import ModelSource, load_model, open_model
+
+Begin = Callable[[Asked, Method], BaseStreamer | None]
+"""Told of every answer before its first token; takes its tokens if it wants them."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,7 @@ def run(options: RunOptions) -> None:
     asked = _questions(options.document, options.question, options.batch)
     with messages().status("Reading the tokenizer"):
         source = open_model(options.model)
-        prompts = [encode_prompt(source.tokenizer, each.document, each.question) for each in asked]
+        prompts = [encode_prompt(source.tokenizer, each.document, each.question, options.system) for each in asked]
     for each, prompt in zip(asked, prompts, strict=True):
         subject = f"{each.origin}: the prompt" if each.origin else "The prompt"
         check_context(source, prompt.shape[1], subject)
@@ -60,7 +66,7 @@ def run(options: RunOptions) -> None:
     with messages().status("Loading the model"):
         loaded = load_model(source, options.device, options.dtype)
     if options.as_lines:
-        for result in _results(loaded, work):
+        for result in _results(loaded, work, lambda *_: None):
             print(as_json(result, source.name), flush=True)
     else:
         _show(loaded, work)
@@ -89,17 +95,19 @@ def _check_folds(methods: Sequence[Method], fold: int | None) -> None:
             check_foldable(method, fold)
 
 
-def _results(model: PreTrainedModel, work: Work) -> Iterator[AnswerResult]:
+def _results(model: PreTrainedModel, work: Work, begin: Begin) -> Iterator[AnswerResult]:
     """Question by question, method by method."""
     documents = _CompressedDocuments(model, work)
+    sampling = sampling_of(work.options)
     for number, (asked, prompt) in enumerate(zip(work.asked, work.prompts, strict=True), start=1):
         limit = min(work.options.max_new_tokens, (work.source.context or 1 << 62) - prompt.shape[1])
         for method in work.methods:
             doing = f"Question {number} of {len(work.asked)}: {escape(str(method))}"
-            with messages().status(doing) as status:
+            with messages().status(doing):
                 prefilled = documents.ask(asked, prompt, method)
-                status.update(f"{doing}, answering")
-                answer = finish(model, work.source.tokenizer, prefilled, limit)
+            streamer = begin(asked, method)
+            with nullcontext() if streamer else messages().status(f"{doing}, answering"):
+                answer = finish(model, work.source.tokenizer, prefilled, limit, sampling, streamer)
             yield AnswerResult(asked, answer)
 
 
@@ -125,7 +133,7 @@ class _CompressedDocuments:
     def _compress(self, asked: Asked, method: Method) -> CompressedDocument:
         work = self._work
         prompts = [p for a, p in zip(work.asked, work.prompts, strict=True) if a.document == asked.document]
-        length = document_tokens(work.source.tokenizer, asked.document, prompts)
+        length = document_tokens(work.source.tokenizer, asked.document, prompts, work.options.system)
         return compress_document(
             self._model, method, prompts[0][:, :length], work.options.chunk_size, self._fold_every(method)
         )
@@ -145,20 +153,31 @@ def _heading(model: PreTrainedModel, work: Work) -> str:
 
 def _show(model: PreTrainedModel, work: Work) -> None:
     console = output()
+    printer = AnswerPrinter(work.source.tokenizer, console)
     results: list[AnswerResult] = []
+
+    def begin(asked: Asked, method: Method) -> BaseStreamer | None:
+        if not results:
+            console.print(_heading(model, work), style="dim", markup=False)
+        if work.options.batch is not None and (not results or results[-1].asked is not asked):
+            console.print(escape(asked.question), soft_wrap=True)
+        return printer.begin(_named(method, work))
+
     try:
-        for result in _results(model, work):
-            if not results:
-                console.print(_heading(model, work), style="dim", markup=False)
-            if work.options.batch is not None and (not results or results[-1].asked is not result.asked):
-                console.print(escape(result.asked.question), soft_wrap=True)
+        for result in _results(model, work, begin):
             results.append(result)
-            print_answer(console, result, with_method=len(work.methods) > 1)
+            printer.end(result, _named(result.answer.method, work))
     finally:
         # Also when interrupted: what was finished counts.
+        printer.break_off()
         if results:
             console.print()
             console.print(costs_table(results))
+
+
+def _named(method: Method, work: Work) -> Method | None:
+    """The method, where there are several to tell apart."""
+    return method if len(work.methods) > 1 else None
 
 
 def _lengths(prompts: Sequence[Tensor]) -> str:

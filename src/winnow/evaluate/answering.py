@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.generation.streamers import BaseStreamer
 
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.context import Context, compress
 from winnow.cache.stats import CacheStats
 from winnow.composition.method import Method
 from winnow.evaluate.greedy import clock, decode, prefill, stop_tokens
+from winnow.evaluate.sampling import GREEDY, Sampling
 
 
 @dataclass(frozen=True)
@@ -92,22 +96,40 @@ def finish(
     tokenizer: PreTrainedTokenizerBase,
     prefilled: Prefilled,
     max_new_tokens: int,
+    sampling: Sampling = GREEDY,
+    streamer: BaseStreamer | None = None,
 ) -> Answer:
-    """Decodes greedily to a stop token, or `max_new_tokens` tokens."""
+    """Decodes to a stop token, or `max_new_tokens` tokens.
+
+    streamer: gets the tokens [1] as they come, and their end also where they are interrupted.
+    """
     cache = prefilled.cache
     begin = clock(model)
-    tokens = list(decode(model, cache, prefilled.logits, max_new_tokens, stop_tokens(model)))
+    tokens = decode(model, cache, prefilled.logits, max_new_tokens, stop_tokens(model), sampling.choice())
+    said = list(tokens) if streamer is None else _streamed(tokens, streamer)
     seconds = clock(model) - begin
     stats = cache.stats()
     return Answer(
-        text=tokenizer.decode(tokens, skip_special_tokens=True).strip(),
+        text=tokenizer.decode(said, skip_special_tokens=True).strip(),
         method=cache.method,
         question_seen=prefilled.question_seen,
         prompt_tokens=prefilled.prompt_tokens,
-        new_tokens=len(tokens),
+        new_tokens=len(said),
         prefill_seconds=prefilled.seconds,
         compress_seconds=stats.compress_seconds,
         decode_seconds=seconds,
         decode_steps=stats.tokens_seen - prefilled.prompt_tokens,
         stats=stats,
     )
+
+
+def _streamed(tokens: Iterator[int], streamer: BaseStreamer) -> list[int]:
+    said = []
+    try:
+        for token in tokens:
+            streamer.put(torch.tensor([token]))
+            said.append(token)
+    finally:
+        # A streamer holds back words that are not complete.
+        streamer.end()
+    return said

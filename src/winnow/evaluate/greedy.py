@@ -1,4 +1,4 @@
-"""Prefill and greedy decoding in two visible steps, so that each can be timed and shared."""
+"""Prefill and decoding in two visible steps, so that each can be timed and shared; greedy, or as told."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
 from winnow.cache.compressed import CompressedCache
+from winnow.evaluate.sampling import Choice, most_likely
 
 
 @torch.no_grad()
@@ -37,11 +38,16 @@ def prefill(model: PreTrainedModel, tokens: Tensor, cache: Cache, chunk_size: in
 
 @torch.no_grad()
 def decode(
-    model: PreTrainedModel, cache: CompressedCache, logits: Tensor, max_new_tokens: int, stops: frozenset[int]
+    model: PreTrainedModel,
+    cache: CompressedCache,
+    logits: Tensor,
+    max_new_tokens: int,
+    stops: frozenset[int],
+    choice: Choice = most_likely,
 ) -> Iterator[int]:
-    """The most likely tokens one by one, `max_new_tokens` at most; a stop token ends them and is not among them."""
+    """The chosen tokens one by one, `max_new_tokens` at most; a stop token ends them and is not among them."""
     for count in range(1, max_new_tokens + 1):
-        token = int(logits.argmax())
+        token = choice(logits)
         if token in stops:
             return
         yield token

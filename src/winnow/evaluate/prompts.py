@@ -5,36 +5,72 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import takewhile
 
+from jinja2 import TemplateError
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from winnow.errors import PromptError
 from winnow.tasks import format_prompt
 
 
-def encode_prompt(tokenizer: PreTrainedTokenizerBase, document: str, question: str) -> Tensor:
-    """[1, N] tokens of a document followed by a question, ready for the answer."""
-    text, special = prompt_text(tokenizer, document, question)
+def encode_prompt(
+    tokenizer: PreTrainedTokenizerBase, document: str, question: str, system: str | None = None
+) -> Tensor:
+    """[1, N] tokens of a document followed by a question, ready for the answer; see `prompt_text`."""
+    text, special = prompt_text(tokenizer, document, question, system)
     encoded: Tensor = tokenizer(text, add_special_tokens=special, return_tensors="pt").input_ids
     return encoded
 
 
-def prompt_text(tokenizer: PreTrainedTokenizerBase, document: str, question: str) -> tuple[str, bool]:
-    """The text of such a prompt, and whether the tokenizer has to add its special tokens."""
+def prompt_text(
+    tokenizer: PreTrainedTokenizerBase, document: str, question: str, system: str | None = None
+) -> tuple[str, bool]:
+    """The text of such a prompt, and whether the tokenizer has to add its special tokens.
+
+    system: instructions for the model, in the template's system role; without a template the text stands before the
+    document.
+
+    Raises:
+        PromptError: the template has no place for such a message.
+    """
     if getattr(tokenizer, "chat_template", None) is None:
-        return format_prompt(document, question), True
+        return format_prompt(document if system is None else f"{system}\n\n{document}", question), True
     message = {"role": "user", "content": f"{document}\n\n{question}"}
-    # Models that think aloud would spend the whole answer on it; templates without the switch ignore it.
-    text = tokenizer.apply_chat_template([message], tokenize=False, add_generation_prompt=True, enable_thinking=False)
-    return str(text), False
+    return chat_text(tokenizer, [*system_messages(system), message]), False
 
 
-def document_tokens(tokenizer: PreTrainedTokenizerBase, document: str, prompts: Sequence[Tensor]) -> int:
+def system_messages(system: str | None) -> list[dict[str, str]]:
+    """The message that begins a conversation with instructions, or none."""
+    return [] if system is None else [{"role": "system", "content": system}]
+
+
+def chat_text(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> str:
+    """A conversation as the chat template writes it, ready for the next answer.
+
+    Raises:
+        PromptError: the template refuses the messages.
+    """
+    try:
+        # Models that think aloud would spend the whole answer on it; templates without the switch ignore it.
+        return str(
+            tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, enable_thinking=False)
+        )
+    except TemplateError as problem:
+        raise PromptError(
+            f"The chat template of this model refuses the conversation: {problem}. Leave the system prompt out, or "
+            "write it into the question."
+        ) from None
+
+
+def document_tokens(
+    tokenizer: PreTrainedTokenizerBase, document: str, prompts: Sequence[Tensor], system: str | None = None
+) -> int:
     """Tokens at the start of every prompt that tell nothing of its question.
 
     Counted against the prompt of an empty question: a text cut at the document's end need not be cut between
     tokens, and templates may put words around it.
     """
-    blank = encode_prompt(tokenizer, document, "")
+    blank = encode_prompt(tokenizer, document, "", system)
     return min(common_start([blank, *prompts]), *(prompt.shape[1] - 1 for prompt in prompts))
 
 

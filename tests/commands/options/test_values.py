@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from winnow.commands.options.values import plain_text, result_file, result_folder
+from winnow.commands.options.values import plain_text, result_file, result_folder, share, temperature
 
 
 @pytest.mark.parametrize("name", ["a", "a b", " a", "some/folder/a", "./-", "naïve", os.fsdecode(b"\xff"), Path("a")])
@@ -35,3 +35,18 @@ def test_texts():
     for text in ("half\ud800", os.fsdecode(b"wh\xff")):
         with pytest.raises(typer.BadParameter, match="not UTF-8 text"):
             plain_text(text)
+
+
+def test_temperatures_and_shares():
+    assert [temperature(text) for text in ("0", "0.7", "1e1", 0.0)] == [0, 0.7, 10, 0]
+    assert [share(text) for text in ("1", "0.05", 1.0)] == [1, 0.05, 1]
+
+
+@pytest.mark.parametrize("text", ["", "warm", "-0.1", "nan", "inf", "-inf", "0,7"])
+def test_what_is_no_temperature_and_no_share(text):
+    for read in (temperature, share):
+        with pytest.raises(typer.BadParameter):
+            read(text)
+    for outside in ("0", "1.01"):
+        with pytest.raises(typer.BadParameter, match="above 0, up to 1"):
+            share(outside)

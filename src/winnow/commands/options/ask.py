@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from winnow.commands.options.shared import Device, MaxNewTokens
+from winnow.commands.options.shared import Device, GenerationOptions
 from winnow.commands.options.values import plain_text
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskOptions:
+class AskOptions(GenerationOptions):
     """Ask a document that was compressed before, in another process or on another day."""
 
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What winnow compress wrote.")]
@@ -26,6 +26,5 @@ class AskOptions:
     model: Annotated[
         str | None, typer.Option(help="Directory or Hugging Face name.", show_default="the model named in FILE")
     ] = None
-    max_new_tokens: MaxNewTokens = 64
     device: Device = "auto"
     as_lines: Annotated[bool, typer.Option("--json", help="One JSON object per answer instead of text.")] = False

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from winnow.commands.options.shared import Force, MethodOptions, ModelOptions, PrefillOptions
+from winnow.commands.options.shared import Force, MethodOptions, ModelOptions, PrefillOptions, System
 from winnow.commands.options.values import result_file
 
 
@@ -21,4 +21,5 @@ class CompressOptions(MethodOptions, ModelOptions, PrefillOptions):
         Path,
         typer.Option("--out", "-o", parser=result_file, metavar="FILE", help="Where the context goes (safetensors)."),
     ]
+    system: System = None
     force: Force = False

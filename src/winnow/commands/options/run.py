@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from winnow.commands.options.shared import Compare, MaxNewTokens, MethodOptions, ModelOptions, PrefillOptions
+from winnow.commands.options.shared import Compare, GenerationOptions, MethodOptions, ModelOptions, PrefillOptions
 from winnow.commands.options.values import plain_text
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(MethodOptions, ModelOptions, PrefillOptions):
+class RunOptions(MethodOptions, ModelOptions, PrefillOptions, GenerationOptions):
     """Ask a question about a document; answer it from a compressed cache."""
 
     document: Annotated[
@@ -31,7 +31,6 @@ class RunOptions(MethodOptions, ModelOptions, PrefillOptions):
     question_agnostic: Annotated[
         bool, typer.Option("--question-agnostic", help="Compress the document before the question is known.")
     ] = False
-    max_new_tokens: MaxNewTokens = 64
     fold: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Compress again every N answer tokens: memory stays within the budget."),

@@ -10,7 +10,7 @@ import typer
 
 from winnow.budget import DEFAULT_BUDGET
 from winnow.bundled import MODEL_PATH
-from winnow.commands.options.values import plain_text, result_file
+from winnow.commands.options.values import plain_text, result_file, share, temperature
 
 BUNDLED_MODEL = str(MODEL_PATH)
 
@@ -20,6 +20,14 @@ Compare = Annotated[
     typer.Option(metavar="METHODS", help="Other methods to show at the same budget: 'full,snapkv'."),
 ]
 MaxNewTokens = Annotated[int, typer.Option(min=1, help="Tokens of an answer at most.")]
+System = Annotated[
+    str | None,
+    typer.Option(
+        parser=plain_text,
+        metavar="TEXT",
+        help="Instructions for the model: the system role of its template; without one, text before the document.",
+    ),
+]
 JournalPath = Annotated[
     Path | None,
     typer.Option(parser=result_file, metavar="FILE", help="Where finished work is kept.", show_default="beside --out"),
@@ -65,6 +73,32 @@ class PrefillOptions:
         int | None,
         typer.Option("--chunk", min=1, metavar="N", help="Prefill N tokens at a time: less working memory."),
     ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationOptions:
+    """The words before a document, and how answers are made."""
+
+    system: System = None
+    max_new_tokens: MaxNewTokens = 64
+    temperature: Annotated[
+        float,
+        typer.Option(
+            parser=temperature, metavar="T", help="0 takes the most likely token; above, tokens are drawn: 0.7, 1."
+        ),
+    ] = 0.0
+    top_p: Annotated[
+        float,
+        typer.Option(parser=share, metavar="P", help="Draw from the most likely tokens that make up this share: 0.9."),
+    ] = 1.0
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, max=2**63 - 1, help="Draw the same tokens again.", show_default="another one every time"),
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.top_p < 1 and not self.temperature:
+            raise typer.BadParameter("needs --temperature; at 0 nothing is drawn.", param_hint="--top-p")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,8 @@
-"""Values of options that are texts and names of results, checked when they are read."""
+"""Values of options that are texts, shares and names of results, checked when they are read."""
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -15,6 +16,30 @@ def plain_text(value: str) -> str:
     except UnicodeEncodeError as problem:
         raise typer.BadParameter(f"it is not UTF-8 text (character {problem.start}).") from None
     return value
+
+
+def temperature(value: str | float) -> float:
+    """A temperature of sampling. Raises typer.BadParameter where it is no finite number, or below 0."""
+    number = _number(value)
+    if not 0 <= number < math.inf:
+        raise typer.BadParameter(f"{value} is no temperature; give 0 (the most likely token) or more, as in 0.7.")
+    return number
+
+
+def share(value: str | float) -> float:
+    """A share above 0, up to 1. Raises typer.BadParameter where it is none."""
+    number = _number(value)
+    if not 0 < number <= 1:
+        raise typer.BadParameter(f"{value} is no share; give one above 0, up to 1, as in 0.9.")
+    return number
+
+
+def _number(value: str | float) -> float:
+    """NaN where it is none, which no range holds."""
+    try:
+        return float(value)
+    except ValueError:
+        return math.nan
 
 
 def result_file(value: str | Path) -> Path:

@@ -1,0 +1,100 @@
+"""A context that `winnow compress` wrote, opened with all that it takes to ask it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import typer
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from winnow.bundled import MODEL_PATH, NAME
+from winnow.cache import Context
+from winnow.cache.disk import ContextFile
+from winnow.commands.checks import check_context
+from winnow.commands.console import messages
+from winnow.commands.inputs import InputError
+from winnow.evaluate.prompts import encode_prompt
+from winnow.models import DTYPES, ModelSource, load_model, open_model
+
+_PROBE = "What is it?"
+"""A question that begins with a word; any would do."""
+
+
+@dataclass(frozen=True)
+class OpenedContext:
+    """A context in memory, with its model and the text of its document."""
+
+    path: Path
+    model: PreTrainedModel
+    source: ModelSource
+    context: Context
+    document: str
+    system: str | None
+
+    def prompt(self, question: str) -> Tensor:
+        """[1, N] the context's tokens with a question.
+
+        Raises InputError where it is too long, or does not fit behind the document.
+        """
+        prompt = encode_prompt(self.source.tokenizer, self.document, question, self.system)
+        if not _begins(prompt, self.context.input_ids.cpu()):
+            raise InputError(
+                f"{self.path} does not hold the start of this question's prompt: the question begins with characters "
+                "that run together with the end of the document. Begin it with a word."
+            )
+        check_context(self.source, prompt.shape[1], "The document with its question")
+        return prompt
+
+
+def open_context(path: Path, named: str | None, device: str, system: str | None) -> OpenedContext:
+    """Opens a file, from what is cheap to check to what is not: header, tokenizer, content, weights.
+
+    named: the model, or None for the one that the file names. system: as it was compressed with.
+    """
+    file = ContextFile.open(path)
+    with messages().status("Reading the context"):
+        source = open_model(named or _model_name(file))
+        file.check_config(source.config)
+        _check_askable(path, file)
+        file.check_tokenizer(source.tokenizer)
+        file.verify()
+        document = file.document
+        if document is None:
+            raise InputError(f"{path} was saved without its document: give context.save the text (document=...).")
+        _check_start(path, file, encode_prompt(source.tokenizer, document, _PROBE, system))
+    with messages().status("Loading the model"):
+        loaded = load_model(source, device, file.model.dtype if file.model.dtype in DTYPES else "auto")
+    return OpenedContext(path, loaded, source, Context(file.cache(loaded), file.input_ids), document, system)
+
+
+def _model_name(file: ContextFile) -> str:
+    name = file.model.name
+    if not name:
+        raise typer.BadParameter("the file does not say where its model is; name it.", param_hint="--model")
+    return str(MODEL_PATH) if name == NAME else name
+
+
+def _check_askable(path: Path, file: ContextFile) -> None:
+    if not file.has_tokenizer:
+        raise InputError(
+            f"{path} was saved without its tokenizer, so questions could be cut into other tokens than its document: "
+            "give it to context.save (tokenizer=...)."
+        )
+    if file.input_ids.shape[0] != 1:
+        raise InputError(f"{path} holds {file.input_ids.shape[0]} documents; winnow ask asks files of one.")
+
+
+def _check_start(path: Path, file: ContextFile, prompt: Tensor) -> None:
+    if not _begins(prompt, file.input_ids):
+        raise InputError(
+            f"{path} does not hold the start of a prompt about its document: it was compressed with another system "
+            "prompt, or saved with another text. Give the --system that winnow compress was given."
+        )
+
+
+def _begins(prompt: Tensor, start: Tensor) -> bool:
+    """True if a prompt [1, N] goes on after a start [1, M]."""
+    return prompt.shape[1] > start.shape[1] and torch.equal(prompt[:, : start.shape[1]], start)
