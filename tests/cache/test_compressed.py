@@ -11,6 +11,7 @@ import winnow
 from support.families import prompt
 from support.oracle import masked_logits
 from support.small_caches import GREEDY, N, cache, method, stepwise
+from winnow.cache.tail import Tail
 
 
 def test_forks_share_the_prefix_and_nothing_else(model):
@@ -94,6 +95,29 @@ def test_one_prefill_serves_many_methods(model):
             assert [k.tolist() for k in forked.kept(layer)] == [k.tolist() for k in own.kept(layer)]
     with pytest.raises(winnow.CacheError, match="no prompt is waiting"):
         forked.compressed_by(method())
+
+
+def test_forks_read_a_waiting_prompt_where_it_lies(model, monkeypatch):
+    ids = prompt(length=N)
+    waiting = cache(model, defer=True)
+    with torch.no_grad():
+        model(ids, past_key_values=waiting)
+    copied = []
+    clone = Tail.clone
+    monkeypatch.setattr(Tail, "clone", lambda self: copied.append(self) or clone(self))
+    before = waiting.stats()
+    forks = [waiting.compressed_by(winnow.method(name, 11)) for name in ("snapkv", "adakv")]
+    assert not copied
+    assert waiting.stats() == before
+    dense = {part.untyped_storage().data_ptr() for layer in waiting.compressed_layers() for part in layer.tail.filled()}
+    for fork in forks:
+        for layer in fork.compressed_layers():
+            assert dense.isdisjoint(part.untyped_storage().data_ptr() for part in (layer.tail.keys, layer.tail.values))
+        with torch.no_grad():
+            model(ids[:, :3], past_key_values=fork)
+    assert waiting.stats() == before
+    assert copy.deepcopy(waiting).compressed_layers()[0].tail is not waiting.compressed_layers()[0].tail
+    assert copied
 
 
 def test_a_common_start_goes_on_into_several_prompts(model):

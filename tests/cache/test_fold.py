@@ -165,6 +165,23 @@ def test_methods_that_cannot_fold(model, name, reason):
         winnow.CompressedCache(model, method, fold_every=8)
 
 
+def test_forks_of_a_waiting_prompt_fold_as_they_are_told(model):
+    ids, more = prompt(length=30), prompt(length=20, seed=3)
+    waiting = winnow.CompressedCache(model, winnow.method("full"), defer=True)
+    run(model, waiting, ids, [30])
+    method = winnow.method("snapkv", 12)
+    own = winnow.CompressedCache(model, method, fold_every=8)
+    run(model, own, ids, [30])
+    fork, growing = waiting.compressed_by(method, fold_every=8), waiting.compressed_by(method)
+    for past in (own, fork, growing):
+        run(model, past, more, [1] * 20)
+    assert fork.stats().tail_tokens == own.stats().tail_tokens != growing.stats().tail_tokens == [20]
+    for layer in range(3):
+        assert [k.tolist() for k in fork.kept(layer)] == [k.tolist() for k in own.kept(layer)]
+    with pytest.raises(MethodError, match="kvec"):
+        waiting.compressed_by(winnow.method("kvec", 20), fold_every=8)
+
+
 def test_other_misuse(model):
     method = winnow.method("snapkv", 20)
     with pytest.raises(MethodError, match="fold_every is 0"):

@@ -105,14 +105,20 @@ class CompressedCache(Cache):
         """The full-attention layers, in order."""
         return [layer for layer in self.layers if isinstance(layer, CompressedLayer)]
 
-    def compressed_by(self, method: Method | str, rank: Rank = own_ranking) -> CompressedCache:
+    def compressed_by(
+        self, method: Method | str, rank: Rank = own_ranking, fold_every: int | None = None
+    ) -> CompressedCache:
         """A fork of a prompt that waits for its compression, compressed by `method`.
 
         A cache made with `defer=True` waits once its prompt is there: the prefill, which is the same whatever the
-        method, is then done once for any number of methods. rank: see `Method.select`.
+        method, is then done once for any number of methods. The fork reads the prompt where it lies and holds nothing
+        but what its method keeps.
+
+        rank: see `Method.select`; for the prompt alone. fold_every: the fork's own; None: as this cache's.
 
         Raises:
             CacheError: no prompt is waiting.
+            MethodError: a method that cannot fold, where the fork is to.
         """
         self._check_whole()
         if not all(layer.waiting for layer in self.compressed_layers()):
@@ -120,11 +126,14 @@ class CompressedCache(Cache):
                 "no prompt is waiting for its compression; make the cache with defer=True, then run the prompt through "
                 "the model."
             )
-        # Compression reads the prompt's queries and lets go of them, so the fork needs no copy.
-        twin = deepcopy(self, {id(layer.arriving): layer.arriving for layer in self.compressed_layers()})
-        twin.compression.choose(as_method(method), rank)
+        # Compression reads the prompt and lets go of it, so the fork needs no copy.
+        read = [part for layer in self.compressed_layers() for part in (layer.arriving, layer.tail)]
+        twin = deepcopy(self, {id(part): part for part in read})
+        twin.compression.choose(as_method(method), rank, fold_every)
         for layer in twin.compressed_layers():
             layer.compress_waiting()
+        # What is folded later is another prompt to a ranking that remembers this one.
+        twin.compression.rank = own_ranking
         return twin
 
     def extended(self, prompt_length: int) -> CompressedCache:

@@ -63,8 +63,12 @@ class Compression:
         """The way in which tails are folded; None: they grow."""
         return None if self.fold_every is None else (self.fold_every, self.method)
 
-    def choose(self, method: Method, rank: Rank) -> None:
-        """Another method, before anything is compressed. Raises MethodError where it cannot serve the model or fold."""
+    def choose(self, method: Method, rank: Rank, fold_every: int | None) -> None:
+        """Another method, before anything is compressed. Raises MethodError where it cannot serve the model or fold.
+
+        fold_every: None leaves what is set.
+        """
+        self.fold_every = self.fold_every if fold_every is None else fold_every
         if self.fold_every is not None:
             check_foldable(method, self.fold_every)
         self.method = self._for_model(method)

@@ -493,7 +493,7 @@ class CompressedLayer(CacheLayerMixin):
         twin = self.__class__.__new__(self.__class__)
         memo[id(self)] = twin
         # The plan points into this layer's tail; the handle belongs to this layer's last forward.
-        own = {"_plan": None, "pending": None, "tail": self.tail and self.tail.clone()}
+        own = {"_plan": None, "pending": None, "tail": memo.get(id(self.tail)) or (self.tail and self.tail.clone())}
         for name, value in self.__dict__.items():
             twin.__dict__[name] = own[name] if name in own else deepcopy(value, memo)
         return twin

@@ -52,6 +52,8 @@ class Prefilled(NamedTuple):
     prompt_tokens: int
     seconds: float
     question_seen: bool
+    remembered_seconds: float = 0.0
+    """Part of the seconds: scoring that was done for another method, and not repeated."""
 
 
 def read_with_question(
@@ -71,6 +73,8 @@ class CompressedDocument(NamedTuple):
     context: Context
     tokens: int
     seconds: float
+    remembered_seconds: float = 0.0
+    """As of `Prefilled`."""
 
 
 def compress_document(
@@ -88,7 +92,7 @@ def ask_afterwards(model: PreTrainedModel, document: CompressedDocument, prompt:
     cache = document.context.cache()
     logits = prefill(model, prompt[:, document.tokens :], cache)
     seconds = document.seconds + clock(model) - begin
-    return Prefilled(cache, logits, prompt.shape[1], seconds, question_seen=False)
+    return Prefilled(cache, logits, prompt.shape[1], seconds, False, document.remembered_seconds)
 
 
 def finish(
@@ -116,7 +120,7 @@ def finish(
         prompt_tokens=prefilled.prompt_tokens,
         new_tokens=len(said),
         prefill_seconds=prefilled.seconds,
-        compress_seconds=stats.compress_seconds,
+        compress_seconds=stats.compress_seconds + prefilled.remembered_seconds,
         decode_seconds=seconds,
         decode_steps=stats.tokens_seen - prefilled.prompt_tokens,
         stats=stats,

@@ -27,6 +27,8 @@ class Compressed(NamedTuple):
     cache: CompressedCache
     seconds: float
     """Time of the compression alone, all scoring counted as if nothing were shared."""
+    remembered_seconds: float
+    """The part of it that scoring took for an earlier method, and was not repeated."""
 
 
 class SharedPrefill:
@@ -51,6 +53,18 @@ class SharedPrefill:
         return DensePrompt(cache, logits, self.seconds + clock(self.model) - begin)
 
 
+def dense_prompt(model: PreTrainedModel, tokens: Tensor, chunk_size: int | None = None) -> DensePrompt:
+    """Tokens [1, N], prefilled for any number of methods, `chunk_size` at a time.
+
+    Every layer's keys, values and queries stay dense as long as the result is used, where a prefill of one method's own
+    has those of a single layer.
+    """
+    begin = clock(model)
+    cache = CompressedCache(model, method("full"), prompt_length=tokens.shape[1], defer=True)
+    logits = prefill(model, tokens, cache, chunk_size)
+    return DensePrompt(cache, logits, clock(model) - begin)
+
+
 class DensePrompt:
     """A prefilled prompt that is not compressed yet."""
 
@@ -62,8 +76,12 @@ class DensePrompt:
         self._cache = cache
         self._rankings = RememberedRankings()
 
-    def compress(self, chosen: Method) -> Compressed:
-        """A fork, compressed by a method exactly as it would have been at the end of its own prefill."""
+    def compress(self, chosen: Method, fold_every: int | None = None) -> Compressed:
+        """A fork, compressed by a method exactly as it would have been at the end of its own prefill.
+
+        fold_every: see `CompressedCache`.
+        """
         saved = self._rankings.saved_seconds
-        cache = self._cache.compressed_by(chosen, self._rankings)
-        return Compressed(cache, cache.stats().compress_seconds + self._rankings.saved_seconds - saved)
+        cache = self._cache.compressed_by(chosen, self._rankings, fold_every)
+        remembered = self._rankings.saved_seconds - saved
+        return Compressed(cache, cache.stats().compress_seconds + remembered, remembered)
