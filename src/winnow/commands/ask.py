@@ -13,12 +13,14 @@ from transformers.generation.streamers import BaseStreamer
 from winnow.commands.answer_stream import AnswerPrinter
 from winnow.commands.answers import AnswerResult, as_json
 from winnow.commands.batch_file import Asked
-from winnow.commands.console import messages, output
+from winnow.commands.console import output
 from winnow.commands.formats import written_bytes, written_seconds, written_share, written_speed
 from winnow.commands.inputs import STANDARD_INPUT, read_questions, sampling_of
 from winnow.commands.model_names import model_line
 from winnow.commands.opened_context import OpenedContext, open_context
 from winnow.commands.options.ask import AskOptions
+from winnow.commands.prefill_progress import reading
+from winnow.commands.progress import stage
 from winnow.commands.vocabulary import warn_of_unknown_words
 from winnow.evaluate import Answer
 from winnow.evaluate.answering import CompressedDocument, Prefilled, ask_afterwards, finish
@@ -64,13 +66,14 @@ def _each(questions: Sequence[str]) -> Iterator[str]:
 def _read(opened: OpenedContext, question: str) -> Prefilled:
     # The document was read when the file was made; what counts here is the question.
     document = CompressedDocument(opened.context, opened.context.input_ids.shape[1], seconds=0.0)
-    with messages().status("Reading the question"):
-        return ask_afterwards(opened.model, document, opened.prompt(question))
+    prompt = opened.prompt(question)
+    with reading(opened.model, prompt.shape[1] - document.tokens, "Reading the question"):
+        return ask_afterwards(opened.model, document, prompt)
 
 
 def _answer(opened: OpenedContext, options: AskOptions, prefilled: Prefilled, streamer: BaseStreamer | None) -> Answer:
     limit = min(options.max_new_tokens, (opened.source.context or 1 << 62) - prefilled.prompt_tokens)
-    with nullcontext() if streamer else messages().status("Answering"):
+    with nullcontext() if streamer else stage("Answering"):
         return finish(opened.model, opened.source.tokenizer, prefilled, limit, sampling_of(options), streamer)
 
 

@@ -12,11 +12,13 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from winnow.commands.checks import check_context, check_memory, check_output
-from winnow.commands.console import messages, output
+from winnow.commands.console import output
 from winnow.commands.formats import written_bytes, written_seconds, written_share, written_slots
 from winnow.commands.inputs import build_methods, read_document
 from winnow.commands.model_names import model_line
 from winnow.commands.options.compress import CompressOptions
+from winnow.commands.prefill_progress import reading
+from winnow.commands.progress import stage
 from winnow.commands.vocabulary import warn_of_unknown_words
 from winnow.evaluate.answering import CompressedDocument, compress_document
 from winnow.evaluate.prompts import document_tokens, encode_prompt
@@ -40,17 +42,17 @@ def compress(options: CompressOptions) -> None:
     check_memory([chosen], options.device)
     out = options.out
     check_output(out, options.force)
-    with messages().status("Reading the document"):
+    with stage("Reading the document"):
         text = read_document(options.document)
         source = open_model(options.model)
         tokens = document_start(source.tokenizer, text, options.system)
     check_context(source, tokens.shape[1], "The document", purpose="a question")
     warn_of_unknown_words(source, [("the document", text)])
-    with messages().status("Loading the model"):
+    with stage("Loading the model"):
         loaded = load_model(source, options.device, options.dtype)
-    with messages().status(f"Prefilling and compressing {tokens.shape[1]:,} tokens: {escape(str(chosen))}") as status:
+    with reading(loaded, tokens.shape[1], f"Reading and compressing: {chosen}"):
         compressed = compress_document(loaded, chosen, tokens, options.chunk_size)
-        status.update(f"Writing {escape(str(out))}")
+    with stage(f"Writing {out}"):
         begin = time.perf_counter()
         compressed.context.save(out, tokenizer=source.tokenizer, document=text, overwrite=options.force)
     _show(source, loaded, Saved(out, compressed, time.perf_counter() - begin))

@@ -18,6 +18,7 @@ from winnow.commands.inspect_prompt import Inspected, read_inspected
 from winnow.commands.inspect_table import LEGEND, diagnosis_table
 from winnow.commands.model_names import model_line, model_name
 from winnow.commands.options.inspect import InspectOptions
+from winnow.commands.prefill_progress import reading
 from winnow.commands.progress import stage
 from winnow.commands.vocabulary import warn_of_unknown_words
 from winnow.composition.method import Method
@@ -51,7 +52,7 @@ def _diagnoses(
     model: PreTrainedModel, inspected: Inspected, methods: Sequence[Method], window: int, queries: int
 ) -> Iterator[Diagnosis]:
     for number, method in enumerate(methods, start=1):
-        with stage(f"Diagnosing {number} of {len(methods)}: {method}"):
+        with reading(model, inspected.prompt.shape[1], f"Diagnosing {number} of {len(methods)}: {method}"):
             found = diagnose(model, inspected.prompt, method, window=window, queries=queries)
         yield found
 

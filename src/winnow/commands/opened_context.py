@@ -14,8 +14,8 @@ from winnow.bundled import MODEL_PATH, NAME
 from winnow.cache import Context
 from winnow.cache.disk import ContextFile
 from winnow.commands.checks import check_context
-from winnow.commands.console import messages
 from winnow.commands.inputs import InputError
+from winnow.commands.progress import stage
 from winnow.evaluate.prompts import encode_prompt
 from winnow.models import DTYPES, ModelSource, load_model, open_model
 
@@ -55,7 +55,7 @@ def open_context(path: Path, named: str | None, device: str, system: str | None)
     named: the model, or None for the one that the file names. system: as it was compressed with.
     """
     file = ContextFile.open(path)
-    with messages().status("Reading the context"):
+    with stage("Reading the context"):
         source = open_model(named or _model_name(file))
         file.check_config(source.config)
         _check_askable(path, file)
@@ -65,7 +65,7 @@ def open_context(path: Path, named: str | None, device: str, system: str | None)
         if document is None:
             raise InputError(f"{path} was saved without its document: give context.save the text (document=...).")
         _check_start(path, file, encode_prompt(source.tokenizer, document, _PROBE, system))
-    with messages().status("Loading the model"):
+    with stage("Loading the model"):
         loaded = load_model(source, device, file.model.dtype if file.model.dtype in DTYPES else "auto")
     return OpenedContext(path, loaded, source, Context(file.cache(loaded), file.input_ids), document, system)
 

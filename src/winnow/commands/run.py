@@ -17,10 +17,12 @@ from winnow.commands.answer_stream import AnswerPrinter
 from winnow.commands.answers import AnswerResult, as_json, costs_table
 from winnow.commands.batch_file import Asked, read_batch, texts_of
 from winnow.commands.checks import check_context, check_memory
-from winnow.commands.console import messages, output
+from winnow.commands.console import output
 from winnow.commands.inputs import build_methods, read_document, sampling_of
 from winnow.commands.model_names import model_line
 from winnow.commands.options.run import RunOptions
+from winnow.commands.prefill_progress import reading
+from winnow.commands.progress import stage
 from winnow.commands.vocabulary import warn_of_unknown_words
 from winnow.composition.method import Method
 from winnow.evaluate.answering import (
@@ -55,7 +57,7 @@ def run(options: RunOptions) -> None:
     check_memory(methods, options.device)
     _check_folds(methods, options.fold)
     asked = _questions(options.document, options.question, options.batch)
-    with messages().status("Reading the tokenizer"):
+    with stage("Reading the tokenizer"):
         source = open_model(options.model)
         prompts = [encode_prompt(source.tokenizer, each.document, each.question, options.system) for each in asked]
     for each, prompt in zip(asked, prompts, strict=True):
@@ -63,7 +65,7 @@ def run(options: RunOptions) -> None:
         check_context(source, prompt.shape[1], subject)
     warn_of_unknown_words(source, texts_of(asked))
     work = Work(source, methods, asked, prompts, options)
-    with messages().status("Loading the model"):
+    with stage("Loading the model"):
         loaded = load_model(source, options.device, options.dtype)
     if options.as_lines:
         for result in _results(loaded, work, lambda *_: None):
@@ -102,11 +104,10 @@ def _results(model: PreTrainedModel, work: Work, begin: Begin) -> Iterator[Answe
     for number, (asked, prompt) in enumerate(zip(work.asked, work.prompts, strict=True), start=1):
         limit = min(work.options.max_new_tokens, (work.source.context or 1 << 62) - prompt.shape[1])
         for method in work.methods:
-            doing = f"Question {number} of {len(work.asked)}: {escape(str(method))}"
-            with messages().status(doing):
-                prefilled = documents.ask(asked, prompt, method)
+            doing = f"Question {number} of {len(work.asked)}: {method}"
+            prefilled = documents.ask(asked, prompt, method, f"{doing}, reading")
             streamer = begin(asked, method)
-            with nullcontext() if streamer else messages().status(f"{doing}, answering"):
+            with nullcontext() if streamer else stage(f"{doing}, answering"):
                 answer = finish(model, work.source.tokenizer, prefilled, limit, sampling, streamer)
             yield AnswerResult(asked, answer)
 
@@ -120,23 +121,28 @@ class _CompressedDocuments:
         self._document: str | None = None
         self._compressed: dict[Method, CompressedDocument] = {}
 
-    def ask(self, asked: Asked, prompt: Tensor, method: Method) -> Prefilled:
-        options = self._work.options
+    def ask(self, asked: Asked, prompt: Tensor, method: Method, doing: str) -> Prefilled:
+        """The prompt in a cache of its own; doing: the text of the bar."""
+        options, length = self._work.options, prompt.shape[1]
         if not options.question_agnostic:
-            return read_with_question(self._model, method, prompt, options.chunk_size, self._fold_every(method))
+            with reading(self._model, length, doing):
+                return read_with_question(self._model, method, prompt, options.chunk_size, self._fold_every(method))
         if asked.document != self._document:
             self._document, self._compressed = asked.document, {}
         if method not in self._compressed:
-            self._compressed[method] = self._compress(asked, method)
-        return ask_afterwards(self._model, self._compressed[method], prompt)
+            self._compressed[method] = self._compress(asked, method, doing)
+        document = self._compressed[method]
+        with reading(self._model, length - document.tokens, doing):
+            return ask_afterwards(self._model, document, prompt)
 
-    def _compress(self, asked: Asked, method: Method) -> CompressedDocument:
+    def _compress(self, asked: Asked, method: Method, doing: str) -> CompressedDocument:
         work = self._work
         prompts = [p for a, p in zip(work.asked, work.prompts, strict=True) if a.document == asked.document]
         length = document_tokens(work.source.tokenizer, asked.document, prompts, work.options.system)
-        return compress_document(
-            self._model, method, prompts[0][:, :length], work.options.chunk_size, self._fold_every(method)
-        )
+        with reading(self._model, length, doing):
+            return compress_document(
+                self._model, method, prompts[0][:, :length], work.options.chunk_size, self._fold_every(method)
+            )
 
     def _fold_every(self, method: Method) -> int | None:
         """The whole cache, which others are compared with, folds nothing."""
