@@ -79,6 +79,25 @@ def load_model(source: ModelSource, device: str = "auto", dtype: str = "auto") -
     return model.to(where).eval()
 
 
+def open_skeleton(source: ModelSource, device: str = "auto", dtype: str = "auto") -> PreTrainedModel:
+    """The model as `load_model` would give it, without its weights: modules that tell shapes, and compute nothing.
+
+    Raises:
+        ModelError: the architecture needs another package, or there is no such device.
+    """
+    kind = _pick_dtype(dtype, pick_device(device), source.config)
+    if isinstance(kind, str):
+        # What the weights are tells only the checkpoint, where the configuration does not.
+        kind = getattr(source.config, "dtype", None) or torch.bfloat16
+    return _read(source.name, "architecture", lambda: _without_weights(source.config, kind))
+
+
+def _without_weights(config: PreTrainedConfig, kind: torch.dtype) -> PreTrainedModel:
+    with torch.device("meta"):
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=kind, trust_remote_code=False)
+    return model
+
+
 def _loaded(name: str, kind: torch.dtype | str) -> tuple[PreTrainedModel, list[str]]:
     """The model, and the parameters that its files do not hold."""
     model, found = AutoModelForCausalLM.from_pretrained(

@@ -1,0 +1,41 @@
+"""Methods held to a model before its weights are loaded, and before it reads anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from weakref import ref
+
+import torch
+from transformers import PreTrainedModel
+
+from winnow.cache.compressed import CompressedCache
+from winnow.cache.compression import Compression
+from winnow.cache.guards import text_config
+from winnow.cache.hybrid import heads_of
+from winnow.composition.method import Method
+
+
+def check_shapes(skeleton: PreTrainedModel, methods: Iterable[Method], lengths: Iterable[int]) -> None:
+    """Holds methods to the shapes of a model, whose weights need not be there, and to lengths of prompts.
+
+    Raises MethodError for a method without head scores of the model, or with those of another shape; BudgetError where
+    bytes cannot hold what a method always keeps of such a prompt.
+    """
+    config, tokens = text_config(skeleton), sorted(set(lengths))
+    heads = heads_of(skeleton, config)
+    dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    slot = torch.empty(1, dim, dtype=skeleton.dtype, device="meta")
+    for method in methods:
+        served = method.for_model(skeleton.config.name_or_path, tuple(heads))
+        for length in tokens if method.budget.unit == "bytes" else ():
+            Compression(served, heads, ref(skeleton)).allocation(0, 0, length, slot, slot)
+
+
+def check_modules(model: PreTrainedModel, methods: Iterable[Method]) -> None:
+    """Holds methods to the modules of a model with its weights.
+
+    Raises ModelError where it does not show what a method asks for (how queries are rotated, a plain output
+    projection), and what `check_shapes` does.
+    """
+    for method in methods:
+        CompressedCache(model, method)
