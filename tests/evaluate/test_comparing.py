@@ -6,19 +6,25 @@ import pytest
 
 import winnow
 from support.asked import DOCUMENT, encoded
+from winnow.errors import CacheError
 from winnow.evaluate.answering import ask_afterwards, compress_document, finish, read_with_question
 from winnow.evaluate.comparing import document_by, prefilled_by
 from winnow.evaluate.prompts import document_tokens
-from winnow.evaluate.shared import dense_prompt
+from winnow.evaluate.shared import dense_prompt, queries_of
 
 METHODS = [
-    ("snapkv", 16, None),
-    ("adakv", "10%", 4),
-    ("keydiff", "40KiB", None),
-    ("h2o", 24, 4),
-    ("h2o", 20, 4),
-    ("full", None, None),
+    (winnow.method(name), fold)
+    for name, fold in [
+        ("snapkv@16", None),
+        ("adakv@10%", 4),
+        ("keydiff@40KiB", None),
+        ("h2o@24", 4),
+        ("h2o@20", 4),
+        ("snapkv+bits(4)@16", 12),
+        ("full", None),
+    ]
 ]
+FEW = [each for each in METHODS if each[0].scorer.queries_needed(1000) < 1000]
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -29,11 +35,11 @@ def outcome(model, tokenizer, prefilled):
 
 
 @pytest.mark.parametrize("chunk_size", [None, 64])
-def test_prompts_are_answered_as_if_each_method_had_read_them(model, source, chunk_size):
+@pytest.mark.parametrize("compared", [METHODS, FEW], ids=["all queries", "few queries"])
+def test_prompts_are_answered_as_if_each_method_had_read_them(model, source, chunk_size, compared):
     prompt = encoded(source)
-    dense = dense_prompt(model, prompt, chunk_size)
-    for name, budget, fold in METHODS:
-        method = winnow.method(name, budget)
+    dense = dense_prompt(model, prompt, [each for each, _ in compared], chunk_size, fold_every=12)
+    for method, fold in compared:
         shared = prefilled_by(dense, method, prompt, fold)
         own = read_with_question(model, method, prompt, chunk_size, fold)
         assert outcome(model, source.tokenizer, shared) == outcome(model, source.tokenizer, own)
@@ -42,9 +48,8 @@ def test_prompts_are_answered_as_if_each_method_had_read_them(model, source, chu
 def test_documents_are_answered_as_if_each_method_had_read_them(model, source):
     prompt = encoded(source)
     tokens = prompt[:, : document_tokens(source.tokenizer, DOCUMENT.text, [prompt])]
-    dense = dense_prompt(model, tokens)
-    for name, budget, fold in METHODS:
-        method = winnow.method(name, budget)
+    dense = dense_prompt(model, tokens, [each for each, _ in METHODS], fold_every=12)
+    for method, fold in METHODS:
         shared, own = document_by(dense, method, tokens, fold), compress_document(model, method, tokens, None, fold)
         for index in (0, 1):
             asked = encoded(source, index)
@@ -54,10 +59,32 @@ def test_documents_are_answered_as_if_each_method_had_read_them(model, source):
 
 def test_what_is_remembered_counts_for_every_method(model, source):
     prompt = encoded(source)
-    dense = dense_prompt(model, prompt)
-    prefilled = [prefilled_by(dense, winnow.method("h2o", budget), prompt) for budget in (16, 32)]
+    methods = [winnow.method("h2o", budget) for budget in (16, 32)]
+    dense = dense_prompt(model, prompt, methods)
+    prefilled = [prefilled_by(dense, each, prompt) for each in methods]
     assert prefilled[0].remembered_seconds == 0 < prefilled[1].remembered_seconds
     for each in prefilled:
         answer = finish(model, source.tokenizer, each, 1)
         assert answer.compress_seconds == answer.stats.compress_seconds + each.remembered_seconds
         assert answer.prefill_seconds == dense.seconds + answer.compress_seconds
+
+
+def test_only_the_queries_that_the_methods_look_at_wait(model, source):
+    prompt = encoded(source)
+    length = prompt.shape[1]
+    few, many = [winnow.method(name, 16) for name in ("snapkv", "tova")], [winnow.method("h2o", 16)]
+    assert {queries_of(each, length, None) for each in few} == {1, few[0].scorer.window}
+    assert queries_of(many[0], length, None) == length
+    layers = len(dense_prompt(model, prompt, few)._cache.layers)
+    query_bytes = model.config.num_attention_heads * model.config.head_dim * 4
+    held = {
+        len(methods): dense_prompt(model, prompt, methods)._cache.stats().held_bytes for methods in (few, [*few, *many])
+    }
+    assert held[3] - held[2] == layers * query_bytes * (length - few[0].scorer.window)
+
+
+def test_a_method_that_looks_at_more_queries_than_wait_is_refused(model, source):
+    dense = dense_prompt(model, encoded(source), [winnow.method("snapkv", 16)])
+    for name in ("h2o@16", "snapkv(window=12)@16"):
+        with pytest.raises(CacheError, match="waiting_queries"):
+            dense.compress(winnow.method(name))

@@ -49,6 +49,8 @@ class CompressedCache(Cache):
         fold_every: fold the later tokens of a row before the next ones arrive, once they are so many; None: never.
         defer: leave the prompt dense; `compressed_by` then makes forks that are compressed, each by a method of its
             own. Nothing can be decoded from the cache itself.
+        waiting_queries: last queries of the prompt that a deferred cache keeps for those methods, where it is known how
+            many they look at; None: all, which can take more than keys and values.
         observer: sees every row of every layer right after its compression.
 
     Raises:
@@ -68,6 +70,7 @@ class CompressedCache(Cache):
         heads_per_layer: Sequence[int] | None = None,
         fold_every: int | None = None,
         defer: bool = False,
+        waiting_queries: int | None = None,
         observer: Observer | None = None,
     ) -> None:
         check_model(model)
@@ -76,12 +79,20 @@ class CompressedCache(Cache):
         if fold_every is not None:
             check_foldable(method, fold_every)
         prompt_length = optional_count("prompt_length", prompt_length, "prompt tokens")
+        waiting_queries = optional_count("waiting_queries", waiting_queries, "queries that wait with a prompt")
         self.config = text_config(model)
         heads = list(heads_per_layer) if heads_per_layer is not None else heads_of(model, self.config)
         method = method.for_model(model.config.name_or_path, tuple(heads))
         check_extras(model, self.config, method.scorer.extras)
         self.compression = Compression(
-            method, heads, ref(model), prompt_length, fold_every=fold_every, defer=defer, observer=observer
+            method,
+            heads,
+            ref(model),
+            prompt_length,
+            fold_every=fold_every,
+            defer=defer,
+            waiting_queries=waiting_queries,
+            observer=observer,
         )
         layers = layers_of(self.config, self.compression)
         super().__init__(layers=layers)
@@ -117,7 +128,7 @@ class CompressedCache(Cache):
         rank: see `Method.select`; for the prompt alone. fold_every: the fork's own; None: as this cache's.
 
         Raises:
-            CacheError: no prompt is waiting.
+            CacheError: no prompt is waiting; a method that looks at more queries than wait.
             MethodError: a method that cannot fold, where the fork is to.
         """
         self._check_whole()
@@ -129,7 +140,7 @@ class CompressedCache(Cache):
         # Compression reads the prompt and lets go of it, so the fork needs no copy.
         read = [part for layer in self.compressed_layers() for part in (layer.arriving, layer.tail)]
         twin = deepcopy(self, {id(part): part for part in read})
-        twin.compression.choose(as_method(method), rank, fold_every)
+        twin.compression.choose(as_method(method), rank, fold_every, self.get_seq_length())
         for layer in twin.compressed_layers():
             layer.compress_waiting()
         # What is folded later is another prompt to a ranking that remembers this one.

@@ -44,6 +44,8 @@ class Compression:
     """After how many tokens the tail of a row is folded into its prefix; None: it grows."""
     defer: bool = False
     """Leave prompts dense, until `choose` says who compresses them."""
+    waiting_queries: int | None = None
+    """Last queries of a row that wait with such a prompt; None: all."""
     observer: Observer | None = None
     rank: Rank = own_ranking
     progress: Progress = field(default_factory=Progress)
@@ -63,12 +65,20 @@ class Compression:
         """The way in which tails are folded; None: they grow."""
         return None if self.fold_every is None else (self.fold_every, self.method)
 
-    def choose(self, method: Method, rank: Rank, fold_every: int | None) -> None:
+    def choose(self, method: Method, rank: Rank, fold_every: int | None, length: int) -> None:
         """Another method, before anything is compressed. Raises MethodError where it cannot serve the model or fold.
 
-        fold_every: None leaves what is set.
+        fold_every: None leaves what is set. length: tokens of the prompt. Raises CacheError where too few of its queries
+        were kept.
         """
         self.fold_every = self.fold_every if fold_every is None else fold_every
+        waited = self.waiting_queries
+        needed = max(method.queries_needed(length), self.queries_of_folds(method))
+        if self.defer and waited is not None and waited < min(needed, length):
+            raise CacheError(
+                f"{method.name} looks at the last {min(needed, length)} queries of the prompt, of which {waited} were "
+                "kept; make the cache with a larger waiting_queries, or without."
+            )
         if self.fold_every is not None:
             check_foldable(method, self.fold_every)
         self.method = self._for_model(method)
@@ -101,13 +111,19 @@ class Compression:
         self._chunk = new
 
     def queries_needed(self, length: int) -> int:
-        """Last queries of a row of `length` tokens that method and observer look at."""
+        """Last queries of a row of `length` tokens that method and observer look at, or that wait for a method."""
+        if self.defer:
+            return length if self.waiting_queries is None else min(self.waiting_queries, length)
         shown = 0 if self.observer is None else self.observer.queries
         return min(max(self.method.queries_needed(length), shown), length)
 
     def queries_to_remember(self) -> int:
         """Last queries of a row that a fold needs; none where nothing is folded."""
-        return 0 if self.fold_every is None else queries_to_remember(self.method, self.fold_every)
+        return self.queries_of_folds(self.method)
+
+    def queries_of_folds(self, method: Method) -> int:
+        """The same for another method."""
+        return 0 if self.fold_every is None else queries_to_remember(method, self.fold_every)
 
     def check_heads(self, index: int, heads: int) -> None:
         """Compares the KV heads that layer `index` really has with what the configuration promised.

@@ -306,7 +306,7 @@ class CompressedLayer(CacheLayerMixin):
             valid: [R, N] bool, or None where nothing is padding.
         """
         self._remember(queries, keys.shape[2], valid)
-        if self._keeps_all_queries:
+        if self._waits:
             if not self._held_tail().longest:
                 self._held_tail().append(keys, values)
             self.waiting = True
@@ -400,9 +400,10 @@ class CompressedLayer(CacheLayerMixin):
     def _remember(self, queries: Tensor, length: int, valid: Tensor | None) -> None:
         """Notes a chunk's queries and validity; the prompt is `length` tokens so far."""
         goal = self.compression.prompt_length
-        self.arriving.add(queries, valid, own=self._keeps_all_queries or goal is not None)
-        if goal is not None and not self._keeps_all_queries:
-            self.arriving.keep_last(self.compression.queries_needed(max(length, goal)))
+        outlives = self._waits or goal is not None
+        self.arriving.add(queries, valid, own=outlives)
+        if outlives and not self.recording:
+            self.arriving.keep_last(self.compression.queries_needed(max(length, goal or 0)))
 
     def _settle(self, new: int) -> None:
         """Compression and folding that had to wait for the next tokens, of which `new` are about to come.
@@ -415,8 +416,8 @@ class CompressedLayer(CacheLayerMixin):
         self._fold(new)
 
     @property
-    def _keeps_all_queries(self) -> bool:
-        """True if it is not known yet which tokens, or which method, the prompt will be compressed for."""
+    def _waits(self) -> bool:
+        """True if it is not known yet which tokens of the prompt will be compressed, or by which method."""
         return self.recording or self.compression.defer
 
     def _compress(self, keys: Tensor, values: Tensor) -> None:

@@ -7,13 +7,14 @@ queries, which any scorer can use.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from winnow.cache.compressed import CompressedCache
+from winnow.cache.fold import queries_to_remember
 from winnow.composition.method import Method
 from winnow.composition.names import method
 from winnow.evaluate.greedy import clock, prefill
@@ -53,16 +54,30 @@ class SharedPrefill:
         return DensePrompt(cache, logits, self.seconds + clock(self.model) - begin)
 
 
-def dense_prompt(model: PreTrainedModel, tokens: Tensor, chunk_size: int | None = None) -> DensePrompt:
-    """Tokens [1, N], prefilled for any number of methods, `chunk_size` at a time.
+def dense_prompt(
+    model: PreTrainedModel,
+    tokens: Tensor,
+    methods: Iterable[Method],
+    chunk_size: int | None = None,
+    fold_every: int | None = None,
+) -> DensePrompt:
+    """Tokens [1, N], prefilled for several methods, `chunk_size` at a time.
 
-    Every layer's keys, values and queries stay dense as long as the result is used, where a prefill of one method's own
-    has those of a single layer.
+    Every layer's keys and values stay dense as long as the result is used, with as many of the last queries as the
+    methods look at (fold_every: folds, too); a prefill for one method has those of a single layer at a time.
     """
     begin = clock(model)
-    cache = CompressedCache(model, method("full"), prompt_length=tokens.shape[1], defer=True)
+    length = tokens.shape[1]
+    queries = max(queries_of(each, length, fold_every) for each in methods)
+    cache = CompressedCache(model, method("full"), prompt_length=length, defer=True, waiting_queries=queries)
     logits = prefill(model, tokens, cache, chunk_size)
     return DensePrompt(cache, logits, clock(model) - begin)
+
+
+def queries_of(method: Method, length: int, fold_every: int | None) -> int:
+    """Last queries of a prompt of `length` tokens that a method looks at, and its folds, if it folds."""
+    folds = 0 if fold_every is None or method.full else queries_to_remember(method, fold_every)
+    return min(length, max(1, method.queries_needed(length), folds))
 
 
 class DensePrompt:
