@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from winnow.bundled import MODEL_PATH
 from winnow.cli import main
+from winnow.composition import known
 from winnow.models import ModelSource, open_model
 
 
@@ -42,6 +43,13 @@ def packed_model() -> Any:
     from support.packed_caches import made
 
     return made()
+
+
+@pytest.fixture
+def names_of_this_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names that are registered in the test are forgotten after it."""
+    for names in ("_presets", "_parts"):
+        monkeypatch.setattr(known, names, dict(getattr(known, names)))
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from winnow.cache import (
         load_context as load_context,
     )
+    from winnow.composition.known import register as register
     from winnow.composition.method import Method as Method
     from winnow.composition.names import MethodRecord as MethodRecord
     from winnow.composition.names import method as method
@@ -80,6 +81,7 @@ else:
         "load_context": "winnow.cache",
         "method": "winnow.composition.names",
         "methods": "winnow.composition.names",
+        "register": "winnow.composition.known",
     }
     __all__ = list(_HOMES)
 

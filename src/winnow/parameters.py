@@ -32,6 +32,12 @@ def parameters_of(part: Any) -> tuple[Parameter, ...]:
     return tuple(Parameter(f.name, getattr(part, f.name), f.metadata["meaning"]) for f in offered)
 
 
+def differences(before: Any, after: Any) -> dict[str, Any]:
+    """The parameters that two parts of one class do not have in common, with their values in the second."""
+    pairs = zip(parameters_of(before), parameters_of(after), strict=True)
+    return {new.name: new.default for old, new in pairs if old.default != new.default}
+
+
 def check_count(owner: object, name: str, least: int) -> None:
     """Raise MethodError unless the attribute is an int of at least `least`."""
     value = getattr(owner, name)

@@ -13,12 +13,14 @@ from typing import Any, get_type_hints
 
 from winnow.commands.console import silence_libraries
 from winnow.commands.interrupts import raise_again
+from winnow.commands.plugins import run_plugins
 
 
 def command(options: type[Any], job: str) -> Callable[..., None]:
     """A function as typer wants it: the fields of a dataclass are its parameters, the docstring is its help.
 
     job: "module:function"; the function takes an instance of the dataclass.
+    Files that the command line names as `plugins` are run before it.
     """
 
     def call(**given: Any) -> None:
@@ -26,6 +28,7 @@ def command(options: type[Any], job: str) -> Callable[..., None]:
         work = getattr(import_module(module), name)
         silence_libraries()
         raise_again()
+        run_plugins(given.get("plugins") or ())
         work(options(**given))
 
     call.__doc__ = options.__doc__

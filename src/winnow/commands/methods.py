@@ -1,21 +1,27 @@
 """`winnow methods`: everything that can be named, with its parameters.
 
-It is read from a catalog beside this file, so that listing methods needs no torch; `write_catalog` makes the catalog.
+Winnow's own are read from a catalog beside this file, so that listing them needs no torch; `write_catalog` makes it.
+The library is loaded only where plugins or installed packages bring more.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from winnow.commands.console import output
+from winnow.commands.console import messages, output
+from winnow.commands.failures import readable
 from winnow.commands.options.methods import MethodsOptions
+from winnow.composition.entry_points import installed
 from winnow.errors import UnknownMethod, closest
+
+if TYPE_CHECKING:
+    from winnow.composition.registry import MethodRecord
 
 CATALOG_PATH = Path(__file__).with_name("catalog.json")
 
@@ -26,6 +32,8 @@ Record = dict[str, Any]
 def methods(options: MethodsOptions) -> None:
     """Prints all methods and parts, or one of them."""
     catalog: list[Record] = json.loads(CATALOG_PATH.read_text(encoding="utf-8"))
+    if options.plugins or installed():
+        catalog += _brought()
     records = catalog if options.name is None else _find(catalog, options.name)
     if options.as_json:
         print(json.dumps(records, indent=2))
@@ -36,6 +44,21 @@ def methods(options: MethodsOptions) -> None:
             if number:
                 output().print()
             _describe(output(), record)
+
+
+def as_json(record: MethodRecord) -> Record:
+    """A record as the catalog has it."""
+    return record._asdict() | {"parameters": [parameter._asdict() for parameter in record.parameters]}
+
+
+def _brought() -> list[Record]:
+    """Records of plugins and installed packages; a line for each that cannot be used."""
+    from winnow.composition.known import load_installed
+    from winnow.composition.names import registered_methods
+
+    for problem in load_installed():
+        messages().print(readable(problem), style="yellow", markup=False, soft_wrap=True)
+    return [as_json(record) for record in registered_methods()]
 
 
 def _find(catalog: list[Record], name: str) -> list[Record]:
@@ -54,7 +77,7 @@ def _table(records: list[Record]) -> Table:
     previous = "method"
     for record in records:
         kind = record["kind"]
-        if previous == "method" != kind:
+        if (previous == "method") != (kind == "method"):
             table.add_row()
         previous = kind
         listed = ", ".join(f"{p['name']}={_literal(p['default'])}" for p in record["parameters"])

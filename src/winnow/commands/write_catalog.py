@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import json
 
-from winnow.commands.methods import CATALOG_PATH
-from winnow.composition.names import methods
+from winnow.commands.methods import CATALOG_PATH, as_json
+from winnow.composition.names import own_methods
 
 
 def catalog() -> str:
-    """All records of `winnow.methods()` as JSON."""
-    records = [
-        record._asdict() | {"parameters": [parameter._asdict() for parameter in record.parameters]}
-        for record in methods()
-    ]
-    return json.dumps(records, indent=1) + "\n"
+    """All of winnow's own records of `winnow.methods()` as JSON."""
+    return json.dumps([as_json(record) for record in own_methods()], indent=1) + "\n"
 
 
 def write() -> None:

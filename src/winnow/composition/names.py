@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -9,16 +10,25 @@ from typing import Any, NamedTuple
 
 from winnow.allocate import Allocator, HeadAllocator, Uniform
 from winnow.budget import Budget
+from winnow.composition import known
 from winnow.composition.method import Method
-from winnow.composition.registry import ALIASES, PARAMETER_ALIASES, PARTS, PRESETS, MethodRecord, Part, PartKind, Preset
+from winnow.composition.objects import canonical_name, checked_parts
+from winnow.composition.registry import (
+    ALIASES,
+    PARAMETER_ALIASES,
+    PARTS,
+    PRESETS,
+    MethodRecord,
+    NamedPart,
+    Part,
+    PartKind,
+    Preset,
+)
 from winnow.composition.syntax import Call, Value, format_call, parse
-from winnow.errors import BudgetError, MethodError, UnknownMethod, UnknownParameter, closest
-from winnow.parameters import Parameter, parameters_of
-from winnow.score import Refiner, Scorer
+from winnow.errors import BudgetError, MethodError, UnknownMethod, UnknownParameter, WinnowError, closest
+from winnow.parameters import Parameter, differences, parameters_of
+from winnow.score import Full, Refiner, Scorer
 from winnow.store import AllChannels, AsIs, Channels, Dense, Packed, Precision, Store
-
-_PRESETS = {preset.name: preset for preset in PRESETS}
-_PARTS = {part.name: part for part in PARTS}
 
 ROLES = ("score", "heads", "layers", "refinement", "channels", "bits")
 """The work of parts, in the order of a canonical name."""
@@ -43,30 +53,75 @@ class _Group(NamedTuple):
 
 
 def methods() -> list[MethodRecord]:
-    """Everything that can be named: methods first, then the parts that can follow them."""
-    presets = [
-        MethodRecord(p.name, "method", p.summary, p.paper, _offered(_components(p, replaced=()))) for p in PRESETS
-    ]
-    parts = [
-        MethodRecord(p.name, _kind(p.part), p.summary, p.paper, parameters_of(p.part), _aliases(p.name)) for p in PARTS
-    ]
-    return presets + parts
+    """Everything that can be named: methods first, then the parts that can follow them, then what others brought.
+
+    What an installed package brings and cannot be loaded is warned of.
+    """
+    for problem in known.load_installed():
+        warnings.warn(problem, stacklevel=2)
+    return own_methods() + registered_methods()
 
 
-def method(name: str, budget: int | str | None = None, **parameters: Value) -> Method:
-    """A method by name, with its budget and parameters.
+def own_methods() -> list[MethodRecord]:
+    """Those of `methods()` that come with winnow."""
+    return _records(PRESETS, PARTS)
+
+
+def registered_methods() -> list[MethodRecord]:
+    """Those of `methods()` that were registered, and those of installed packages that are loaded."""
+    presets = [preset for preset in known.all_presets() if preset not in PRESETS]
+    return _records(presets, [part for part in known.all_parts() if part not in PARTS])
+
+
+def _records(presets: Iterable[Preset], parts: Iterable[NamedPart]) -> list[MethodRecord]:
+    return [
+        *(MethodRecord(p.name, "method", p.summary, p.paper, _offered(_components(p, replaced=()))) for p in presets),
+        *(
+            MethodRecord(p.name, _kind(p.part), p.summary, p.paper, parameters_of(p.part), _aliases(p.name))
+            for p in parts
+        ),
+    ]
+
+
+def method(
+    name: str | Scorer,
+    budget: int | str | None = None,
+    *,
+    allocator: Allocator | None = None,
+    store: Store | Channels | Precision | None = None,
+    **parameters: Value,
+) -> Method:
+    """A method by name, with its budget and parameters; or from a scorer of your own, with an allocator and a store.
 
     name: one of `winnow.methods()`, alone ("adakv") or followed by parts that replace the method's own
     allocation, refine its scores or say how slots are written ("snapkv(window=16)+ada(0.3)+pyramid",
     "aperturekv+spark(0.8)+bits(8, 4)", the parts in any order). What `str(method)` gives, with its budget after "@",
-    is read back to an equal method.
+    is read back to an equal method. Or a scorer, as an object; the method is then named after its parts.
     budget: see `winnow.budget.Budget`; none for "full", which keeps everything, and for methods whose own rule says
     what stays (duoattention, masking); needed for all others.
+    allocator: slots of layers and heads for a scorer that is an object; as many for every head by default.
+    store: the written form of what it keeps, or half of one; as it is by default.
     parameters: of the method and its parts, by name (window=16, floor=0.3, rounding="paper", scores="FILE").
 
     Raises UnknownMethod, UnknownParameter, MethodError or BudgetError, each with what exists or is allowed.
     """
+    if not isinstance(name, str):
+        return _of_objects(*checked_parts(name, allocator, store), budget, parameters)
+    if allocator is not None or store is not None:
+        raise MethodError(
+            f"{name!r} is a name: write allocator and store after it, as in 'snapkv+ada+bits(4)', or give a scorer "
+            "as an object."
+        )
     return NamedMethod(name).method(budget, parameters)
+
+
+def _of_objects(
+    scorer: Scorer, allocator: Allocator, store: Store, budget: int | str | None, parameters: Mapping[str, Value]
+) -> Method:
+    if parameters:
+        raise UnknownParameter(f"{type(scorer).__name__} is an object: set {', '.join(parameters)} where it is made.")
+    name = canonical_name(scorer, allocator, store)
+    return Method(name, scorer, allocator, store, _limit(name, isinstance(scorer, Full), allocator, budget))
 
 
 def as_method(given: Method | str) -> Method:
@@ -93,9 +148,13 @@ class NamedMethod:
         self._groups = [_group(call, defaults) for call, defaults in _resolve(self._preset, calls)]
 
     @property
+    def _keeps_all(self) -> bool:
+        return self._preset.name == "full"
+
+    @property
     def takes_budget(self) -> bool:
         """True if it divides a budget; "full" and some others say themselves what stays."""
-        return self._preset.name != "full" and _allocator(_by_role(self._groups)).takes_budget
+        return not self._keeps_all and _allocator(_by_role(self._groups)).takes_budget
 
     def method(self, budget: int | str | None = None, parameters: Mapping[str, Value] = MappingProxyType({})) -> Method:
         """The method with its own budget or a given one, and with further parameters.
@@ -107,7 +166,7 @@ class NamedMethod:
         groups = _with_parameters(self._groups, self.text, _renamed(parameters))
         parts = _by_role(groups)
         allocator = _allocator(parts)
-        limit = _limit(self._preset, allocator, self.budget if budget is None else budget)
+        limit = _limit(self._preset.name, self._keeps_all, allocator, self.budget if budget is None else budget)
         canonical = "+".join(format_call(group.name, _differences(group)) for group in groups)
         return Method(canonical, _scorer(parts), allocator, _store(parts), limit)
 
@@ -117,15 +176,16 @@ def _by_role(groups: Iterable[_Group]) -> dict[str, Any]:
 
 
 def _preset(name: str) -> Preset:
-    if name in _PRESETS:
-        return _PRESETS[name]
-    if ALIASES.get(name, name) in _PARTS:
+    found = known.preset(name)
+    if found is not None:
+        return found
+    if known.part(ALIASES.get(name, name)) is not None:
         raise MethodError(f"{name!r} only follows a method: write for example 'snapkv+{name}'.")
-    raise UnknownMethod(f"There is no method {name!r}: {closest(name, _PRESETS)}")
+    raise UnknownMethod(f"There is no method {name!r}: {closest(name, known.preset_names())}")
 
 
-def _limit(preset: Preset, allocator: Allocator, budget: int | str | None) -> Budget:
-    if preset.name == "full":
+def _limit(name: str, keeps_all: bool, allocator: Allocator, budget: int | str | None) -> Budget:
+    if keeps_all:
         if budget is not None:
             raise BudgetError(f"'full' keeps everything and takes no budget; drop budget={budget!r}.")
     elif not allocator.takes_budget:
@@ -134,8 +194,8 @@ def _limit(preset: Preset, allocator: Allocator, budget: int | str | None) -> Bu
             raise BudgetError(f"{rule} keeps what its own parameters say and takes no budget; drop budget={budget!r}.")
     elif budget is None:
         raise BudgetError(
-            f"{preset.name!r} needs a budget: 128 (tokens per KV head), '2%' (of the prompt) "
-            f"or '64MiB' (of one sequence), apart or in the name: '{preset.name} @ 128'."
+            f"{name!r} needs a budget: 128 (tokens per KV head), '2%' (of the prompt) "
+            f"or '64MiB' (of one sequence), apart or in the name: '{name} @ 128'."
         )
     return Budget.parse(budget)
 
@@ -158,9 +218,11 @@ def _resolve(preset: Preset, calls: Iterable[Call]) -> list[tuple[Call, list[Any
 
 
 def _part(name: str) -> Part:
-    if name not in _PARTS:
-        raise UnknownMethod(f"There is no part {name!r} that could follow a method: {closest(name, _PARTS)}")
-    return _PARTS[name].part
+    found = known.part(name)
+    if found is None:
+        known_names = closest(name, known.part_names())
+        raise UnknownMethod(f"There is no part {name!r} that could follow a method: {known_names}")
+    return found.part
 
 
 def _role(part: Part) -> str:
@@ -256,17 +318,21 @@ def _with_parameters(groups: list[_Group], text: str, parameters: Mapping[str, V
 
 def _with(part: Any, given: Mapping[str, Value]) -> Any:
     own = {p.name for p in parameters_of(part)}
-    return replace(part, **{key: value for key, value in given.items() if key in own})
+    try:
+        return replace(part, **{key: value for key, value in given.items() if key in own})
+    except (TypeError, ValueError) as problem:
+        if isinstance(problem, WinnowError):
+            raise
+        # A part that somebody else wrote.
+        raise MethodError(f"{type(part).__name__}: {problem}") from problem
 
 
 def _differences(group: _Group) -> dict[str, Value]:
     """The parameters of a group that are not at their defaults."""
-    return {
-        after.name: after.default  # type: ignore[misc]
-        for default, chosen in zip(group.defaults, group.chosen, strict=True)
-        for before, after in zip(parameters_of(default), parameters_of(chosen), strict=True)
-        if before.default != after.default
-    }
+    changed: dict[str, Value] = {}
+    for default, chosen in zip(group.defaults, group.chosen, strict=True):
+        changed |= differences(default, chosen)
+    return changed
 
 
 def _reject_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> None:

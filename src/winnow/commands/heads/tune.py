@@ -25,7 +25,7 @@ from winnow.commands.model_names import dtype_name, model_name
 from winnow.commands.options.heads.tune import BUDGETS, TuneOptions
 from winnow.commands.progress import journal_path, progress_bar, resumable, stage
 from winnow.composition.method import Method
-from winnow.composition.names import method
+from winnow.composition.names import NamedMethod
 from winnow.composition.syntax import Value
 from winnow.estimate.journal import Journal
 from winnow.estimate.tune.answering import Answering, AnswerProgress, Setting
@@ -89,7 +89,7 @@ class TuningTask:
         parameters: dict[str, Value] = {self.knob.parameter: value}
         if self.given:
             parameters["scores"] = self.scores
-        return method(str(self.method), budget, **parameters)
+        return NamedMethod(str(self.method)).method(budget, parameters)
 
 
 def tune(options: TuneOptions) -> None:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from winnow.commands.options.shared import Plugins
+
 
 @dataclass(frozen=True, kw_only=True)
 class MethodsOptions:
@@ -14,3 +16,4 @@ class MethodsOptions:
 
     name: Annotated[str | None, typer.Argument(help="Show only this one, with all its parameters.")] = None
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False
+    plugins: Plugins = None

@@ -32,6 +32,14 @@ JournalPath = Annotated[
     Path | None,
     typer.Option(parser=result_file, metavar="FILE", help="Where finished work is kept.", show_default="beside --out"),
 ]
+Plugins = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--plugin",
+        metavar="FILE",
+        help="Python file that makes methods of your own known (winnow.register); may be repeated.",
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 
 
@@ -63,6 +71,7 @@ class MethodOptions:
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Parameter of the method; may be repeated."),
     ] = None
+    plugins: Plugins = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,49 @@
+"""Python files that a command line names with `--plugin`: each is run once, to register methods."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterable
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from zlib import crc32
+
+from winnow.errors import WinnowError
+
+
+class PluginError(WinnowError):
+    """A file given with --plugin that is not there, or fails."""
+
+
+def run_plugins(paths: Iterable[Path]) -> None:
+    """Runs the files in order. Raises PluginError with the line where one of them fails."""
+    for path in paths:
+        if not path.is_file():
+            raise PluginError(f"--plugin {path}: there is no such file; name a Python file that calls winnow.register.")
+        _run(path)
+
+
+def _run(path: Path) -> None:
+    """As a module, which dataclasses in it need; by the same name again, so that the same file may be run twice."""
+    loader = SourceFileLoader(f"winnow_plugin_{crc32(bytes(path.resolve())):08x}", str(path))
+    spec = spec_from_loader(loader.name, loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    sys.modules[loader.name] = module
+    try:
+        loader.exec_module(module)
+    except Exception as problem:
+        del sys.modules[loader.name]
+        kind = "" if isinstance(problem, WinnowError) else f"{type(problem).__name__}: "
+        text = problem.msg if isinstance(problem, SyntaxError) else problem
+        raise PluginError(f"--plugin {path}{_line(path, problem)}: {kind}{text}") from problem
+
+
+def _line(path: Path, problem: Exception) -> str:
+    """The last line of the file that was running; empty where none of it was."""
+    lines = [frame.lineno for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == str(path)]
+    if isinstance(problem, SyntaxError) and problem.filename == str(path):
+        lines.append(problem.lineno)
+    return f", line {lines[-1]}" if lines else ""

@@ -1,0 +1,149 @@
+"""Names that are known: winnow's own, those that were registered, and those of installed packages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from typing import Any
+
+from winnow.allocate import Allocator
+from winnow.composition.entry_points import installed, origin
+from winnow.composition.records import record_of
+from winnow.composition.registry import ALIASES, PARTS, PRESETS, NamedPart, Part, Preset
+from winnow.errors import MethodError
+
+_presets = {preset.name: preset for preset in PRESETS}
+_parts = {part.name: part for part in PARTS}
+_OURS = frozenset({*_presets, *_parts, *ALIASES})
+
+
+def register(
+    name: str,
+    part: Part | type[Part],
+    *,
+    allocator: Allocator | None = None,
+    summary: str | None = None,
+    paper: str = "",
+) -> None:
+    """Makes a method, or a part of methods, known by name in this process.
+
+    The name then works in `winnow.method`, with parameters and other parts; on a command line with `--plugin FILE`,
+    where FILE calls this. A package that is installed may name it as an entry point of the group "winnow.methods"
+    instead. The same again does nothing, and a class that was defined anew takes the place of the old one.
+
+    Args:
+        name: of lower-case letters, digits, "_" and "-".
+        part: an object, which gives the defaults, or its class. A `Scorer` becomes a method; a `Refiner`, an
+            `Allocator`, `Channels` or a `Precision` follows one after a "+". All are frozen dataclasses; fields with
+            `metadata=meaning("…")` are parameters.
+        allocator: of a scorer's method; every head gets as many slots as any other where there is none.
+        summary: a line on what it does, by default the first of the class's docstring.
+        paper: authors, year and arXiv id.
+
+    Raises:
+        MethodError: what is no name, a name that is taken, what is no part.
+    """
+    _add(record_of(name, part, allocator, summary, paper))
+
+
+def preset(name: str) -> Preset | None:
+    """The method of a name, also of an installed package. Raises MethodError where that cannot be loaded."""
+    _load(name)
+    return _presets.get(name)
+
+
+def part(name: str) -> NamedPart | None:
+    """The part of a name, also of an installed package. Raises MethodError where that cannot be loaded."""
+    _load(name)
+    return _parts.get(name)
+
+
+def preset_names() -> list[str]:
+    """Names of methods that are known, and those that installed packages would give."""
+    return [*_presets, *_unloaded()]
+
+
+def part_names() -> list[str]:
+    """Names of parts that are known, and those that installed packages would give."""
+    return [*_parts, *_unloaded()]
+
+
+def all_presets() -> list[Preset]:
+    """Methods that are known; those of installed packages once `load_installed` was called."""
+    return list(_presets.values())
+
+
+def all_parts() -> list[NamedPart]:
+    """Parts that are known; those of installed packages once `load_installed` was called."""
+    return list(_parts.values())
+
+
+def load_installed() -> Iterator[str]:
+    """Loads what installed packages bring; gives a line for each that cannot be used."""
+    for name, entry in installed().items():
+        if name in _OURS:
+            yield _unusable(name, entry, "winnow has a method or part of this name")
+        else:
+            try:
+                _load(name)
+            except MethodError as problem:
+                yield str(problem)
+
+
+def _unloaded() -> list[str]:
+    return [name for name in installed() if not _is_taken(name)]
+
+
+def _is_taken(name: str) -> bool:
+    return name in _OURS or name in _presets or name in _parts
+
+
+def _load(name: str) -> None:
+    """Loads what an installed package has under a name that nothing else has."""
+    if _is_taken(name):
+        return
+    entry = installed().get(name)
+    if entry is None:
+        return
+    try:
+        _add(_record(name, entry.load()))
+    except Exception as problem:
+        # It is somebody else's code: whatever it raises, other methods go on working.
+        raise MethodError(_unusable(name, entry, f"{type(problem).__name__}: {problem}")) from problem
+
+
+def _record(name: str, found: Any) -> Preset | NamedPart:
+    if isinstance(found, Preset):
+        return record_of(name, found.scorer, found.allocator, found.summary, found.paper)
+    if isinstance(found, NamedPart):
+        return record_of(name, found.part, None, found.summary, found.paper)
+    return record_of(name, found)
+
+
+def _unusable(name: str, entry: EntryPoint, reason: str) -> str:
+    return f"{origin(entry)} names a method {name!r} that cannot be used: {reason}."
+
+
+def _add(record: Preset | NamedPart) -> None:
+    before = _presets.get(record.name) or _parts.get(record.name)
+    if record.name in _OURS:
+        raise MethodError(f"{record.name!r} is the name of a method or part of winnow's own; choose another.")
+    if before is not None and not _is_same(before, record):
+        raise MethodError(
+            f"{record.name!r} is taken by {_kind(before).__module__}.{_kind(before).__qualname__}; choose another name."
+        )
+    if isinstance(record, Preset):
+        _presets[record.name] = record
+    else:
+        _parts[record.name] = record
+
+
+def _is_same(before: Preset | NamedPart, after: Preset | NamedPart) -> bool:
+    """True for the same again, and for a class that was defined anew, as a cell of a notebook does."""
+    old, new = _kind(before), _kind(after)
+    anew = old is not new and (old.__module__, old.__qualname__) == (new.__module__, new.__qualname__)
+    return before == after or anew
+
+
+def _kind(record: Preset | NamedPart) -> type:
+    return type(record.scorer if isinstance(record, Preset) else record.part)
