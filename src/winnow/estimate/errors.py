@@ -21,6 +21,10 @@ class ShapleyError(HeadScoresError):
     """Players, sizes, samples or utilities from which no Shapley value can be computed."""
 
 
+class NoiseError(HeadScoresError):
+    """Scores that nothing tells from noise."""
+
+
 class TuneError(HeadScoresError):
     """Values, questions or splits from which no choice can be made."""
 

@@ -39,7 +39,12 @@ def rank_correlation(a: HeadScores, b: HeadScores) -> float:
     Raises HeadScoresError for tables of different shapes.
     """
     _check_comparable(a, b)
-    ranks = torch.stack([mean_ranks(a.values.flatten()), mean_ranks(b.values.flatten())])
+    return spearman(a.values, b.values)
+
+
+def spearman(a: Tensor, b: Tensor) -> float:
+    """Spearman's correlation of scores of any one shape; NaN where all of one are equal."""
+    ranks = torch.stack([mean_ranks(a.flatten()), mean_ranks(b.flatten())])
     deviations = ranks - ranks.mean(dim=1, keepdim=True)
     spread = deviations.norm(dim=1).prod().item()
     return (deviations[0] @ deviations[1]).item() / spread if spread else math.nan

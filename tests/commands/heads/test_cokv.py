@@ -120,7 +120,17 @@ def test_examples_of_ones_own(capsys):
     fact = {"context": "The password of the harbor is lemon.", "question": "What is the password of the harbor?"}
     Path("e.jsonl").write_text(json.dumps({**fact, "answer": "is lemon"}) + "\n")
     options = ["--examples", "e.jsonl", "--samples", "8", "--batch", "8", "--window", "0"]
-    assert main(["heads", "cokv", "--out", "e.safetensors", *options]) == 0
+    assert main(["heads", "cokv", "--out", "e.safetensors", *options]) == FAILED
+    noise = "8 samples: the halves of them agree no better than chance (no rank correlation over 16 heads"
+    text = said(capsys)
+    assert noise in text
+    assert "e.journal.jsonl keeps every coalition; the same command goes on from there with more --samples" in text
+    assert not Path("e.safetensors").exists()
+    merge = ["heads", "merge", "e.journal.jsonl", "--out", "e.safetensors"]
+    assert main(merge) == FAILED
+    assert noise in said(capsys)
+    assert main([*merge, "--keep-noise"]) == 0
+    assert main(["heads", "cokv", "--out", "e.safetensors", *options, "--keep-noise", "--force"]) == 0
     asked = json.loads(HeadScores.load("e.safetensors").settings)
     assert (asked["examples"], asked["question_tokens"], asked["window"]) == (1, None, 0)
     for content, message in (

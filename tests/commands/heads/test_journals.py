@@ -16,8 +16,8 @@ from winnow.heads import HeadScores
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 COMMANDS = {
-    "needle": "needle --kind r --lengths 0 --depths 1 --out needle.safetensors --force",
-    "cokv": "cokv --questions 2 --samples 8 --batch 4 --out cokv.safetensors --force",
+    "needle": "needle --kind r --lengths 0 --depths 1 --out needle.safetensors --force --keep-noise",
+    "cokv": "cokv --questions 2 --samples 8 --batch 4 --out cokv.safetensors --force --keep-noise",
     "tune": "tune --method cokv --documents 1 --values 2 --budgets 64 --out tune.json --force",
 }
 WORK = {
@@ -76,7 +76,7 @@ def test_merging_names_file_and_line(heads: Callable[[str], tuple[int, str]], fo
     assert heads(COMMANDS["cokv"])[0] == 0
     whole = HeadScores.load("cokv.safetensors")
     journal, copy = folder / "cokv.journal.jsonl", folder / "copy.jsonl"
-    merge = "merge cokv.journal.jsonl copy.jsonl --out m.safetensors --force"
+    merge = "merge cokv.journal.jsonl copy.jsonl --out m.safetensors --force --keep-noise"
     copy.write_bytes(journal.read_bytes())
     assert heads(merge)[0] == 0
     assert HeadScores.load("m.safetensors") == whole

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 import torch
 
-from support.needles import BUNDLED, chatty_tokenizer
+from support.clocks import SetClock
+from support.needles import BUNDLED, chatty_tokenizer, small_plan
 from winnow.cli import main
 from winnow.commands.heads.needle import reads_prose
+from winnow.commands.heads.needle_progress import watching
+from winnow.commands.pace import clock_time
 from winnow.estimate.needle import run as running
+from winnow.estimate.needle.effort import Effort
 from winnow.estimate.needle.examples import read_examples
 from winnow.estimate.needle.generate import answer
+from winnow.estimate.needle.settings import NeedleKind
 from winnow.heads import HeadScores
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -136,3 +142,79 @@ def test_nothing_accepted_shows_answers(needle):
 def test_forms_follow_what_the_tokenizer_knows():
     assert not reads_prose(BUNDLED.tokenizer)
     assert reads_prose(chatty_tokenizer())
+
+
+def test_a_model_that_answers_nothing_is_stopped_early(needle, monkeypatch):
+    made = []
+    monkeypatch.setattr(running, "answer", lambda *_: made.append(1) or "no idea")
+    arguments = ("--kind", "er", "--out", "x.safetensors", "--lengths", "0,120", "--depths", "2")
+    code, _, err = needle(*arguments)
+    assert (code, len(made)) == (1, 10)
+    assert "None of the first 10 of 30 prompts was answered right" in err
+    assert "given: no idea" in err
+    assert "--keep-going: the journal has the first" in err
+    code, _, err = needle(*arguments, "--keep-going")
+    assert (code, len(made)) == (1, 30)
+    assert "None of 40 runs was answered right" in err
+
+
+def test_noise_is_written_only_where_that_is_wanted(needle, monkeypatch):
+    """R sees next to nothing in this model: ten answers, all right, tell no head from another."""
+    arguments = ("--kind", "r", "--out", "r.safetensors", "--lengths", "0", "--depths", "1")
+    code, _, err = needle(*arguments)
+    assert code == 1
+    assert "10 of 10 runs answered right: the halves of them agree no better than chance" in err
+    assert "r.journal.jsonl keeps every run: the same command with --keep-noise" in err
+    assert not Path("r.safetensors").exists()
+    monkeypatch.setattr(running, "answer", lambda *_: pytest.fail("a run was repeated"))
+    code, out, err = needle(*arguments, "--keep-noise")
+    assert code == 0, err
+    assert "halves of them agree: rank correlation" in out
+    assert HeadScores.load("r.safetensors").samples == 10
+
+
+def test_one_right_run_is_no_table(needle):
+    fact = {"needle": "The gift of the tower is fig.", "question": "What is the gift of the tower?", "answer": "is fig"}
+    Path("mine.jsonl").write_text(json.dumps(fact))
+    arguments = ("--kind", "er", "--out", "x.safetensors", "--examples", "mine.jsonl", "--lengths", "0")
+    code, _, err = needle(*arguments)
+    assert code == 1
+    assert "5 of 5 runs answered right: too little to tell the scores from noise" in err
+    code, out, _ = needle(*arguments, "--keep-noise")
+    assert code == 0
+    assert "5 of 5 runs count; there are no two prompts to compare" in out
+
+
+def test_the_estimate_comes_after_the_longest_prompt_and_goes_by_tokens(capsys):
+    plan = small_plan(NeedleKind.ER, (0, 400), 3)
+    clock = SetClock()
+    with watching(plan, Effort(0.001), clock) as watch:
+        for place in plan.places:
+            clock.wait(Effort(0.001)(place.tokens) / 20)
+            watch.prompt(place, known=False)
+            watch.runs([])
+    first, estimate, *lines, last = capsys.readouterr().err.splitlines()
+    tokens = [place.tokens for place in plan.places]
+    seconds = sum(map(Effort(0.001), tokens)) / 20
+    told = f"{len(tokens)} prompts of {min(tokens)} to {max(tokens)} tokens, {sum(tokens):,} in all"
+    left = clock_time(seconds - Effort(0.001)(tokens[0]) / 20)
+    assert estimate == f"Needles (er): {told}; about {left} left."
+    assert len(lines) >= 2
+    # Exact, because the work goes on as the effort says.
+    for line in (first, *lines):
+        done, rest = re.search(r"([\d:]+) so far, about ([\d:]+) left", line).groups()
+        assert sum(map(seconds_of, (done, rest))) == pytest.approx(seconds, abs=2)
+    assert last.startswith(f"Needles (er), 0 of 0 runs right: {sum(tokens):,} of {sum(tokens):,} tokens")
+
+
+def seconds_of(time: str) -> int:
+    minutes, seconds = time.split(":")
+    return 60 * int(minutes) + int(seconds)
+
+
+def test_short_work_needs_no_estimate(capsys):
+    plan = small_plan(NeedleKind.ER, (0,), 1)
+    with watching(plan, Effort(0.0), SetClock()) as watch:
+        for place in plan.places:
+            watch.prompt(place, known=False)
+    assert capsys.readouterr().err == ""

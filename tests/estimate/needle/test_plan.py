@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.needles import BUNDLED
+from support.needles import BUNDLED, small_plan
 from winnow.estimate.errors import NeedleError
 from winnow.estimate.needle.examples import ProseExamples, TaskExamples
 from winnow.estimate.needle.haystack import (
@@ -53,3 +53,33 @@ def test_a_plan_without_runs_is_told(examples, lengths, depths):
     told = f"{examples} examples at {len(lengths)} lengths and {len(depths)} depths are no runs"
     with pytest.raises(NeedleError, match=told):
         NeedlePlan(BUNDLED.tokenizer, Settings(NeedleKind.R, lengths, depths), chosen, TaskHaystack(0))
+
+
+@pytest.mark.parametrize("lengths", [(0,), (0, 120, 400), (300, 301)])
+@pytest.mark.parametrize("depths", [1, 4])
+def test_places_are_all_runs_and_any_first_of_them_a_fair_sample(lengths, depths):
+    plan = small_plan(NeedleKind.ER, lengths, depths)
+    places = plan.places
+    assert sorted(cell for place in places for cell in place.cells) == plan.cells
+    assert len({(place.example, place.length, place.before) for place in places}) == len(places)
+    assert places[0].length == max(lengths)
+    # Every example and length once before any comes a second time, and so on.
+    pairs = [(place.example, place.length) for place in places]
+    counts = {pair: pairs.count(pair) for pair in pairs}
+    seen = dict.fromkeys(counts, 0)
+    for pair in pairs:
+        seen[pair] += 1
+        assert all(seen[pair] - 1 <= seen[other] or seen[other] == counts[other] for other in counts)
+
+
+def test_places_know_their_tokens_before_they_are_built():
+    plan = small_plan(NeedleKind.R2, (0, 300), 5)
+    for place, job in zip(plan.places, plan.jobs(), strict=True):
+        assert job.cells == place.cells
+        assert job.example is plan.examples[place.example]
+        assert len(job.prompt.tokens) == pytest.approx(place.tokens, abs=4)
+
+
+def test_the_first_places_are_at_different_depths():
+    plan = small_plan(NeedleKind.ER, (200, 300, 400, 500), 4)
+    assert len({place.depths for place in plan.places[:8]}) > 2

@@ -14,8 +14,10 @@ from winnow.estimate.errors import NeedleError
 from winnow.estimate.journal import Journal
 from winnow.estimate.needle import run as running
 from winnow.estimate.needle.generate import answer
-from winnow.estimate.needle.run import mean_scores, run_needles
+from winnow.estimate.needle.plan import NeedlePlan
+from winnow.estimate.needle.run import Outcome, check_hopeful, mean_scores, right_halves, run_needles
 from winnow.estimate.needle.settings import NeedleKind
+from winnow.estimate.split_half import SplitHalf
 from winnow.heads import HeadScores
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -35,7 +37,8 @@ def test_a_resumed_estimate_is_that_of_an_uninterrupted_one(model, tmp_path, mon
     monkeypatch.setattr(running, "answer", lambda *args: made.append(1) or answer(*args))
     resumed = list(run_needles(model, plan, Journal.open(path, plan.config())))
     assert 0 < len(made) < len(set(plan.cells))
-    assert [one.cell for one in resumed] == [one.cell for one in whole] == plan.cells
+    assert [one.cell for one in resumed] == [one.cell for one in whole]
+    assert sorted(one.cell for one in whole) == plan.cells
     assert mean_scores(plan, resumed) == mean_scores(plan, whole)
     made.clear()
     assert mean_scores(plan, list(run_needles(model, plan, Journal.open(path, plan.config())))) == mean_scores(
@@ -77,3 +80,68 @@ def test_scores_of_the_bundled_model_ship(kind):
     assert table.samples is not None
     assert table.samples > 100
     assert float(table.normalized().values.sum()) == pytest.approx(1)
+
+
+def made_up(plan: NeedlePlan, scores) -> list[Outcome]:
+    """Runs whose scores are `scores(place)`, None where the answer is wrong, in the order of the plan's places."""
+    return [
+        Outcome(cell, place.tokens, "lemon", found)
+        for place in plan.places
+        for found in [scores(place)]
+        for cell in place.cells
+    ]
+
+
+def test_halves_are_of_other_prompts():
+    plan = small_plan(NeedleKind.ER, (0, 200), 3)
+    right = {(0, 0): 1.0, (0, 200): 2.0, (1, 200): 4.0}
+    outcomes = made_up(
+        plan, lambda place: torch.full((2, 4), right[key]) if (key := (place.example, place.length)) in right else None
+    )
+    halves = right_halves(plan, outcomes)
+    assert halves is not None
+    # By example, length and depth: one bare prompt that is three runs, then three of 200 tokens, then three more.
+    ones = [1.0, 1.0, 1.0, 2.0, 4.0, 4.0], [2.0, 2.0, 4.0]
+    for half, values in zip(halves, ones, strict=True):
+        torch.testing.assert_close(half, torch.full((2, 4), sum(values) / len(values)))
+    # In whatever order they were made.
+    for half, same in zip(halves, right_halves(plan, outcomes[::-1]), strict=True):
+        torch.testing.assert_close(half, same)
+
+
+def test_one_prompt_has_no_halves():
+    plan = small_plan(NeedleKind.ER, (0,), 3)
+    outcomes = made_up(plan, lambda place: torch.rand(2, 4) if place.example == 0 else None)
+    assert sum(outcome.scores is not None for outcome in outcomes) == 3
+    assert right_halves(plan, outcomes) is None
+
+
+def test_noise_and_signal_of_runs_are_told_apart():
+    plan = small_plan(NeedleKind.ER, (0, 200, 300), 4)
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.randn(6, 8, generator=generator, dtype=torch.float64)
+
+    def found_noise(signal: float) -> list[bool]:
+        def scores(_):
+            return signal * truth + torch.randn(6, 8, generator=generator, dtype=torch.float64)
+
+        return [SplitHalf.of(*right_halves(plan, made_up(plan, scores))).noise for _ in range(40)]
+
+    assert sum(found_noise(0.0)) > 32
+    assert not any(found_noise(1.0))
+
+
+@pytest.mark.parametrize(("prompts", "stops"), [(5, False), (6, True), (13, True), (14, False)])
+def test_a_model_that_answers_nothing_is_not_asked_for_ever(prompts, stops):
+    plan = small_plan(NeedleKind.ER, (0, 200, 300), 3)
+    assert len(plan.places) == 14
+    made = made_up(plan, lambda _: None)
+    cells = {cell for place in plan.places[:prompts] for cell in place.cells}
+    outcomes = [outcome for outcome in made if outcome.cell in cells]
+    if stops:
+        with pytest.raises(NeedleError, match=rf"None of the first {prompts} of 14 prompts(?s:.*)--keep-going"):
+            check_hopeful(plan, outcomes)
+    else:
+        check_hopeful(plan, outcomes)
+    outcomes[0] = replace(outcomes[0], scores=torch.ones(2, 4))
+    check_hopeful(plan, outcomes)

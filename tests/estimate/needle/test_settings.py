@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from winnow.estimate.errors import NeedleError
-from winnow.estimate.needle.settings import spread_depths, spread_lengths
+from winnow.estimate.needle.settings import default_context, default_depths, spread_depths, spread_lengths
 
 
 def test_lengths_and_depths_are_even():
@@ -15,3 +15,9 @@ def test_lengths_and_depths_are_even():
     for wrong in (lambda: spread_lengths(9, 1), lambda: spread_depths(0)):
         with pytest.raises(NeedleError, match="At least"):
             wrong()
+
+
+def test_a_cpu_is_asked_for_less():
+    assert (default_context(32_768, on_cpu=False), default_depths(on_cpu=False)) == (32_768, 10)
+    assert (default_context(32_768, on_cpu=True), default_depths(on_cpu=True)) == (2_048, 5)
+    assert default_context(512, on_cpu=True) == 512

@@ -18,7 +18,7 @@ from winnow.commands.batch_file import read_answered
 from winnow.commands.checks import check_context, check_output
 from winnow.commands.console import messages, output
 from winnow.commands.heads.cokv_options import read_shard, read_sizes, stopping_rule
-from winnow.commands.heads.cokv_table import Origin, report, write_table
+from winnow.commands.heads.cokv_table import Origin, check_estimate, report, write_table
 from winnow.commands.inputs import InputError
 from winnow.commands.model_names import model_name
 from winnow.commands.options.heads.cokv import CokvOptions
@@ -77,7 +77,7 @@ def cokv(options: CokvOptions) -> None:
         executor = _crew(options, job.recipe)
     with executor:
         found = _run(job, executor, kept)
-    _finish(job, found, kept, options.out)
+    _finish(job, found, kept, options)
 
 
 def _job(
@@ -180,15 +180,20 @@ def _progress(known: int) -> Iterator[ItemProgress]:
         yield watch
 
 
-def _finish(job: CoalitionJob, found: Estimate | None, journal: Journal, out: Path) -> None:
+def _finish(job: CoalitionJob, found: Estimate | None, journal: Journal, options: CokvOptions) -> None:
     console = output()
     if found is None:
         console.print(f"{escape(str(journal.path))}  one shard, for winnow heads merge", soft_wrap=True)
         return
-    table = write_table(out, found, journal.config, job.origin)
+    kept = f"{journal.path} keeps every coalition; the same command goes on from there with more --samples."
+    check_estimate(found, options.keep_noise, kept)
+    table = write_table(options.out, found, journal.config, job.origin)
     report(console, found, table, job.rule.overlap)
     files = Table(box=None, pad_edge=False, show_header=False)
-    for path, what in ((out, "per KV head"), (journal.path, "every evaluated coalition, to resume from or to delete")):
+    for path, what in (
+        (options.out, "per KV head"),
+        (journal.path, "every evaluated coalition, to resume from or to delete"),
+    ):
         files.add_row(escape(str(path)), what)
     console.print("Written:")
     console.print(files)

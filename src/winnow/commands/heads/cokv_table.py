@@ -12,6 +12,7 @@ from rich.console import Console
 from winnow.bundled import NAME
 from winnow.estimate.cokv.estimator import Estimate
 from winnow.estimate.cokv.sampling import strata_of
+from winnow.estimate.split_half import SplitHalf, check_signal
 from winnow.heads.scores import HeadScores
 
 RELEASE = 0.9
@@ -40,6 +41,15 @@ class Origin(NamedTuple):
     notes: str
 
 
+def check_estimate(found: Estimate, keep_noise: bool, remedy: str) -> None:
+    """Raises NoiseError where the halves agree by chance only, unless that is to be kept.
+
+    remedy: a sentence on what would help.
+    """
+    if not keep_noise:
+        check_signal(SplitHalf.of(*found.halves), f"{found.samples} samples", f"{remedy} --keep-noise writes them.")
+
+
 def write_table(out: Path, found: Estimate, config: dict[str, Any], origin: Origin) -> HeadScores:
     """The table [L, H], saved. config: of the journal that the estimate comes from."""
     table = HeadScores(
@@ -65,7 +75,8 @@ def settings_of(config: dict[str, Any], samples: int) -> str:
 def report(console: Console, found: Estimate, table: HeadScores, overlap: float | None) -> None:
     """Prints the result, and advice where more samples are needed."""
     console.print(
-        f"cokv: {found.samples} samples; halves share {100 * found.overlap:.0f}% of their top 50%; scores "
+        f"cokv: {found.samples} samples; halves share {100 * found.overlap:.0f}% of their top 50%, "
+        f"{SplitHalf.of(*found.halves)}; scores "
         f"{float(table.values.min()):.3f} to {float(table.values.max()):.3f}, ± {2 * found.spread:.3f} (95%)"
     )
     if overlap is not None and found.overlap < overlap:

@@ -6,7 +6,7 @@ from rich.markup import escape
 
 from winnow.commands.checks import check_output
 from winnow.commands.console import output
-from winnow.commands.heads.cokv_table import Origin, report, write_table
+from winnow.commands.heads.cokv_table import Origin, check_estimate, report, write_table
 from winnow.commands.inputs import InputError
 from winnow.commands.options.heads.merge import MergeOptions
 from winnow.estimate.cokv.config import CoalitionConfig, coalition_config
@@ -32,6 +32,7 @@ def merge(options: MergeOptions) -> None:
         raise InputError(_what_is_missing(ledger))
     found = estimate_from(plan, ledger, batches)
     origin = Origin(config.model, options.license, options.notes)
+    check_estimate(found, options.keep_noise, "Let all shards go on with more --samples, and merge again.")
     table = write_table(options.out, found, opened[0].config, origin)
     report(output(), found, table, overlap=None)
     output().print(f"{escape(str(options.out))}  from {len(opened)} journals", soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -15,19 +16,30 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from winnow.bundled import is_bundled
 from winnow.commands.checks import check_output
 from winnow.commands.console import output
+from winnow.commands.heads.needle_progress import watching
 from winnow.commands.inputs import InputError, read_document
 from winnow.commands.model_names import dtype_name, model_name
 from winnow.commands.options.heads.needle import NeedleOptions
-from winnow.commands.progress import journal_path, progress_bar, resumable, stage
+from winnow.commands.progress import journal_path, resumable, stage
 from winnow.estimate.journal import Journal, fingerprint
+from winnow.estimate.needle.effort import Effort
 from winnow.estimate.needle.examples import ExampleSource, FileExamples, ProseExamples, TaskExamples
 from winnow.estimate.needle.haystack import Haystack, ProseHaystack, TaskHaystack, TextHaystack
 from winnow.estimate.needle.plan import NeedlePlan
-from winnow.estimate.needle.run import Outcome, mean_scores, run_needles
-from winnow.estimate.needle.settings import NeedleKind, Settings, spread_depths, spread_lengths
+from winnow.estimate.needle.run import Outcome, check_hopeful, mean_scores, right_halves, run_needles
+from winnow.estimate.needle.settings import (
+    NeedleKind,
+    Settings,
+    default_context,
+    default_depths,
+    spread_depths,
+    spread_lengths,
+)
 from winnow.estimate.shape import table_shape
+from winnow.estimate.split_half import SplitHalf, check_signal
+from winnow.heads import HeadScores
 from winnow.heads.storage import SUFFIX
-from winnow.models import ModelSource, load_model, open_model
+from winnow.models import ModelSource, load_model, open_model, pick_device
 
 
 @dataclass(frozen=True)
@@ -57,17 +69,22 @@ def needle(options: NeedleOptions) -> None:
     with stage("Loading the model"):
         loaded = load_model(prepared.source, options.device, options.dtype)
     outcomes = _run(loaded, prepared, kept)
-    _write(loaded, prepared, outcomes)
-    _report(prepared, outcomes)
+    table = _table(loaded, prepared, outcomes)
+    agreement = _agreement(prepared, outcomes, table)
+    if not options.keep_noise:
+        check_signal(agreement, _told_right(outcomes), _remedy(prepared))
+    table.save(options.out)
+    _report(prepared, outcomes, agreement)
 
 
 def _prepare(options: NeedleOptions) -> Prepared:
     source = open_model(options.model)
     prose = options.forms == "prose" or (options.forms == "auto" and reads_prose(source.tokenizer))
     kind = NeedleKind(options.kind)
+    lengths, depths = _lengths(source, options), spread_depths(options.depths or default_depths(_on_cpu(options)))
     plan = NeedlePlan(
         source.tokenizer,
-        Settings(kind, _lengths(source, options), spread_depths(options.depths), options.seed, options.max_new_tokens),
+        Settings(kind, lengths, depths, options.seed, options.max_new_tokens),
         example_source(options.examples, prose).examples(kind, options.seed),
         haystack_of(options.haystack, options.repeat, prose, options.seed),
     )
@@ -82,11 +99,15 @@ def _lengths(source: ModelSource, options: NeedleOptions) -> tuple[int, ...]:
     if options.lengths is None:
         if most is None:
             raise InputError("The model does not say how many tokens it reads: give --context or --lengths.")
-        return spread_lengths(most)
+        return spread_lengths(most if options.context is not None else default_context(most, _on_cpu(options)))
     chosen = _read_lengths(options.lengths)
     if most is not None and chosen[-1] > most:
         raise InputError(f"The longest of --lengths is {chosen[-1]:,}, and the model reads {most:,} tokens at most.")
     return chosen
+
+
+def _on_cpu(options: NeedleOptions) -> bool:
+    return pick_device(options.device).type == "cpu"
 
 
 def _read_lengths(text: str) -> tuple[int, ...]:
@@ -136,21 +157,20 @@ def _config(prepared: Prepared) -> dict[str, Any]:
 def _run(model: PreTrainedModel, prepared: Prepared, journal: Journal) -> list[Outcome]:
     plan = prepared.plan
     total = len(plan.cells)
-    # Before anything is said to be kept: a journal that cannot be used keeps nothing.
-    runs = run_needles(model, plan, journal, prepared.options.chunk_size)
     outcomes: list[Outcome] = []
-    right = 0
-    text = f"Needles ({plan.settings.kind})"
-    with resumable(journal.path, lambda: f"{len(journal.records())} of {total} runs"), progress_bar(text, total) as bar:
-        for outcome in runs:
-            outcomes.append(outcome)
-            right += outcome.scores is not None
-            bar.advance()
-            bar.show(f"{text}, {right} answered right")
+    with watching(plan, Effort.of(model)) as watch:
+        # Before anything is said to be kept: a journal that cannot be used keeps nothing.
+        runs = run_needles(model, plan, journal, prepared.options.chunk_size, watch.prompt)
+        with resumable(journal.path, lambda: f"{len(journal.records())} of {total} runs"):
+            for outcome in runs:
+                outcomes.append(outcome)
+                watch.runs(outcomes)
+                if not prepared.options.keep_going:
+                    check_hopeful(plan, outcomes)
     return outcomes
 
 
-def _write(model: PreTrainedModel, prepared: Prepared, outcomes: list[Outcome]) -> None:
+def _table(model: PreTrainedModel, prepared: Prepared, outcomes: list[Outcome]) -> HeadScores:
     options, plan = prepared.options, prepared.plan
     table = mean_scores(
         plan,
@@ -161,7 +181,28 @@ def _write(model: PreTrainedModel, prepared: Prepared, outcomes: list[Outcome]) 
         license=options.license or ("Apache-2.0" if is_bundled(prepared.source.name) else ""),
         notes=options.notes or _what_was_done(plan, outcomes),
     )
-    (table if options.per == "query" else table.grouped(table_shape(model).heads)).save(options.out)
+    return table if options.per == "query" else table.grouped(table_shape(model).heads)
+
+
+def _agreement(prepared: Prepared, outcomes: list[Outcome], table: HeadScores) -> SplitHalf | None:
+    """Rank correlation of two halves of the runs, with the heads of the table; None where there are no halves."""
+    halves = right_halves(prepared.plan, outcomes)
+    if halves is None:
+        return None
+    one, other = (half.unflatten(1, (table.shape[1], -1)).mean(dim=2) for half in halves)
+    return SplitHalf.of(one, other)
+
+
+def _told_right(outcomes: Sequence[Outcome]) -> str:
+    right = sum(outcome.scores is not None for outcome in outcomes)
+    return f"{right} of {len(outcomes)} runs answered right"
+
+
+def _remedy(prepared: Prepared) -> str:
+    return (
+        f"{prepared.journal} keeps every run: the same command with --keep-noise writes the scores all the same. With "
+        "another --out, shorter --lengths, more --depths, other --examples or a larger model may do better."
+    )
 
 
 def _what_was_done(plan: NeedlePlan, outcomes: list[Outcome]) -> str:
@@ -173,7 +214,7 @@ def _what_was_done(plan: NeedlePlan, outcomes: list[Outcome]) -> str:
     )
 
 
-def _report(prepared: Prepared, outcomes: list[Outcome]) -> None:
+def _report(prepared: Prepared, outcomes: list[Outcome], agreement: SplitHalf | None) -> None:
     settings = prepared.plan.settings
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("tokens", "runs", "answered right"):
@@ -185,6 +226,9 @@ def _report(prepared: Prepared, outcomes: list[Outcome]) -> None:
     out, per = escape(str(prepared.options.out)), "KV" if prepared.options.per == "kv" else "query"
     console = output()
     console.print(table)
-    console.print(f"\nheadkv-{settings.kind}: {right} of {len(outcomes)} runs count. Written:")
+    halves = "there are no two prompts to compare" if agreement is None else f"halves of them agree: {agreement}"
+    console.print(
+        f"\nheadkv-{settings.kind}: {right} of {len(outcomes)} runs count; {halves}. Written:", soft_wrap=True
+    )
     console.print(f"  {out}  per {per} head", soft_wrap=True)
     console.print(f"  {escape(str(prepared.journal))}  every run, to resume from or to delete", soft_wrap=True)

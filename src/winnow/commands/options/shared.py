@@ -119,4 +119,7 @@ class ScoresFileOptions:
         str, typer.Option(parser=plain_text, metavar="TEXT", help="License of the scores, for the file.")
     ] = ""
     notes: Annotated[str, typer.Option(parser=plain_text, metavar="TEXT", help="Notes for the file.")] = ""
+    keep_noise: Annotated[
+        bool, typer.Option("--keep-noise", help="Write scores even where two halves of them agree by chance only.")
+    ] = False
     force: Force = False

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,13 +34,30 @@ class Cell(NamedTuple):
     depth: float
 
 
+class Place(NamedTuple):
+    """A needle between two sentences of its haystack: a prompt that is not built yet."""
+
+    example: int
+    length: int
+    before: int
+    """Sentences before the needle."""
+    depths: tuple[float, ...]
+    """Those that come to this boundary, as all do in an empty haystack."""
+    tokens: int
+    """Tokens of the prompt; another place in the same haystack may differ by a few."""
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The runs that the prompt is."""
+        return tuple(Cell(self.example, self.length, depth) for depth in self.depths)
+
+
 class NeedleJob(NamedTuple):
     """A prompt, and the runs that it is."""
 
     prompt: Prompt
     example: NeedleExample
     cells: tuple[Cell, ...]
-    """Depths that come to the same sentence boundary, as all do in an empty haystack."""
 
 
 class NeedlePlan:
@@ -69,18 +88,40 @@ class NeedlePlan:
 
     @property
     def cells(self) -> list[Cell]:
-        """Every run, in the order in which they are made."""
+        """Every run, by example, length and depth."""
         return [Cell(*key, depth) for key in self._sentences for depth in self.settings.depths]
 
+    @cached_property
+    def places(self) -> list[Place]:
+        """Every different prompt once, in the order in which they are run: a longest one first.
+
+        So what does not fit into memory, and how long all will take, is known at once. After that examples, lengths
+        and depths take turns: wherever the runs stop, those made are a fair sample of all.
+        """
+        longest_first = sorted(self._sentences, key=lambda key: (key[0], -key[1]))
+        waiting = [deque(_turned(self._places_in(*key), turn)) for turn, key in enumerate(longest_first)]
+        found = []
+        while any(waiting):
+            found += [places.popleft() for places in waiting if places]
+        return found
+
+    def _places_in(self, example: int, length: int) -> list[Place]:
+        sentences = self._sentences[example, length]
+        at: dict[int, list[float]] = {}
+        for depth in self.settings.depths:
+            at.setdefault(insertion_point(sentences, depth), []).append(depth)
+        tokens = len(build_prompt(self.tokenizer, self.examples[example], sentences, 0).tokens)
+        return [Place(example, length, before, tuple(depths), tokens) for before, depths in at.items()]
+
+    def job(self, place: Place) -> NeedleJob:
+        """The prompt of a place."""
+        example = self.examples[place.example]
+        sentences = self._sentences[place.example, place.length]
+        return NeedleJob(build_prompt(self.tokenizer, example, sentences, place.before), example, place.cells)
+
     def jobs(self) -> Iterator[NeedleJob]:
-        """Every different prompt, once."""
-        for (index, length), sentences in self._sentences.items():
-            at: dict[int, list[Cell]] = {}
-            for depth in self.settings.depths:
-                at.setdefault(insertion_point(sentences, depth), []).append(Cell(index, length, depth))
-            example = self.examples[index]
-            for before, cells in at.items():
-                yield NeedleJob(build_prompt(self.tokenizer, example, sentences, before), example, tuple(cells))
+        """The prompts of all places."""
+        return map(self.job, self.places)
 
     def config(self) -> dict[str, object]:
         """Everything that results depend on besides the model, as plain values for a journal."""
@@ -100,6 +141,12 @@ class NeedlePlan:
         config = self.config()
         hashes = {f"{name}_hash": config.pop(name) for name in ("examples", "haystack")}
         return {**config, "examples": len(self.examples), **hashes}
+
+
+def _turned(places: list[Place], turn: int) -> list[Place]:
+    """The same from another one on, so that the first of several lists are at different depths."""
+    start = turn % len(places)
+    return places[start:] + places[:start]
 
 
 def _check_runs(examples: int, lengths: int, depths: int) -> None:

@@ -8,9 +8,21 @@ from enum import StrEnum
 from winnow.estimate.errors import NeedleError
 
 LENGTHS = 5
-DEPTHS = 10
+DEPTHS, DEPTHS_ON_CPU = 10, 5
+CONTEXT_ON_CPU = 2048
+"""The longest prompt where nobody asked for others: a CPU reads about a hundred tokens of a small model a second."""
 MAX_NEW_TOKENS = 50
 """As in the published script."""
+
+
+def default_depths(on_cpu: bool) -> int:
+    """Depths where nobody asked for others."""
+    return DEPTHS_ON_CPU if on_cpu else DEPTHS
+
+
+def default_context(context: int, on_cpu: bool) -> int:
+    """The longest prompt where nobody asked for others, of a model that reads so many tokens."""
+    return min(context, CONTEXT_ON_CPU) if on_cpu else context
 
 
 class NeedleKind(StrEnum):

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from winnow.commands.options.shared import JournalPath, MaxNewTokens, ModelOptions, PrefillOptions, ScoresFileOptions
-from winnow.estimate.needle.settings import DEPTHS, LENGTHS, MAX_NEW_TOKENS
+from winnow.estimate.needle.settings import CONTEXT_ON_CPU, DEPTHS, DEPTHS_ON_CPU, LENGTHS, MAX_NEW_TOKENS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +38,25 @@ class NeedleOptions(ModelOptions, PrefillOptions, ScoresFileOptions):
     ] = "auto"
     lengths: Annotated[
         str | None,
-        typer.Option(metavar="N,N,…", help="Tokens of the prompts.", show_default=f"{LENGTHS} from 0 to the context"),
+        typer.Option(metavar="N,N,…", help="Tokens of the prompts.", show_default=f"{LENGTHS} from 0 to --context"),
     ] = None
-    depths: Annotated[int, typer.Option(min=1, help="Places of the needle, from the start to the end.")] = DEPTHS
+    depths: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Places of the needle, from the start to the end.",
+            show_default=f"{DEPTHS}; {DEPTHS_ON_CPU} on a CPU",
+        ),
+    ] = None
     context: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="The longest prompt.", show_default="what the model reads")
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="The longest prompt.",
+            show_default=f"what the model reads; {CONTEXT_ON_CPU} at most on a CPU",
+        ),
     ] = None
     max_new_tokens: MaxNewTokens = MAX_NEW_TOKENS
     seed: Annotated[int, typer.Option(help="Chooses words and haystack where they are generated.")] = 0
@@ -50,4 +64,7 @@ class NeedleOptions(ModelOptions, PrefillOptions, ScoresFileOptions):
         Literal["kv", "query"],
         typer.Option(help="Write a score per KV head (mean over its query heads) or query head."),
     ] = "kv"
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Run all prompts even where the model answers none of the first third.")
+    ] = False
     journal: JournalPath = None

@@ -1,0 +1,63 @@
+"""The progress of needle runs: an estimate once a prompt is timed, then a bar by tokens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from winnow.commands.console import messages
+from winnow.commands.pace import Clock, clock_time
+from winnow.commands.progress import Bar, progress_bar
+from winnow.estimate.needle.effort import Effort
+from winnow.estimate.needle.plan import NeedlePlan, Place
+from winnow.estimate.needle.run import Outcome
+
+SHORT = 20.0
+"""Seconds that need no estimate."""
+
+
+class NeedleWatch:
+    """Shows how far the runs of a plan are."""
+
+    def __init__(self, bar: Bar, plan: NeedlePlan, effort: Effort) -> None:
+        self._bar = bar
+        self._plan = plan
+        self._effort = effort
+        self._timed = False
+
+    def prompt(self, place: Place, known: bool) -> None:
+        """A prompt is done; known: the journal had it."""
+        (self._bar.skip if known else self._bar.advance)(place.tokens, self._effort(place.tokens))
+        if not known and not self._timed:
+            self._timed = True
+            self._estimate()
+
+    def runs(self, outcomes: Sequence[Outcome]) -> None:
+        """So many runs are done."""
+        right = sum(outcome.scores is not None for outcome in outcomes)
+        self._bar.show(f"{_heading(self._plan)}, {right} of {len(outcomes)} runs right")
+
+    def _estimate(self) -> None:
+        left = self._bar.pace.left
+        if left is not None and left >= SHORT:
+            tokens = [place.tokens for place in self._plan.places]
+            messages().print(
+                f"{_heading(self._plan)}: {len(tokens)} prompts of {min(tokens):,} to {max(tokens):,} tokens, "
+                f"{sum(tokens):,} in all; about {clock_time(left)} left.",
+                markup=False,
+                soft_wrap=True,
+            )
+
+
+@contextmanager
+def watching(plan: NeedlePlan, effort: Effort, clock: Clock = time.monotonic) -> Iterator[NeedleWatch]:
+    """A bar of the plan's tokens; the time left goes by the effort of each prompt."""
+    tokens = [place.tokens for place in plan.places]
+    work = sum(map(effort, tokens))
+    with progress_bar(_heading(plan), sum(tokens), unit="tokens", work=work, clock=clock) as bar:
+        yield NeedleWatch(bar, plan, effort)
+
+
+def _heading(plan: NeedlePlan) -> str:
+    return f"Needles ({plan.settings.kind})"
