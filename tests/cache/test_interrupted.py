@@ -170,15 +170,8 @@ FOLDING = {
 }
 
 
-@pytest.mark.parametrize("place", FOLDING)
-@pytest.mark.parametrize("budget", [12, "9000B"])
-def test_a_fold_that_failed_is_done_again(model, monkeypatch, budget, place):
-    """Byte budgets count what earlier layers took: nothing may be counted twice."""
-    method, ids = winnow.method("adakv", budget=budget, window=3), prompt(rows=2, length=N + 12)
-    tried, plain = (winnow.CompressedCache(model, method, fold_every=4) for _ in range(2))
-    for past in (tried, plain):
-        fed(model, past, ids[:, :N])
-        fed(model, past, ids[:, N : N + 4])
+def fails_folding(model, past, ids, monkeypatch, place: str) -> None:
+    """One forward pass that fails at a place of folding."""
     owner, name, last = FOLDING[place]
     original, calls = getattr(owner, name), []
 
@@ -188,12 +181,53 @@ def test_a_fold_that_failed_is_done_again(model, monkeypatch, budget, place):
 
     with monkeypatch.context() as patch, pytest.raises(Failure):
         patch.setattr(owner, name, fails_at_last)
-        fed(model, tried, ids[:, N + 4 : N + 5])
+        fed(model, past, ids)
+
+
+@pytest.mark.parametrize("place", FOLDING)
+@pytest.mark.parametrize("budget", [12, "9000B"])
+def test_a_fold_that_failed_is_done_again(model, monkeypatch, budget, place):
+    """Byte budgets count what earlier layers took: nothing may be counted twice."""
+    method, ids = winnow.method("adakv", budget=budget, window=3), prompt(rows=2, length=N + 12)
+    tried, plain = (winnow.CompressedCache(model, method, fold_every=4) for _ in range(2))
+    for past in (tried, plain):
+        fed(model, past, ids[:, :N])
+        for token in ids[:, N : N + 4].split(1, dim=1):
+            fed(model, past, token)
+    fails_folding(model, tried, ids[:, N + 4 : N + 5], monkeypatch, place)
     refused(model, tried, "take_back_unfinished")
     tried.take_back_unfinished()
     assert tried.stats().tail_tokens == [0, 0]  # folded in all layers, as the pass began with that
     for token in ids[:, N + 4 :].split(1, dim=1):
         assert torch.equal(fed(model, tried, token), fed(model, plain, token))
+    for layer in range(3):
+        for row in range(2):
+            assert [h.tolist() for h in tried.kept(layer, row)] == [h.tolist() for h in plain.kept(layer, row)]
+
+
+@pytest.mark.parametrize("place", [*FOLDING, "between layers"])
+@pytest.mark.parametrize("name", ["adakv(window=3)", "h2o", "knorm"])
+def test_a_turn_that_failed_while_it_was_folded_is_put_back(model, monkeypatch, name, place):
+    """Layers that had folded it hold again what they held before."""
+    method, ids = winnow.method(name, budget=12), prompt(rows=2, length=N + 32)
+    tried, plain = (winnow.CompressedCache(model, method, fold_every=5) for _ in range(2))
+    turn = ids[:, N + 7 : N + 29]
+    for past in (tried, plain):
+        fed(model, past, ids[:, :N])
+        for token in ids[:, N : N + 7].split(1, dim=1):
+            fed(model, past, token)
+    if place == "between layers":
+        failing(model, model.model.layers[2], turn, tried)
+    else:
+        fails_folding(model, tried, turn, monkeypatch, place)
+    refused(model, tried, "take_back_unfinished")
+    tried.take_back_unfinished()
+    before = [
+        (each.slots, each.tail_tokens, each.tail_bytes, each.tokens_seen) for each in (tried.stats(), plain.stats())
+    ]
+    assert before[0] == before[1]
+    for part in turn, *ids[:, N + 29 :].split(1, dim=1):
+        assert torch.equal(fed(model, tried, part), fed(model, plain, part))
     for layer in range(3):
         for row in range(2):
             assert [h.tolist() for h in tried.kept(layer, row)] == [h.tolist() for h in plain.kept(layer, row)]

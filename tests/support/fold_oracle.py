@@ -67,8 +67,8 @@ class Layer:
             for token, amount in zip(held[head], weights.sum(0).tolist(), strict=True):
                 self.paid[head][token] = self.paid[head].get(token, 0.0) + amount / group
         self.queries = queries if self.queries is None else torch.cat([self.queries, queries], dim=1)
-        if self.kept is None:
-            self.kept = self.select([list(self.tail) for _ in range(heads)], keys)
+        if self.kept is None or (len(new) > 1 and len(self.tail) >= self.rule.every):
+            self.kept = self.select([(self.kept[head] if self.kept else []) + self.tail for head in range(heads)], keys)
             self.tail = []
         return torch.stack(outputs)
 

@@ -53,7 +53,7 @@ def winnow_attention(
     first, handle.taken = not handle.taken, True
     _check(handle, module, query, attention_mask, spec, kwargs, first)
     if handle.phase is Phase.TAIL:
-        output = _over_tail(handle, query, key, value, attention_mask, spec, first)
+        output = _over_tail(handle, query, key, value, attention_mask, spec)
     else:
         output = _over_prompt(handle, module, query, key, value, attention_mask, spec, dropout, first)
     if first:
@@ -202,18 +202,17 @@ def _over_tail(
     value: Tensor,
     valid: Tensor | None,
     spec: AttentionSpec,
-    first: bool,
 ) -> Tensor:
-    layer = handle.layer
-    if first:
-        layer.append(query, key, value, valid)
+    over = handle.over
+    if over is None:
+        over = handle.over = handle.layer.append(query, key, value, valid)
     if valid is None:
-        return layer.plan(spec).run(query)
+        return over.plan(spec).run(query)
     output = query.new_zeros(query.shape[0], query.shape[2], query.shape[1], value.shape[-1])
     for row in range(query.shape[0]):
         asking = valid[row].nonzero().flatten()
         if len(asking):
-            output[row, asking] = layer.row_plan(row, spec).run(query[row : row + 1, :, asking])[0]
+            output[row, asking] = over.row_plan(row, spec).run(query[row : row + 1, :, asking])[0]
     return output
 
 

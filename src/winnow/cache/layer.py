@@ -16,20 +16,23 @@ from winnow.cache.arriving import Arriving
 from winnow.cache.compression import Compression
 from winnow.cache.compressor import LayerCompressor
 from winnow.cache.gradients import check_no_gradients
-from winnow.cache.handle import Handle, Phase, attach
+from winnow.cache.handle import Attended, Handle, Phase, attach
 from winnow.cache.length import LogicalLength
 from winnow.cache.prefix import Prefix
 from winnow.cache.progress import Part
 from winnow.cache.recent_queries import RecentQueries, RingMark
 from winnow.cache.tail import Tail
+from winnow.cache.turn import Turn, decode_plan
 from winnow.errors import CacheError
-from winnow.kernels.interface import AttentionSpec, DecodePlan, TailSegments
+from winnow.kernels.interface import AttentionSpec, DecodePlan
 
 
 class LayerMark(NamedTuple):
     """A layer before it counted the tokens of a forward pass."""
 
     seen: int
+    prefixes: list[Prefix | None]
+    tail: Tail
     lengths: Tensor | int
     """The tail's; see `Tail.mark`."""
     recent: RingMark | None
@@ -66,6 +69,7 @@ class CompressedLayer(CacheLayerMixin):
         self.compressor = LayerCompressor(self.compression, self.index)
         self.arriving = Arriving()
         self.recent: RecentQueries | None = None  # only where the tail is folded
+        self._turn: Turn | None = None  # only from its arrival until it was attended to
         self._plan: DecodePlan | None = None
 
     # --- what transformers calls ---------------------------------------------------------------------------
@@ -249,7 +253,9 @@ class CompressedLayer(CacheLayerMixin):
             raise self.compression.progress.bypassed()
 
     def finish(self) -> None:
-        """The attention function is through with what the last `update` brought."""
+        """The attention function is through with what the last `update` brought; a turn is folded now."""
+        if self._turn is not None:
+            self._fold_turn(self._turn)
         self.pending = None
         self.compression.progress.leave()
 
@@ -264,10 +270,11 @@ class CompressedLayer(CacheLayerMixin):
 
     def take_back(self, mark: LayerMark | None) -> None:
         """Puts the layer back to a mark; None: it was reached, but no token was counted."""
-        self.pending, self._plan = None, None
+        self.pending, self._turn, self._plan = None, None, None
         if mark is None:
             return
-        self._held_tail().restore(mark.lengths)
+        self.prefixes, self.tail = mark.prefixes, mark.tail
+        self.tail.restore(mark.lengths)
         if self.recent is not None and mark.recent is not None:
             self.recent.restore(mark.recent)
         self.seen = mark.seen
@@ -321,14 +328,23 @@ class CompressedLayer(CacheLayerMixin):
         """A part of a longer prompt, now `length` tokens, was attended to."""
         self._remember(queries, length, valid)
 
-    def append(self, queries: Tensor, keys: Tensor, values: Tensor, valid: Tensor | None) -> None:
-        """New tokens after compression: [R, Hq, Q, D], [R, H, Q, D] and [R, H, Q, Dv].
+    def append(self, queries: Tensor, keys: Tensor, values: Tensor, valid: Tensor | None) -> Attended:
+        """New tokens after compression: [R, Hq, Q, D], [R, H, Q, D] and [R, H, Q, Dv]; returns what they attend over.
 
         valid: [R, Q] if some are padding.
         """
-        tail = self._held_tail()
         if self.recent is not None:
-            self.recent.add(queries, valid, size=self._queries_to_keep(queries.shape[2]))
+            new = queries.shape[2]
+            self.recent.add(queries, valid, size=self._queries_to_keep(new))
+            if new > 1 and not self.recording:
+                self._turn = self._begin_turn(keys, values, valid)
+                if self._turn is not None:
+                    return self._turn
+        self._append(keys, values, valid)
+        return self
+
+    def _append(self, keys: Tensor, values: Tensor, valid: Tensor | None) -> None:
+        tail = self._held_tail()
         moved = tail.append(keys, values) if valid is None else tail.append_valid(keys, values, valid)
         if moved:
             self._plan = None
@@ -336,17 +352,12 @@ class CompressedLayer(CacheLayerMixin):
     def plan(self, spec: AttentionSpec) -> DecodePlan:
         """The decode kernel's plan for this layer, rebuilt only when rows or buffers moved."""
         if self._plan is None or not self._plan.attends_as(spec):
-            self._plan = self._new_plan(self.prefixes, self._held_tail(), spec)
+            self._plan = decode_plan(self.prefixes, self._held_tail(), spec)
         return self._plan
 
     def row_plan(self, row: int, spec: AttentionSpec) -> DecodePlan:
         """The same for one row alone, where a padded chunk leaves every row its own number of new tokens."""
-        return self._new_plan(self.prefixes[row : row + 1], self._held_tail().one(row), spec)
-
-    def _new_plan(self, prefixes: list[Prefix | None], tail: Tail, spec: AttentionSpec) -> DecodePlan:
-        blocks = [prefix.block if prefix else None for prefix in prefixes]
-        segments = TailSegments(tail.keys, tail.values, tail.lengths)
-        return DecodePlan(blocks, segments, spec)
+        return decode_plan(self.prefixes[row : row + 1], self._held_tail().one(row), spec)
 
     # --- inside ----------------------------------------------------------------------------------------------
 
@@ -364,7 +375,8 @@ class CompressedLayer(CacheLayerMixin):
     def _mark(self, new: int) -> LayerMark:
         """The layer before `new` tokens."""
         recent = None if self.recent is None else self.recent.mark(new)
-        return LayerMark(self.seen, self._held_tail().mark(), recent)
+        tail = self._held_tail()
+        return LayerMark(self.seen, self.prefixes, tail, tail.mark(), recent)
 
     def _check_fits(self, keys: Tensor, values: Tensor) -> None:
         """Raises CacheError, before anything is changed, for keys and values that cannot be of this layer's model."""
@@ -454,25 +466,59 @@ class CompressedLayer(CacheLayerMixin):
         every, tail, recent = self.compression.fold_every, self.tail, self.recent
         if every is None or tail is None or recent is None or tail.longest < every:
             return
-        begin = time.perf_counter()
-        rows = [row for row, held in enumerate(tail.lengths.tolist()) if held >= every and self._knows_queries(row)]
+        rows = self._rows_to_fold(tail.lengths)
+        if rows:
+            self._fold_rows(rows, tail, new)
+
+    def _begin_turn(self, keys: Tensor, values: Tensor, valid: Tensor | None) -> Turn | None:
+        """New tokens [R, H, Q, D] and [R, H, Q, Dv], where rows are to be folded once these were attended to."""
+        tail = self._held_tail()
+        new = keys.shape[2] if valid is None else valid.sum(dim=1).cpu()
+        rows = self._rows_to_fold(tail.lengths + new)
+        if not rows:
+            return None
+        turn = Turn(self.prefixes, tail.followed_by(keys, values, valid), rows)
+        if len(rows) < len(self.prefixes):
+            others = torch.ones(keys.shape[0], keys.shape[2], dtype=torch.bool) if valid is None else valid.clone()
+            others[rows] = False
+            self._append(keys, values, others)
+        return turn
+
+    def _fold_turn(self, turn: Turn) -> None:
+        """Folds a turn that was attended to, in the rows that it is long enough for."""
+        self._fold_rows(turn.rows, turn.dense, room=1)
+        self._turn = None
+
+    def _fold_rows(self, rows: Sequence[int], dense: Tail, room: int) -> None:
+        """Folds dense tokens of some rows into their prefixes; `room`: how many tokens come next."""
+        begin, recent = time.perf_counter(), self.recent
+        assert recent is not None
         prefixes = list(self.prefixes)
         with torch.no_grad(), self.compression.all_or_nothing():
             for row in rows:
-                prefixes[row] = self.compressor.fold(row, prefixes[row], tail.row(row), recent.row(row))
-        if rows:
-            # In one step, so that an interrupt finds all rows folded or none.
-            self.__dict__.update(prefixes=prefixes, tail=tail.emptied(rows, new), _plan=None)
+                prefixes[row] = self.compressor.fold(row, prefixes[row], dense.row(row), recent.row(row))
+        # In one step, so that an interrupt finds all rows folded or none.
+        self.__dict__.update(
+            prefixes=prefixes,
+            tail=self._held_tail().emptied(rows, room),
+            recent=recent if self.recording else recent.trimmed(),
+            _plan=None,
+        )
         self.compression.seconds += time.perf_counter() - begin
+
+    def _rows_to_fold(self, lengths: Tensor) -> list[int]:
+        """Rows whose dense tokens, [R] lengths, are to be folded, and can be."""
+        least = self.compression.fold_every or 0
+        return [row for row, held in enumerate(lengths.tolist()) if held >= least and self._knows_queries(row, held)]
 
     def _queries_to_keep(self, new: int) -> int:
         """Last queries to keep with a chunk of `new` tokens, at least."""
         spare = self.compression.queries_to_remember() + new if self.recording else 0  # some may be taken back
         return max(spare, self._held_tail().longest + new) if self.compression.method.scorer.accumulates else spare
 
-    def _knows_queries(self, row: int) -> bool:
-        """True if as many of a row's last queries are there as a fold needs: not right after some were taken back."""
-        recent, prefix, new = self.recent, self.prefixes[row], int(self._held_tail().lengths[row])
+    def _knows_queries(self, row: int, new: int) -> bool:
+        """True if as many queries are there as folding a row's last `new` tokens needs: not right after a `crop`."""
+        recent, prefix = self.recent, self.prefixes[row]
         if recent is None:
             return False
         seen = new + (prefix.length if prefix else 0)
@@ -494,7 +540,8 @@ class CompressedLayer(CacheLayerMixin):
         twin = self.__class__.__new__(self.__class__)
         memo[id(self)] = twin
         # The plan points into this layer's tail; the handle belongs to this layer's last forward.
-        own = {"_plan": None, "pending": None, "tail": memo.get(id(self.tail)) or (self.tail and self.tail.clone())}
+        tail = memo.get(id(self.tail)) or (self.tail and self.tail.clone())
+        own = {"_plan": None, "_turn": None, "pending": None, "tail": tail}
         for name, value in self.__dict__.items():
             twin.__dict__[name] = own[name] if name in own else deepcopy(value, memo)
         return twin

@@ -84,6 +84,12 @@ class RecentQueries:
         self._ring = self._ring.index_select(0, rows.to(self._ring.device))
         self._held = [self._held[row] for row in rows.tolist()]
 
+    def trimmed(self) -> RecentQueries:
+        """A ring of the last queries that will be asked for, where a chunk made it larger."""
+        if self._ring.shape[2] == self.count:
+            return self
+        return RecentQueries([self.row(row) for row in range(len(self._held))], self.count)
+
     def joined(self, others: Sequence[RecentQueries]) -> RecentQueries:
         """These rows and those of others behind them."""
         every = [self, *others]

@@ -62,6 +62,16 @@ class Tail:
         self._refresh()
         return moved
 
+    def followed_by(self, keys: Tensor, values: Tensor, valid: Tensor | None) -> Tail:
+        """These tokens and new ones behind them, as of `append` or `append_valid`, in buffers of their own."""
+        room = self.longest + keys.shape[2]
+        twin = self._over(self._grown(self.keys, room), self._grown(self.values, room), self.lengths.clone())
+        if valid is None:
+            twin.append(keys, values)
+        else:
+            twin.append_valid(keys, values, valid)
+        return twin
+
     def row(self, row: int) -> tuple[Tensor, Tensor]:
         """Views [H, T, D] and [H, T, Dv] of the tokens that a row holds."""
         length = int(self.lengths[row])

@@ -1,0 +1,39 @@
+"""A turn that is attended to whole and then folded: dense beside the tail, in one layer at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from winnow.cache.prefix import Prefix
+from winnow.cache.tail import Tail
+from winnow.kernels.interface import AttentionSpec, DecodePlan, TailSegments
+
+
+def decode_plan(prefixes: Sequence[Prefix | None], dense: Tail, spec: AttentionSpec) -> DecodePlan:
+    """The decode kernel's plan over a prefix and dense tokens of every row."""
+    blocks = [prefix.block if prefix else None for prefix in prefixes]
+    return DecodePlan(blocks, TailSegments(dense.keys, dense.values, dense.lengths), spec)
+
+
+class Turn:
+    """All that a layer attends over while a turn comes that some of its rows fold right after.
+
+    Layers that share these keys and values attend over it as well, when the layer itself holds the result already.
+    """
+
+    def __init__(self, prefixes: Sequence[Prefix | None], dense: Tail, rows: Sequence[int]) -> None:
+        """dense: the tail of every row with the turn behind it; rows: which are to be folded."""
+        self.prefixes = prefixes
+        self.dense = dense
+        self.rows = rows
+        self._plan: DecodePlan | None = None
+
+    def plan(self, spec: AttentionSpec) -> DecodePlan:
+        """The decode kernel's plan over prefixes and dense tokens."""
+        if self._plan is None or not self._plan.attends_as(spec):
+            self._plan = decode_plan(self.prefixes, self.dense, spec)
+        return self._plan
+
+    def row_plan(self, row: int, spec: AttentionSpec) -> DecodePlan:
+        """The same for one row alone, where padding leaves every row its own number of new tokens."""
+        return decode_plan(self.prefixes[row : row + 1], self.dense.one(row), spec)
