@@ -37,7 +37,8 @@ class Budget:
       those; more than the prompt has means all of it.
     - percent: of the prompt's slots, rounded down. On prompts so short that this is fewer than the slots
       that are always kept (or than one per head), those are kept instead.
-    - bytes: of one sequence's prefix, everything that is stored counted. Never exceeded (but by the few slots
+    - bytes: of one sequence's prefix, everything that is stored counted; where the tail is folded into it
+      (`fold_every`), of prefix, full tail and remembered queries together. Never exceeded (but by the few slots
       that rounding="paper" may add): where not even the always-kept slots (or one per head) fit, an error
       says how many bytes are needed.
     - everything: nothing is evicted.

@@ -119,7 +119,8 @@ def test_a_share_of_the_prompt_stays_what_it_was(model, length):
 
 
 def test_bytes_are_a_limit(model):
-    budget = 24 * 2 * 3 * (2 * 16 * 4 + 4) + 3 * 3 * 8  # slots with positions, and where heads begin
+    slots = 24 * 2 * 3 * (2 * 16 * 4 + 4) + 3 * 3 * 8  # with positions, and where heads begin
+    budget = slots + 3 * (4 * 2 * 2 * 16 * 4 + 8)  # four dense tokens, and how many they are
     cache = winnow.CompressedCache(model, winnow.method("knorm", f"{budget}B"), fold_every=4)
     run(model, cache, prompt(length=60), [10] + [1] * 50)
     assert sum(map(sum, cache.stats().slots)) == 24 * 2 * 3

@@ -30,6 +30,8 @@ class Allocation(NamedTuple):
     """Slots of every compressed layer."""
     bytes: tuple[float, ...] | None = None
     """Bytes that every layer may take, where the budget is in bytes."""
+    upkeep: int = 0
+    """Bytes that a kept slot takes besides what its store writes."""
 
 
 class Allocator(ABC):

@@ -15,14 +15,21 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from winnow.allocate import Allocation
+from winnow.budget import readable_bytes
+from winnow.cache.arriving import RowParts
 from winnow.cache.coverage import Coverage
 from winnow.cache.fold import check_foldable, queries_to_remember
 from winnow.cache.observer import Observer
 from winnow.cache.progress import Progress
 from winnow.composition.byte_budget import Spending
 from winnow.composition.method import Method, Rank, own_ranking
-from winnow.errors import CacheError
+from winnow.errors import BudgetError, CacheError
 from winnow.store import Cost, LayerShape, Store
+
+CARRIED_BYTES = 4
+"""Bytes of what a slot scored so far, in fp32; see `Prefix.carried`."""
+LENGTH_BYTES = 8
+"""Bytes of a row's length in the tail."""
 
 
 @dataclass
@@ -56,9 +63,14 @@ class Compression:
     """Ids of all modules of the model, once they were asked for."""
 
     @property
+    def folds(self) -> bool:
+        """True if later tokens are folded into what is compressed."""
+        return self.fold_every is not None
+
+    @property
     def carries(self) -> bool:
         """True if slots keep what they scored, for the next time that their row is compressed."""
-        return self.fold_every is not None and self.method.scorer.accumulates
+        return self.folds and self.method.scorer.accumulates
 
     @property
     def folding(self) -> tuple[int, Method] | None:
@@ -146,16 +158,42 @@ class Compression:
         """The shape that bytes of layer `layer` depend on, from its keys [..., D] and values [..., Dv]."""
         return LayerShape(layer, self.heads[layer], keys.shape[-1], values.shape[-1], keys.element_size(), window)
 
-    def allocation(self, row: int, layer: int, length: int, keys: Tensor, values: Tensor) -> Allocation:
-        """Slots of all layers for a row of `length` tokens, and the bytes that are left for this layer of it.
+    def allocation(self, row: int, layer: int, length: int, parts: RowParts) -> Allocation:
+        """Slots of all layers for a row of `length` tokens, and the bytes that are left for this layer's prefix of it.
 
-        Shapes from keys [..., D] and values [..., Dv].
+        Shapes of queries, keys and values from `parts`. Raises BudgetError where a budget in bytes cannot hold what is
+        always kept, and what is dense until it is folded.
         """
         window = min(self.method.scorer.window, length)
-        shapes = [self.shape(layer, keys, values, window) for layer in range(len(self.heads))]
-        costs = tuple(_cost(self.method.store, shape) for shape in shapes)
-        allocation = self.method.allocation(length, tuple(self.heads), costs)
+        shapes = [self.shape(layer, parts.keys, parts.values, window) for layer in range(len(self.heads))]
+        dense = [self.dense_bytes(shape, parts.queries) for shape in shapes]
+        upkeep = CARRIED_BYTES if self.carries else 0
+        costs = [_cost(self.method.store, shape) for shape in shapes]
+        full = tuple(Cost(cost.fixed + extra, cost.slot + upkeep) for cost, extra in zip(costs, dense, strict=True))
+        try:
+            allocation = self.method.allocation(length, tuple(self.heads), full)
+        except BudgetError as error:
+            if not any(dense):
+                raise
+            raise BudgetError(
+                f"{error} {readable_bytes(sum(dense))} of it are for the tokens that are dense until they are folded, "
+                "and for the queries that folding asks for: fewer with a smaller fold_every."
+            ) from None
+        if allocation.bytes is not None:
+            prefixes = tuple(share - extra for share, extra in zip(allocation.bytes, dense, strict=True))
+            allocation = allocation._replace(bytes=prefixes, upkeep=upkeep)
         return self.spending.rest(row, layer, allocation)
+
+    def dense_bytes(self, shape: LayerShape, queries: Tensor) -> int:
+        """Bytes of a row's layer that folding needs besides its prefix: full tail buffers, and the queries it asks for.
+
+        queries: [Hq, n, D], for their shape. 0 where nothing is folded; without `fold_every` tails have no limit.
+        """
+        if not self.folds:
+            return 0
+        ring = self.queries_to_remember() * queries.shape[0] * queries.shape[-1] * queries.element_size()
+        tokens = self.fold_every or 0
+        return ring + LENGTH_BYTES + tokens * shape.heads * (shape.key_dim + shape.value_dim) * shape.itemsize
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:

@@ -57,10 +57,11 @@ class LayerCompressor:
     def _next(self, row: int, view: LayerView, length: int, old: Continued | None) -> Prefix:
         """The prefix that follows `old`, with slots as for a row of `length` tokens."""
         shared = self.compression
-        allocation = shared.allocation(row, self.index, length, view.keys, view.values)
+        parts = RowParts(view.queries, view.keys, view.values)
+        allocation = shared.allocation(row, self.index, length, parts)
         asked = view._replace(queries=_last(view.queries, shared.method.queries_needed(view.keys.shape[1])))
         prefix = next_prefix(shared.method, asked, allocation, old, shared.rank, shared.carries)
-        shared.spending.add(row, sum(prefix.bytes().values()))
+        shared.spending.add(row, self.index, sum(prefix.bytes().values()))
         if view.coverage is not None:
             shared.coverage.add(row, view, prefix)
         if shared.observer is not None:

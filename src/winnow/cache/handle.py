@@ -26,7 +26,7 @@ class Phase(Enum):
 
 
 class Attended(Protocol):
-    """What a layer holds, as kernels attend over it."""
+    """Prefixes and dense tokens of a layer, as kernels attend over them."""
 
     def plan(self, spec: AttentionSpec) -> DecodePlan: ...
     def row_plan(self, row: int, spec: AttentionSpec) -> DecodePlan: ...
@@ -56,7 +56,7 @@ class Handle:
     """Tokens that the layer held before."""
     taken: bool = False
     over: Attended | None = None
-    """What new tokens are attended over, once the layer has them."""
+    """All that new tokens attend over, once the layer has them."""
 
 
 def attach(keys: Tensor, handle: Handle) -> Tensor:

@@ -81,7 +81,7 @@ class ByteBudget:
         low, slots, high = plan.guaranteed * sum(plan.heads), plan.slots, plan.length * sum(plan.heads) + 1
         for attempt in range(_ATTEMPTS):
             selection = choose(self._resized(allocation, slots))
-            size = self._size(view, selection, earlier)
+            size = self._size(view, selection, earlier) + allocation.upkeep * len(selection.positions)
             if size <= limit:
                 fitting, low = selection, slots + 1
                 if size >= _FULL_ENOUGH * limit or len(selection.positions) == there:
@@ -112,7 +112,8 @@ class ByteBudget:
         plan, shares = allocation.plan, allocation.bytes
         assert shares is not None
         least = choose(self._resized(allocation, max(plan.guaranteed, 1) * sum(plan.heads)))
-        needed = math.ceil(1.02 * self.budget.amount * self._size(view, least, earlier) / shares[view.layer])
+        size = self._size(view, least, earlier) + allocation.upkeep * len(least.positions)
+        needed = math.ceil(1.02 * self.budget.amount * size / max(shares[view.layer], 1))
         raise BudgetError(
             f"A budget of {self.budget} cannot hold what is always kept of layer {view.layer} in "
             f"{int(shares[view.layer])} bytes, that layer's share: use at least {needed} bytes, or a smaller window."
@@ -120,10 +121,10 @@ class ByteBudget:
 
 
 class Spending:
-    """Bytes taken by the layers before the current one, per row; what one leaves over goes to those after it."""
+    """Bytes that each layer took when it was compressed last, per row; what one leaves over goes to those after it."""
 
     def __init__(self) -> None:
-        self._taken: dict[int, float] = {}
+        self._taken: dict[tuple[int, int], float] = {}
 
     def __copy__(self) -> Spending:
         twin = Spending()
@@ -134,16 +135,14 @@ class Spending:
         """The allocation, where this layer's bytes are its share of all that is left; layers come in their order."""
         if allocation.bytes is None:
             return allocation
-        if layer == 0:
-            self._taken[row] = 0.0
         shares = allocation.bytes
-        left = sum(shares) - self._taken.get(row, 0.0)
+        left = sum(shares) - sum(self._taken.get((row, before), 0.0) for before in range(layer))
         own = left * shares[layer] / sum(shares[layer:])
         return allocation._replace(bytes=(*shares[:layer], own, *shares[layer + 1 :]))
 
-    def add(self, row: int, taken: float) -> None:
-        """Count the bytes of a layer that was compressed."""
-        self._taken[row] = self._taken.get(row, 0.0) + taken
+    def add(self, row: int, layer: int, taken: float) -> None:
+        """Note the bytes of a layer that was compressed."""
+        self._taken[row, layer] = taken
 
 
 def _expected(totals: Sequence[int], costs: Sequence[Cost]) -> list[float]:

@@ -8,6 +8,7 @@ from weakref import ref
 import torch
 from transformers import PreTrainedModel
 
+from winnow.cache.arriving import RowParts
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.compression import Compression
 from winnow.cache.guards import text_config
@@ -24,11 +25,12 @@ def check_shapes(skeleton: PreTrainedModel, methods: Iterable[Method], lengths: 
     config, tokens = text_config(skeleton), sorted(set(lengths))
     heads = heads_of(skeleton, config)
     dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    slot = torch.empty(1, dim, dtype=skeleton.dtype, device="meta")
+    slot = torch.empty(1, 1, dim, dtype=skeleton.dtype, device="meta")
+    shapes = RowParts(slot.expand(config.num_attention_heads, 1, dim), slot, slot)
     for method in methods:
         served = method.for_model(skeleton.config.name_or_path, tuple(heads))
         for length in tokens if method.budget.unit == "bytes" else ():
-            Compression(served, heads, ref(skeleton)).allocation(0, 0, length, slot, slot)
+            Compression(served, heads, ref(skeleton)).allocation(0, 0, length, shapes)
 
 
 def check_modules(model: PreTrainedModel, methods: Iterable[Method]) -> None:
