@@ -80,7 +80,7 @@ class Compression:
     def choose(self, method: Method, rank: Rank, fold_every: int | None, length: int) -> None:
         """Another method, before anything is compressed. Raises MethodError where it cannot serve the model or fold.
 
-        fold_every: None leaves what is set. length: tokens of the prompt. Raises CacheError where too few of its queries
+        fold_every: None leaves what is set. length: tokens of the prompt. Raises CacheError where too few queries
         were kept.
         """
         self.fold_every = self.fold_every if fold_every is None else fold_every
