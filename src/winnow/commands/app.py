@@ -10,6 +10,7 @@ import typer
 from winnow.commands.command import command
 from winnow.commands.console import output
 from winnow.commands.options.ask import AskOptions
+from winnow.commands.options.chat import ChatOptions
 from winnow.commands.options.compress import CompressOptions
 from winnow.commands.options.demo import DemoOptions
 from winnow.commands.options.heads.cokv import CokvOptions
@@ -44,6 +45,7 @@ heads = typer.Typer(
 )
 
 app.command("run")(command(RunOptions, "winnow.commands.run:run"))
+app.command("chat")(command(ChatOptions, "winnow.commands.chat:chat"))
 app.command("compress")(command(CompressOptions, "winnow.commands.compress:compress"))
 app.command("ask")(command(AskOptions, "winnow.commands.ask:ask"))
 app.command("methods")(command(MethodsOptions, "winnow.commands.methods:methods"))

@@ -50,7 +50,7 @@ def compress(options: CompressOptions) -> None:
     warn_of_unknown_words(source, [("the document", text)])
     with stage("Loading the model"):
         loaded = load_model(source, options.device, options.dtype)
-    with reading(loaded, tokens.shape[1], f"Reading and compressing: {chosen}"):
+    with reading(loaded, tokens.shape[1]):
         compressed = compress_document(loaded, chosen, tokens, options.chunk_size)
     with stage(f"Writing {out}"):
         begin = time.perf_counter()

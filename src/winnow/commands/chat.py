@@ -1,0 +1,131 @@
+"""`winnow chat`: a conversation, about a document if there is one, in a compressed cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from winnow.commands.chat_lines import on_terminal, typed_lines
+from winnow.commands.chat_reader import Reader, fold_every
+from winnow.commands.chat_session import Opened, Session
+from winnow.commands.checks import check_context, check_memory
+from winnow.commands.compress import document_start
+from winnow.commands.console import messages, output
+from winnow.commands.failures import readable
+from winnow.commands.formats import written_bytes, written_share
+from winnow.commands.inputs import STANDARD_INPUT, build_methods, read_document, read_questions
+from winnow.commands.model_names import model_line
+from winnow.commands.opened_context import open_context
+from winnow.commands.options.chat import ChatOptions
+from winnow.commands.options.shared import BUNDLED_MODEL
+from winnow.commands.progress import stage
+from winnow.commands.vocabulary import warn_of_unknown_words
+from winnow.composition.method import Method
+from winnow.errors import WinnowError
+from winnow.evaluate.conversation import Beginning
+from winnow.evaluate.turns import Subject
+from winnow.models import load_model, open_model
+
+
+def chat(options: ChatOptions) -> None:
+    """Answers line by line, until there are no more."""
+    opened = _read_before(options) if options.context is None else _saved(options)
+    document = opened.reader.subject.document
+    foreign = document is not None and warn_of_unknown_words(opened.reader.source, [("the document", document)])
+    console = output()
+    _print_heading(console, opened)
+    session = Session(opened, options, console, foreign)
+    if on_terminal():
+        console.print("Ask, or /help. Ctrl-C stops an answer, Ctrl-D ends.", style="dim", markup=False)
+        _talk(session, typed_lines())
+    else:
+        _read_out(session, console)
+
+
+def _read_before(options: ChatOptions) -> Opened:
+    """The document, read now; checked from what is cheap to what is not."""
+    (method,) = build_methods(options.method, None, options.budget, options.settings or [])
+    check_memory([method], options.device)
+    fold_every(method, options.fold)
+    if options.document == STANDARD_INPUT:
+        raise typer.BadParameter("questions come from standard input; name a file.", param_hint="--document")
+    if options.document is None and method.budget.unit == "percent":
+        raise typer.BadParameter(
+            "a share of the prompt says nothing without a --document; give tokens (512) or bytes (64MiB).",
+            param_hint="--budget",
+        )
+    document = None if options.document is None else read_document(options.document)
+    with stage("Reading the tokenizer"):
+        source = open_model(options.model)
+        tokens = torch.zeros((1, 0), dtype=torch.int64)
+        if document is not None:
+            tokens = document_start(source.tokenizer, document, options.system)
+    check_context(source, tokens.shape[1], "The document", purpose="a question")
+    with stage("Loading the model"):
+        model = load_model(source, options.device, options.dtype)
+    subject = Subject(document, options.system)
+    reader = Reader(source, model, subject, tokens, options.chunk_size, options.fold)
+    return Opened(reader, method, reader.read(method))
+
+
+def _saved(options: ChatOptions) -> Opened:
+    """The document of a context in a file."""
+    assert options.context is not None
+    given = {"--document": options.document, "--budget": options.budget, "--set": options.settings}
+    for name, value in given.items():
+        if value is not None:
+            raise typer.BadParameter("the file of --context says that.", param_hint=name)
+    named = None if options.model == BUNDLED_MODEL else options.model
+    found = open_context(options.context, named, options.device, options.system)
+    tokens = found.context.input_ids.cpu()
+    subject = Subject(found.document, options.system)
+    reader = Reader(found.source, found.model, subject, tokens, options.chunk_size, options.fold)
+    return Opened(reader, found.context.method, Beginning(tokens, found.context.cache))
+
+
+def _print_heading(console: Console, opened: Opened) -> None:
+    reader, cache = opened.reader, opened.beginning.cache()
+    stats = cache.stats()
+    parts = [model_line(reader.source, reader.model), str(opened.method)]
+    if reader.tokens.shape[1]:
+        share = written_share(stats.used_bytes, stats.full_bytes)
+        parts += [f"document: {reader.tokens.shape[1]:,} tokens"]
+        parts += [f"held: {written_bytes(stats.used_bytes)}, {share} of full"]
+    console.print(" · ".join(parts), style="dim", markup=False, soft_wrap=True)
+    if cache.compression.fold_every is None and not opened.method.full:
+        console.print(_growing(opened), style="dim", markup=False, soft_wrap=True)
+
+
+def _growing(opened: Opened) -> str:
+    why = "as --fold 0 says"
+    if opened.reader.fold != 0:
+        why = "as contexts from files" if _foldable(opened.method) else f"as {opened.method.name} cannot compress it"
+    return f"The conversation is kept whole, {why}: memory grows with every token; /stats shows how."
+
+
+def _foldable(method: Method) -> bool:
+    return fold_every(method, None) is not None
+
+
+def _talk(session: Session, lines: Iterable[str]) -> None:
+    """With somebody at a terminal: errors and interrupts end a turn, not the chat."""
+    for line in lines:
+        try:
+            if not session.take(line):
+                return
+        except WinnowError as problem:
+            messages().print(readable(str(problem)), style="red", soft_wrap=True, markup=False)
+        except KeyboardInterrupt:
+            messages().print("Stopped.")
+
+
+def _read_out(session: Session, console: Console) -> None:
+    """From a file or a pipe: what goes wrong ends the command."""
+    for line in read_questions():
+        console.print(f"> {escape(line)}", soft_wrap=True)
+        if not session.take(line):
+            return

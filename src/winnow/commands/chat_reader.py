@@ -1,0 +1,58 @@
+"""The model of a chat, and how it reads the document under any method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from winnow.cache.compressed import CompressedCache
+from winnow.cache.fold import check_foldable
+from winnow.commands.options.chat import FOLD_EVERY
+from winnow.commands.prefill_progress import reading
+from winnow.composition.method import Method
+from winnow.errors import MethodError
+from winnow.evaluate.answering import compress_document
+from winnow.evaluate.conversation import Beginning
+from winnow.evaluate.turns import Subject
+from winnow.models import ModelSource
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A model with its subject."""
+
+    source: ModelSource
+    model: PreTrainedModel
+    subject: Subject
+    tokens: Tensor
+    """[1, M] those that every prompt of the document begins with; M is 0 without a document."""
+    chunk_size: int | None
+    fold: int | None
+    """As the user said; None for the default."""
+
+    def read(self, method: Method) -> Beginning:
+        """A beginning with the document, compressed by a method. Raises MethodError where that cannot fold as asked."""
+        every = fold_every(method, self.fold)
+        if not self.tokens.shape[1]:
+            return Beginning(self.tokens, lambda: CompressedCache(self.model, method, fold_every=every))
+        with reading(self.model, self.tokens.shape[1]):
+            document = compress_document(self.model, method, self.tokens, self.chunk_size, every)
+        return Beginning(self.tokens, document.context.cache)
+
+
+def fold_every(method: Method, asked: int | None) -> int | None:
+    """Tokens after which a conversation is folded; None where it never is.
+
+    asked: 0 for never, None for the default where the method can. Raises MethodError where it cannot as asked.
+    """
+    if asked is None:
+        try:
+            check_foldable(method, FOLD_EVERY)
+        except MethodError:
+            return None
+        return FOLD_EVERY
+    if asked:
+        check_foldable(method, asked)
+    return asked or None

@@ -1,0 +1,41 @@
+"""The options of `winnow chat`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from winnow.commands.options.shared import (
+    GenerationOptions,
+    MaxNewTokens,
+    MethodOptions,
+    ModelOptions,
+    PrefillOptions,
+)
+
+FOLD_EVERY = 128
+"""Tokens of a conversation after which they are compressed, too, where nothing else is said."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatOptions(MethodOptions, ModelOptions, PrefillOptions, GenerationOptions):
+    """Talk with a model, about a document if you like, in one compressed cache."""
+
+    document: Annotated[str | None, typer.Option(metavar="FILE", help="Text file to talk about.")] = None
+    context: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="What winnow compress wrote, instead of document, method and budget."),
+    ] = None
+    max_new_tokens: MaxNewTokens = 512
+    fold: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Compress the conversation every N tokens: memory stays within the budget; 0: never.",
+            show_default=f"{FOLD_EVERY}, for methods that can",
+        ),
+    ] = None

@@ -1,0 +1,69 @@
+"""Conversations as text: the chat template of a tokenizer that has one, a plain form for all others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from transformers import PreTrainedTokenizerBase
+
+from winnow.evaluate.prompts import chat_text, system_messages
+from winnow.tasks import format_prompt
+
+
+class Turn(NamedTuple):
+    """A question with its answer, as far as it was said."""
+
+    question: str
+    answer: str
+
+
+@dataclass(frozen=True)
+class Subject:
+    """All that stands before the first question."""
+
+    document: str | None = None
+    system: str | None = None
+    """Instructions for the model; see `prompt_text`."""
+
+
+def conversation_text(
+    tokenizer: PreTrainedTokenizerBase, subject: Subject, turns: Sequence[Turn], question: str
+) -> str:
+    """A conversation up to a question, ready for the answer. Without turns it is the prompt of a document.
+
+    Raises:
+        PromptError: the chat template refuses it.
+    """
+    if not templated(tokenizer):
+        return _plain(subject, turns, question)
+    messages = system_messages(subject.system)
+    for turn in turns:
+        messages += [_asked(turn.question), {"role": "assistant", "content": turn.answer}]
+    messages.append(_asked(question))
+    if subject.document is not None:
+        first = messages[1 if subject.system is not None else 0]
+        first["content"] = f"{subject.document}\n\n{first['content']}"
+    return chat_text(tokenizer, messages)
+
+
+def answered(tokenizer: PreTrainedTokenizerBase, prompt: str, answer: str) -> str:
+    """A conversation's text with the answer that a model gave to it."""
+    return f"{prompt}{answer}" if templated(tokenizer) else f"{prompt} {answer.strip()}"
+
+
+def templated(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """True if the tokenizer has a chat template, which writes special tokens itself."""
+    return getattr(tokenizer, "chat_template", None) is not None
+
+
+def _asked(question: str) -> dict[str, str]:
+    return {"role": "user", "content": question}
+
+
+def _plain(subject: Subject, turns: Sequence[Turn], question: str) -> str:
+    said = "\n\n".join(text for text in (subject.system, subject.document) if text is not None)
+    for turn in turns:
+        said = f"{format_prompt(said, turn.question)} {turn.answer.strip()}"
+    return format_prompt(said, question).lstrip()
