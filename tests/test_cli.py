@@ -55,7 +55,7 @@ def test_running_out_of_memory_is_one_line(winnow_run, monkeypatch, problem):
     def read(*_):
         raise problem
 
-    monkeypatch.setattr("winnow.commands.run.read_with_question", read)
+    monkeypatch.setattr("winnow.commands.run_prefills.read_with_question", read)
     code, out, err = winnow_run(*ASK_RUN)
     assert (code, out) == (1, "")
     assert err.startswith("Out of memory")
@@ -72,7 +72,7 @@ def broken(monkeypatch):
         except KeyError as first:
             raise RuntimeError("so it goes\nand on\x1b[2J") from first
 
-    monkeypatch.setattr("winnow.commands.run.build_methods", build)
+    monkeypatch.setattr("winnow.commands.run.prepare", build)
 
 
 ONE_LINE = (
@@ -112,7 +112,7 @@ def test_without_a_log_nothing_is_said_twice():
     code = (
         "import winnow.commands.run; from winnow.cli import program\n"
         "def build(*_):\n    raise RuntimeError('so it goes')\n"
-        "winnow.commands.run.build_methods = build\n"
+        "winnow.commands.run.prepare = build\n"
         "program()"
     )
     process = python(code, *ASK_RUN)

@@ -1,4 +1,4 @@
-"""What a new user types first: README's first command and the examples answer right, as printed."""
+"""The first things that a new user types: README's first command and the examples answer right, as printed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def commands(page: Path) -> list[list[str]]:
 
 
 def script(name: str, *arguments: str) -> str:
-    """What an example prints, run as its first lines say."""
+    """Lines that an example prints, run as its first lines say."""
     command = [sys.executable, str(EXAMPLES / name), *arguments]
     run = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=120)
     assert run.returncode == 0, run.stderr

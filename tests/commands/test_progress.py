@@ -14,7 +14,7 @@ import pytest
 
 from support.clocks import SetClock
 from winnow.commands.pace import Pace
-from winnow.commands.progress import progress_bar, resumable, stage
+from winnow.commands.progress import counted, progress_bar, resumable, stage
 from winnow.commands.progress_lines import EVERY, FIRST, ProgressLines
 from winnow.estimate.errors import ExecutorError, JournalError
 
@@ -60,6 +60,20 @@ def test_a_log_has_a_line_a_minute_and_one_at_the_end(capsys, monkeypatch):
     ]
     assert "\r" not in told
     assert "\x1b" not in told
+
+
+def test_what_others_show_on_terminals_is_a_line_in_logs(capsys, monkeypatch):
+    for terminal in (False, True):
+        monkeypatch.setattr("winnow.commands.progress._on_terminal", lambda terminal=terminal: terminal)
+        clock = SetClock()
+        with counted("Answers", 3, clock=clock) as bar:
+            for _ in range(3):
+                clock.wait(25)
+                bar.advance()
+            assert bar.pace.told() == "3 of 3, 1:15 so far"
+        told = capsys.readouterr().err
+        lines = ["Answers: 1 of 3, 0:25 so far, about 0:50 left", "Answers: 3 of 3, ended after 1:15"]
+        assert told.splitlines() == ([] if terminal else lines)
 
 
 def test_long_lines_stay_lines(capsys):

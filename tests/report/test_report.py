@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from support.pictures import pixels
-from winnow.report import Line, Panel, draw_accuracy, draw_kept_map
-from winnow.report.style import DPI, MissingPackage, line_style
+from winnow.report import Cost, Line, Panel, draw_accuracy, draw_costs, draw_kept_map
+from winnow.report.style import DPI, MissingPackage, line_style, without_middle
 
 pytest.importorskip("matplotlib.image")
 
@@ -33,6 +33,27 @@ def test_accuracy_picture(tmp_path):
     # Nothing touches the edges of the picture, so nothing is cut off.
     for edge in (shown[0], shown[-1], shown[:, 0], shown[:, -1]):
         assert np.all(edge == 1)
+
+
+@pytest.mark.parametrize(("methods", "name"), [(1, "full"), (3, "snapkv @ 2%"), (12, "long" * 20)])
+def test_costs_picture(tmp_path, methods, name):
+    costs = [Cost(f"{name} {index}", 2e6 / (index + 1), 3e4, 2e5, index or None) for index in range(methods)]
+    shown = pixels(draw_costs(tmp_path / "c.png", costs, 2e6, "Title", "subtitle"))
+    assert shown.shape[1] == 11 * DPI
+    for edge in (shown[0], shown[-1], shown[:, 0], shown[:, -1]):
+        assert np.all(edge == 1)
+    # Blue is what is compressed, green the speed.
+    blue = (shown[..., 2] > shown[..., 0] + 0.4).sum()
+    green = ((shown[..., 1] > shown[..., 0] + 0.4) & (shown[..., 1] > shown[..., 2] + 0.1)).sum()
+    assert blue > 1000
+    assert (green > 1000) == (methods > 1)
+
+
+def test_long_names_keep_their_ends():
+    assert without_middle("snapkv @ 2%", 11) == "snapkv @ 2%"
+    assert without_middle("snapkv(window=16)+ada @ 2%", 11) == "snapk… @ 2%"
+    for longest in range(3, 30):
+        assert len(without_middle("x" * 30, longest)) == longest
 
 
 def test_accuracy_picture_of_one_method_at_one_budget(tmp_path):

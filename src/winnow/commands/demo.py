@@ -16,7 +16,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from winnow.bundled import DOCUMENT_PATH, MODEL_PATH, QUESTIONS_PATH
-from winnow.commands.answers import AnswerResult, costs_table, print_answer
+from winnow.commands.answer_costs import costs_table
+from winnow.commands.answers import AnswerResult, print_answer
 from winnow.commands.batch_file import Asked
 from winnow.commands.checks import check_folder
 from winnow.commands.console import output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -70,10 +70,17 @@ def _shown(path: str) -> str:
 
 def build_methods(name: str, compare: str | None, budget: str | None, settings: Iterable[str]) -> list[Method]:
     """The chosen method with its `--set` parameters, then those to compare with, all at the same budget."""
+    return build_sweep(name, compare, [] if budget is None else [budget], settings)
+
+
+def build_sweep(name: str, compare: str | None, budgets: Sequence[str], settings: Iterable[str]) -> list[Method]:
+    """The same at every one of several budgets, method after method."""
     parameters = dict(_setting(text) for text in settings)
-    chosen = _built(name, budget, parameters, insist=budget is not None and not compare)
-    others = [_built(other, budget, {}, insist=False) for other in _split_names(compare or "")]
-    return list(dict.fromkeys([chosen, *others]))
+    insist = bool(budgets) and not compare
+    given: Sequence[str | None] = budgets or [None]
+    chosen = [_built(name, budget, parameters, insist) for budget in given]
+    others = [_built(other, budget, {}, insist=False) for other in _split_names(compare or "") for budget in given]
+    return list(dict.fromkeys([*chosen, *others]))
 
 
 def sampling_of(options: GenerationOptions) -> Sampling:

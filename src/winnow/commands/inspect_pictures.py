@@ -14,6 +14,7 @@ from winnow.commands.inspect_prompt import Inspected
 from winnow.composition.method import Method
 from winnow.diagnostics import Diagnosis
 from winnow.report import HeadMap, Profile, Strip, draw_heatmap, draw_overlaps, draw_profiles, draw_retention
+from winnow.report.style import without_middle
 
 # Characters that fit into the narrowest picture, and beside the note of a strip.
 _SUBTITLE, _LABEL = 80, 42
@@ -134,6 +135,4 @@ def _profiles(path: Path, diagnoses: Sequence[Diagnosis], subject: PictureSubjec
 
 
 def _label(found: Diagnosis) -> str:
-    """The method; without its middle where that is too long, as names begin with the method and end with the budget."""
-    name, half = str(found.method), _LABEL // 2
-    return name if len(name) <= _LABEL else f"{name[:half]}…{name[1 - half :]}"
+    return without_middle(str(found.method), _LABEL)

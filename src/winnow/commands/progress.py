@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from rich.markup import escape
@@ -65,6 +65,14 @@ def progress_bar(
     """
     bar = Bar(text, Pace(clock, total, unit, work))
     with _drawn(bar) if _on_terminal() else _written(bar):
+        yield bar
+
+
+@contextmanager
+def counted(text: str, total: int, clock: Clock = time.monotonic) -> Iterator[Bar]:
+    """Steps for whoever shows them on a terminal, where nothing is drawn; elsewhere lines, as of any long work."""
+    bar = Bar(text, Pace(clock, total))
+    with nullcontext() if _on_terminal() else _written(bar):
         yield bar
 
 

@@ -1,6 +1,7 @@
 """Results as pictures (needs the extra "plot")."""
 
 from winnow.report.accuracy import Line, draw_accuracy
+from winnow.report.costs import Cost, draw_costs
 from winnow.report.diagnosis import Profile, draw_profiles
 from winnow.report.heatmap import HeadMap, draw_heatmap
 from winnow.report.iou import draw_overlaps
@@ -10,12 +11,14 @@ from winnow.report.tuning import BudgetLine, draw_tuning
 
 __all__ = [
     "BudgetLine",
+    "Cost",
     "HeadMap",
     "Line",
     "Panel",
     "Profile",
     "Strip",
     "draw_accuracy",
+    "draw_costs",
     "draw_heatmap",
     "draw_kept_map",
     "draw_overlaps",

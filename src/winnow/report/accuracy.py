@@ -6,7 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from winnow.report.style import FAINT, INK, add_title, light_grid, line_style, new_figure, quiet_frame, save
+from winnow.report.style import (
+    FAINT,
+    INK,
+    add_title,
+    light_grid,
+    line_style,
+    new_figure,
+    quiet_frame,
+    save,
+    without_middle,
+)
+
+# Characters of a label that fit beside the lines.
+_LONGEST = 26
 
 
 class Line(NamedTuple):
@@ -50,7 +63,7 @@ def draw_accuracy(
         axes.plot(
             slots,
             [100 * accuracy for accuracy in accuracies],
-            label=line.label,
+            label=without_middle(line.label, _LONGEST),
             linewidth=1.8,
             markersize=5.5,
             markeredgecolor="white",

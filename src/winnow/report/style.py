@@ -40,6 +40,17 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
+def check_drawable() -> None:
+    """Raises MissingPackage without matplotlib, before work whose result is to be drawn."""
+    new_figure(1, 1)
+
+
+def without_middle(text: str, longest: int) -> str:
+    """A text of so many characters at most: names of methods begin with the method and end with the budget."""
+    half = longest // 2
+    return text if len(text) <= longest else f"{text[:half]}…{text[half + 1 - longest :]}"
+
+
 def line_style(index: int) -> dict[str, Any]:
     """Color, marker and dashes of the line with this number; different for the first 21."""
     turn, place = divmod(index, len(COLORS))

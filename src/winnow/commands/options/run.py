@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from winnow.commands.options.shared import Compare, GenerationOptions, MethodOptions, ModelOptions, PrefillOptions
-from winnow.commands.options.values import plain_text
+from winnow.commands.options.shared import Force, GenerationOptions, MethodOptions, ModelOptions, PrefillOptions
+from winnow.commands.options.values import budget_list, plain_text, result_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,19 @@ class RunOptions(MethodOptions, ModelOptions, PrefillOptions, GenerationOptions)
             '(a path) or "context" (a text) are optional.',
         ),
     ] = None
-    compare: Compare = None
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METHODS",
+            help="Other methods to show, at the same budget or at their own: 'full,snapkv,adakv@10%'. The prompt is "
+            "prefilled once for all; meanwhile its full cache is held, and the queries that the methods look at (for h2o "
+            "all of them).",
+        ),
+    ] = None
+    budgets: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="Several budgets instead of one, for all methods: '1%,2%,5%'."),
+    ] = None
     question_agnostic: Annotated[
         bool, typer.Option("--question-agnostic", help="Compress the document before the question is known.")
     ] = False
@@ -35,4 +48,26 @@ class RunOptions(MethodOptions, ModelOptions, PrefillOptions, GenerationOptions)
         int | None,
         typer.Option(min=1, metavar="N", help="Compress again every N answer tokens: memory stays within the budget."),
     ] = None
+    csv: Annotated[
+        Path | None,
+        typer.Option(parser=result_file, metavar="FILE", help="Write a table, one row per answer and method."),
+    ] = None
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            parser=result_file,
+            metavar="FILE",
+            help="Draw the methods (.png): accuracy where answers are known, else memory and speed.",
+        ),
+    ] = None
+    force: Force = False
     as_lines: Annotated[bool, typer.Option("--json", help="One JSON object per answer instead of text.")] = False
+
+    @property
+    def all_budgets(self) -> list[str]:
+        """The budgets to try; none for the default."""
+        if self.budgets is None:
+            return [] if self.budget is None else [self.budget]
+        if self.budget is not None:
+            raise typer.BadParameter("cannot be used together with --budget; name all of them.", param_hint="--budgets")
+        return budget_list(self.budgets)

@@ -17,7 +17,9 @@ BUNDLED_MODEL = str(MODEL_PATH)
 Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where the model runs.")]
 Compare = Annotated[
     str | None,
-    typer.Option(metavar="METHODS", help="Other methods to show at the same budget: 'full,snapkv'."),
+    typer.Option(
+        metavar="METHODS", help="Other methods to show, at the same budget or at their own: 'full,snapkv,adakv@10%'."
+    ),
 ]
 MaxNewTokens = Annotated[int, typer.Option(min=1, help="Tokens of an answer at most.")]
 System = Annotated[

@@ -1,4 +1,4 @@
-"""Values of options that are texts, shares and names of results, checked when they are read."""
+"""Values of options that are texts, numbers and names of results, checked when they are read."""
 
 from __future__ import annotations
 
@@ -32,6 +32,16 @@ def share(value: str | float) -> float:
     if not 0 < number <= 1:
         raise typer.BadParameter(f"{value} is no share; give one above 0, up to 1, as in 0.9.")
     return number
+
+
+def budget_list(value: str) -> list[str]:
+    """Budgets between commas. Raises typer.BadParameter where one is empty; what budgets may be, methods say."""
+    budgets = [each.strip() for each in value.split(",")]
+    if not all(budgets):
+        raise typer.BadParameter(
+            f"{value!r} is no list of budgets; give them as in '1%,2%,5%'.", param_hint="--budgets"
+        )
+    return budgets
 
 
 def _number(value: str | float) -> float:

@@ -1,0 +1,99 @@
+"""Tables of what answers cost: memory and time of every method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from winnow.commands.answer_groups import MethodAnswers, by_method
+from winnow.commands.answers import AnswerResult
+from winnow.commands.formats import (
+    written_bytes,
+    written_seconds,
+    written_share,
+    written_slots,
+    written_speed,
+)
+from winnow.evaluate.process import peak_memory
+
+TELLING = 0.1
+"""Part of what is held that tail and reserve must be for a table of their own."""
+
+SHARED = (
+    "prefill: the prompt was read once for all methods; each row is that time with the method's own compressing in it."
+)
+
+
+def print_costs(console: Console, results: Sequence[AnswerResult]) -> None:
+    """Tables of what the answers of a command cost, and the peak of the whole process."""
+    console.print(costs_table(results))
+    groups = by_method(results)
+    if any(_outside_budget(group) >= TELLING for group in groups):
+        console.print()
+        console.print(held_table(groups))
+    notes = [SHARED] if any(result.prefill_shared for result in results) else []
+    peak = peak_memory()
+    if peak is not None:
+        notes.append(
+            f"peak process memory: {written_bytes(peak)}, with libraries, and with weights and activations that are "
+            "not on another device."
+        )
+    if notes:
+        console.print()
+    for note in notes:
+        console.print(note, style="dim", markup=False, soft_wrap=True)
+
+
+def costs_table(results: Iterable[AnswerResult]) -> Table:
+    """Memory and time of every method; means where it answered several questions."""
+    groups = by_method(results)
+    scored = any(group.known for group in groups)
+    right = ["right"] if scored else []
+    table = _table(*right, "slots per head", "cache held", "of full", "prefill", "compressing", "decode")
+    for group in groups:
+        cells = [f"{group.right}/{group.known}"] if scored else []
+        table.add_row(escape(str(group.method)), *cells, *_costs(group))
+    return table
+
+
+def held_table(groups: Iterable[MethodAnswers]) -> Table:
+    """The parts of what is held at the end of an answer; a budget is for the first of them."""
+    table = _table("compressed", "dense tail", "reserve", "other", "cache held")
+    for group in groups:
+        parts = ("prefix_bytes", "tail_bytes", "reserve_bytes", "other_bytes", "held_bytes")
+        table.add_row(escape(str(group.method)), *(written_bytes(_mean_bytes(group, part)) for part in parts))
+    return table
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("method")
+    for name in columns:
+        table.add_column(name, justify="right")
+    return table
+
+
+def _outside_budget(group: MethodAnswers) -> float:
+    """The part of what is held that came after the prompt, or is room for more."""
+    return (_mean_bytes(group, "tail_bytes") + _mean_bytes(group, "reserve_bytes")) / _mean_bytes(group, "held_bytes")
+
+
+def _mean_bytes(group: MethodAnswers, part: str) -> float:
+    return group.mean(lambda answer: getattr(answer.stats, part))
+
+
+def _costs(group: MethodAnswers) -> tuple[str, ...]:
+    held, full = _mean_bytes(group, "held_bytes"), _mean_bytes(group, "full_bytes")
+    prefill, compress = group.mean(lambda a: a.prefill_seconds), group.mean(lambda a: a.compress_seconds)
+    one = group.answers[0].stats if len(group.answers) == 1 else None
+    return (
+        f"{group.mean_slots:,.0f}" if one is None else written_slots(one),
+        written_bytes(held),
+        written_share(held, full),
+        written_seconds(prefill),
+        written_share(compress, prefill),
+        written_speed(group.decode_speed),
+    )

@@ -1,0 +1,39 @@
+"""Files of what was answered: a table of all answers, a picture that compares methods."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+from winnow.commands.answer_picture import draw_answers
+from winnow.commands.answers import AnswerResult, as_entry
+from winnow.commands.console import messages
+from winnow.commands.model_names import model_name
+from winnow.commands.options.run import RunOptions
+from winnow.files import write_text
+from winnow.models import ModelSource
+
+
+def write_files(options: RunOptions, source: ModelSource, results: Sequence[AnswerResult]) -> None:
+    """Writes those that the options name, and says so. Raises FileError where one cannot be written."""
+    written = []
+    if options.csv is not None:
+        written.append(write_csv(options.csv, source.name, results))
+    if options.picture is not None:
+        written.append(draw_answers(options.picture, model_name(source), results))
+    for path in written:
+        messages().print(f"Written: {path}", markup=False, soft_wrap=True)
+
+
+def write_csv(path: Path, model: str, results: Sequence[AnswerResult]) -> Path:
+    """One row per answer and method, with what `--json` tells but the slots of every head."""
+    rows = [as_entry(result, model) for result in results]
+    columns = [name for name in rows[0] if name != "slots"]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, text.getvalue())
+    return path

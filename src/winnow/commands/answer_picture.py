@@ -1,0 +1,70 @@
+"""The picture of `winnow run --picture`: accuracy where right answers are known, else what each method costs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+
+from winnow.commands.answer_groups import MethodAnswers, by_method
+from winnow.commands.answers import AnswerResult
+from winnow.report import Cost, Line, draw_accuracy, draw_costs
+
+
+def draw_answers(path: Path, model: str, results: Sequence[AnswerResult]) -> Path:
+    """Accuracy against budget, or held bytes and decode speed of every method; returns the path written."""
+    groups = by_method(results)
+    prompt = fmean(result.answer.prompt_tokens for result in results)
+    seen = "visible" if results[0].answer.question_seen else "unknown"
+    asked = len({id(result.asked) for result in results})
+    questions = "one question" if asked == 1 else f"{asked} questions"
+    subtitle = f"{model} · {questions}, {seen} at compression · prompts of {prompt:,.0f} tokens"
+    if all(group.known for group in groups) and _lines(groups):
+        return _draw_accuracy(path, groups, subtitle, prompt)
+    return _draw_costs(path, groups, subtitle)
+
+
+def _draw_accuracy(path: Path, groups: Sequence[MethodAnswers], subtitle: str, prompt: float) -> Path:
+    full = next((group for group in groups if group.method.full), None)
+    return draw_accuracy(
+        path,
+        _lines(groups),
+        title="How much of the cache do the answers need?",
+        subtitle=subtitle,
+        full=None if full is None else full.right / full.known,
+        prompt_tokens=prompt,
+    )
+
+
+def _lines(groups: Sequence[MethodAnswers]) -> list[Line]:
+    """A line per method over its budgets; methods at the same budget stand above each other."""
+    budgets: defaultdict[str, list[float]] = defaultdict(list)
+    for group in groups:
+        budgets[_budget(group)].append(group.mean_slots)
+    points: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+    for group in groups:
+        if not group.method.full:
+            points[group.method.name].append((round(fmean(budgets[_budget(group)]), 1), group.right / group.known))
+    return [Line(name, sorted(line)) for name, line in points.items()]
+
+
+def _budget(group: MethodAnswers) -> str:
+    """The budget; methods without one, which say themselves what they keep, are each at their own."""
+    budget = group.method.budget
+    return group.method.name if budget.unit == "everything" else str(budget)
+
+
+def _draw_costs(path: Path, groups: Sequence[MethodAnswers], subtitle: str) -> Path:
+    costs = [
+        Cost(
+            str(group.method),
+            compressed=group.mean(lambda a: a.stats.prefix_bytes + a.stats.other_bytes),
+            tail=group.mean(lambda a: a.stats.tail_bytes),
+            reserve=group.mean(lambda a: a.stats.reserve_bytes),
+            decode_speed=group.decode_speed,
+        )
+        for group in groups
+    ]
+    full = fmean(group.mean(lambda a: a.stats.full_bytes) for group in groups)
+    return draw_costs(path, costs, full, title="Memory held and speed of decoding, per method", subtitle=subtitle)

@@ -1,0 +1,104 @@
+"""The work of `winnow run`: everything that its options name, read, tokenized and checked before weights are loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import typer
+from torch import Tensor
+
+from winnow.cache.fold import check_foldable
+from winnow.commands.batch_file import Asked, read_batch, texts_of
+from winnow.commands.checks import check_context, check_memory, check_output
+from winnow.commands.inputs import build_sweep, read_document
+from winnow.commands.options.run import RunOptions
+from winnow.commands.progress import stage
+from winnow.commands.vocabulary import warn_of_unknown_words
+from winnow.composition.method import Method
+from winnow.evaluate.checking import check_shapes
+from winnow.evaluate.prompts import document_tokens, encode_prompt
+from winnow.models import ModelSource, open_model, open_skeleton
+from winnow.report.style import check_drawable
+
+
+@dataclass(frozen=True)
+class Work:
+    """Everything checked and tokenized; only the weights are missing."""
+
+    source: ModelSource
+    methods: list[Method]
+    asked: list[Asked]
+    prompts: list[Tensor]
+    options: RunOptions
+
+    @property
+    def compares(self) -> bool:
+        """True if there are several methods, which share their prefills."""
+        return len(self.methods) > 1
+
+    def fold_every(self, method: Method) -> int | None:
+        """The whole cache, which others are compared with, folds nothing."""
+        return None if method.full else self.options.fold
+
+    def room(self, prompt: Tensor) -> int:
+        """Tokens that the answer to a prompt [1, N] may have."""
+        return min(self.options.max_new_tokens, (self.source.context or 1 << 62) - prompt.shape[1])
+
+    def document_part(self, asked: Asked) -> Tensor:
+        """[1, M] the tokens that all prompts of a document begin with."""
+        prompts = [p for a, p in zip(self.asked, self.prompts, strict=True) if a.document == asked.document]
+        length = document_tokens(self.source.tokenizer, asked.document, prompts, self.options.system)
+        return prompts[0][:, :length]
+
+
+def prepare(options: RunOptions) -> Work:
+    """Checks what is cheap first: options, files of results, texts, configuration and tokenizer, methods."""
+    methods = build_sweep(options.method, options.compare, options.all_budgets, options.settings or [])
+    check_memory(methods, options.device)
+    _check_folds(methods, options.fold)
+    _check_results(options)
+    asked = _questions(options.document, options.question, options.batch)
+    with stage("Reading the tokenizer"):
+        source = open_model(options.model)
+        prompts = [encode_prompt(source.tokenizer, each.document, each.question, options.system) for each in asked]
+    for each, prompt in zip(asked, prompts, strict=True):
+        subject = f"{each.origin}: the prompt" if each.origin else "The prompt"
+        check_context(source, prompt.shape[1], subject)
+    with stage("Checking the methods"):
+        skeleton = open_skeleton(source, options.device, options.dtype)
+        check_shapes(skeleton, methods, [prompt.shape[1] for prompt in prompts])
+    warn_of_unknown_words(source, texts_of(asked))
+    return Work(source, methods, asked, prompts, options)
+
+
+def _check_folds(methods: Sequence[Method], fold: int | None) -> None:
+    """The methods must be able to; the whole cache may be there to compare with."""
+    for number, method in enumerate(methods):
+        if fold is not None and not (number and method.full):
+            check_foldable(method, fold)
+
+
+def _check_results(options: RunOptions) -> None:
+    """Files of results can be written, and pictures drawn."""
+    if options.csv is not None:
+        check_output(options.csv, options.force, ".csv")
+    if options.picture is not None:
+        check_output(options.picture, options.force, ".png")
+        check_drawable()
+
+
+def _questions(document: str | None, question: str | None, batch: str | None) -> list[Asked]:
+    if batch is not None:
+        if question is not None:
+            raise typer.BadParameter(
+                "cannot be used together with --batch, which has its own.", param_hint="--question"
+            )
+        if batch == "-" == document:
+            raise typer.BadParameter("only one of --document and --batch can be standard input.")
+        return read_batch(batch, None if document is None else read_document(document))
+    if document is None:
+        raise typer.BadParameter("give a text file to ask about.", param_hint="--document")
+    if question is None or not question.strip():
+        raise typer.BadParameter("give the question to answer; it cannot be empty.", param_hint="--question")
+    return [Asked(read_document(document), question)]
