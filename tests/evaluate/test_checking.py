@@ -44,8 +44,10 @@ def test_head_scores_of_no_model_or_of_another_shape_are_refused(skeleton):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("name", ["snapkv", "snapkv+bits(4)", "adakv"])
-def test_bytes_are_refused_exactly_where_the_prompt_would_refuse_them(source, name, dtype):
+@pytest.mark.parametrize(
+    ("name", "fold"), [("snapkv", None), ("snapkv+bits(4)", None), ("adakv", None), ("adakv", 8), ("h2o", 8)]
+)
+def test_bytes_are_refused_exactly_where_the_prompt_would_refuse_them(source, name, fold, dtype):
     skeleton, model = open_skeleton(source, dtype=dtype), load_model(source, dtype=dtype)
     prompt = encoded(source)
 
@@ -57,7 +59,7 @@ def test_bytes_are_refused_exactly_where_the_prompt_would_refuse_them(source, na
         return False
 
     def before(method):
-        check_shapes(skeleton, [method], [prompt.shape[1]])
+        check_shapes(skeleton, [method], [prompt.shape[1]], fold)
 
     low, high = 1, 1 << 20
     while low + 1 < high:
@@ -65,7 +67,7 @@ def test_bytes_are_refused_exactly_where_the_prompt_would_refuse_them(source, na
         low, high = (middle, high) if refused(middle, before) else (low, middle)
     for amount in (low, high):
         with torch.no_grad():
-            assert refused(amount, lambda m: read_with_question(model, m, prompt)) == (amount == low)
+            assert refused(amount, lambda m: read_with_question(model, m, prompt, fold_every=fold)) == (amount == low)
 
 
 def test_modules_that_do_not_show_what_a_method_asks_for_are_refused(skeleton):

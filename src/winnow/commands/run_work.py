@@ -67,7 +67,7 @@ def prepare(options: RunOptions) -> Work:
         check_context(source, prompt.shape[1], subject)
     with stage("Checking the methods"):
         skeleton = open_skeleton(source, options.device, options.dtype)
-        check_shapes(skeleton, methods, [prompt.shape[1] for prompt in prompts])
+        check_shapes(skeleton, methods, [prompt.shape[1] for prompt in prompts], options.fold)
     warn_of_unknown_words(source, texts_of(asked))
     return Work(source, methods, asked, prompts, options)
 

@@ -16,11 +16,13 @@ from winnow.cache.hybrid import heads_of
 from winnow.composition.method import Method
 
 
-def check_shapes(skeleton: PreTrainedModel, methods: Iterable[Method], lengths: Iterable[int]) -> None:
+def check_shapes(
+    skeleton: PreTrainedModel, methods: Iterable[Method], lengths: Iterable[int], fold_every: int | None = None
+) -> None:
     """Holds methods to the shapes of a model, whose weights need not be there, and to lengths of prompts.
 
-    Raises MethodError for a method without head scores of the model, or with those of another shape; BudgetError where
-    bytes cannot hold what a method always keeps of such a prompt.
+    fold_every: see `CompressedCache`. Raises MethodError for a method without head scores of the model, or with those
+    of another shape; BudgetError where bytes cannot hold what a method always keeps of such a prompt, and needs to fold.
     """
     config, tokens = text_config(skeleton), sorted(set(lengths))
     heads = heads_of(skeleton, config)
@@ -30,7 +32,7 @@ def check_shapes(skeleton: PreTrainedModel, methods: Iterable[Method], lengths: 
     for method in methods:
         served = method.for_model(skeleton.config.name_or_path, tuple(heads))
         for length in tokens if method.budget.unit == "bytes" else ():
-            Compression(served, heads, ref(skeleton)).allocation(0, 0, length, shapes)
+            Compression(served, heads, ref(skeleton), fold_every=fold_every).allocation(0, 0, length, shapes)
 
 
 def check_modules(model: PreTrainedModel, methods: Iterable[Method]) -> None:

@@ -33,8 +33,8 @@ class RunOptions(MethodOptions, ModelOptions, PrefillOptions, GenerationOptions)
         typer.Option(
             metavar="METHODS",
             help="Other methods to show, at the same budget or at their own: 'full,snapkv,adakv@10%'. The prompt is "
-            "prefilled once for all; meanwhile its full cache is held, and the queries that the methods look at (for h2o "
-            "all of them).",
+            "prefilled once for all; meanwhile its full cache is held, and the queries that the methods look at "
+            "(for h2o all of them).",
         ),
     ] = None
     budgets: Annotated[
