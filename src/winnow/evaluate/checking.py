@@ -22,7 +22,7 @@ def check_shapes(
     """Holds methods to the shapes of a model, whose weights need not be there, and to lengths of prompts.
 
     fold_every: see `CompressedCache`. Raises MethodError for a method without head scores of the model, or with those
-    of another shape; BudgetError where bytes cannot hold what a method always keeps of such a prompt, and needs to fold.
+    of another shape; BudgetError where bytes do not hold what a method always keeps of a prompt, or needs to fold.
     """
     config, tokens = text_config(skeleton), sorted(set(lengths))
     heads = heads_of(skeleton, config)
