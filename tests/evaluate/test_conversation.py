@@ -128,6 +128,21 @@ def test_an_interrupted_answer_counts_as_far_as_it_was_said(model, at):
     assert conversation.answer(after, conversation.read(after), LIMIT, most_likely).text == expected.strip()
 
 
+@pytest.mark.parametrize("at", [3, 30, 55])
+def test_an_interrupt_while_the_answer_is_folded(model, tokenizer, at):
+    conversation = begun(model, tokenizer, "adakv @ 32", fold_every=2)
+    prompt = conversation.prompt(QUESTIONS[0])
+    logits = conversation.read(prompt)
+    with halting(model, Places(at, Interrupted), lines=False):
+        reply = conversation.answer(prompt, logits, LIMIT, lambda _: 9)
+    assert reply.interrupted
+    after = conversation.prompt(QUESTIONS[1])
+    assert after.cache is prompt.cache
+    conversation.answer(after, conversation.read(after), LIMIT, most_likely)
+    assert conversation.cache.get_seq_length() >= len(after.tokens)
+    assert max(conversation.cache.stats().tail_tokens) <= 2
+
+
 def test_after_an_interrupted_question_the_cache_is_begun_again(model):
     tokenizer = with_template(None)
     conversation = begun(model, tokenizer, "full")

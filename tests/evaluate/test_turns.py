@@ -23,7 +23,7 @@ def tokenizer(request):
     return found
 
 
-@pytest.mark.parametrize("system", [None, "Be brief."])
+@pytest.mark.parametrize("system", [None, "Be brief.", ""])
 def test_the_first_question_is_the_prompt_of_a_document(tokenizer, system):
     subject = Subject("The lemon is red.", system)
     assert (

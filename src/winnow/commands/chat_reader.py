@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -33,10 +34,14 @@ class Reader:
     """As the user said; None for the default."""
 
     def read(self, method: Method) -> Beginning:
-        """A beginning with the document, compressed by a method. Raises MethodError where that cannot fold as asked."""
+        """A beginning with the document, compressed by a method.
+
+        Raises MethodError for one that cannot fold as asked, or lacks the head scores of this model.
+        """
         every = fold_every(method, self.fold)
         if not self.tokens.shape[1]:
-            return Beginning(self.tokens, lambda: CompressedCache(self.model, method, fold_every=every))
+            empty = CompressedCache(self.model, method, fold_every=every)
+            return Beginning(self.tokens, lambda: deepcopy(empty))
         with reading(self.model, self.tokens.shape[1]):
             document = compress_document(self.model, method, self.tokens, self.chunk_size, every)
         return Beginning(self.tokens, document.context.cache)

@@ -28,13 +28,13 @@ def prompt_text(
     """The text of such a prompt, and whether the tokenizer has to add its special tokens.
 
     system: instructions for the model, in the template's system role; without a template the text stands before the
-    document.
+    document. An empty one takes the place of the template's own.
 
     Raises:
         PromptError: the template has no place for such a message.
     """
     if getattr(tokenizer, "chat_template", None) is None:
-        return format_prompt(document if system is None else f"{system}\n\n{document}", question), True
+        return format_prompt(f"{system}\n\n{document}" if system else document, question), True
     message = {"role": "user", "content": f"{document}\n\n{question}"}
     return chat_text(tokenizer, [*system_messages(system), message]), False
 

@@ -63,7 +63,7 @@ def _asked(question: str) -> dict[str, str]:
 
 
 def _plain(subject: Subject, turns: Sequence[Turn], question: str) -> str:
-    said = "\n\n".join(text for text in (subject.system, subject.document) if text is not None)
+    said = "\n\n".join(text for text in (subject.system, subject.document) if text)
     for turn in turns:
         said = f"{format_prompt(said, turn.question)} {turn.answer.strip()}"
     return format_prompt(said, question).lstrip()
