@@ -193,7 +193,7 @@ def test_other_misuse(model):
     with pytest.raises(CacheError, match="same fold_every"):
         winnow.CompressedCache.joined([winnow.compress(model, ids, method, fold_every=n).cache() for n in (8, 9)])
     others = [winnow.compress(model, ids, each, fold_every=8).cache() for each in (method, winnow.method("tova", 20))]
-    with pytest.raises(CacheError, match="same fold_every and method"):
+    with pytest.raises(CacheError, match="same fold_every, fold_turns and method"):
         winnow.CompressedCache.joined(others)
     waiting = winnow.CompressedCache(model, method, fold_every=8, defer=True)
     run(model, waiting, ids, [20])

@@ -25,10 +25,20 @@ class Rule:
     scorer: str
     budget: int
     """Slots per head on average."""
-    every: int
+    every: int | None
     window: int = 0
     compete: bool = False
     """Heads share a layer's slots by their scores (Ada without a floor) instead of evenly."""
+    turns: int | None = None
+    """Tokens that stay dense at most when several at a time were attended to; None: all, up to `every`."""
+
+    def folds(self, dense: int) -> bool:
+        """True if so many dense tokens are folded before another one comes."""
+        return self.every is not None and dense >= self.every
+
+    def folds_turn(self, dense: int) -> bool:
+        """True if so many tokens do not stay dense when several at a time were attended to."""
+        return self.folds(dense) or (self.turns is not None and dense > self.turns)
 
     @property
     def name(self) -> str:
@@ -52,7 +62,7 @@ class Layer:
         """Queries [Hq, Q, D] of the last tokens of keys [H, N, D]; returns [Hq, Q, Dv]."""
         heads, length, _ = keys.shape
         new = list(range(length - queries.shape[1], length))
-        if self.kept is not None and len(self.tail) >= self.rule.every:
+        if self.kept is not None and self.rule.folds(len(self.tail)):
             self.kept = self.select([kept + self.tail for kept in self.kept], keys)
             self.tail = []
         self.tail += new
@@ -67,7 +77,7 @@ class Layer:
             for token, amount in zip(held[head], weights.sum(0).tolist(), strict=True):
                 self.paid[head][token] = self.paid[head].get(token, 0.0) + amount / group
         self.queries = queries if self.queries is None else torch.cat([self.queries, queries], dim=1)
-        if self.kept is None or (len(new) > 1 and len(self.tail) >= self.rule.every):
+        if self.kept is None or (len(new) > 1 and self.rule.folds_turn(len(self.tail))):
             self.kept = self.select([(self.kept[head] if self.kept else []) + self.tail for head in range(heads)], keys)
             self.tail = []
         return torch.stack(outputs)

@@ -38,7 +38,8 @@ def distinct(length: int, seed: int = 0) -> Tensor:
 
 
 def folding(model, rule: Rule, **kwargs) -> winnow.CompressedCache:
-    return winnow.CompressedCache(model, winnow.method(rule.name, rule.budget), fold_every=rule.every, **kwargs)
+    method = winnow.method(rule.name, rule.budget)
+    return winnow.CompressedCache(model, method, fold_every=rule.every, fold_turns=rule.turns, **kwargs)
 
 
 def run(model, cache, ids: Tensor, chunks: Sequence[int]) -> Tensor:

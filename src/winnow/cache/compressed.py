@@ -37,7 +37,8 @@ class CompressedCache(Cache):
     """A KV cache that keeps the slots a method chooses and frees the rest.
 
     Every full-attention layer is compressed right after its own prefill; tokens that come later are kept dense, or
-    folded into what is compressed every `fold_every` tokens, with eviction, so that memory stays within the budget.
+    folded into what is compressed, with eviction, so that memory stays within the budget: with `fold_every` all of
+    them, whatever their number; with `fold_turns` long turns, while what is generated stays dense.
     One cache serves one batch of sequences; for a new prompt make a new cache, to continue pass it again.
 
     Args:
@@ -46,7 +47,13 @@ class CompressedCache(Cache):
         prompt_length: tokens of the prompt, padding included, where it arrives in several chunks
             (`prefill_chunk_size`, own loops); compression waits for the last of them.
         heads_per_layer: KV heads of every full-attention layer, for models whose configuration does not tell.
-        fold_every: fold the later tokens of a row before the next ones arrive, once they are so many; None: never.
+        fold_every: fold the later tokens of a row once they are so many; None: never. A row holds its budget and so
+            many dense tokens at most; a budget in bytes counts these, too.
+        fold_turns: when a turn (several tokens at once: a second document, a long message) was attended to, whole and
+            exactly, and more than so many tokens of a row are then dense, fold them; None: never. A row holds its
+            budget, at most so many dense tokens, and those that came one by one since the last turn, in buffers with
+            half as much room again. A budget that is a share of the prompt is then one of all tokens so far. A turn
+            that comes in chunks is folded chunk by chunk.
         defer: leave the prompt dense; `compressed_by` then makes forks that are compressed, each by a method of its
             own. Nothing can be decoded from the cache itself.
         waiting_queries: last queries of the prompt that a deferred cache keeps for those methods, where it is known how
@@ -58,7 +65,7 @@ class CompressedCache(Cache):
         ModelError: an encoder-decoder, latent-attention or bidirectional model; one that does not show what the
             method asks for (how queries are rotated, a plain output projection).
         MethodError: a method without the head scores that it needs, or with those of a model of another shape; one that
-            cannot fold; a fold_every that is no number of tokens.
+            cannot fold; a fold_every or fold_turns that is no number of tokens.
     """
 
     def __init__(
@@ -69,6 +76,7 @@ class CompressedCache(Cache):
         prompt_length: int | None = None,
         heads_per_layer: Sequence[int] | None = None,
         fold_every: int | None = None,
+        fold_turns: int | None = None,
         defer: bool = False,
         waiting_queries: int | None = None,
         observer: Observer | None = None,
@@ -76,8 +84,9 @@ class CompressedCache(Cache):
         check_model(model)
         method = as_method(method)
         fold_every = optional_count("fold_every", fold_every, "new tokens after which they are folded", MethodError)
-        if fold_every is not None:
-            check_foldable(method, fold_every)
+        fold_turns = optional_count("fold_turns", fold_turns, "tokens that stay dense after a turn", MethodError)
+        if fold_every is not None or fold_turns is not None:
+            check_foldable(method, fold_every, fold_turns)
         prompt_length = optional_count("prompt_length", prompt_length, "prompt tokens")
         waiting_queries = optional_count("waiting_queries", waiting_queries, "queries that wait with a prompt")
         self.config = text_config(model)
@@ -90,6 +99,7 @@ class CompressedCache(Cache):
             ref(model),
             prompt_length,
             fold_every=fold_every,
+            fold_turns=fold_turns,
             defer=defer,
             waiting_queries=waiting_queries,
             observer=observer,
@@ -172,7 +182,7 @@ class CompressedCache(Cache):
 
         Raises:
             CacheError: no cache, or one that is not compressed, holds later tokens, has layers of another kind, another
-                fold_every, or folds by another method.
+                fold_every or fold_turns, or folds by another method.
         """
         if not caches or not all(cache._is_fresh() for cache in caches):
             raise CacheError(
@@ -181,7 +191,8 @@ class CompressedCache(Cache):
             )
         if len({cache.compression.folding for cache in caches}) > 1:
             raise CacheError(
-                "caches that fold their tails differently cannot be joined; give all the same fold_every and method."
+                "caches that fold their tails differently cannot be joined; give all the same fold_every, fold_turns "
+                "and method."
             )
         twin = deepcopy(caches[0])
         for layer, *others in zip(twin.compressed_layers(), *(c.compressed_layers() for c in caches[1:]), strict=True):
@@ -202,8 +213,10 @@ class CompressedCache(Cache):
             CacheError: nothing is compressed yet, several rows, a cache that folds, masks of another shape or type, a
                 negative window.
         """
-        if self.compression.fold_every is not None:
-            raise CacheError("coalitions read views of a prompt, which cannot be folded; leave fold_every out.")
+        if self.compression.folds:
+            raise CacheError(
+                "coalitions read views of a prompt, which cannot be folded; leave fold_every and fold_turns out."
+            )
         self._check_whole()
         ours = self.compressed_layers()
         if not all(layer.compressed and len(layer.prefixes) == 1 and layer.prefixes[0] for layer in ours):

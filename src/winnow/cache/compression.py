@@ -49,6 +49,8 @@ class Compression:
     spending: Spending = field(default_factory=Spending)
     fold_every: int | None = None
     """After how many tokens the tail of a row is folded into its prefix; None: it grows."""
+    fold_turns: int | None = None
+    """How many tokens of a row stay dense at most when a turn was attended to; None: all."""
     defer: bool = False
     """Leave prompts dense, until `choose` says who compresses them."""
     waiting_queries: int | None = None
@@ -65,7 +67,13 @@ class Compression:
     @property
     def folds(self) -> bool:
         """True if later tokens are folded into what is compressed."""
-        return self.fold_every is not None
+        return self.fold_every is not None or self.fold_turns is not None
+
+    def fold_from(self, several: bool) -> int | None:
+        """Dense tokens from which on a row is folded, if they ever are; several: where several came at a time."""
+        if several and self.fold_turns is not None:
+            return min(self.fold_turns + 1, self.fold_every or self.fold_turns + 1)
+        return self.fold_every
 
     @property
     def carries(self) -> bool:
@@ -73,9 +81,9 @@ class Compression:
         return self.folds and self.method.scorer.accumulates
 
     @property
-    def folding(self) -> tuple[int, Method] | None:
+    def folding(self) -> tuple[int | None, int | None, Method] | None:
         """The way in which tails are folded; None: they grow."""
-        return None if self.fold_every is None else (self.fold_every, self.method)
+        return (self.fold_every, self.fold_turns, self.method) if self.folds else None
 
     def choose(self, method: Method, rank: Rank, fold_every: int | None, length: int) -> None:
         """Another method, before anything is compressed. Raises MethodError where it cannot serve the model or fold.
@@ -91,8 +99,8 @@ class Compression:
                 f"{method.name} looks at the last {min(needed, length)} queries of the prompt, of which {waited} were "
                 "kept; make the cache with a larger waiting_queries, or without."
             )
-        if self.fold_every is not None:
-            check_foldable(method, self.fold_every)
+        if self.folds:
+            check_foldable(method, self.fold_every, self.fold_turns)
         self.method = self._for_model(method)
         self.rank, self.defer = rank, False
         self.seconds = 0.0
@@ -135,7 +143,7 @@ class Compression:
 
     def queries_of_folds(self, method: Method) -> int:
         """The same for another method."""
-        return 0 if self.fold_every is None else queries_to_remember(method, self.fold_every)
+        return queries_to_remember(method, self.fold_every or 0) if self.folds else 0
 
     def check_heads(self, index: int, heads: int) -> None:
         """Compares the KV heads that layer `index` really has with what the configuration promised.

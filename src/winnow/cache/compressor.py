@@ -50,8 +50,9 @@ class LayerCompressor:
         view = view._replace(
             absent=absent if bool(absent.any()) else None, positions=held.positions, carried=held.carried
         )
-        prompt = 0 if old is None else old.prompt
-        length = allocated_length(method, prompt, int(held.positions[0, -1]) + 1)
+        prompt, seen = 0 if old is None else old.prompt, int(held.positions[0, -1]) + 1
+        # Where turns are folded as prompts are compressed, a share is one of the whole conversation.
+        length = allocated_length(method, prompt, seen) if self.compression.fold_turns is None else seen
         return self._next(row, view, length, None if old is None else Continued(old, held.slots))
 
     def _next(self, row: int, view: LayerView, length: int, old: Continued | None) -> Prefix:

@@ -65,8 +65,8 @@ class Context:
     ) -> Path:
         """Writes a safetensors file that `load_context` reads, in any process that has the same model.
 
-        An interrupted or failed write leaves nothing behind. What is read back does not fold (`fold_every`): queries
-        are not written.
+        An interrupted or failed write leaves nothing behind. What is read back does not fold (`fold_every`,
+        `fold_turns`): queries are not written.
 
         Args:
             tokenizer: what made the tokens; loading can then check it.
@@ -88,6 +88,7 @@ def compress(
     attention_mask: Tensor | None = None,
     chunk_size: int | None = None,
     fold_every: int | None = None,
+    fold_turns: int | None = None,
     observer: Observer | None = None,
     **inputs: Any,
 ) -> Context:
@@ -98,20 +99,22 @@ def compress(
         attention_mask: [R, N], 0 for padding on the left.
         chunk_size: prefill in chunks of so many tokens: less working memory, but every layer's dense keys and values
             are alive until the last chunk.
-        fold_every: of the caches that start from the context; see `CompressedCache`.
+        fold_every, fold_turns: of the caches that start from the context; see `CompressedCache`.
         observer: sees every row of every layer right after its compression.
         inputs: passed to the model with the first chunk (pixel values).
 
     Raises:
         CacheError: an empty prompt; a chunk_size that is no number of tokens; an attention implementation that is not
             "winnow".
-        MethodError: a method that cannot fold, where fold_every is given.
+        MethodError: a method that cannot fold, where fold_every or fold_turns is given.
     """
     if input_ids.dim() != 2 or input_ids.shape[1] == 0:
         raise CacheError(f"input_ids has shape {list(input_ids.shape)}; give [rows, tokens] with at least one token.")
     chunk_size = optional_count("chunk_size", chunk_size, "tokens that are prefilled at a time")
     length = input_ids.shape[1]
-    cache = CompressedCache(model, method, prompt_length=length, fold_every=fold_every, observer=observer)
+    cache = CompressedCache(
+        model, method, prompt_length=length, fold_every=fold_every, fold_turns=fold_turns, observer=observer
+    )
     if "logits_to_keep" in inspect.signature(model.forward).parameters:
         inputs["logits_to_keep"] = 1
     with torch.no_grad():

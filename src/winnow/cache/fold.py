@@ -45,42 +45,57 @@ def queries_to_remember(method: Method, every: int) -> int:
     return method.queries_needed(_LONG)
 
 
-def check_foldable(method: Method, every: int) -> None:
-    """Raises MethodError where a method cannot compress again during generation, every `every` tokens."""
+def check_foldable(method: Method, every: int | None, turns: int | None = None) -> None:
+    """Raises MethodError where a method cannot compress again what comes after the prompt.
+
+    every, turns: as `fold_every` and `fold_turns` of a cache, of which one is given at least.
+    """
     scorer = method.scorer
-    if every < 1:
-        raise MethodError(f"fold_every is {every}; give the number of new tokens after which they are folded, or None.")
+    given = [(name, count) for name, count in (("fold_every", every), ("fold_turns", turns)) if count is not None]
+    options = " and ".join(name for name, _ in given)
+    for name, count in given:
+        if count < 1:
+            raise MethodError(f"{name} is {count}; give the number of new tokens after which they are folded, or None.")
     if method.full:
         raise MethodError(
-            "'full' keeps every token, so nothing can be folded; leave fold_every out, or give a method with a budget."
+            f"'full' keeps every token, so nothing can be folded; leave {options} out, or give a method with a budget."
         )
     if not method.allocator.takes_budget:
         raise MethodError(
-            f"{method} keeps what a rule of its own says, which grows with the text; leave fold_every out, or give a "
+            f"{method} keeps what a rule of its own says, which grows with the text; leave {options} out, or give a "
             "method with a budget."
         )
     if not method.store.separable:
         raise MethodError(
-            f"{method} writes slots in groups, which eviction would break up; leave fold_every out, or store them "
+            f"{method} writes slots in groups, which eviction would break up; leave {options} out, or store them "
             "dense, with bits, think or spark."
         )
     if scorer.extras & ~FOLDABLE:
         raise MethodError(
             f"{method} scores tokens by what is known of a whole prompt only (the layers that kept them, the rotation "
-            "of all queries); leave fold_every out, or use snapkv, adakv, h2o, tova, streamingllm, knorm or keydiff."
+            f"of all queries); leave {options} out, or use snapkv, adakv, h2o, tova, streamingllm, knorm or keydiff."
         )
     if scorer.accumulates:
+        _check_bounded(method, every)
         return
     votes = scorer.queries_needed(_LONG)
     if votes != scorer.queries_needed(2 * _LONG):
         raise MethodError(
-            f"{method} needs the queries of all tokens, which nobody keeps during a long generation; leave fold_every "
+            f"{method} needs the queries of all tokens, which nobody keeps during a long generation; leave {options} "
             "out, or use a method whose last queries vote (snapkv, adakv, tova) or that accumulates (h2o)."
         )
-    if votes > max(scorer.window, every):
+    if votes > max(scorer.window, min(count for _, count in given)):
         raise MethodError(
             f"{method} lets the last {votes} tokens vote and keeps only {scorer.window} of them for sure; give "
-            f"fold_every={votes} or more, so that the others are still there."
+            f"{' and '.join(f'{name}={votes}' for name, _ in given)} or more, so that the others are still there."
+        )
+
+
+def _check_bounded(method: Method, every: int | None) -> None:
+    if every is None:
+        raise MethodError(
+            f"{method} adds up the attention of all tokens, so the queries of those that are not folded yet are kept; "
+            "give fold_every as well as fold_turns, so that they are not more and more."
         )
 
 
@@ -88,7 +103,7 @@ def allocated_length(method: Method, prompt: int, seen: int) -> int:
     """The tokens for which slots are given out when a row of `prompt` tokens has `seen` so far.
 
     A number of tokens or bytes is a limit of its own: short prompts grow until it is reached. A share is one of the
-    prompt: of all tokens so far it would grow without end.
+    prompt: of all tokens that are generated it would grow without end.
     """
     if method.budget.unit != "percent":
         return seen

@@ -444,7 +444,7 @@ class CompressedLayer(CacheLayerMixin):
         # In one step, so that an interrupt finds all of it done or nothing.
         self.__dict__.update(
             prefixes=prefixes,
-            recent=None if self.compression.fold_every is None else RecentQueries(recent, count),
+            recent=RecentQueries(recent, count) if self.compression.folds else None,
             tail=self._new_tail(keys, values),
             arriving=Arriving(),
             _plan=None,
@@ -463,10 +463,13 @@ class CompressedLayer(CacheLayerMixin):
         Now and not right after those were attended to: other layers may attend over the same keys and values, and
         assisted decoding takes back what was not accepted.
         """
-        every, tail, recent = self.compression.fold_every, self.tail, self.recent
-        if every is None or tail is None or recent is None or tail.longest < every:
+        tail = self.tail
+        if tail is None or self.recent is None:
             return
-        rows = self._rows_to_fold(tail.lengths)
+        least = self.compression.fold_from(several=self.recording)
+        if least is None or tail.longest < least:
+            return
+        rows = self._rows_to_fold(tail.lengths, least)
         if rows:
             self._fold_rows(rows, tail, new)
 
@@ -474,7 +477,8 @@ class CompressedLayer(CacheLayerMixin):
         """New tokens [R, H, Q, D] and [R, H, Q, Dv], where rows are to be folded once these were attended to."""
         tail = self._held_tail()
         new = keys.shape[2] if valid is None else valid.sum(dim=1).cpu()
-        rows = self._rows_to_fold(tail.lengths + new)
+        least = self.compression.fold_from(several=True)
+        rows = [] if least is None else self._rows_to_fold(tail.lengths + new, least)
         if not rows:
             return None
         turn = Turn(self.prefixes, tail.followed_by(keys, values, valid), rows)
@@ -506,9 +510,8 @@ class CompressedLayer(CacheLayerMixin):
         )
         self.compression.seconds += time.perf_counter() - begin
 
-    def _rows_to_fold(self, lengths: Tensor) -> list[int]:
-        """Rows whose dense tokens, [R] lengths, are to be folded, and can be."""
-        least = self.compression.fold_every or 0
+    def _rows_to_fold(self, lengths: Tensor, least: int) -> list[int]:
+        """Rows whose dense tokens, [R] lengths, are `least` or more, and can be folded."""
         return [row for row, held in enumerate(lengths.tolist()) if held >= least and self._knows_queries(row, held)]
 
     def _queries_to_keep(self, new: int) -> int:

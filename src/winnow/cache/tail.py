@@ -98,7 +98,7 @@ class Tail:
         if tokens > held:
             raise CacheError(
                 f"cannot crop {tokens} tokens: only the {held} tokens after what is compressed (the prompt, and what "
-                "fold_every folded since) can be taken back. Start again from the prompt, or fork the cache "
+                "was folded since) can be taken back. Start again from the prompt, or fork the cache "
                 "(copy.deepcopy) before you generate."
             )
 
