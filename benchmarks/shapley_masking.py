@@ -92,12 +92,6 @@ def mask_table(full: float, rows: Sequence[Masking]) -> str:
 def draw_masking(path: Path, full: float, rows: Sequence[Masking]) -> Path:
     """Two panels: the most important heads masked, and the least important ones."""
     figure = new_figure(9.5, 4.4)
-    add_title(
-        figure,
-        "Which heads can be reduced to their window?",
-        f"Bundled model, 16 KV heads, {QUESTIONS} questions about documents of 512 tokens, window {TERMS.window}",
-        left=0.035,
-    )
     panels = (("the most important k heads masked", "top"), ("the least important k heads masked", "low"))
     for place, (title, which) in enumerate(panels):
         axes = figure.add_axes((0.08 + 0.4 * place, 0.14, 0.34, 0.62))
@@ -123,6 +117,12 @@ def draw_masking(path: Path, full: float, rows: Sequence[Masking]) -> Path:
             axes.set_ylabel("questions answered right", color=INK)
             lines, labels = axes.get_legend_handles_labels()
             figure.legend(lines, labels, loc="center left", bbox_to_anchor=(0.835, 0.45), frameon=False, fontsize=9.5)
+    add_title(
+        figure,
+        "Which heads can be reduced to their window?",
+        f"Bundled model, 16 KV heads, {QUESTIONS} questions about documents of 512 tokens, window {TERMS.window}",
+        left=0.035,
+    )
     return save(figure, path)
 
 

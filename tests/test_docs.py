@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from support.families import EVERY
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "winnow"
 PAGES = [
@@ -85,3 +87,12 @@ def leads_somewhere(page: Path, link: str) -> bool:
         return False
     titles = re.findall(r"^#+ (.+)$", target.read_text(), flags=re.MULTILINE) if heading else []
     return not heading or heading in {re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-") for title in titles}
+
+
+def test_pages_count_the_families_that_are_tested():
+    texts = {page: page.read_text(encoding="utf-8") for page in PAGES}
+    told = {
+        (page.name, int(count)) for page, text in texts.items() for count in re.findall(r"(\d+) model families", text)
+    }
+    assert {name for name, _ in told} >= {"README.md", "contexts.md", "methods.md"}
+    assert {count for _, count in told} == {len(EVERY)}

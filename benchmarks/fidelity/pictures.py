@@ -23,7 +23,6 @@ TICKS = (1, 2, 5, 10, 20, 50, 100)
 def draw_errors(path: Path, families: Mapping[str, Sequence[str]], errors: Errors, subtitle: str) -> Path:
     """A panel per model: attention output error of every store against its bytes."""
     figure = new_figure(13.5, 4.9)
-    add_title(figure, "What packing costs attention, and what it saves", subtitle, left=0.03)
     for index, (model, found) in enumerate(errors.items()):
         axes = figure.add_axes((0.055 + 0.27 * index, 0.13, 0.225, 0.63))
         quiet_frame(axes)
@@ -41,6 +40,7 @@ def draw_errors(path: Path, families: Mapping[str, Sequence[str]], errors: Error
         if index == 0:
             lines, labels = axes.get_legend_handles_labels()
             figure.legend(lines, labels, loc="center left", bbox_to_anchor=(0.855, 0.5), frameon=False, fontsize=9)
+    add_title(figure, "What packing costs attention, and what it saves", subtitle, left=0.03)
     return save(figure, path)
 
 
@@ -49,7 +49,6 @@ def draw_frontier(
 ) -> Path:
     """Accuracy of every combination against its bytes; the best of each eviction with and without packing in color."""
     figure = new_figure(10.5, 6)
-    add_title(figure, "Accuracy in a share of the full cache's bytes", subtitle, left=0.04)
     axes = figure.add_axes((0.07, 0.105, 0.66, 0.73))
     quiet_frame(axes)
     shown = _colored(rows)
@@ -68,6 +67,7 @@ def draw_frontier(
     _label(axes, "bytes of the compressed prompt, share of the full cache", "questions answered exactly, %")
     lines, labels = axes.get_legend_handles_labels()
     figure.legend(lines, labels, loc="center left", bbox_to_anchor=(0.75, 0.5), frameon=False, fontsize=9)
+    add_title(figure, "Accuracy in a share of the full cache's bytes", subtitle, left=0.04)
     return save(figure, path)
 
 

@@ -21,7 +21,6 @@ Value = Callable[[Cell], float]
 def draw(path: Path, rows: Rows, budgets: Sequence[int], full: Cell, title: str, subtitle: str) -> Path:
     """Draws six panels: all questions with their intervals, the four tasks, coverage; returns the path."""
     figure = new_figure(13, 7.6)
-    add_title(figure, title, subtitle, left=0.03)
     values: list[tuple[str, Value]] = [
         ("all questions", lambda cell: cell.answers.accuracy),
         *((kind, _accuracy_in(kind)) for kind in QUESTION_KINDS),
@@ -37,6 +36,7 @@ def draw(path: Path, rows: Rows, budgets: Sequence[int], full: Cell, title: str,
             figure.legend(lines, labels, loc="center left", bbox_to_anchor=(0.835, 0.5), frameon=False, fontsize=9.5)
         if index < len(values) - 1:
             axes.axhline(100 * value(full), color=INK, linestyle=(0, (6, 3)), linewidth=1, zorder=1)
+    add_title(figure, title, subtitle, left=0.03)
     return save(figure, path)
 
 

@@ -1,4 +1,4 @@
-"""Every supported family: exact with room for everything, exact against a masked oracle with little room."""
+"""Every supported family: exact with room for everything, against a masked oracle with little room, from a file."""
 
 from __future__ import annotations
 
@@ -65,3 +65,19 @@ def test_a_small_budget_is_dense_attention_with_evicted_entries_masked(model):
     assert (logits - unmasked).abs().max() > 100 * tolerance
     if model.family not in ("gemma", "gpt2"):
         assert any(len(set(heads)) > 1 for heads in slots)
+
+
+def test_a_padded_batch_comes_back_from_a_file(model, tmp_path):
+    ids, mask = prompt(rows=2, length=PROMPT), torch.ones(2, PROMPT, dtype=torch.int64)
+    mask[1, :13] = 0
+    model.set_attn_implementation("winnow")
+    context = winnow.compress(model, ids, winnow.method("adakv", budget=9, window=3), attention_mask=mask)
+    loaded = winnow.load_context(context.save(tmp_path / "context"), model)
+    assert loaded.stats() == context.stats()
+    new, seen = prompt(rows=2, length=3, seed=5), torch.cat([mask, torch.ones(2, 3, dtype=torch.int64)], dim=1)
+    with torch.no_grad():
+        saved, back = (
+            model(new, past_key_values=each.cache(), attention_mask=seen, use_cache=True).logits
+            for each in (context, loaded)
+        )
+    assert torch.equal(saved, back)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -21,11 +22,28 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_demo_writes_its_results(winnow_run, folder, monkeypatch):
+@pytest.fixture
+def short(folder, monkeypatch):
+    """The demo asks about the short document."""
     monkeypatch.setattr(demo_command, "DOCUMENT_PATH", folder / "document.txt")
     questions = "\n".join(json.dumps({"kind": q.kind, "text": q.text, "answer": q.answer}) for q in DOCUMENT.questions)
     (folder / "demo.jsonl").write_text(questions, encoding="utf-8")
     monkeypatch.setattr(demo_command, "QUESTIONS_PATH", folder / "demo.jsonl")
+
+
+@pytest.mark.usefixtures("short")
+def test_demo_without_matplotlib_has_its_tables(winnow_run, folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    code, out, err = winnow_run("demo", "--quick", "--out", "tables")
+    assert code == 0
+    assert err == 'No pictures will be drawn. Pictures need matplotlib: pip install "winnow-kv[plot]"\n'
+    assert "Answered right" in out
+    assert out.endswith("Written:\n  tables/demo.json\n")
+    assert [path.name for path in (folder / "tables").iterdir()] == ["demo.json"]
+
+
+@pytest.mark.usefixtures("short")
+def test_demo_writes_its_results(winnow_run, folder):
     code, out, err = winnow_run("demo", "--quick", "--out", "results")
     assert code == 0, err
     assert DOCUMENT.questions[0].text in out

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from support.pictures import pixels
-from winnow.report import Cost, Line, Panel, draw_accuracy, draw_costs, draw_kept_map
+from winnow.report import Cost, HeadMap, Line, Panel, draw_accuracy, draw_costs, draw_heatmap, draw_kept_map
 from winnow.report.style import DPI, MissingPackage, line_style, without_middle
 
 pytest.importorskip("matplotlib.image")
@@ -94,3 +94,36 @@ def test_a_missing_matplotlib_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingPackage, match=r"winnow-kv\[plot\]"):
         draw_accuracy(tmp_path / "a.png", LINES, "Title")
+
+
+LONG = "bundled model, 2,024 tokens, asked about the relic of the garden: " * 4
+
+
+@pytest.mark.parametrize(
+    ("title", "subtitle"), [("Title", LONG), ("A title that is long: " * 5, "subtitle"), (LONG, LONG)]
+)
+def test_long_titles_go_on_in_the_next_line(tmp_path, title, subtitle):
+    """Nothing is cut, and what is below is drawn as ever."""
+    maps = [HeadMap("table", "note", np.arange(12.0).reshape(4, 3), 0, 11)]
+    short = pixels(draw_heatmap(tmp_path / "s.png", maps, "Title", "subtitle"))
+    long = pixels(draw_heatmap(tmp_path / "l.png", maps, title, subtitle))
+    taller = len(long) - len(short)
+    assert taller > 0.1 * DPI
+    assert long.shape[1] == short.shape[1]
+    for edge in (long[0], long[-1], long[:, 0], long[:, -1]):
+        assert np.all(edge == 1)
+    # From below the title on; rounded inches move lines by a dot.
+    below = round(1.0 * DPI)
+    differing = (np.abs(long[taller + below :] - short[below:]).max(axis=-1) > 0.5).mean()
+    assert differing < 0.02
+    # The new lines are text.
+    assert (long[: taller + below] < 0.9).any(axis=-1).sum() > (short[:below] < 0.9).any(axis=-1).sum()
+
+
+def test_legends_and_several_axes_keep_their_places(tmp_path):
+    short = pixels(draw_accuracy(tmp_path / "s.png", LINES, "Title", "subtitle"))
+    long = pixels(draw_accuracy(tmp_path / "l.png", LINES, "Title", LONG))
+    assert len(long) > len(short)
+    below = round(0.8 * DPI)
+    differing = (np.abs(long[len(long) - len(short) + below :] - short[below:]).max(axis=-1) > 0.5).mean()
+    assert differing < 0.02

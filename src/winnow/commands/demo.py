@@ -20,7 +20,7 @@ from winnow.commands.answer_costs import costs_table
 from winnow.commands.answers import AnswerResult, print_answer
 from winnow.commands.batch_file import Asked
 from winnow.commands.checks import check_folder
-from winnow.commands.console import output
+from winnow.commands.console import messages, output
 from winnow.commands.demo_pictures import KEPT_PICTURE, SCORES_PICTURE, Subject, draw_kept, draw_scores
 from winnow.commands.demo_tables import accuracy_table, cost_table
 from winnow.commands.options.demo import DemoOptions
@@ -32,6 +32,7 @@ from winnow.evaluate.prompts import encode_prompt
 from winnow.files import write_text
 from winnow.kernels import backend
 from winnow.models import load_model, open_model
+from winnow.report.style import MissingPackage, check_drawable
 from winnow.tasks import Question, read_questions
 from winnow.version import __version__
 
@@ -68,6 +69,7 @@ def demo(options: DemoOptions) -> None:
     """Answers, measures and draws."""
     out = options.out
     check_folder(out, (SCORES_PICTURE, KEPT_PICTURE, RESULTS), options.force)
+    drawable = _is_drawable()
     console = output()
     size = QUICK if options.quick else EVERYTHING
     document = DOCUMENT_PATH.read_text(encoding="utf-8")
@@ -81,11 +83,21 @@ def demo(options: DemoOptions) -> None:
         trials = _answer_all(subject, size)
         scores = score_trials(trials)
         _print_scores(console, scores, len(questions))
-        pictures = [draw_scores(out, subject, scores), draw_kept(out, subject, trials)]
+        pictures = [draw_scores(out, subject, scores), draw_kept(out, subject, trials)] if drawable else []
     results = _write_results(out / RESULTS, subject, scores)
     console.print("\nWritten:")
     for path in (*pictures, results):
         console.print(f"  {escape(str(path))}", soft_wrap=True)
+
+
+def _is_drawable() -> bool:
+    """False, with a word before three minutes of work, where pictures are left out."""
+    try:
+        check_drawable()
+    except MissingPackage as problem:
+        messages().print(f"No pictures will be drawn. {problem}", markup=False, soft_wrap=True)
+        return False
+    return True
 
 
 def _spread(questions: list[Question], count: int | None) -> list[Question]:

@@ -16,8 +16,8 @@ from winnow.diagnostics import Diagnosis
 from winnow.report import HeadMap, Profile, Strip, draw_heatmap, draw_overlaps, draw_profiles, draw_retention
 from winnow.report.style import without_middle
 
-# Characters that fit into the narrowest picture, and beside the note of a strip.
-_SUBTITLE, _LABEL = 80, 42
+# Characters of two or three lines, and those that fit beside the note of a strip.
+_SUBTITLE, _LABEL = 240, 42
 
 
 class PictureSubject(NamedTuple):

@@ -45,7 +45,6 @@ def draw_accuracy(
     """
     figure = new_figure(9.5, 5.4)
     axes = figure.add_axes((0.085, 0.14, 0.66, 0.69))
-    add_title(figure, title, subtitle, left=0.035)
     quiet_frame(axes)
     budgets = sorted({slots for line in lines for slots, _ in line.points})
     if full is not None:
@@ -91,6 +90,7 @@ def draw_accuracy(
         title_fontproperties={"size": 9},
         labelcolor=INK,
     ).get_title().set_color(FAINT)
+    add_title(figure, title, subtitle, left=0.035)
     return save(figure, path)
 
 

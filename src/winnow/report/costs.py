@@ -46,7 +46,6 @@ def draw_costs(path: Path | str, costs: Sequence[Cost], full: float, title: str,
     left = _EDGE + _CHARACTER * max(map(len, labels)) + 0.15
     wide = (_WIDTH - left - _GAP - 2 * _EDGE) / 2
     figure = new_figure(_WIDTH, _TOP + tall + _FOOT)
-    add_title(figure, title, subtitle, left=_EDGE / _WIDTH)
     memory = place_axes(figure, left, _FOOT, wide, tall)
     speed = place_axes(figure, left + wide + _GAP, _FOOT, wide, tall)
     _draw_memory(memory, costs, full, tall)
@@ -57,6 +56,7 @@ def draw_costs(path: Path | str, costs: Sequence[Cost], full: float, title: str,
         axes.set_yticks([])
     memory.set_yticks(range(len(costs)), labels)
     memory.tick_params(axis="y", length=0)
+    add_title(figure, title, subtitle, left=_EDGE / _WIDTH)
     return save(figure, path)
 
 

@@ -36,7 +36,6 @@ def draw_profiles(path: Path | str, profiles: Sequence[Profile], title: str, sub
     plot = max(_PLOT, 0.3 * len(profiles))
     height = _TOP + plot + _FOOT + legend
     figure = new_figure(_WIDTH, height)
-    add_title(figure, title, subtitle, left=0.035)
     bottom, tall = (legend + _FOOT) / height, plot / height
     bars = figure.add_axes((0.045, bottom, 0.25, tall))
     diversity = figure.add_axes((0.385, bottom, 0.255, tall))
@@ -47,6 +46,7 @@ def draw_profiles(path: Path | str, profiles: Sequence[Profile], title: str, sub
     _draw_lines(errors, [profile.errors for profile in profiles], percent=False)
     errors.set_title("relative error of the attention output", fontsize=10, color=INK, loc="left", pad=9)
     _draw_legend(figure, errors, profiles, columns)
+    add_title(figure, title, subtitle, left=0.035)
     return save(figure, path)
 
 

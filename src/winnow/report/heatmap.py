@@ -57,11 +57,11 @@ def draw_heatmap(path: Path | str, maps: Sequence[HeadMap], title: str, subtitle
     width = max(6.0, sum(widths) + len(maps) * (_LEFT + beside) + _RIGHT)
     height = _TOP + tall + _FOOT
     figure = new_figure(width, height)
-    add_title(figure, title, subtitle, left=0.25 / width)
     left = _LEFT
     for shown, wide in zip(maps, widths, strict=True):
         _draw_map(figure, shown, (left, _FOOT, wide, tall))
         left += wide + beside + _LEFT
+    add_title(figure, title, subtitle, left=0.25 / width)
     return save(figure, path)
 
 

@@ -42,7 +42,6 @@ def draw_overlaps(
     width = max(7.0, _LEFT + columns * (side + _GAP) - _GAP + _RIGHT)
     height = _TOP + rows * (side + _LABEL) - _LABEL + _FOOT
     figure = new_figure(width, height)
-    add_title(figure, title, subtitle, left=0.25 / width)
     for index, (matrix, mean) in enumerate(zip(matrices, means, strict=True)):
         row, column = divmod(index, columns)
         left = _LEFT + column * (side + _GAP)
@@ -53,6 +52,7 @@ def draw_overlaps(
         lowest = index + columns >= len(matrices)
         _label_axes(axes, len(matrix), left=column == 0, lowest=lowest)
     _draw_scale(figure, image, _LEFT + columns * (side + _GAP), side)
+    add_title(figure, title, subtitle, left=0.25 / width)
     return save(figure, path)
 
 

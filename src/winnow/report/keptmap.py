@@ -46,7 +46,6 @@ def draw_kept_map(
     gap, head, foot = 0.45, 1.08, 0.5
     height = head + foot + len(panels) * (strip + gap) - gap
     figure = new_figure(11, height)
-    add_title(figure, title, subtitle, left=0.035)
     most = max(len(positions) for panel in panels for layer in panel.kept for positions in layer)
     for index, panel in enumerate(panels):
         bottom = (height - head - index * (strip + gap) - strip) / height
@@ -58,6 +57,7 @@ def draw_kept_map(
         _label_axes(strip_axes, bars_axes, last)
         if index == 0:
             bars_axes.set_title("slots per head", fontsize=8.5, color=INK, loc="left", pad=5)
+    add_title(figure, title, subtitle, left=0.035)
     return save(figure, path)
 
 

@@ -53,7 +53,6 @@ def draw_retention(
     strip_height = rows + _SPACE + _ANY
     height = _HEAD + _FOOT + len(strips) * (strip_height + _GAP) - _GAP
     figure = new_figure(_WIDTH, height)
-    add_title(figure, title, subtitle, left=0.035)
     for index, strip in enumerate(strips):
         bottom = height - _HEAD - index * (strip_height + _GAP) - strip_height
         layers_axes = place_axes(figure, _LEFT, bottom + _ANY + _SPACE, _WIDE, rows)
@@ -61,6 +60,7 @@ def draw_retention(
         _draw_layers(layers_axes, strip, facts)
         _draw_any(any_axes, strip, last=index == len(strips) - 1)
         _draw_scale(place_axes(figure, _BAR_LEFT, bottom + _ANY + _SPACE, _BAR, rows), strip.heads)
+    add_title(figure, title, subtitle, left=0.035)
     return save(figure, path)
 
 

@@ -13,6 +13,7 @@ from winnow.version import __version__
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.text import Text
 
 # Okabe and Ito's palette, without its yellow, which is too faint on white.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -22,6 +23,8 @@ INK = "#222222"
 FAINT = "#888888"
 MARK = "#D55E00"
 DPI = 160
+# Inches: right of a title, and from line to line of it.
+_EDGE, _TITLE_LINE, _LINE = 0.1, 0.27, 0.18
 
 
 class MissingPackage(WinnowError):
@@ -86,10 +89,46 @@ def mark_facts(axes: Axes, facts: Sequence[tuple[int, int]], length: int) -> Non
 
 
 def add_title(figure: Figure, title: str, subtitle: str, left: float) -> None:
-    """Title and subtitle above everything else, from `left` (a share of the width) on."""
+    """Title and subtitle above everything else, from `left` (a share of the width) on; the last thing to be drawn.
+
+    What is too long for a line goes on in the next, and the figure grows by that.
+    """
+    heading = figure.text(left, 1, title, fontsize=14, fontweight="bold", color=INK, va="top")
+    under = figure.text(left, 1, subtitle, fontsize=9.5, color="#555555", va="top")
+    title_lines, lines = _wrap(heading), _wrap(under)
+    _grow(figure, _TITLE_LINE * (title_lines - 1) + _LINE * (lines - 1))
     inch = 1 / figure.get_figheight()
-    figure.text(left, 1 - 0.2 * inch, title, fontsize=14, fontweight="bold", color=INK, va="top")
-    figure.text(left, 1 - 0.5 * inch, subtitle, fontsize=9.5, color="#555555", va="top")
+    heading.set_y(1 - 0.2 * inch)
+    under.set_y(1 - (0.5 + _TITLE_LINE * (title_lines - 1)) * inch)
+
+
+def _wrap(text: Text) -> int:
+    """Breaks a text into lines that end before the right edge of the figure; returns how many there are."""
+    figure = text.get_figure(root=True)
+    assert figure is not None
+    room = (figure.get_figwidth() - _EDGE) * figure.dpi
+    lines: list[str] = []
+    for word in text.get_text().split(" "):
+        longer = f"{lines[-1]} {word}" if lines else word
+        text.set_text(longer)
+        if lines and text.get_window_extent().x1 <= room:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    text.set_text("\n".join(lines))
+    return len(lines)
+
+
+def _grow(figure: Figure, inches: float) -> None:
+    """Makes room at the top; everything that is drawn stays where it is, from the bottom."""
+    before = figure.get_figheight()
+    share = before / (before + inches)
+    figure.set_figheight(before + inches)
+    for axes in figure.axes:
+        left, bottom, wide, tall = axes.get_position().bounds
+        axes.set_position((left, bottom * share, wide, tall * share))
+    for text in figure.texts:
+        text.set_y(text.get_position()[1] * share)
 
 
 def save(figure: Figure, path: Path | str) -> Path:

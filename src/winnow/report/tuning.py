@@ -39,7 +39,6 @@ def draw_tuning(
     """
     figure = new_figure(9.5, 5.4)
     axes = figure.add_axes((0.085, 0.14, 0.68, 0.66))
-    add_title(figure, title, subtitle, left=0.035)
     quiet_frame(axes)
     for index, line in enumerate(lines):
         _draw(axes, line, line_style(index)["color"], line_style(index)["marker"], width=1.6)
@@ -67,6 +66,7 @@ def draw_tuning(
         labelcolor=INK,
     )
     legend.get_title().set_color(FAINT)
+    add_title(figure, title, subtitle, left=0.035)
     return save(figure, path)
 
 

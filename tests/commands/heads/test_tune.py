@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,14 @@ def test_wrong_use_is_told_before_anything_is_answered(tune, monkeypatch, argume
     code, _, err = tune(*arguments)
     assert code in (1, 2)
     assert told in " ".join(err.split())
+
+
+def test_a_picture_that_cannot_be_drawn_is_told_before_anything_is_answered(tune, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setattr(tune_command.Answering, "tally", None)
+    code, _, err = tune("--picture", "curve.png")
+    assert code == 1
+    assert "Pictures need matplotlib" in err
 
 
 def test_generated_questions_are_for_the_bundled_model_and_need_no_split(tune, monkeypatch, capsys):

@@ -39,6 +39,7 @@ from winnow.files import write_text
 from winnow.heads import HeadScores, read_scores
 from winnow.heads.shipped import shipped_scores
 from winnow.models import ModelSource, load_model, open_model
+from winnow.report.style import check_drawable
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ def tune(options: TuneOptions) -> None:
     """Answers the questions with every value, writes the choice and prints its worth."""
     check_output(options.out, options.force, ".json")
     if options.picture is not None:
+        check_drawable()
         check_output(options.picture, options.force, ".png")
     files = TuningFiles(options.out, options.journal or journal_path(options.out), options.picture)
     chosen = Tunable(options.method)
