@@ -146,6 +146,8 @@ WRONG_USAGE = {
     "two documents": (("chat", "--context", "c.safetensors", "--document", "document.txt"), "--document"),
     "two budgets": (("chat", "--context", "c.safetensors", "--budget", "64"), "--budget"),
     "a method that cannot fold": ((*CHAT, "--method", "kvec", "--fold", "8"), "leave fold_every out"),
+    "bytes that hold nothing": ((*CHAT, "--budget", "2KiB"), "bytes"),
+    "no head scores of this model": (("chat", "--method", "snapkv+headkv"), "head scores"),
     "top-p without temperature": ((*CHAT, "--top-p", "0.5"), "--temperature"),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import sys
@@ -11,8 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from support.clocks import SetClock
+from winnow.commands import progress
 from winnow.commands.pace import Pace
 from winnow.commands.progress import counted, progress_bar, resumable, stage
 from winnow.commands.progress_lines import EVERY, FIRST, ProgressLines
@@ -147,3 +150,17 @@ def test_a_terminal_has_bars_that_disappear(monkeypatch):
     assert re.search(r"Needles \[er\] .*10,000 of 40,000 tokens, 1,000 a second, 0:30 left", plain)
     assert "Loading [it]" in plain
     assert "\r" in seen
+
+
+def test_a_narrow_terminal_cuts_the_text_and_not_the_pace(monkeypatch):
+    shown, clock = io.StringIO(), SetClock()
+    console = Console(file=shown, force_terminal=True, color_system=None, width=80)
+    monkeypatch.setattr(progress, "messages", lambda: console)
+    monkeypatch.setattr(progress, "_on_terminal", lambda: True)
+    text = "Question 12 of 48: snapkv(window=16)+ada(0.3) @ 128, reading for 3 methods"
+    with progress_bar(text, 12345, unit="tokens", clock=clock) as bar:
+        clock.wait(10)
+        bar.advance(6000)
+    lines = [line for line in re.split(r"[\r\n]+", shown.getvalue()) if "Question 12" in line]
+    assert lines[-1].rstrip().endswith("6,000 of 12,345 tokens, 600 a second, 0:11 left")
+    assert "…" in lines[-1]

@@ -26,9 +26,10 @@ from winnow.commands.progress import stage
 from winnow.commands.vocabulary import warn_of_unknown_words
 from winnow.composition.method import Method
 from winnow.errors import WinnowError
+from winnow.evaluate.checking import check_shapes
 from winnow.evaluate.conversation import Beginning
 from winnow.evaluate.turns import Subject
-from winnow.models import load_model, open_model
+from winnow.models import load_model, open_model, open_skeleton
 
 
 def chat(options: ChatOptions) -> None:
@@ -50,7 +51,7 @@ def _read_before(options: ChatOptions) -> Opened:
     """The document, read now; checked from what is cheap to what is not."""
     (method,) = build_methods(options.method, None, options.budget, options.settings or [])
     check_memory([method], options.device)
-    fold_every(method, options.fold)
+    every = fold_every(method, options.fold)
     if options.document == STANDARD_INPUT:
         raise typer.BadParameter("questions come from standard input; name a file.", param_hint="--document")
     if options.document is None and method.budget.unit == "percent":
@@ -65,6 +66,9 @@ def _read_before(options: ChatOptions) -> Opened:
         if document is not None:
             tokens = document_start(source.tokenizer, document, options.system)
     check_context(source, tokens.shape[1], "The document", purpose="a question")
+    with stage("Checking the method"):
+        skeleton = open_skeleton(source, options.device, options.dtype)
+        check_shapes(skeleton, [method], [max(1, tokens.shape[1])], every)
     with stage("Loading the model"):
         model = load_model(source, options.device, options.dtype)
     subject = Subject(document, options.system)

@@ -12,7 +12,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task
+from rich.table import Column
 from rich.text import Text
 
 from winnow.commands.console import messages
@@ -110,7 +111,7 @@ def _on_terminal() -> bool:
 
 @contextmanager
 def _drawn(bar: Bar) -> Iterator[None]:
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=_BAR), _PaceColumn(bar.pace))
+    columns = (_LabelColumn(), BarColumn(bar_width=_BAR), _PaceColumn(bar.pace))
     with Progress(*columns, console=messages(), transient=True) as progress:
         task = progress.add_task(bar.text, total=bar.pace.total)
 
@@ -121,11 +122,18 @@ def _drawn(bar: Bar) -> Iterator[None]:
         yield
 
 
+class _LabelColumn(ProgressColumn):
+    """The text before the bar, cut where the line is too long."""
+
+    def render(self, task: Task) -> Text:
+        return Text(task.description, no_wrap=True, overflow="ellipsis")
+
+
 class _PaceColumn(ProgressColumn):
-    """Steps, and the time that is left."""
+    """Steps, and the time that is left; never cut."""
 
     def __init__(self, pace: Pace) -> None:
-        super().__init__()
+        super().__init__(Column(no_wrap=True))
         self._pace = pace
 
     def render(self, task: Task) -> Text:
