@@ -86,13 +86,30 @@ def open_skeleton(source: ModelSource, device: str = "auto", dtype: str = "auto"
         ModelError: the architecture needs another package, or there is no such device.
     """
     kind = _pick_dtype(dtype, pick_device(device), source.config)
-    if isinstance(kind, str):
-        # What the weights are tells only the checkpoint, where the configuration does not.
-        kind = getattr(source.config, "dtype", None) or torch.bfloat16
     return _read(source.name, "architecture", lambda: _without_weights(source.config, kind))
 
 
-def _without_weights(config: PreTrainedConfig, kind: torch.dtype) -> PreTrainedModel:
+def skeleton_in(directory: Path) -> PreTrainedModel:
+    """The same from nothing but the configuration in a directory.
+
+    Raises:
+        ModelError: as `open_model` and `open_skeleton`, or a model that is no causal language model.
+    """
+    name = str(directory)
+    config = _read(name, "configuration", lambda: _configuration(name))
+    if type(config) not in AutoModelForCausalLM._model_mapping:
+        raise ModelError(f"{config.model_type} is no causal language model.")
+    model: PreTrainedModel = _read(name, "architecture", lambda: _without_weights(config, "auto"))
+    made = getattr(config, "architectures", None) or [type(model).__name__]
+    if type(model).__name__ not in made:
+        raise ModelError(f"{name} is a {made[0]}, which writes no text.")
+    return model
+
+
+def _without_weights(config: PreTrainedConfig, kind: torch.dtype | str) -> PreTrainedModel:
+    if isinstance(kind, str):
+        # What the weights are tells only the checkpoint, where the configuration does not.
+        kind = getattr(config, "dtype", None) or torch.bfloat16
     with torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=kind, trust_remote_code=False)
     return model

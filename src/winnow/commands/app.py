@@ -22,6 +22,7 @@ from winnow.commands.options.heads.tune import TuneOptions
 from winnow.commands.options.heads.verify import VerifyOptions
 from winnow.commands.options.inspect import InspectOptions
 from winnow.commands.options.methods import MethodsOptions
+from winnow.commands.options.models import ModelsOptions
 from winnow.commands.options.run import RunOptions
 from winnow.version import __version__
 
@@ -49,6 +50,7 @@ app.command("chat")(command(ChatOptions, "winnow.commands.chat:chat"))
 app.command("compress")(command(CompressOptions, "winnow.commands.compress:compress"))
 app.command("ask")(command(AskOptions, "winnow.commands.ask:ask"))
 app.command("methods")(command(MethodsOptions, "winnow.commands.methods:methods"))
+app.command("models")(command(ModelsOptions, "winnow.commands.models:models"))
 app.command("demo")(command(DemoOptions, "winnow.commands.demo:demo"))
 app.command("inspect")(command(InspectOptions, "winnow.commands.inspect:inspect"))
 heads.command("show")(command(ShowOptions, "winnow.commands.heads.show:show"))

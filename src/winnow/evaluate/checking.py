@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from weakref import ref
 
 import torch
@@ -14,6 +15,18 @@ from winnow.cache.compression import Compression
 from winnow.cache.guards import text_config
 from winnow.cache.hybrid import heads_of
 from winnow.composition.method import Method
+from winnow.composition.names import method
+from winnow.models import skeleton_in
+
+
+def check_compressible(directory: Path) -> None:
+    """Holds the model of a configuration in a directory to what a cache needs, without its weights.
+
+    Raises ModelError or CacheError, as a cache of it would.
+    """
+    skeleton = skeleton_in(directory)
+    skeleton.set_attn_implementation("winnow")
+    CompressedCache(skeleton, method("full"))
 
 
 def check_shapes(
@@ -29,9 +42,9 @@ def check_shapes(
     dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     slot = torch.empty(1, 1, dim, dtype=skeleton.dtype, device="meta")
     shapes = RowParts(slot.expand(config.num_attention_heads, 1, dim), slot, slot)
-    for method in methods:
-        served = method.for_model(skeleton.config.name_or_path, tuple(heads))
-        for length in tokens if method.budget.unit == "bytes" else ():
+    for each in methods:
+        served = each.for_model(skeleton.config.name_or_path, tuple(heads))
+        for length in tokens if each.budget.unit == "bytes" else ():
             Compression(served, heads, ref(skeleton), fold_every=fold_every).allocation(0, 0, length, shapes)
 
 
@@ -41,5 +54,5 @@ def check_modules(model: PreTrainedModel, methods: Iterable[Method]) -> None:
     Raises ModelError where it does not show what a method asks for (how queries are rotated, a plain output
     projection), and what `check_shapes` does.
     """
-    for method in methods:
-        CompressedCache(model, method)
+    for each in methods:
+        CompressedCache(model, each)
