@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
+import torch
 
 import winnow
 from support.asked import DOCUMENT, encoded
+from winnow.evaluate import answering
 from winnow.evaluate.answering import ask_afterwards, compress_document, finish, read_with_question
 from winnow.evaluate.prompts import document_tokens
 
@@ -33,3 +37,15 @@ def test_chunked_prefill_gives_the_same_answer(model, source):
     )
     assert whole.text == chunked.text
     assert whole.stats.slots == chunked.stats.slots
+
+
+def test_documents_are_read_on_the_models_device(monkeypatch):
+    given = []
+
+    def compress(model, tokens, *_, **__):
+        given.append(tokens.device.type)
+
+    monkeypatch.setattr(answering, "compress", compress)
+    elsewhere = SimpleNamespace(device=torch.device("meta"))
+    compress_document(elsewhere, winnow.method("full"), torch.ones((1, 4), dtype=torch.int64))
+    assert given == ["meta"]

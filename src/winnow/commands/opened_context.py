@@ -91,7 +91,8 @@ def _check_start(path: Path, file: ContextFile, prompt: Tensor) -> None:
     if not _begins(prompt, file.input_ids):
         raise InputError(
             f"{path} does not hold the start of a prompt about its document: it was compressed with another system "
-            "prompt, or saved with another text. Give the --system that winnow compress was given."
+            "prompt, on another day where the model's chat template writes the date, or saved with another text. Give "
+            "the --system that winnow compress was given, or compress the document again."
         )
 
 

@@ -82,7 +82,7 @@ def compress_document(
 ) -> CompressedDocument:
     """Prefills and compresses the document part [1, M] of a prompt; fold_every: see `CompressedCache`."""
     begin = clock(model)
-    context = compress(model, tokens, method, chunk_size=chunk_size, fold_every=fold_every)
+    context = compress(model, tokens.to(model.device), method, chunk_size=chunk_size, fold_every=fold_every)
     return CompressedDocument(context, tokens.shape[1], clock(model) - begin)
 
 
