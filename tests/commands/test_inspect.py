@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from urllib.parse import quote
@@ -77,6 +78,19 @@ def test_table_and_pictures(winnow_inspect, folder):
     for path in (folder / "pictures").iterdir():
         assert f"pictures/{path.name}" in out
         assert (pixels(path) < 0.9).any()
+
+
+def test_every_measure_says_what_it_is_evidence_of(winnow_inspect, no_pictures):
+    code, out, err = winnow_inspect(*ASK, "--method", "snapkv", "--window", "5", "--queries", "17")
+    assert code == 0, err
+    table, reading = out.split("\n\n")[1:3]
+    told = " ".join(reading.split())
+    columns = re.findall(r"[A-Za-z]+", re.sub(r"\(.*?\)", "", table.splitlines()[0]))
+    assert columns == ["method", "slots", "coverage", "RTD", "IoU", "cosine", "mass", "error"]
+    assert all(f"{name} " in told or f"{name}:" in told for name in columns[2:])
+    assert "two of the last 5 queries" in told
+    assert "attention of the last 17 queries" in told
+    assert "answers no measure here tells them: see winnow run --compare" in told
 
 
 def test_pictures_are_replaced_unless_they_are_of_others(winnow_inspect, folder, monkeypatch):

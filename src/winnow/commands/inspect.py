@@ -15,7 +15,7 @@ from winnow.commands.console import messages, output
 from winnow.commands.inputs import build_methods
 from winnow.commands.inspect_pictures import PictureSubject, draw_pictures, picture_names
 from winnow.commands.inspect_prompt import Inspected, read_inspected
-from winnow.commands.inspect_table import LEGEND, diagnosis_table
+from winnow.commands.inspect_table import diagnosis_table, reading_table
 from winnow.commands.model_names import model_line, model_name
 from winnow.commands.options.inspect import InspectOptions
 from winnow.commands.prefill_progress import reading
@@ -81,7 +81,7 @@ def _print_table(
             console.print(diagnosis_table(diagnoses))
             console.print()
             first = diagnoses[0]
-            console.print(LEGEND.format(window=first.window, queries=first.queries), style="dim")
+            console.print(reading_table(first.window, first.queries))
     return diagnoses
 
 

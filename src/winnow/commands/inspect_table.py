@@ -9,11 +9,18 @@ from rich.table import Table
 
 from winnow.diagnostics import Diagnosis
 
-LEGEND = (
-    "coverage: tokens kept in any head of any layer · RTD: in any head of a layer · IoU: overlap of two heads · "
-    "cosine: of two of the last {window} queries, and after diversification · mass: share of the attention of the last "
-    "{queries} queries on kept tokens · error: of their attention output, relative"
-)
+READING = {
+    "coverage": "tokens kept in any head of any layer; RTD: in any head of a layer; IoU: overlap of two heads. They show "
+    "how the budget is spread over the text. More is not better: random tokens cover most of it.",
+    "cosine": "likeness of two of the last {window} queries, and after diversification: of the prompt, not of what is "
+    "lost.",
+    "mass": "attention of the last {queries} queries that falls on kept tokens, every head counted alike. A method that "
+    "starves heads which no answer needs keeps less of it, and may answer better.",
+    "error": "of those queries' attention output, relative; layer by layer, so errors do not add up. It is nearest to a "
+    "loss, with the same reservation.",
+    "answers": "no measure here tells them: see winnow run --compare with the same document and question.",
+}
+"""Measures, and the evidence that each of them is."""
 
 
 def diagnosis_table(diagnoses: Sequence[Diagnosis]) -> Table:
@@ -24,6 +31,16 @@ def diagnosis_table(diagnoses: Sequence[Diagnosis]) -> Table:
         table.add_column(name, justify="right")
     for diagnosis in diagnoses:
         table.add_row(escape(str(diagnosis.method)), *_cells(diagnosis))
+    return table
+
+
+def reading_table(window: int, queries: int) -> Table:
+    """Measures in words; window, queries: of the diagnoses."""
+    table = Table(box=None, pad_edge=False, show_header=False, style="dim")
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for measure, words in READING.items():
+        table.add_row(measure, words.format(window=window, queries=queries))
     return table
 
 

@@ -95,17 +95,15 @@ def add_title(figure: Figure, title: str, subtitle: str, left: float) -> None:
     """
     heading = figure.text(left, 1, title, fontsize=14, fontweight="bold", color=INK, va="top")
     under = figure.text(left, 1, subtitle, fontsize=9.5, color="#555555", va="top")
-    title_lines, lines = _wrap(heading), _wrap(under)
+    title_lines, lines = _wrap(figure, heading), _wrap(figure, under)
     _grow(figure, _TITLE_LINE * (title_lines - 1) + _LINE * (lines - 1))
     inch = 1 / figure.get_figheight()
     heading.set_y(1 - 0.2 * inch)
     under.set_y(1 - (0.5 + _TITLE_LINE * (title_lines - 1)) * inch)
 
 
-def _wrap(text: Text) -> int:
+def _wrap(figure: Figure, text: Text) -> int:
     """Breaks a text into lines that end before the right edge of the figure; returns how many there are."""
-    figure = text.get_figure(root=True)
-    assert figure is not None
     room = (figure.get_figwidth() - _EDGE) * figure.dpi
     lines: list[str] = []
     for word in text.get_text().split(" "):
