@@ -10,14 +10,14 @@ from rich.table import Table
 from winnow.diagnostics import Diagnosis
 
 READING = {
-    "coverage": "tokens kept in any head of any layer; RTD: in any head of a layer; IoU: overlap of two heads. They show "
-    "how the budget is spread over the text. More is not better: random tokens cover most of it.",
+    "coverage": "tokens kept in any head of any layer; RTD: in any head of a layer; IoU: overlap of two heads. They "
+    "show how the budget is spread over the text. More is not better: random tokens cover most of it.",
     "cosine": "likeness of two of the last {window} queries, and after diversification: of the prompt, not of what is "
     "lost.",
-    "mass": "attention of the last {queries} queries that falls on kept tokens, every head counted alike. A method that "
-    "starves heads which no answer needs keeps less of it, and may answer better.",
-    "error": "of those queries' attention output, relative; layer by layer, so errors do not add up. It is nearest to a "
-    "loss, with the same reservation.",
+    "mass": "attention of the last {queries} queries that falls on kept tokens, every head counted alike. A method "
+    "that starves heads which no answer needs keeps less of it, and may answer better.",
+    "error": "of those queries' attention output, relative; layer by layer, so errors do not add up. It is nearest to "
+    "a loss, with the same reservation.",
     "answers": "no measure here tells them: see winnow run --compare with the same document and question.",
 }
 """Measures, and the evidence that each of them is."""
