@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
-import shutil
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import pytest
 
 from support.families import EVERY
+from support.processes import environment
+from winnow.bundled import MODEL_PATH
+from winnow.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "winnow"
@@ -19,51 +26,99 @@ PAGES = [
     *sorted((ROOT / "docs").glob("**/*.md")),
 ]
 
-# Only the standard finders, so that the copy below is found before an editable installation.
-PREPARE = """
-import sys
-sys.meta_path[:] = [finder for finder in sys.meta_path if finder.__module__.startswith("_frozen_importlib")]
-sys.path[:0] = [{source!r}, {tests!r}]
-import winnow
-from support.families import build, prompt
-model = build("llama")
-model.set_attn_implementation("winnow")
-input_ids = prompt(length=300)
-"""
-CHECK = """
-slots = cache.stats().slots
-assert sum(map(sum, slots)) == 128 * sum(map(len, slots)), slots
-assert all(head[:2].tolist() == [0, 1] for layer in range(len(slots)) for head in cache.kept(layer))
-assert output.shape[1] == 308
-import winnow.commands.write_catalog
-winnow.commands.write_catalog.write()
-from winnow.cli import main
-sys.exit(main(["methods", "valuenorm"]))
-"""
+GUIDE = ROOT / "docs" / "adding-a-method.md"
+MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
+"""The name that pages load a model by; in a page's folder it leads to a small one."""
+TEMPLATE = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}assistant:"
+PUBLISHED = "Meta-Llama-3-8B-Instruct_retrieval_reasoning_heads.json"
 
 
-def python_blocks(page: Path) -> list[str]:
-    return re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
+class Block(NamedTuple):
+    """Code of a page."""
+
+    line: int
+    """Lines of the page before it."""
+    code: str
 
 
-def test_the_new_method_of_the_guide_works_as_printed(tmp_path):
-    scorer, registration, usage = python_blocks(ROOT / "docs" / "adding-a-method.md")
-    assert len(scorer.strip().splitlines()) <= 30
-    copy = tmp_path / "winnow"
-    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("bundled", "__pycache__"))
-    (copy / "bundled").symlink_to(PACKAGE / "bundled")
-    (copy / "score" / "value_norm.py").write_text(scorer)
-    registry = copy / "composition" / "registry.py"
-    statement, record = registration.strip().split("\n\n")
-    text, added = re.subn(
-        r"^PRESETS\b.*= \(\n", rf"{statement}\n\n\g<0>    {record},\n", registry.read_text(), flags=re.M
-    )
-    assert added == 1
-    registry.write_text(text)
-    script = PREPARE.format(source=str(tmp_path), tests=str(ROOT / "tests")) + usage + CHECK
-    run = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    assert re.search(r"sinks +4 +first tokens that are always kept", run.stdout)
+def blocks(page: Path, language: str) -> list[Block]:
+    """Blocks of code in a language, in order."""
+    text = page.read_text(encoding="utf-8")
+    found = re.finditer(rf"^```{language}\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    return [Block(text[: each.start(1)].count("\n"), each[1]) for each in found]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with what pages find beside them: a clone's examples, a model, somebody's head scores."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    model = tmp_path / MODEL
+    model.mkdir(parents=True)
+    for file in MODEL_PATH.iterdir():
+        (model / file.name).symlink_to(file)
+    # Those that pages ask know turns of a chat.
+    (model / "chat_template.jinja").write_text(TEMPLATE)
+    heads = {f"{layer}-{head}": [0.1 * layer, 0.2 * head] for layer in range(32) for head in range(32)}
+    (tmp_path / PUBLISHED).write_text(json.dumps(heads))
+    return tmp_path
+
+
+def file_name(block: Block) -> str | None:
+    """The name of a file that a block begins with, as a comment."""
+    found = re.match(r"# (\w+\.py)\n", block.code)
+    return found and found[1]
+
+
+def write_files(page: Path) -> None:
+    """Writes the files that blocks of a page are into the current folder."""
+    for block in blocks(page, "python"):
+        if name := file_name(block):
+            Path(name).write_text(block.code, encoding="utf-8")
+
+
+def run_python(page: Path) -> dict[str, Any]:
+    """Runs the other blocks of a page in one namespace, and gives that."""
+    module = ModuleType(page.stem.replace("-", "_"))
+    for block in blocks(page, "python"):
+        if file_name(block) is None:
+            lines = "\n" * block.line  # so that tracebacks name the page's own
+            exec(compile(lines + block.code, str(page), "exec", dont_inherit=True), vars(module))
+    return vars(module)
+
+
+@pytest.fixture
+def here(folder, monkeypatch) -> Iterator[None]:
+    """The folder is the current one, and modules in it can be imported; those of pages are forgotten afterwards."""
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder))
+    yield
+    for path in folder.glob("*.py"):
+        sys.modules.pop(path.stem, None)
+
+
+@pytest.mark.usefixtures("here", "names_of_this_test", "one_thread")
+class TestCode:
+    @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.stem)
+    def test_the_python_of_every_page_runs_as_printed(self, page):
+        write_files(page)
+        found = run_python(page)
+        if page == GUIDE:
+            stats = found["answer"].stats
+            assert str(found["answer"].method) == "valuenorm+ada @ 128"
+            assert sum(map(sum, stats.slots)) == 128 * sum(map(len, stats.slots))
+
+    def test_the_commands_of_the_guide_run_as_printed(self, capsys):
+        write_files(GUIDE)
+        commands = "\n".join(block.code for block in blocks(GUIDE, "sh")).replace("\\\n", " ").splitlines()
+        listing, answering, testing = (shlex.split(line) for line in commands if line.strip())
+        assert main(listing[1:]) == 0
+        assert re.search(r"sinks +4 +first tokens that are always kept", capsys.readouterr().out)
+        assert main(answering[1:]) == 0
+        assert "valuenorm(sinks=2)+ada @ 256" in capsys.readouterr().out
+        done = subprocess.run(
+            [sys.executable, "-m", *testing], env=environment(), capture_output=True, text=True, timeout=120
+        )
+        assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -72,7 +127,7 @@ def test_local_links_and_named_files_exist(page):
     links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
     missing = [link for link in links if not leads_somewhere(page, link)]
     named = re.findall(r"`((?:src|tests|benchmarks|docs|examples|native|training)/[\w./-]+\.\w+)`", text)
-    missing += [name for name in named if not (ROOT / name).exists() and "value_norm" not in name]
+    missing += [name for name in named if not (ROOT / name).exists()]
     packages = "|".join(sorted(path.name for path in PACKAGE.iterdir() if path.is_dir()))
     inside = re.findall(rf"`((?:{packages})/[\w/]+\.py)`", text)
     missing += [name for name in inside if not (PACKAGE / name).exists() and not (ROOT / name).exists()]

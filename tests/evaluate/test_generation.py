@@ -12,7 +12,7 @@ import winnow
 from support.asked import DOCUMENT, encoded
 from winnow import BudgetError, MethodError, PromptError
 from winnow.evaluate.answering import ask_afterwards, compress_document, finish, read_with_question
-from winnow.evaluate.prompts import document_tokens
+from winnow.evaluate.prompts import document_tokens, encode_prompt
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -67,6 +67,14 @@ def test_before_the_question_the_text_is_compressed_once(model, source, ask, chu
     assert all(same(one, other) for one, other in zip(found, expected, strict=True))
     assert len(calls) == 1
     assert not any(answer.question_seen for answer in found)
+
+
+def test_a_system_prompt_stands_before_the_text(source, ask, model):
+    for aware in (True, False):
+        found = ask(method="full", system="answer :", question_aware=aware, max_new_tokens=3)
+        prompt = encode_prompt(source.tokenizer, DOCUMENT.text, ASKED[0], "answer :")
+        assert found.prompt_tokens == prompt.shape[1] > encoded(source).shape[1]
+        assert found.text == finish(model, source.tokenizer, read_with_question(model, found.method, prompt), 3).text
 
 
 def test_a_list_gives_a_list_and_one_question_one_answer(ask):
@@ -150,6 +158,7 @@ def test_what_cannot_work_is_refused_before_any_work(model, tokenizer, ask, monk
         ({"method": "adakv @ 12", "budget": 13}, MethodError, "given twice"),
         ({"method": winnow.method("adakv", 64), "budget": 13}, MethodError, r"given twice.*'adakv @ 64'"),
         ({"budget": "200%"}, BudgetError, "100"),
+        ({"budget": "1kB"}, BudgetError, "bytes"),
         ({"method": "full", "budget": 12}, BudgetError, "takes no budget"),
         ({"questions": ""}, PromptError, "question is empty"),
         ({"questions": ["Who?", "  "]}, PromptError, "question 2 of 2 is empty"),

@@ -21,6 +21,7 @@ from winnow.composition.method import Method
 from winnow.composition.names import NamedMethod, as_method
 from winnow.errors import MethodError, PromptError
 from winnow.evaluate.answering import Answer, compress_document
+from winnow.evaluate.checking import check_shapes
 from winnow.evaluate.greedy import clock, prefill, stop_tokens
 from winnow.evaluate.prompts import document_tokens, encode_prompt
 from winnow.models import context_length
@@ -46,6 +47,7 @@ def generate(
     streamer: Streamer | None = ...,
     chunk_size: int | None = ...,
     fold_every: int | None = ...,
+    system: str | None = ...,
 ) -> Answer: ...
 @overload
 def generate(
@@ -62,6 +64,7 @@ def generate(
     streamer: Streamer | None = ...,
     chunk_size: int | None = ...,
     fold_every: int | None = ...,
+    system: str | None = ...,
 ) -> list[Answer]: ...
 def generate(
     model: PreTrainedModel,
@@ -77,6 +80,7 @@ def generate(
     streamer: Streamer | None = None,
     chunk_size: int | None = None,
     fold_every: int | None = None,
+    system: str | None = None,
 ) -> Answer | list[Answer]:
     """Answers questions about a text with `model.generate`, each from a compressed cache of its own.
 
@@ -103,10 +107,12 @@ def generate(
             settled. The answers to several questions come one after the other.
         chunk_size: tokens of the text that are prefilled at a time; see `winnow.compress`.
         fold_every: compress the answer, too, every so many tokens; see `CompressedCache`.
+        system: instructions for the model, before the text.
 
     Raises:
         PromptError: an empty text, no question or an empty one, a prompt that is longer than the model can read, a
-            generation_config with beams or several sequences. Nothing has been computed then.
+            generation_config with beams or several sequences, a chat template without place for `system`. Nothing
+            has been computed then.
         MethodError: an unknown method or parameter, or a budget that is given twice.
         BudgetError, CacheError, ModelError: as for `CompressedCache`.
     """
@@ -117,14 +123,15 @@ def generate(
         check_foldable(chosen, fold_every)
     reading = _Reading(chosen, optional_count("chunk_size", chunk_size, "tokens prefilled at a time"), fold_every)
     settings = _settings(model, tokenizer, generation_config, max_new_tokens)
-    prompts = [encode_prompt(tokenizer, context, question) for question in asked]
+    prompts = [encode_prompt(tokenizer, context, question, system) for question in asked]
     _check_lengths(model, prompts)
+    check_shapes(model, [chosen], [prompt.shape[1] for prompt in prompts])
     writing = _Writing(model, tokenizer, settings, _streamer(streamer, tokenizer))
     with attending(model):
         begun = (
             _with_question(model, prompts, reading)
             if question_aware
-            else _before_questions(model, prompts, reading, document_tokens(tokenizer, context, prompts))
+            else _before_questions(model, prompts, reading, document_tokens(tokenizer, context, prompts, system))
         )
         answers = [writing.answer(each) for each in begun]
     return answers[0] if single else answers
