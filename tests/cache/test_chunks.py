@@ -1,4 +1,4 @@
-"""Several tokens at a time, before and after compression, padded or not."""
+"""Several tokens at a time, before and after compression, padded or not, of a prompt or after it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import torch
 import winnow
 from support.families import prompt
 from support.oracle import masked_logits
-from support.small_caches import N, cache
+from support.small_caches import GREEDY, N, cache
 
 
 @pytest.mark.parametrize("chunk", [2, 5, 17, 40])
 def test_chunks_after_compression_are_causal(model, chunk):
-    ids, past = prompt(length=N + 40), cache(model)
+    ids, past = prompt(length=N + 40), cache(model, prompt_length=N)
     with torch.no_grad():
         logits = [model(ids[:, :N], past_key_values=past).logits[:, -1:]]
         for start in range(N, N + 40, chunk):
@@ -81,3 +81,79 @@ def test_chunked_prefill_of_a_padded_batch(model):
     torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
     for row in range(2):
         assert [k.tolist() for k in at_once.kept(2, row)] == [k.tolist() for k in in_parts.kept(2, row)]
+
+
+# --- chunks that generate() makes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"do_sample": True}], ids=str)
+def test_a_prompt_that_generate_cuts_is_refused_with_the_remedies(model, options):
+    past = cache(model)
+    with pytest.raises(winnow.CacheError, match=r"prompt_length=input_ids\.shape\[1\].*chunk_size=.*fold_turns=R"):
+        model.generate(prompt(length=N), past_key_values=past, prefill_chunk_size=9, **{**GREEDY, **options})
+    assert past.get_seq_length() == 9
+
+
+@pytest.mark.parametrize("size", [1, 9, 20, 39, N, 64])
+@pytest.mark.parametrize("options", [{}, {"num_beams": 3}], ids=str)
+def test_a_prompt_that_generate_cuts_is_compressed_whole_where_its_length_is_told(model, size, options):
+    ids, whole, cut = prompt(length=N), cache(model), cache(model, prompt_length=N)
+    expected = model.generate(ids, past_key_values=whole, **GREEDY, **options)
+    given = model.generate(ids, past_key_values=cut, prefill_chunk_size=size, **GREEDY, **options)
+    assert torch.equal(given, expected)
+    assert [k.tolist() for k in cut.kept(1)] == [k.tolist() for k in whole.kept(1)]
+
+
+@pytest.mark.parametrize("folding", [{"fold_turns": 4}, {"fold_every": 5}], ids=str)
+def test_a_prompt_that_generate_cuts_is_compressed_by_chunks_where_turns_are(model, folding):
+    past = cache(model, **folding)
+    model.generate(prompt(length=N), past_key_values=past, prefill_chunk_size=10, **GREEDY)
+    stats = past.stats()
+    assert sum(map(sum, stats.slots)) == 9 * 2 * 3
+    assert max(stats.tail_tokens) <= GREEDY["max_new_tokens"]
+
+
+def test_questions_as_long_as_the_prompt_where_its_end_is_known(model, context):
+    question = prompt(length=N, seed=5)
+    waiting, told, assisted, decoded = (
+        cache(model, defer=True),
+        cache(model, prompt_length=N),
+        cache(model),
+        cache(model),
+    )
+    with torch.no_grad():
+        model(prompt(length=N), past_key_values=waiting)
+        chosen = [context.cache(), waiting.compressed_by(winnow.method("snapkv", 12)), told, assisted, decoded]
+        assisted.activate_past_recording()
+        for past in chosen[2:]:
+            model(prompt(length=N), past_key_values=past)
+        assisted.crop(0)
+        model(prompt(length=1), past_key_values=decoded)
+        for past in chosen:
+            model(question, past_key_values=past)
+            assert past.stats().tail_tokens == [past.get_seq_length() - N]
+
+
+def test_a_loaded_context_knows_its_prompt(model, saved):
+    past = winnow.load_context(saved, model).cache()
+    with torch.no_grad():
+        model(prompt(length=N, seed=5), past_key_values=past)
+    assert past.get_seq_length() == 2 * N
+
+
+def test_assisted_decoding_of_a_repeated_prompt_is_not_refused(model):
+    """Candidates come after the prompt, and none of them is a part of it."""
+    ids = prompt(length=4).repeat(1, 2)
+    out = model.generate(ids, past_key_values=cache(model, budget=8), prompt_lookup_num_tokens=7, **GREEDY)
+    assert out.shape[1] > 8
+
+
+def test_a_refused_chunk_changes_nothing(model):
+    past, plain = cache(model), cache(model)
+    with torch.no_grad():
+        for each in (past, plain):
+            model(prompt(length=N), past_key_values=each)
+        with pytest.raises(winnow.CacheError, match=f"say so with prompt_length={N}"):
+            model(prompt(length=N), past_key_values=past)
+        step = prompt(length=3)
+        assert torch.equal(model(step, past_key_values=past).logits, model(step, past_key_values=plain).logits)

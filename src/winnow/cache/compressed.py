@@ -195,6 +195,7 @@ class CompressedCache(Cache):
                 "and method."
             )
         twin = deepcopy(caches[0])
+        twin.compression.prompt_length = max(cache.get_seq_length() for cache in caches)
         for layer, *others in zip(twin.compressed_layers(), *(c.compressed_layers() for c in caches[1:]), strict=True):
             layer.join(others)
         return twin
@@ -231,6 +232,7 @@ class CompressedCache(Cache):
         if window < 0:
             raise CacheError(f"window is {window}; give the number of last prompt tokens that every head keeps.")
         twin = deepcopy(self)
+        twin.compression.prompt_length = self.get_seq_length()
         # As beams do it: the one way to more rows that layers with a linear state know, too.
         twin.reorder_cache(torch.zeros(len(masks), dtype=torch.int64, device=ours[0].device))
         for layer, mask in zip(twin.compressed_layers(), masks.unbind(1), strict=True):

@@ -103,6 +103,7 @@ class Compression:
             check_foldable(method, self.fold_every, self.fold_turns)
         self.method = self._for_model(method)
         self.rank, self.defer = rank, False
+        self.prompt_length = length
         self.seconds = 0.0
 
     def _for_model(self, method: Method) -> Method:
@@ -129,6 +130,21 @@ class Compression:
                 stacklevel=2,
             )
         self._chunk = new
+
+    def check_no_part(self, tokens: int) -> None:
+        """Raises CacheError as what comes looks like a part of the prompt: as many tokens as were compressed just now.
+
+        A cache that was told where the prompt ends knows better, and one that folds compresses every part.
+        """
+        if self.prompt_length is not None or self.folds:
+            return
+        raise CacheError(
+            f"{tokens} tokens were compressed as a prompt, and {tokens} more come before anything was generated, as if "
+            "it came in chunks (prefill_chunk_size): all but the first would stay dense. Make the cache with "
+            "prompt_length=input_ids.shape[1], so that the whole prompt is compressed (winnow.compress(..., "
+            "chunk_size=) does so), or with fold_turns=R, so that every chunk is. If the prompt is complete, and its "
+            f"question as long, say so with prompt_length={tokens}."
+        )
 
     def queries_needed(self, length: int) -> int:
         """Last queries of a row of `length` tokens that method and observer look at, or that wait for a method."""

@@ -383,6 +383,9 @@ class CompressedLayer(CacheLayerMixin):
         if not self.is_initialized:
             self.compression.check_heads(self.index, keys.shape[1])
             return
+        new = keys.shape[2]
+        if new > 1 and new == self.seen and not self.recording and self.is_fresh():
+            self.compression.check_no_part(new)
         if self.waiting and self.compression.defer:
             raise CacheError(
                 "this cache was made with defer=True, so its prompt stays as it is; go on with "
