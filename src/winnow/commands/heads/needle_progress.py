@@ -53,10 +53,16 @@ class NeedleWatch:
 @contextmanager
 def watching(plan: NeedlePlan, effort: Effort, clock: Clock = time.monotonic) -> Iterator[NeedleWatch]:
     """A bar of the plan's tokens; the time left goes by the effort of each prompt."""
-    tokens = [place.tokens for place in plan.places]
-    work = sum(map(effort, tokens))
-    with progress_bar(_heading(plan), sum(tokens), unit="tokens", work=work, clock=clock) as bar:
+    with prompts_bar(_heading(plan), plan.places, effort, clock) as bar:
         yield NeedleWatch(bar, plan, effort)
+
+
+@contextmanager
+def prompts_bar(text: str, places: Sequence[Place], effort: Effort, clock: Clock = time.monotonic) -> Iterator[Bar]:
+    """A bar of the tokens of some prompts."""
+    tokens = [place.tokens for place in places]
+    with progress_bar(text, sum(tokens), unit="tokens", work=sum(map(effort, tokens)), clock=clock) as bar:
+        yield bar
 
 
 def _heading(plan: NeedlePlan) -> str:

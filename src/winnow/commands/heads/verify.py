@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import typer
 from rich.table import Table
@@ -15,6 +13,7 @@ from winnow.bundled import is_bundled
 from winnow.commands.batch_file import read_answered
 from winnow.commands.console import messages, output
 from winnow.commands.heads.needle import example_source, haystack_of, reads_prose
+from winnow.commands.heads.needle_progress import prompts_bar
 from winnow.commands.inputs import InputError
 from winnow.commands.model_names import model_name
 from winnow.commands.options.heads.verify import VerifyOptions
@@ -25,6 +24,7 @@ from winnow.estimate.cokv.recipe import CoalitionRecipe
 from winnow.estimate.cokv.sampling import PlayerSplits
 from winnow.estimate.cokv.settings import PAIRS, QUESTION_TOKENS, Terms
 from winnow.estimate.errors import NotVerifiable, VerifyError
+from winnow.estimate.needle.effort import Effort
 from winnow.estimate.needle.plan import NeedlePlan
 from winnow.estimate.needle.settings import Settings
 from winnow.estimate.shape import TableShape, table_shape
@@ -37,8 +37,6 @@ from winnow.models import ModelSource, load_model, open_model
 
 INCONSISTENT = 1
 UNKNOWN = 2
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -97,8 +95,9 @@ def _again(request: Request, settings: NeedleSettings) -> Agreement:
     cells = choose(plan.cells, request.options.share, request.options.seed or 0)
     model = request.loaded()
     heads = _checked_shape(table, model).heads
-    rerun = Rerun(model, plan, cells, request.options.chunk_size)
-    outcomes = _with_bar("Needles again", rerun.outcomes(), len(cells))
+    rerun, effort = Rerun(model, plan, cells, request.options.chunk_size), Effort.of(model)
+    with prompts_bar("Needles again", rerun.places, effort) as bar:
+        outcomes = list(rerun.outcomes(lambda place: bar.advance(place.tokens, effort(place.tokens))))
     right = sum(outcome.scores is not None for outcome in outcomes)
     told = f"{len(cells)} of {settings.runs} runs again, {right} right"
     output().print(f"{told}; of all runs the file counts {settings.right} as right.")
@@ -141,7 +140,9 @@ def _redrawn(request: Request, settings: CokvSettings) -> Agreement:
     options = request.options
     recipe = CoalitionRecipe(request.source.name, options.device, options.dtype, players.heads, questions, terms, plan)
     redrawn = Redrawn(recipe.worker(model, request.source.tokenizer), plan, batches, len(questions))
-    _with_bar("Coalitions answering", redrawn.evaluate(), redrawn.items)
+    with progress_bar("Coalitions answering", redrawn.items) as bar:
+        for _ in redrawn.evaluate():
+            bar.advance()
     output().print(f"{batches * plan.pairs} new samples (seed {seed}); the file has {settings.samples}.")
     found = redrawn.fresh(settings.samples)
     shape = request.table.shape
@@ -175,16 +176,6 @@ def _checked_shape(table: HeadScores, model: PreTrainedModel) -> TableShape:
             "scores of this model."
         )
     return shape
-
-
-def _with_bar(text: str, work: Iterable[T], total: int) -> list[T]:
-    """Everything that the work yields."""
-    found = []
-    with progress_bar(text, total) as bar:
-        for each in work:
-            found.append(each)
-            bar.advance()
-    return found
 
 
 def _report(table: HeadScores, found: Agreement) -> None:

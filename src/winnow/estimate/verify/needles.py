@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import sqrt
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from winnow.estimate.errors import VerifyError
-from winnow.estimate.needle.plan import Cell, NeedlePlan
+from winnow.estimate.needle.plan import Cell, NeedlePlan, Place
 from winnow.estimate.needle.run import Outcome, make_run
 from winnow.estimate.verify.agreement import Fresh
 from winnow.heads.scores import HeadScores
@@ -38,14 +38,15 @@ class Rerun:
         self._plan = plan
         self._cells = frozenset(cells)
         self._chunk_size = chunk_size
+        self.places = [place for place in plan.places if not self._cells.isdisjoint(place.cells)]
+        """Prompts to run, in this order."""
 
-    def outcomes(self) -> Iterator[Outcome]:
-        """One for every cell, in the order of the plan."""
-        for job in self._plan.jobs():
-            wanted = [cell for cell in job.cells if cell in self._cells]
-            if wanted:
-                made = make_run(self._model, self._plan, job, self._chunk_size)
-                yield from (replace(made, cell=cell) for cell in wanted)
+    def outcomes(self, watch: Callable[[Place], None]) -> Iterator[Outcome]:
+        """One for every cell, prompt by prompt; watch: called after every prompt."""
+        for place in self.places:
+            made = make_run(self._model, self._plan, self._plan.job(place), self._chunk_size)
+            watch(place)
+            yield from (replace(made, cell=cell) for cell in place.cells if cell in self._cells)
 
 
 def choose(cells: Sequence[Cell], share: float, seed: int) -> list[Cell]:
