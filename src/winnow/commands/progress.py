@@ -21,7 +21,8 @@ from winnow.commands.pace import Clock, Pace, clock_time
 from winnow.commands.progress_lines import ProgressLines
 from winnow.estimate.errors import ExecutorError, JournalError
 
-_BAR = 24
+_BAR, _SHORT_BAR, _WIDE = 24, 8, 100
+"""Columns of a bar, and of one on terminals that are less than so wide."""
 
 
 class Bar:
@@ -111,8 +112,9 @@ def _on_terminal() -> bool:
 
 @contextmanager
 def _drawn(bar: Bar) -> Iterator[None]:
-    columns = (_LabelColumn(), BarColumn(bar_width=_BAR), _PaceColumn(bar.pace))
-    with Progress(*columns, console=messages(), transient=True) as progress:
+    console = messages()
+    drawn = BarColumn(bar_width=_BAR if console.width >= _WIDE else _SHORT_BAR)
+    with Progress(_LabelColumn(), drawn, _PaceColumn(bar.pace), console=console, transient=True) as progress:
         task = progress.add_task(bar.text, total=bar.pace.total)
 
         def redraw() -> None:

@@ -204,7 +204,7 @@ def test_the_estimate_comes_after_the_longest_prompt_and_goes_by_tokens(capsys):
     for line in (first, *lines):
         done, rest = re.search(r"([\d:]+) so far, about ([\d:]+) left", line).groups()
         assert sum(map(seconds_of, (done, rest))) == pytest.approx(seconds, abs=2)
-    assert last.startswith(f"Needles (er), 0 of 0 runs right: {sum(tokens):,} of {sum(tokens):,} tokens")
+    assert last.startswith(f"Needles, 0 of 0 right: {sum(tokens):,} of {sum(tokens):,} tokens")
 
 
 def seconds_of(time: str) -> int:

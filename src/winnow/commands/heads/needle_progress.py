@@ -36,7 +36,7 @@ class NeedleWatch:
     def runs(self, outcomes: Sequence[Outcome]) -> None:
         """So many runs are done."""
         right = sum(outcome.scores is not None for outcome in outcomes)
-        self._bar.show(f"{_heading(self._plan)}, {right} of {len(outcomes)} runs right")
+        self._bar.show(f"Needles, {right} of {len(outcomes)} right")
 
     def _estimate(self) -> None:
         left = self._bar.pace.left
