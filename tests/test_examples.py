@@ -10,9 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 from support.processes import environment
 from winnow.cli import main
+from winnow.commands.app import app
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
@@ -43,6 +45,32 @@ def test_the_first_command_of_the_readme_answers_right(capsys, monkeypatch):
     printed = capsys.readouterr()
     assert (code, printed.err) == (0, "")
     assert json.loads(printed.out)["answer"] == ANSWER
+
+
+@pytest.mark.parametrize("line", commands(ROOT / "docs" / "command-line.md"), ids=" ".join)
+def test_commands_of_the_page_run_as_printed(capsys, monkeypatch, tmp_path, line):
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    monkeypatch.chdir(tmp_path)
+    code = main(line[1:])
+    printed = capsys.readouterr()
+    assert code == 0, printed.err
+    assert "Warning" not in printed.err
+    assert printed.out
+    written = [line[line.index(option) + 1] for option in ("--csv", "--picture") if option in line]
+    assert all((tmp_path / name).stat().st_size > 1000 for name in written)
+
+
+def test_the_page_tells_every_command_and_option_of_run():
+    text = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    program = typer.main.get_command(app)
+    groups = [program, program.commands["heads"]]
+    names = {name for group in groups for name in group.commands} - {"heads"}
+    assert [name for name in sorted(names) if not re.search(rf"`(winnow )?(heads )?{name}`", text)] == []
+    own = set("--document --question --batch --compare --budgets --question-agnostic --fold --csv".split())
+    own |= set("--picture --force --json --chunk --method --budget --model".split())
+    known = {option for parameter in program.commands["run"].params for option in parameter.opts}
+    assert own <= known
+    assert [option for option in sorted(own) if option not in text] == []
 
 
 def test_the_example_answers_right():

@@ -181,7 +181,7 @@ def test_what_is_printed_says_what_is_shared_and_where_the_memory_is(winnow_run)
     assert "read once for all methods" in out
     assert "peak process memory: " in out
     held = next(line for line in out.splitlines() if "dense tail" in line)
-    assert held.split() == ["method", "compressed", "dense", "tail", "reserve", "other", "cache", "held"]
+    assert held.split() == ["method", "compressed", "dense", "tail", "reserve", "cache", "held"]
     code, out, err = winnow_run(*ASK_RUN, "--budget", "20")
     assert "read once" not in out
     assert "peak process memory: " in out

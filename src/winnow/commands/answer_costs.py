@@ -22,6 +22,14 @@ from winnow.evaluate.process import peak_memory
 TELLING = 0.1
 """Part of what is held that tail and reserve must be for a table of their own."""
 
+_PARTS = {
+    "prefix_bytes": "compressed",
+    "tail_bytes": "dense tail",
+    "reserve_bytes": "reserve",
+    "other_bytes": "other layers",
+    "held_bytes": "cache held",
+}
+
 SHARED = (
     "prefill: the prompt was read once for all methods; each row is that time with the method's own compressing in it."
 )
@@ -59,12 +67,12 @@ def costs_table(results: Iterable[AnswerResult]) -> Table:
     return table
 
 
-def held_table(groups: Iterable[MethodAnswers]) -> Table:
+def held_table(groups: Sequence[MethodAnswers]) -> Table:
     """The parts of what is held at the end of an answer; a budget is for the first of them."""
-    table = _table("compressed", "dense tail", "reserve", "other", "cache held")
+    shown = [part for part in _PARTS if part != "other_bytes" or any(_mean_bytes(group, part) for group in groups)]
+    table = _table(*(_PARTS[part] for part in shown))
     for group in groups:
-        parts = ("prefix_bytes", "tail_bytes", "reserve_bytes", "other_bytes", "held_bytes")
-        table.add_row(escape(str(group.method)), *(written_bytes(_mean_bytes(group, part)) for part in parts))
+        table.add_row(escape(str(group.method)), *(written_bytes(_mean_bytes(group, part)) for part in shown))
     return table
 
 

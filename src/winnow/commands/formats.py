@@ -28,8 +28,10 @@ def written_slots(stats: CacheStats) -> str:
 
 
 def written_speed(tokens_per_second: float | None) -> str:
-    """Tokens per second, or a dash where none were decoded."""
-    return "–" if tokens_per_second is None else f"{tokens_per_second:,.0f} tok/s"
+    """Tokens per second, with a decimal below ten, or a dash where none were decoded."""
+    if tokens_per_second is None:
+        return "–"
+    return f"{tokens_per_second:,.{0 if tokens_per_second >= 10 else 1}f} tok/s"
 
 
 def written_share(part: float, whole: float) -> str:

@@ -57,10 +57,10 @@ def _results(model: PreTrainedModel, work: Work, begin: Begin) -> Iterator[Answe
     with counted("Answers", len(work.asked) * len(work.methods)) as bar:
         for number, (asked, prompt) in enumerate(zip(work.asked, work.prompts, strict=True), start=1):
             for method in work.methods:
-                doing = f"Question {number} of {len(work.asked)}: {method}{_left(bar)}"
+                doing = f"Question {number} of {len(work.asked)}{_left(bar)}"
                 prefilled = prefills.read(asked, prompt, method, doing)
                 streamer = begin(asked, method)
-                with nullcontext() if streamer else stage(f"{doing}, answering"):
+                with nullcontext() if streamer else stage(f"{doing}: {method}, answering"):
                     answer = finish(model, work.source.tokenizer, prefilled, work.room(prompt), sampling, streamer)
                 bar.advance()
                 yield AnswerResult(asked, answer, prefill_shared=work.compares)

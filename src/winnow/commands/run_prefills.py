@@ -27,7 +27,7 @@ class Prefills(Protocol):
     """A way to prompts in caches."""
 
     def read(self, asked: Asked, prompt: Tensor, method: Method, doing: str) -> Prefilled:
-        """The prompt [1, N] of a question in a cache that a method compressed; doing: the text of the bar."""
+        """The prompt [1, N] of a question in a cache that a method compressed; doing: what bars begin with."""
 
 
 def prefills_of(model: PreTrainedModel, work: Work) -> Prefills:
@@ -47,6 +47,7 @@ class OwnPrefills:
     def read(self, asked: Asked, prompt: Tensor, method: Method, doing: str) -> Prefilled:
         """As of `Prefills`."""
         options, length, fold_every = self._work.options, prompt.shape[1], self._work.fold_every(method)
+        doing = f"{doing}: {method}, reading"
         if not options.question_agnostic:
             with reading(self._model, length, doing):
                 return read_with_question(self._model, method, prompt, options.chunk_size, fold_every)
@@ -74,13 +75,13 @@ class SharedPrefills:
         """As of `Prefills`."""
         if not self._work.options.question_agnostic:
             dense = self._dense_prompt(prompt, doing)
-            with stage(f"{doing}, compressing"):
+            with stage(f"{doing}: {method}, compressing"):
                 return prefilled_by(dense, method, prompt, self._work.fold_every(method))
         if asked.document != self._document:
             self._document, self._compressed = asked.document, {}
             self._compressed = self._by_all_methods(self._work.document_part(asked), doing)
         document = self._compressed[method]
-        with reading(self._model, prompt.shape[1] - document.tokens, doing):
+        with reading(self._model, prompt.shape[1] - document.tokens, f"{doing}: {method}, reading"):
             return ask_afterwards(self._model, document, prompt)
 
     def _dense_prompt(self, prompt: Tensor, doing: str) -> DensePrompt:
@@ -94,14 +95,14 @@ class SharedPrefills:
     def _by_all_methods(self, tokens: Tensor, doing: str) -> dict[Method, CompressedDocument]:
         """A document under every method; its dense prefill is gone afterwards."""
         dense, work = self._read(tokens, doing), self._work
-        with stage(f"{doing}, compressing") as shown:
+        with stage(f"{doing}: compressing") as shown:
             found = {}
             for method in work.methods:
-                shown.show(f"{doing}, compressing: {method}")
+                shown.show(f"{doing}: {method}, compressing")
                 found[method] = document_by(dense, method, tokens, work.fold_every(method))
         return found
 
     def _read(self, tokens: Tensor, doing: str) -> DensePrompt:
         options = self._work.options
-        with reading(self._model, tokens.shape[1], f"{doing}, reading for {len(self._work.methods)} methods"):
+        with reading(self._model, tokens.shape[1], f"{doing}: reading for {len(self._work.methods)} methods"):
             return dense_prompt(self._model, tokens, self._work.methods, options.chunk_size, options.fold)
