@@ -165,4 +165,4 @@ def test_a_narrow_terminal_cuts_the_text_and_not_the_pace(monkeypatch):
     assert lines[-1].rstrip().endswith("6,000 of 12,345 tokens, 600 a second, 0:11 left")
     assert "…" in lines[-1]
     # The bar is short there, for the text.
-    assert lines[-1].startswith("Question 12 of 48:")
+    assert "Question 12 of 48: " in lines[-1]
