@@ -34,7 +34,7 @@ class RunOptions(MethodOptions, ModelOptions, PrefillOptions, GenerationOptions)
             metavar="METHODS",
             help="Other methods to show, at the same budget or at their own: 'full,snapkv,adakv@10%'. The prompt is "
             "prefilled once for all; meanwhile its full cache is held, and the queries that the methods look at "
-            "(for h2o all of them).",
+            "(for h2o and expectedattention nearly all).",
         ),
     ] = None
     budgets: Annotated[
