@@ -87,7 +87,7 @@ def some(rng, options, least=0):
 
 
 DEVICE = {"--device": ("auto", "cpu", "cuda", "tpu", ""), "--dtype": ("auto", "float32", "float64"), "--model": MODELS}
-CHOSEN = {"--method": METHODS, "--budget": BUDGETS, "--set": SETTINGS}
+CHOSEN = {"--method": METHODS, "--budget": BUDGETS, "--set": SETTINGS, "--plugin": FILES}
 SCORES = {"--license": TEXTS, "--notes": TEXTS, "--seed": NUMBERS}
 
 
@@ -104,17 +104,14 @@ def run_line(rng):
         "--document": FILES,
         "--question": TEXTS,
         "--batch": FILES,
-        "--compare": (*METHODS, "full,adakv@10%", "snapkv,,", "full," * 3000),
-        "--budgets": (*BUDGETS, "8,2%", "8,,", ",", "8," * 3000),
+        "--compare": METHODS,
         "--fold": NUMBERS,
         "--max-new-tokens": NUMBERS,
         "--chunk": NUMBERS,
         "--json": None,
         "--question-agnostic": None,
     }
-    name, force = result(rng, rng.choice((".csv", ".png")))
-    files = [] if rng.random() < 0.5 else [rng.choice(("--csv", "--picture")), name, *force]
-    line = ["run", *some(rng, given, 1), *some(rng, CHOSEN), *some(rng, DEVICE), *files]
+    line = ["run", *some(rng, given, 1), *some(rng, CHOSEN), *some(rng, DEVICE)]
     return line if rng.random() < 0.5 else [*line, "--document", "document.txt", "--question", "Why?"]
 
 
@@ -303,16 +300,8 @@ def no_weights(*_):
 
 @pytest.fixture
 def light(monkeypatch):
-    for command in (
-        "run",
-        "compress",
-        "opened_context",
-        "inspect",
-        "heads.needle",
-        "heads.cokv",
-        "heads.tune",
-        "heads.verify",
-    ):
+    heads = ("heads.needle", "heads.cokv", "heads.tune", "heads.verify")
+    for command in ("run", "compress", "opened_context", "chat", "inspect", *heads):
         monkeypatch.setattr(f"winnow.commands.{command}.load_model", no_weights)
 
 
@@ -358,15 +347,7 @@ def working_line(rng, number):
     """A line that does its work, but for one odd value."""
     command = WORK[number % len(WORK)]
     odd = {
-        "run": {
-            "--fold": NUMBERS,
-            "--max-new-tokens": ("1", "2"),
-            "--chunk": NUMBERS,
-            "--question": TEXTS,
-            "--compare": METHODS,
-            "--csv": (f"out/{number}.csv", "precious", "out/x"),
-            **CHOSEN,
-        },
+        "run": {"--fold": NUMBERS, "--max-new-tokens": ("1", "2"), "--chunk": NUMBERS, "--question": TEXTS, **CHOSEN},
         "compress": {"--chunk": NUMBERS, **CHOSEN},
         "ask": {"--max-new-tokens": ("1", "2"), "--device": ("cpu",)},
         "inspect": {"--window": NUMBERS, "--queries": NUMBERS, "--question": TEXTS, **CHOSEN},

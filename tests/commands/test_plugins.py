@@ -46,11 +46,12 @@ def test_it_is_compressed_and_asked_without_the_file(winnow_run):
     assert (code, "valuenorm @ 24" in out) == (0, True), err
 
 
-def test_it_is_listed(winnow_run):
+def test_it_is_listed(winnow_run, folder):
     code, out, _ = winnow_run("methods", "--plugin", "mine.py", "valuenorm")
     assert code == 0
     assert "Keeps tokens with large values." in out
     assert "first tokens that are always kept" in out
+    assert not (folder / "__pycache__").exists()
     code, out, _ = winnow_run("methods", "--plugin", "mine.py", "--json")
     names = [entry["name"] for entry in json.loads(out)]
     assert (names[0], names[-1]) == ("full", "valuenorm")
@@ -64,6 +65,7 @@ def test_it_is_listed(winnow_run):
         ("def f():\n    import json\n    json.loads('{')\nf()", "mine.py, line 3: JSONDecodeError"),
         ("import winnow\nwinnow.register('snapkv', 3)", "mine.py, line 2: int is no part of a method"),
         (PLUGIN.replace('"valuenorm"', '"snapkv"'), "mine.py, line 5: 'snapkv' is the name of a method or part"),
+        ("import sys\nsys.exit(3)", "mine.py, line 2: SystemExit: 3"),
         (None, "there is no such file"),
     ],
 )

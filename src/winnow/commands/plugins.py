@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Iterable
@@ -20,28 +21,35 @@ class PluginError(WinnowError):
 def run_plugins(paths: Iterable[Path]) -> None:
     """Runs the files in order. Raises PluginError with the line where one of them fails."""
     for path in paths:
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise PluginError(f"--plugin {path}: there is no such file; name a Python file that calls winnow.register.")
         _run(path)
 
 
 def _run(path: Path) -> None:
     """As a module, which dataclasses in it need; by the same name again, so that the same file may be run twice."""
-    loader = SourceFileLoader(f"winnow_plugin_{crc32(bytes(path.resolve())):08x}", str(path))
+    loader = _Loader(f"winnow_plugin_{crc32(bytes(path.resolve())):08x}", str(path))
     spec = spec_from_loader(loader.name, loader)
     assert spec is not None
     module = module_from_spec(spec)
     sys.modules[loader.name] = module
     try:
         loader.exec_module(module)
-    except Exception as problem:
+    except (Exception, SystemExit) as problem:
         del sys.modules[loader.name]
         kind = "" if isinstance(problem, WinnowError) else f"{type(problem).__name__}: "
         text = problem.msg if isinstance(problem, SyntaxError) else problem
         raise PluginError(f"--plugin {path}{_line(path, problem)}: {kind}{text}") from problem
 
 
-def _line(path: Path, problem: Exception) -> str:
+class _Loader(SourceFileLoader):
+    """Leaves no compiled file beside the source."""
+
+    def set_data(self, path: str, data: object, *, _mode: int = 0o666) -> None:
+        """Nothing."""
+
+
+def _line(path: Path, problem: BaseException) -> str:
     """The last line of the file that was running; empty where none of it was."""
     lines = [frame.lineno for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == str(path)]
     if isinstance(problem, SyntaxError) and problem.filename == str(path):
