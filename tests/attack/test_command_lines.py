@@ -104,14 +104,17 @@ def run_line(rng):
         "--document": FILES,
         "--question": TEXTS,
         "--batch": FILES,
-        "--compare": METHODS,
+        "--compare": (*METHODS, "full,adakv@10%", "snapkv,,", "full," * 3000),
+        "--budgets": (*BUDGETS, "8,2%", "8,,", ",", "8," * 3000),
         "--fold": NUMBERS,
         "--max-new-tokens": NUMBERS,
         "--chunk": NUMBERS,
         "--json": None,
         "--question-agnostic": None,
     }
-    line = ["run", *some(rng, given, 1), *some(rng, CHOSEN), *some(rng, DEVICE)]
+    name, force = result(rng, rng.choice((".csv", ".png")))
+    files = [] if rng.random() < 0.5 else [rng.choice(("--csv", "--picture")), name, *force]
+    line = ["run", *some(rng, given, 1), *some(rng, CHOSEN), *some(rng, DEVICE), *files]
     return line if rng.random() < 0.5 else [*line, "--document", "document.txt", "--question", "Why?"]
 
 
@@ -347,7 +350,15 @@ def working_line(rng, number):
     """A line that does its work, but for one odd value."""
     command = WORK[number % len(WORK)]
     odd = {
-        "run": {"--fold": NUMBERS, "--max-new-tokens": ("1", "2"), "--chunk": NUMBERS, "--question": TEXTS, **CHOSEN},
+        "run": {
+            "--fold": NUMBERS,
+            "--max-new-tokens": ("1", "2"),
+            "--chunk": NUMBERS,
+            "--question": TEXTS,
+            "--compare": METHODS,
+            "--csv": (f"out/{number}.csv", "precious", "out/x"),
+            **CHOSEN,
+        },
         "compress": {"--chunk": NUMBERS, **CHOSEN},
         "ask": {"--max-new-tokens": ("1", "2"), "--device": ("cpu",)},
         "inspect": {"--window": NUMBERS, "--queries": NUMBERS, "--question": TEXTS, **CHOSEN},
