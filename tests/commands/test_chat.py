@@ -61,7 +61,7 @@ def test_the_conversation_and_a_context_from_a_file_are_one_and_the_same(said):
     code, there, err = said(("chat", "--context", "c.safetensors", "--max-new-tokens", "16"), *QUESTIONS)
     assert (code, err) == (0, "")
     assert [after(there, question) for question in QUESTIONS] == [after(here, question) for question in QUESTIONS]
-    assert "as contexts from files: memory grows" in there[1]
+    assert "as contexts from files cannot be compressed again: memory grows" in there[1]
     assert "as --fold 0 says: memory grows" in here[1]
 
 

@@ -107,7 +107,11 @@ def _print_heading(console: Console, opened: Opened) -> None:
 def _growing(opened: Opened) -> str:
     why = "as --fold 0 says"
     if opened.reader.fold != 0:
-        why = "as contexts from files" if _foldable(opened.method) else f"as {opened.method.name} cannot compress it"
+        why = (
+            "as contexts from files cannot be compressed again"
+            if _foldable(opened.method)
+            else f"as {opened.method.name} cannot compress it"
+        )
     return f"The conversation is kept whole, {why}: memory grows with every token; /stats shows how."
 
 
