@@ -50,7 +50,7 @@ class Compression:
     fold_every: int | None = None
     """After how many tokens the tail of a row is folded into its prefix; None: it grows."""
     fold_turns: int | None = None
-    """How many tokens of a row stay dense at most when a turn was attended to; None: all."""
+    """Tokens of a row that stay dense at most when a turn was attended to; None: all."""
     defer: bool = False
     """Leave prompts dense, until `choose` says who compresses them."""
     waiting_queries: int | None = None
