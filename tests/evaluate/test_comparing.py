@@ -6,9 +6,12 @@ import pytest
 
 import winnow
 from support.asked import DOCUMENT, encoded
+from support.families import build, prompt
 from winnow.errors import CacheError
 from winnow.evaluate.answering import ask_afterwards, compress_document, finish, read_with_question
+from winnow.evaluate.checking import check_shapes
 from winnow.evaluate.comparing import document_by, prefilled_by
+from winnow.evaluate.greedy import decode
 from winnow.evaluate.prompts import document_tokens
 from winnow.evaluate.shared import dense_prompt, queries_of
 
@@ -88,3 +91,17 @@ def test_a_method_that_looks_at_more_queries_than_wait_is_refused(model, source)
     for name in ("h2o@16", "snapkv(window=12)@16"):
         with pytest.raises(CacheError, match="waiting_queries"):
             dense.compress(winnow.method(name))
+
+
+@pytest.mark.parametrize("family", ["gpt2", "gemma3_text", "gemma3n_text", "gpt_oss", "qwen3_next", "falcon_h1"])
+def test_layers_of_every_kind_are_shared(family):
+    model = build(family)
+    model.set_attn_implementation("winnow")
+    ids, methods = prompt(length=60), [winnow.method(name) for name in ("snapkv@20", "tova@30%", "adakv@1MiB", "full")]
+    check_shapes(model, methods, [60])
+    dense = dense_prompt(model, ids, methods, fold_every=4)
+    for method in methods:
+        fold = None if method.full or method.budget.unit == "bytes" else 4
+        both = prefilled_by(dense, method, ids, fold), read_with_question(model, method, ids, None, fold)
+        first, second = ([*decode(model, each.cache, each.logits, 9, frozenset())] for each in both)
+        assert first == second
