@@ -31,6 +31,7 @@ pytestmark = [
     pytest.mark.skipif(os.name == "nt", reason="POSIX files and signals"),
 ]
 
+STDIN = b"Why?\n\xff\n"
 DOCUMENT = "The lemon is yellow. The relic of the garden is a heron."
 ENDS = (0, 1, 2, 130)
 DIGITS = "9" * 400
@@ -88,6 +89,7 @@ def some(rng, options, least=0):
 
 DEVICE = {"--device": ("auto", "cpu", "cuda", "tpu", ""), "--dtype": ("auto", "float32", "float64"), "--model": MODELS}
 CHOSEN = {"--method": METHODS, "--budget": BUDGETS, "--set": SETTINGS, "--plugin": FILES}
+SAID = {"--system": TEXTS, "--temperature": NUMBERS, "--top-p": NUMBERS, "--seed": NUMBERS}
 SCORES = {"--license": TEXTS, "--notes": TEXTS, "--seed": NUMBERS}
 
 
@@ -114,7 +116,7 @@ def run_line(rng):
     }
     name, force = result(rng, rng.choice((".csv", ".png")))
     files = [] if rng.random() < 0.5 else [rng.choice(("--csv", "--picture")), name, *force]
-    line = ["run", *some(rng, given, 1), *some(rng, CHOSEN), *some(rng, DEVICE), *files]
+    line = ["run", *some(rng, given, 1), *some(rng, CHOSEN), *some(rng, DEVICE), *some(rng, SAID), *files]
     return line if rng.random() < 0.5 else [*line, "--document", "document.txt", "--question", "Why?"]
 
 
@@ -126,7 +128,12 @@ def compress_line(rng):
 def ask_line(rng):
     questions = [rng.choice(TEXTS) for _ in range(rng.randint(0, 3))]
     given = {"--max-new-tokens": NUMBERS, "--json": None, **DEVICE}
-    return ["ask", rng.choice((*FILES, "context", "context")), *questions, *some(rng, given)]
+    return ["ask", rng.choice((*FILES, "context", "context")), *questions, *some(rng, given), *some(rng, SAID)]
+
+
+def chat_line(rng):
+    given = {"--document": FILES, "--context": (*FILES, "context"), "--fold": NUMBERS, "--max-new-tokens": NUMBERS}
+    return ["chat", *some(rng, given), *some(rng, CHOSEN), *some(rng, DEVICE), *some(rng, SAID)]
 
 
 def inspect_line(rng):
@@ -241,7 +248,7 @@ def nonsense_line(rng):
     return [word for word in line if word != "demo"]
 
 
-LINES = (run_line, compress_line, ask_line, inspect_line, methods_line, show_line, convert_line, needle_line,
+LINES = (run_line, compress_line, ask_line, chat_line, inspect_line, methods_line, show_line, convert_line, needle_line,
          cokv_line, merge_line, tune_line, verify_line, nonsense_line)  # fmt: skip
 
 
@@ -315,7 +322,7 @@ def run(folder, capsys, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
     def judged(line):
-        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"Why?\n\xff\n")))
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(STDIN), isatty=lambda: False))
         before = contents(folder)
         code = main(line)
         out, err = capsys.readouterr()
@@ -343,7 +350,7 @@ def test_random_lines_before_any_work(run, light, seed):
     run(LINES[seed % len(LINES)](rng))
 
 
-WORK = ("run", "compress", "ask", "inspect")
+WORK = ("run", "compress", "ask", "inspect", "chat")
 
 
 def working_line(rng, number):
@@ -358,9 +365,11 @@ def working_line(rng, number):
             "--compare": METHODS,
             "--csv": (f"out/{number}.csv", "precious", "out/x"),
             **CHOSEN,
+            **SAID,
         },
         "compress": {"--chunk": NUMBERS, **CHOSEN},
-        "ask": {"--max-new-tokens": ("1", "2"), "--device": ("cpu",)},
+        "ask": {"--max-new-tokens": ("1", "2"), "--device": ("cpu",), **SAID},
+        "chat": {"--fold": NUMBERS, "--document": ("document.txt", "latin.txt"), **CHOSEN, **SAID},
         "inspect": {"--window": NUMBERS, "--queries": NUMBERS, "--question": TEXTS, **CHOSEN},
     }[command]
     start = {
@@ -368,6 +377,7 @@ def working_line(rng, number):
         "compress": ["document.txt", "-o", f"out/{number}"],
         "ask": ["context", rng.choice(TEXTS), "--max-new-tokens", "2"],
         "inspect": ["--document", "document.txt", "--out", "out/pictures", "--force"],
+        "chat": ["--max-new-tokens", "2"],
     }[command]
     budget = ["--budget", "8"] if command != "ask" else []
     return [command, *start, *budget, *some(rng, odd, 1)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import winnow
@@ -66,3 +66,13 @@ def test_the_global_random_numbers_are_left_alone():
     torch.manual_seed(1)
     Sampling(1.0, seed=5).choice()(torch.zeros(9))
     assert torch.equal(torch.rand(3), expected)
+
+
+@given(st.floats(0, 1.7e308, exclude_min=True), st.floats(0, 1, exclude_min=True))
+@example(5e-324, 5e-324)
+@example(1.7e308, 1.0)
+@settings(max_examples=60, deadline=None)
+def test_any_temperature_and_share_draws_a_token(temperature, top_p):
+    logits = torch.tensor([-300.0, 2.0, 2.5, 300.0])
+    drawn = Sampling(temperature, top_p, seed=0).choice()(logits)
+    assert drawn == 3 or temperature > 1

@@ -51,7 +51,8 @@ class _Draw:
             self._warp.append(TopPLogitsWarper(sampling.top_p))
 
     def __call__(self, logits: Tensor) -> int:
-        row = logits.to("cpu", torch.float32)[None]
-        # What stands before does not count: these processors look at the scores only.
-        probabilities = self._warp(torch.empty((1, 0), dtype=torch.int64), row).softmax(-1)
-        return int(torch.multinomial(probabilities, 1, generator=self._random))
+        row = logits.to("cpu", torch.float64)[None]
+        # With the largest at 0 no temperature is too small to divide by. What stands before the token does not count:
+        # these processors look at the scores only.
+        warped = self._warp(torch.empty((1, 0), dtype=torch.int64), row - row.max())
+        return int(torch.multinomial(warped.softmax(-1).to(torch.float32), 1, generator=self._random))
