@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -18,7 +19,6 @@ from winnow.commands.recommended import MEMORIES, WEIGHTS_SHARE, recommended
 from winnow.commands.vocabulary import ADVICE
 
 SHAPES = {shape.name: shape for shape in recommended()}
-WINNOW = [sys.executable, "-c", "from winnow.cli import program; program()", "models"]
 
 
 def skeleton(shape):
@@ -123,20 +123,20 @@ def test_no_cache_is_no_models(tmp_path, place):
     assert local_models(tmp_path / place) == []
 
 
-def test_the_command_lists_both(hub):
-    def run(*arguments, **more):
-        process = subprocess.run(
-            [*WINNOW, *arguments], env=environment(**more), capture_output=True, text=True, timeout=120
-        )
-        assert (process.returncode, process.stderr) == (0, "")
-        return process.stdout
+@pytest.fixture
+def folder(tmp_path):
+    """Nothing is read from it."""
+    return tmp_path
 
-    told = run(HF_HUB_CACHE=str(hub))
+
+def test_the_command_lists_both(winnow_run, hub, monkeypatch):
+    monkeypatch.setattr("winnow.commands.models.local_models", lambda: local_models(hub))
+    code, told, err = winnow_run("models")
+    assert (code, err) == (0, "")
     assert all(name in told for name in SHAPES)
-    assert "good/bundled" in told
-    assert "no: t5 is" not in told
-    assert "No models in" in run(HF_HUB_CACHE=str(hub / "nowhere"))
-    lists = json.loads(run("--json", HF_HUB_CACHE=str(hub)))
+    assert re.search(r"good/bundled +0\.0 GiB +yes", told)
+    assert re.search(r"bad/parts +0\.0 GiB +no: no weights", told)
+    lists = json.loads(winnow_run("models", "--json")[1])
     assert [shape["name"] for shape in lists["recommended"]] == list(SHAPES)
     assert {model["name"]: model["problem"] for model in lists["local"]}["good/bundled"] is None
 
@@ -144,4 +144,6 @@ def test_the_command_lists_both(hub):
 def test_without_local_models_no_torch_is_loaded(tmp_path):
     code = "import sys; from winnow.cli import main; main(['models']); sys.exit('torch' in sys.modules)"
     more = environment(HF_HUB_CACHE=str(tmp_path / "nowhere"))
-    assert subprocess.run([sys.executable, "-c", code], env=more, stdout=subprocess.DEVNULL, timeout=60).returncode == 0
+    run = subprocess.run([sys.executable, "-c", code], env=more, capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert "No models in this machine's Hugging Face cache." in run.stdout
