@@ -125,6 +125,8 @@ def _check(
                 "a 4-D attention mask cannot be applied to a compressed prompt; pass a 2-D mask, or none, after the "
                 "prompt."
             )
+        if first and handle.phase is Phase.TAIL and handle.new_tokens > 1:
+            handle.layer.check_positions(kwargs.get("position_ids"), mask)
     except CacheError:
         if first:
             handle.layer.give_up()

@@ -13,6 +13,7 @@ from transformers import Cache, PreTrainedModel
 from transformers.cache_utils import LinearAttentionLayer
 
 from winnow.budget import readable_bytes
+from winnow.cache.another_prompt import check_new_tokens
 from winnow.cache.compression import Compression
 from winnow.cache.extras import check_extras
 from winnow.cache.fold import check_foldable
@@ -39,7 +40,9 @@ class CompressedCache(Cache):
     Every full-attention layer is compressed right after its own prefill; tokens that come later are kept dense, or
     folded into what is compressed, with eviction, so that memory stays within the budget: with `fold_every` all of
     them, whatever their number; with `fold_turns` long turns, while what is generated stays dense.
-    One cache serves one batch of sequences; for a new prompt make a new cache, to continue pass it again.
+    One cache serves one batch of sequences; to continue pass it again, for a new prompt make a new cache
+    (`winnow.generate` does). A cache cannot see the text: `generate()` leaves out as many tokens of its input as the
+    cache has seen, whatever they are, so a longer prompt would be answered from the earlier one's text, unnoticed.
 
     Args:
         model: a decoder-only model after `model.set_attn_implementation("winnow")`.
@@ -245,6 +248,7 @@ class CompressedCache(Cache):
         """Called once at the start of every forward pass, which makes it the place to check the model's state."""
         check_implementation(self.config)
         self._check_whole()
+        check_new_tokens(query_length, self.compressed_layers()[0].seen)
         self._check_linear_gradients()
         sizes: tuple[int, int] = super().get_mask_sizes(query_length, layer_idx)
         return sizes

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import CacheLayerMixin
 
+from winnow.cache.another_prompt import check_positions
 from winnow.cache.arriving import Arriving
 from winnow.cache.compression import Compression
 from winnow.cache.compressor import LayerCompressor
@@ -327,6 +328,16 @@ class CompressedLayer(CacheLayerMixin):
     def finish_part(self, queries: Tensor, length: int, valid: Tensor | None) -> None:
         """A part of a longer prompt, now `length` tokens, was attended to."""
         self._remember(queries, length, valid)
+
+    def check_positions(self, positions: Tensor | None, valid: Tensor | None) -> None:
+        """Raises CacheError where new tokens, at positions [R or 1, Q], cannot be those after what is held.
+
+        valid: [R, Q] if some are padding. The first layer looks for all.
+        """
+        if self.index == 0:
+            lengths = self._held_tail().lengths.tolist()
+            prefixes = zip(self.prefixes, lengths, strict=True)
+            check_positions(positions, valid, [(each.length if each else 0) + tail for each, tail in prefixes])
 
     def append(self, queries: Tensor, keys: Tensor, values: Tensor, valid: Tensor | None) -> Attended:
         """New tokens after compression: [R, Hq, Q, D], [R, H, Q, D] and [R, H, Q, Dv]; returns what they attend over.

@@ -1,0 +1,50 @@
+"""Signs that what comes is not the continuation of the text that a cache holds.
+
+A cache sees neither tokens nor text. But generate() cuts its input by the cache's length, so a shorter prompt leaves
+no token, and one of similar length leaves tokens whose positions come before the end of what is held. Single tokens are
+not looked at, as every step of decoding brings one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from winnow.errors import CacheError
+
+REMEDY = (
+    "A cache belongs to one text, which later input continues. Make a new CompressedCache for every prompt "
+    "(winnow.generate does), or fork a context with context.cache()."
+)
+_LAST = torch.iinfo(torch.int32).max
+"""A position after all others, in place of padding's."""
+
+
+def check_new_tokens(new: int, seen: int) -> None:
+    """Raises CacheError for a pass without tokens, over a cache that has seen some."""
+    if new == 0:
+        raise CacheError(
+            f"no token of the input is new: the cache has seen {seen} tokens, and generate() leaves out as many from "
+            f"the beginning of its input. {REMEDY}"
+        )
+
+
+def check_positions(positions: Tensor | None, valid: Tensor | None, held: Sequence[int]) -> None:
+    """Raises CacheError for new tokens that say that they come before the end of what is held.
+
+    positions: [R or 1, Q], or None or another shape where a model does not tell. valid: [R, Q] if some are padding.
+    held: tokens of every row, without padding.
+    """
+    if positions is None or positions.dim() != 2:
+        return
+    told = positions if valid is None else positions.masked_fill(~valid.to(positions.device), _LAST)
+    first = told.min(dim=1).values.expand(len(held)).tolist()
+    for begin, seen in zip(first, held, strict=True):
+        if begin < seen:
+            raise CacheError(
+                f"new tokens begin at position {begin}, but the cache has seen {seen} tokens: they are of another "
+                f"prompt, and would be answered from what the cache holds. {REMEDY} Assisted decoding does not "
+                "continue any cache: it gives the model its whole input again; leave it out."
+            )
