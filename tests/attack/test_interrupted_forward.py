@@ -49,11 +49,12 @@ def case(seed: int) -> Case:
     chosen = random.Random(seed)
     model = model_of(chosen.choice(FAMILIES))
     rows = chosen.choice([1, 1, 2, 3])
-    every = chosen.choice([None, 1, 3])
-    method = winnow.method(chosen.choice(FOLDABLE if every else METHODS), budget=12)
+    every, turns = chosen.choice([(None, None), (1, None), (3, None), (None, 2), (6, 2)])
+    names = FOLDABLE if every else [name for name in FOLDABLE if name != "h2o"] if turns else METHODS
+    method = winnow.method(chosen.choice(names), budget=12)
     chunk = chosen.choice([LENGTH, LENGTH, 10])
     options = {} if chunk == LENGTH else {"prompt_length": LENGTH}
-    made = CompressedCache(model, method, fold_every=every, **options)
+    made = CompressedCache(model, method, fold_every=every, fold_turns=turns, **options)
     if chosen.random() < 0.2 and made.is_croppable:
         made.activate_past_recording()
     sizes = [min(chunk, LENGTH - start) for start in range(0, LENGTH, chunk)]
