@@ -21,7 +21,7 @@ Run = Callable[[str], tuple[int, str]]
 
 JOURNALED = {
     "needle": ("heads needle --kind er --lengths 0 --depths 2 --out s.safetensors", "s.safetensors"),
-    "cokv": ("heads cokv --questions 2 --samples 32 --batch 4 --out s.safetensors", "s.safetensors"),
+    "cokv": ("heads cokv --questions 2 --samples 32 --batch 4 --keep-noise --out s.safetensors", "s.safetensors"),
     "tune": ("heads tune --method cokv --documents 1 --values 1,3 --budgets 64 --out s.json", "s.json"),
 }
 
