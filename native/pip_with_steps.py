@@ -1,0 +1,55 @@
+"""pip, with the steps of the kernels' build, of which pip itself shows nothing for minutes.
+
+python native/pip_with_steps.py install --editable ".[all]"
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections import deque
+
+_STEP = re.compile(r"\s*\[(\d+)/(\d+)\] ")
+_KEPT = 60
+"""Last lines that are shown where pip fails."""
+
+
+class BuildSteps:
+    """Steps as a line that changes on a terminal, as lines of their own elsewhere."""
+
+    def __init__(self) -> None:
+        self.finished = False
+        self._begin = time.monotonic()
+        self._on_terminal = sys.stdout.isatty()
+
+    def show(self, step: int, steps: int) -> None:
+        """The build is at a step of so many."""
+        if step == 1:
+            self._begin = time.monotonic()
+            print("Building the kernels for every instruction set, a few minutes on two cores.", flush=True)
+        self.finished = step == steps
+        text = f"  step {step} of {steps}, {time.monotonic() - self._begin:.0f} s"
+        print(text, end="\r" if self._on_terminal and not self.finished else "\n", flush=True)
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code of pip."""
+    steps, last = BuildSteps(), deque[str](maxlen=_KEPT)
+    command = [sys.executable, "-m", "pip", *arguments, "--verbose"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:
+        assert pip.stdout is not None
+        for line in pip.stdout:
+            last.append(line)
+            if found := _STEP.match(line):
+                steps.show(int(found[1]), int(found[2]))
+    if pip.returncode:
+        print("".join(last), file=sys.stderr)
+    elif not steps.finished:
+        print("The kernels were not built, for want of a C++ compiler: Winnow will use its torch reference, slower.")
+    return pip.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
