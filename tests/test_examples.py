@@ -26,7 +26,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def commands(page: Path) -> list[list[str]]:
     """The `winnow` commands of a page's shell blocks, as words."""
     blocks = re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    return [shlex.split(line, comments=True) for line in "\n".join(blocks).splitlines() if line.startswith("winnow ")]
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    return [shlex.split(line, comments=True) for line in lines if line.startswith("winnow ")]
 
 
 def script(name: str, *arguments: str) -> str:
@@ -87,3 +88,11 @@ def test_the_report_says_what_is_asked_and_comes_from_its_command(tmp_path):
     asked = [json.loads(line) for line in (EXAMPLES / "questions.jsonl").read_text(encoding="utf-8").splitlines()]
     assert asked[0] == {"question": QUESTION, "answer": ANSWER}
     assert "favorite fruit of Alice is mango." in (EXAMPLES / "report.txt").read_text(encoding="utf-8")
+
+
+def test_the_town_comes_from_its_command(tmp_path):
+    asked = script("make_town.py", "--out", str(tmp_path))
+    assert (tmp_path / "town.txt").read_bytes() == (EXAMPLES / "town.txt").read_bytes()
+    assert all(
+        line.rsplit(" ", 1)[1] in (EXAMPLES / "town.txt").read_text(encoding="utf-8") for line in asked.splitlines()
+    )

@@ -7,9 +7,9 @@ from statistics import fmean
 from typing import NamedTuple
 
 import torch
-from layers import Layer
 from torch import Tensor
 
+from layers import Layer
 from winnow import Method
 from winnow.select import everything
 from winnow.view import LayerView

@@ -19,10 +19,14 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import winnow
+from answers import ANSWERS, Answering, Asked, Tally, answer_findings
 from attention_error import WINDOW, Error, measure
+from journaled import DocumentJournal
 from layers import ASKING, layers_of, random_llama
 from pages import Errors, frontier_table, store_table, wide_table, winners_table
 from pictures import draw_errors, draw_frontier
+from reporting import machine, write_results
 from stores import (
     DOCUMENTS,
     EVICTIONS,
@@ -38,11 +42,6 @@ from stores import (
     VARIANTS,
     needs_scores,
 )
-
-import winnow
-from answers import ANSWERS, Answering, Asked, Tally, answer_findings
-from journaled import DocumentJournal
-from reporting import machine, write_results
 from winnow import Method
 from winnow.bundled import MODEL_PATH
 from winnow.errors import WinnowError

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from attention_error import Error
-
 from answers import Tally
+from attention_error import Error
 from reporting import markdown_table
 from winnow.tasks import QUESTION_KINDS
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pages import Errors
-
 from answers import Tally
+from pages import Errors
 from winnow.report.style import INK, add_title, light_grid, line_style, new_figure, quiet_frame, save
 
 if TYPE_CHECKING:
