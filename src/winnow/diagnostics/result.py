@@ -75,7 +75,7 @@ class Diagnosis:
 
     @property
     def slots(self) -> list[list[int]]:
-        """[L][H] kept tokens of every KV head."""
+        """L lists of H: kept tokens of every KV head."""
         return [layer.slots for layer in self.layers]
 
     @property
@@ -126,7 +126,7 @@ class Diagnosis:
 
     @property
     def mass(self) -> list[list[float]]:
-        """[L][H] share of attention on kept tokens."""
+        """L lists of H: share of attention on kept tokens."""
         return [layer.mass.tolist() for layer in self.layers]
 
     @property
