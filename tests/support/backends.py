@@ -18,6 +18,7 @@ from support.folding import run
 from support.packed_caches import HEADS, LAYERS
 from support.packed_slots import assert_same_tensors
 from support.ready import BUDGETED, ready
+from winnow.cache import attention
 from winnow.cache.fold import check_foldable
 from winnow.composition.method import Method
 from winnow.errors import MethodError
@@ -100,18 +101,51 @@ def random_case(rng: Random, stores: Sequence[str] = STORES, length: int = 110, 
 def assert_steps_agree(model: Any, case: Case, kernels: str) -> None:
     """Every chunk once by some kernels and once by the reference, from the same state of the cache.
 
-    Everything stored is the same to the bit, as it is made of the same numbers; logits differ by rounding.
+    Logits differ by rounding. Everything stored is the same to the bit where it is made of the same numbers: a turn is
+    folded in the pass that brings it, so the reference is given the other's attention there.
     """
     cache = winnow.CompressedCache(model, case.method, fold_every=case.every)
     for chunk in case.ids.split(case.chunks, dim=1):
-        fork = copy.deepcopy(cache)
-        with served_by(kernels):
+        alone, fork = copy.deepcopy(cache), copy.deepcopy(cache)
+        with served_by(kernels), attention_noted() as attended:
             found = run(model, cache, chunk, [chunk.shape[1]])
         with served_by(REFERENCE):
-            expected = run(model, fork, chunk, [chunk.shape[1]])
+            expected = run(model, alone, chunk, [chunk.shape[1]])
+            with attention_given(attended, CLOSE[model.dtype]):
+                run(model, fork, chunk, [chunk.shape[1]])
         for one, other in zip(cache.compressed_layers(), fork.compressed_layers(), strict=True):
             assert_same_tensors(one.prefixes[0], other.prefixes[0])
         assert error(found, expected) < CLOSE[model.dtype]
+
+
+@contextmanager
+def attention_noted() -> Iterator[list[Tensor]]:
+    """Within, all attention over compressed layers is noted, in order."""
+    noted: list[Tensor] = []
+    attend = attention._over_tail
+
+    def attend_and_note(*arguments: Any) -> Tensor:
+        noted.append(attend(*arguments))
+        return noted[-1].clone()
+
+    with patch.object(attention, "_over_tail", attend_and_note):
+        yield noted
+
+
+@contextmanager
+def attention_given(noted: Sequence[Tensor], close: float) -> Iterator[None]:
+    """Within, attention over compressed layers is what was noted; its own differs from that by no more than rounding."""
+    left = list(noted)
+    attend = attention._over_tail
+
+    def attend_and_compare(*arguments: Any) -> Tensor:
+        own, given = attend(*arguments), left.pop(0)
+        assert error(own.flatten(2), given.flatten(2)) < close
+        return given
+
+    with patch.object(attention, "_over_tail", attend_and_compare):
+        yield
+    assert not left
 
 
 def strays(model: Any, case: Case, kernels: str) -> bool:
