@@ -69,7 +69,7 @@ COMMANDS = {
         "s.journal.jsonl",
     ),
     "cokv": Command(
-        f"heads cokv --questions 4 --samples 32 --batch 8 --out s.safetensors {ASKED}",
+        f"heads cokv --questions 4 --samples 32 --batch 8 --keep-noise --out s.safetensors {ASKED}",
         "s.safetensors",
         "s.journal.jsonl",
     ),
@@ -80,7 +80,7 @@ COMMANDS = {
     ),
     "study": Command("s.jsonl s.json", "s.json", "s.jsonl", "support.small_study:main"),
     "processes": Command(
-        f"heads cokv --questions 4 --samples 32 --batch 8 --out s.safetensors --executor processes {ASKED}",
+        f"heads cokv --questions 4 --samples 32 --batch 8 --keep-noise --out s.safetensors --executor processes {ASKED}",
         "s.safetensors",
         "s.journal.jsonl",
     ),
