@@ -80,7 +80,8 @@ COMMANDS = {
     ),
     "study": Command("s.jsonl s.json", "s.json", "s.jsonl", "support.small_study:main"),
     "processes": Command(
-        f"heads cokv --questions 4 --samples 32 --batch 8 --keep-noise --out s.safetensors --executor processes {ASKED}",
+        "heads cokv --questions 4 --samples 32 --batch 8 --keep-noise --out s.safetensors "
+        f"--executor processes {ASKED}",
         "s.safetensors",
         "s.journal.jsonl",
     ),

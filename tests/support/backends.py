@@ -134,7 +134,7 @@ def attention_noted() -> Iterator[list[Tensor]]:
 
 @contextmanager
 def attention_given(noted: Sequence[Tensor], close: float) -> Iterator[None]:
-    """Within, attention over compressed layers is what was noted; its own differs from that by no more than rounding."""
+    """Within, attention over compressed layers is what was noted; its own may differ from that by rounding."""
     left = list(noted)
     attend = attention._over_tail
 
