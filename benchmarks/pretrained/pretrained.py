@@ -23,12 +23,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import winnow
+from answers import prefix_share
 from fact_documents import fact_document, holds_answer
 from journaled import DocumentJournal, Findings
 from reporting import machine, markdown_table, write_results
 from scope import BUDGETS, DOCUMENTS, EVICTIONS, MAX_NEW_TOKENS, RESULTS, ROOT, STORES, WORDS
 from winnow import Method
-from winnow.cache.stats import CacheStats
 from winnow.errors import WinnowError
 from winnow.estimate.journal import Journal
 from winnow.estimate.records import Record
@@ -69,7 +69,7 @@ class Asking:
         questions = document.questions
         for trial in evaluate(self.model, self.tokenizer, document.text, questions, methods, MAX_NEW_TOKENS):
             right[trial.method].append(holds_answer(trial.text, trial.question.answer))
-            shares[trial.method].append(_share(trial.stats))
+            shares[trial.method].append(prefix_share(trial.stats))
         for method in methods:
             yield {"method": str(method), "right": right[method], "share": fmean(shares[method])}
 
@@ -84,7 +84,7 @@ class Asking:
             context = winnow.Context(dense.compress(method).cache, read)
             texts = self._answers(context, [prompt[0, length:] for prompt in prompts])
             right = [holds_answer(*each) for each in zip(texts, (q.answer for q in document.questions), strict=True)]
-            yield {"method": str(method), "right": right, "share": _share(context.stats())}
+            yield {"method": str(method), "right": right, "share": prefix_share(context.stats())}
 
     def _answers(self, context: winnow.Context, questions: Sequence[Tensor]) -> list[str]:
         """Answers to questions [n], side by side: rows of one cache, padded between document and question."""
@@ -100,12 +100,6 @@ class Asking:
             ids, attention_mask=mask, past_key_values=cache, max_new_tokens=MAX_NEW_TOKENS, do_sample=False
         )
         return list(self.tokenizer.batch_decode(output[:, ids.shape[1] :], skip_special_tokens=True))
-
-
-def _share(stats: CacheStats) -> float:
-    """Bytes of the compressed prompt over those of the full cache; the tail's room for the answer does not count."""
-    room = stats.bytes.get("tail_keys", 0) + stats.bytes.get("tail_values", 0)
-    return (stats.held_bytes - room) / stats.full_bytes
 
 
 def evictions() -> dict[str, list[Method]]:
