@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -125,6 +126,20 @@ def test_a_long_conversation_stays_within_the_budget(said):
     share = float(lines[-1].split(", ")[1].split("%")[0])
     _, grown, _ = said((*CHAT, "--budget", "32", "--fold", "0"), *QUESTIONS * 4, "/stats")
     assert share < float(grown[-1].split(", ")[1].split("%")[0]) / 1.5
+
+
+def test_a_share_is_one_of_the_conversation(said):
+    """A second text of as many tokens as the document gets as many slots."""
+
+    def compressed(*lines):
+        code, found, err = said(
+            ("chat", "--document", "document.txt", "--max-new-tokens", "1", "--budget", "20%"), *lines
+        )
+        assert (code, err) == (0, "")
+        return float(re.search(r"compressed: ([\d.]+) KiB", "\n".join(found))[1])
+
+    once = compressed(QUESTIONS[0], "/stats")
+    assert 1.6 < compressed(QUESTIONS[0] + " " + DOCUMENT.text.replace("\n", " "), "/stats") / once < 2.2
 
 
 def test_drawn_answers_are_drawn_again_with_the_seed(said):

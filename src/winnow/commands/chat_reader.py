@@ -9,12 +9,12 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from winnow.cache.compressed import CompressedCache
+from winnow.cache.context import compress
 from winnow.cache.fold import check_foldable
 from winnow.commands.options.chat import FOLD_EVERY
 from winnow.commands.prefill_progress import reading
 from winnow.composition.method import Method
 from winnow.errors import MethodError
-from winnow.evaluate.answering import compress_document
 from winnow.evaluate.conversation import Beginning
 from winnow.evaluate.turns import Subject
 from winnow.models import ModelSource
@@ -40,11 +40,15 @@ class Reader:
         """
         every = fold_every(method, self.fold)
         if not self.tokens.shape[1]:
-            empty = CompressedCache(self.model, method, fold_every=every)
+            empty = CompressedCache(self.model, method, fold_every=every, fold_turns=every)
             return Beginning(self.tokens, lambda: deepcopy(empty))
-        with reading(self.model, self.tokens.shape[1]):
-            document = compress_document(self.model, method, self.tokens, self.chunk_size, every)
-        return Beginning(self.tokens, document.context.cache)
+        tokens = self.tokens.to(self.model.device)
+        with reading(self.model, tokens.shape[1]):
+            # With both, a share is one of the conversation: a second document gets as much as the first.
+            context = compress(
+                self.model, tokens, method, chunk_size=self.chunk_size, fold_every=every, fold_turns=every
+            )
+        return Beginning(self.tokens, context.cache)
 
 
 def fold_every(method: Method, asked: int | None) -> int | None:
