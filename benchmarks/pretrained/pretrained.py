@@ -2,8 +2,9 @@
 
     python benchmarks/pretrained/pretrained.py MODEL [MODEL …]
 
-MODEL: a directory or a hub name of an instruction-tuned model; TITLE=MODEL gives it another title on the page. A
-journal in build/ keeps what is done.
+MODEL: a directory or a hub name of an instruction-tuned model; TITLE=MODEL gives it another title on the page. With
+--headkv FILE, head scores of the model from `winnow heads needle --kind er`, HeadKV is asked as well. A journal in
+build/ keeps what is done.
 """
 
 from __future__ import annotations
@@ -102,9 +103,10 @@ class Asking:
         return list(self.tokenizer.batch_decode(output[:, ids.shape[1] :], skip_special_tokens=True))
 
 
-def evictions() -> dict[str, list[Method]]:
-    """Every eviction at every budget."""
-    return {name: [winnow.method(name, budget) for budget in BUDGETS] for name in EVICTIONS}
+def evictions(scores: str | None) -> dict[str, list[Method]]:
+    """Every eviction at every budget; scores: a file for HeadKV."""
+    names = [*EVICTIONS, *([f"headkv-er(scores={scores})"] if scores else [])]
+    return {name: [winnow.method(name, budget) for budget in BUDGETS] for name in names}
 
 
 def stores() -> dict[str, Method]:
@@ -117,9 +119,9 @@ def accuracy(records: Sequence[Record]) -> float:
     return fmean(right for record in records for right in record["right"])
 
 
-def eviction_table(found: dict[str, list[Record]]) -> str:
+def eviction_table(made: dict[str, list[Method]], found: dict[str, list[Record]]) -> str:
     """Accuracy of every eviction at every budget, the best first."""
-    means = {name: [accuracy(found[str(method)]) for method in row] for name, row in evictions().items()}
+    means = {name: [accuracy(found[str(method)]) for method in row] for name, row in made.items()}
     rows = [
         [f"`{name}`", *(f"{100 * mean:.0f} %" for mean in row)]
         for name, row in sorted(means.items(), key=lambda item: -sum(item[1]))
@@ -140,16 +142,17 @@ def store_table(found: Sequence[dict[str, list[Record]]]) -> str:
     return markdown_table(["store", "bytes of the full cache", SEEN, UNSEEN], rows)
 
 
-def measured(asking: Asking) -> tuple[str, list[dict[str, Any]]]:
+def measured(asking: Asking, scores: str | None) -> tuple[str, list[dict[str, Any]]]:
     """A model's part of the page, and of the records for programs."""
-    kept = [method for row in evictions().values() for method in row]
+    made = evictions(scores)
+    kept = [method for row in made.values() for method in row]
     whole = list(stores().values())
     seen, unseen = asking.ask(SEEN, [*whole, *kept]), asking.ask(UNSEEN, [*whole, *kept])
     text = (
         f"## {asking.title}, {str(asking.model.dtype).removeprefix('torch.')}\n\n"
         f"The whole cache:\n\n{store_table([seen, unseen])}\n\n"
-        f"Budgets in shares of the prompt, question seen at compression:\n\n{eviction_table(seen)}\n\n"
-        f"Question not seen at compression:\n\n{eviction_table(unseen)}"
+        f"Budgets in shares of the prompt, question seen at compression:\n\n{eviction_table(made, seen)}\n\n"
+        f"Question not seen at compression:\n\n{eviction_table(made, unseen)}"
     )
     rows = [
         {"model": asking.title, "task": task, "method": method, "right": sum(map(sum, (r["right"] for r in records)))}
@@ -165,11 +168,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("models", nargs="+", metavar="MODEL", help="directory or hub name, or TITLE=MODEL")
     parser.add_argument("--journals", type=Path, default=ROOT / "build", help="folder of the journals")
+    parser.add_argument("--headkv", metavar="FILE", help="head scores of the model, for HeadKV")
     options = parser.parse_args()
     options.journals.mkdir(parents=True, exist_ok=True)
     parts, records = [], []
     for name in options.models:
-        text, rows = measured(Asking(name, options.journals))
+        text, rows = measured(Asking(name, options.journals), options.headkv)
         parts.append(text)
         records += rows
     asked = 6 * len(DOCUMENTS)
@@ -177,7 +181,8 @@ def main() -> None:
         f"# Pretrained models\n\n{asked} questions about facts in {len(DOCUMENTS)} documents of {WORDS:,} words of "
         "generated English prose, greedy answers, right where they contain the fact. 95 % intervals reach up to "
         f"{196 * (0.25 / asked) ** 0.5:.0f} points to either side. {machine()}\n\n"
-        "Regenerate with `python benchmarks/pretrained/pretrained.py MODEL …` (hours on two cores, resumable)."
+        "Regenerate with `python benchmarks/pretrained/pretrained.py MODEL … --headkv FILE` (an hour on two cores, "
+        "resumable)."
     )
     write_results(RESULTS, "pretrained", "\n\n".join([head, *parts]) + "\n", records)
     print("\n\n".join(parts))

@@ -12,7 +12,7 @@ WORDS = 1100
 DOCUMENTS = tuple(range(700, 706))
 """Seeds; every document has six questions."""
 MAX_NEW_TOKENS = 14
-BUDGETS = ("5%", "10%", "25%")
+BUDGETS = ("2%", "5%", "10%", "25%")
 
 EVICTIONS = (
     "snapkv",
