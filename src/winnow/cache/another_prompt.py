@@ -22,13 +22,12 @@ _LAST = torch.iinfo(torch.int32).max
 """A position after all others, in place of padding's."""
 
 
-def check_new_tokens(new: int, seen: int) -> None:
-    """Raises CacheError for a pass without tokens, over a cache that has seen some."""
-    if new == 0:
-        raise CacheError(
-            f"no token of the input is new: the cache has seen {seen} tokens, and generate() leaves out as many from "
-            f"the beginning of its input. {REMEDY}"
-        )
+def nothing_new(seen: int) -> CacheError:
+    """The error for a pass without tokens, over a cache that has seen some."""
+    return CacheError(
+        f"no token of the input is new: the cache has seen {seen} tokens, and generate() leaves out as many from the "
+        f"beginning of its input. {REMEDY}"
+    )
 
 
 def check_positions(positions: Tensor | None, valid: Tensor | None, held: Sequence[int]) -> None:

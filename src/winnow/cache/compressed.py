@@ -13,7 +13,7 @@ from transformers import Cache, PreTrainedModel
 from transformers.cache_utils import LinearAttentionLayer
 
 from winnow.budget import readable_bytes
-from winnow.cache.another_prompt import check_new_tokens
+from winnow.cache.another_prompt import nothing_new
 from winnow.cache.compression import Compression
 from winnow.cache.extras import check_extras
 from winnow.cache.fold import check_foldable
@@ -248,7 +248,8 @@ class CompressedCache(Cache):
         """Called once at the start of every forward pass, which makes it the place to check the model's state."""
         check_implementation(self.config)
         self._check_whole()
-        check_new_tokens(query_length, self.compressed_layers()[0].seen)
+        if not query_length:
+            raise nothing_new(self.compressed_layers()[0].seen)
         self._check_linear_gradients()
         sizes: tuple[int, int] = super().get_mask_sizes(query_length, layer_idx)
         return sizes
