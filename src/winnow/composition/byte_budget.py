@@ -81,7 +81,7 @@ class ByteBudget:
         low, slots, high = plan.guaranteed * sum(plan.heads), plan.slots, plan.length * sum(plan.heads) + 1
         for attempt in range(_ATTEMPTS):
             selection = choose(self._resized(allocation, slots))
-            size = self._size(view, selection, earlier) + allocation.upkeep * len(selection.positions)
+            size = self._size(view, selection, allocation, earlier)
             if size <= limit:
                 fitting, low = selection, slots + 1
                 if size >= _FULL_ENOUGH * limit or len(selection.positions) == there:
@@ -94,8 +94,9 @@ class ByteBudget:
             slots = min(max(guess, low), high - 1)
         return fitting or self._refuse(choose, view, allocation, earlier)
 
-    def _size(self, view: LayerView, selection: Selection, earlier: Earlier | None) -> float:
-        return self.store.bytes(view, selection, min(self.window, view.keys.shape[1]), earlier)
+    def _size(self, view: LayerView, selection: Selection, allocation: Allocation, earlier: Earlier | None) -> float:
+        written = self.store.bytes(view, selection, min(self.window, view.keys.shape[1]), earlier)
+        return written + allocation.upkeep * len(selection.positions)
 
     def _resized(self, allocation: Allocation, slots: int) -> Allocation:
         plan = allocation.plan._replace(slots=slots)
@@ -112,7 +113,7 @@ class ByteBudget:
         plan, shares = allocation.plan, allocation.bytes
         assert shares is not None
         least = choose(self._resized(allocation, max(plan.guaranteed, 1) * sum(plan.heads)))
-        size = self._size(view, least, earlier) + allocation.upkeep * len(least.positions)
+        size = self._size(view, least, allocation, earlier)
         needed = math.ceil(1.02 * self.budget.amount * size / max(shares[view.layer], 1))
         raise BudgetError(
             f"A budget of {self.budget} cannot hold what is always kept of layer {view.layer} in "
