@@ -69,11 +69,15 @@ class Compression:
         """True if later tokens are folded into what is compressed."""
         return self.fold_every is not None or self.fold_turns is not None
 
-    def fold_from(self, several: bool) -> int | None:
-        """Dense tokens from which on a row is folded, if they ever are; several: where several came at a time."""
-        if several and self.fold_turns is not None:
-            return min(self.fold_turns + 1, self.fold_every or self.fold_turns + 1)
-        return self.fold_every
+    @property
+    def turns_from(self) -> int | None:
+        """Dense tokens from which on a row is folded where several came at a time; None: never.
+
+        Where they come one by one it is `fold_every`.
+        """
+        if self.fold_turns is None:
+            return self.fold_every
+        return min(self.fold_turns + 1, self.fold_every or self.fold_turns + 1)
 
     @property
     def carries(self) -> bool:

@@ -480,7 +480,8 @@ class CompressedLayer(CacheLayerMixin):
         tail = self.tail
         if tail is None or self.recent is None:
             return
-        least = self.compression.fold_from(several=self.recording)
+        # While candidates are taken back, several may have come at a time.
+        least = self.compression.turns_from if self.recording else self.compression.fold_every
         if least is None or tail.longest < least:
             return
         rows = self._rows_to_fold(tail.lengths, least)
@@ -491,7 +492,7 @@ class CompressedLayer(CacheLayerMixin):
         """New tokens [R, H, Q, D] and [R, H, Q, Dv], where rows are to be folded once these were attended to."""
         tail = self._held_tail()
         new = keys.shape[2] if valid is None else valid.sum(dim=1).cpu()
-        least = self.compression.fold_from(several=True)
+        least = self.compression.turns_from
         rows = [] if least is None else self._rows_to_fold(tail.lengths + new, least)
         if not rows:
             return None
