@@ -23,12 +23,24 @@ def tokenizer(request):
     return found
 
 
-@pytest.mark.parametrize("system", [None, "Be brief.", ""])
+FIRST = {
+    None: (" The lemon is red.\n\nQuestion: Why?\nAnswer:", "<user> The lemon is red.\n\nWhy?</><assistant>"),
+    "": (
+        " The lemon is red.\n\nQuestion: Why?\nAnswer:",
+        "<system></><user> The lemon is red.\n\nWhy?</><assistant>",
+    ),
+    "Be brief.": (
+        "Be brief.\n\n The lemon is red.\n\nQuestion: Why?\nAnswer:",
+        "<system>Be brief.</><user> The lemon is red.\n\nWhy?</><assistant>",
+    ),
+}
+
+
+@pytest.mark.parametrize("system", [None, "", "Be brief."])
 def test_the_first_question_is_the_prompt_of_a_document(tokenizer, system):
-    subject = Subject("The lemon is red.", system)
-    assert (
-        conversation_text(tokenizer, subject, [], "Why?")
-        == prompt_text(tokenizer, "The lemon is red.", "Why?", system)[0]
+    plain, written = FIRST[system]
+    assert prompt_text(tokenizer, " The lemon is red.", "Why?", system) == (
+        (plain, True) if tokenizer.chat_template is None else (written, False)
     )
 
 

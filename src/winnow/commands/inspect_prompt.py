@@ -12,6 +12,7 @@ from winnow.commands.checks import check_context
 from winnow.commands.inputs import read_document
 from winnow.evaluate.facts import fact_tokens
 from winnow.evaluate.prompts import document_tokens, encode_prompt
+from winnow.evaluate.turns import templated
 from winnow.models import ModelSource
 from winnow.tasks import Question, read_questions
 
@@ -64,7 +65,7 @@ def _bundled_question(text: str | None) -> Question:
 
 def _facts(tokenizer: PreTrainedTokenizerBase, document: str, question: Question) -> list[tuple[int, int]]:
     """Positions are known in plain prompts, of tokenizers that know the characters of their tokens."""
-    plain = getattr(tokenizer, "chat_template", None) is None and tokenizer.is_fast
+    plain = not templated(tokenizer) and tokenizer.is_fast
     return fact_tokens(tokenizer, document, question) if plain and question.answer else []
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import takewhile
 
-from jinja2 import TemplateError
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from winnow.errors import PromptError
-from winnow.tasks import format_prompt
+from winnow.evaluate.turns import Subject, conversation_text, templated
 
 
 def encode_prompt(
@@ -33,33 +31,8 @@ def prompt_text(
     Raises:
         PromptError: the template has no place for such a message.
     """
-    if getattr(tokenizer, "chat_template", None) is None:
-        return format_prompt(f"{system}\n\n{document}" if system else document, question), True
-    message = {"role": "user", "content": f"{document}\n\n{question}"}
-    return chat_text(tokenizer, [*system_messages(system), message]), False
-
-
-def system_messages(system: str | None) -> list[dict[str, str]]:
-    """The message that begins a conversation with instructions, or none."""
-    return [] if system is None else [{"role": "system", "content": system}]
-
-
-def chat_text(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> str:
-    """A conversation as the chat template writes it, ready for the next answer.
-
-    Raises:
-        PromptError: the template refuses the messages.
-    """
-    try:
-        # Models that think aloud would spend the whole answer on it; templates without the switch ignore it.
-        return str(
-            tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, enable_thinking=False)
-        )
-    except TemplateError as problem:
-        raise PromptError(
-            f"The chat template of this model refuses the conversation: {problem}. Leave the system prompt out, or "
-            "write it into the question."
-        ) from None
+    text = conversation_text(tokenizer, Subject(document, system), (), question)
+    return text, not templated(tokenizer)
 
 
 def document_tokens(

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
-from winnow.evaluate.prompts import chat_text, system_messages
+from winnow.errors import PromptError
 from winnow.tasks import format_prompt
 
 
@@ -25,7 +26,8 @@ class Subject:
 
     document: str | None = None
     system: str | None = None
-    """Instructions for the model; see `prompt_text`."""
+    """Instructions for the model, in the template's system role; without a template the text stands before the
+    document. An empty one takes the place of the template's own."""
 
 
 def conversation_text(
@@ -38,14 +40,14 @@ def conversation_text(
     """
     if not templated(tokenizer):
         return _plain(subject, turns, question)
-    messages = system_messages(subject.system)
+    messages = [] if subject.system is None else [{"role": "system", "content": subject.system}]
     for turn in turns:
         messages += [_asked(turn.question), {"role": "assistant", "content": turn.answer}]
     messages.append(_asked(question))
     if subject.document is not None:
         first = messages[1 if subject.system is not None else 0]
         first["content"] = f"{subject.document}\n\n{first['content']}"
-    return chat_text(tokenizer, messages)
+    return _written(tokenizer, messages)
 
 
 def answered(tokenizer: PreTrainedTokenizerBase, prompt: str, answer: str) -> str:
@@ -58,6 +60,20 @@ def templated(tokenizer: PreTrainedTokenizerBase) -> bool:
     return getattr(tokenizer, "chat_template", None) is not None
 
 
+def _written(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> str:
+    """Messages as the chat template writes them, ready for the next answer."""
+    try:
+        # Models that think aloud would spend the whole answer on it; templates without the switch ignore it.
+        return str(
+            tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, enable_thinking=False)
+        )
+    except TemplateError as problem:
+        raise PromptError(
+            f"The chat template of this model refuses the conversation: {problem}. Leave the system prompt out, or "
+            "write it into the question."
+        ) from None
+
+
 def _asked(question: str) -> dict[str, str]:
     return {"role": "user", "content": question}
 
@@ -65,5 +81,11 @@ def _asked(question: str) -> dict[str, str]:
 def _plain(subject: Subject, turns: Sequence[Turn], question: str) -> str:
     said = "\n\n".join(text for text in (subject.system, subject.document) if text)
     for turn in turns:
-        said = f"{format_prompt(said, turn.question)} {turn.answer.strip()}"
-    return format_prompt(said, question).lstrip()
+        said = f"{_behind(said, turn.question)} {turn.answer.strip()}"
+    return _behind(said, question)
+
+
+def _behind(said: str, question: str) -> str:
+    """A question behind all that was said, if anything was."""
+    text = format_prompt(said, question)
+    return text if said else text.lstrip()
