@@ -43,6 +43,12 @@ def context_length(config: PreTrainedConfig) -> int | None:
     return length if isinstance(length, int) and length > 0 else None
 
 
+def answer_room(config: PreTrainedConfig, prompt: int, most: int) -> int:
+    """Tokens that the answer to a prompt of so many may have: `most`, or fewer where the model can read no more."""
+    context = context_length(config)
+    return most if context is None else min(most, context - prompt)
+
+
 def open_model(name: str | Path) -> ModelSource:
     """Reads configuration and tokenizer of a directory or hub name.
 

@@ -24,6 +24,7 @@ from winnow.commands.progress import stage
 from winnow.commands.vocabulary import warn_of_unknown_words
 from winnow.evaluate import Answer
 from winnow.evaluate.answering import CompressedDocument, Prefilled, ask_afterwards, finish
+from winnow.models import answer_room
 
 Begin = Callable[[str], BaseStreamer | None]
 """Told of every question before the first token of its answer; takes the tokens if it wants them."""
@@ -72,7 +73,7 @@ def _read(opened: OpenedContext, question: str) -> Prefilled:
 
 
 def _answer(opened: OpenedContext, options: AskOptions, prefilled: Prefilled, streamer: BaseStreamer | None) -> Answer:
-    limit = min(options.max_new_tokens, (opened.source.context or 1 << 62) - prefilled.prompt_tokens)
+    limit = answer_room(opened.source.config, prefilled.prompt_tokens, options.max_new_tokens)
     with nullcontext() if streamer else stage("Answering"):
         return finish(opened.model, opened.source.tokenizer, prefilled, limit, sampling_of(options), streamer)
 

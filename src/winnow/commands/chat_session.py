@@ -22,6 +22,7 @@ from winnow.commands.vocabulary import warn_of_unknown_words
 from winnow.composition.method import Method
 from winnow.composition.names import NamedMethod
 from winnow.evaluate.conversation import Beginning, Conversation, Reply
+from winnow.models import answer_room
 
 HELP = """\
 /stats          what the cache holds, and what the whole one would
@@ -86,14 +87,14 @@ class Session:
 
     def _ask(self, question: str) -> None:
         prompt = self._conversation.prompt(question)
-        room = self._room(len(prompt.tokens))
+        self._check_room(len(prompt.tokens))
         if not self._foreign:
             warn_of_unknown_words(self._reader.source, [("the question", question)])
         with reading(self._reader.model, len(prompt.unread)):
             logits = self._conversation.read(prompt)
         tokenizer = self._reader.source.tokenizer
         streamer = AnswerStream(tokenizer, self._console) if self._console.is_terminal else None
-        limit = min(self._options.max_new_tokens, room)
+        limit = answer_room(self._reader.source.config, len(prompt.tokens), self._options.max_new_tokens)
         with nullcontext() if streamer else stage("Answering"):
             reply = self._conversation.answer(prompt, logits, limit, self._choice, streamer)
         if streamer is None:
@@ -102,17 +103,14 @@ class Session:
         if reply.interrupted:
             raise KeyboardInterrupt
 
-    def _room(self, tokens: int) -> int:
-        """Tokens that an answer may have. Raises InputError where there is no room."""
+    def _check_room(self, tokens: int) -> None:
+        """Raises InputError where a conversation of so many tokens leaves no room for an answer."""
         most = self._reader.source.context
-        if most is None:
-            return 1 << 62
-        if tokens >= most:
+        if most is not None and tokens >= most:
             raise InputError(
                 f"The conversation has {tokens:,} tokens with this question, and needs room for an answer; the model "
                 f"reads {most:,} at most. /reset forgets the conversation so far, or ask a shorter question."
             )
-        return most - tokens
 
     def _change_method(self, text: str) -> None:
         if text:

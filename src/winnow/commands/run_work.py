@@ -18,7 +18,7 @@ from winnow.commands.vocabulary import warn_of_unknown_words
 from winnow.composition.method import Method
 from winnow.evaluate.checking import check_shapes
 from winnow.evaluate.prompts import document_tokens, encode_prompt
-from winnow.models import ModelSource, open_model, open_skeleton
+from winnow.models import ModelSource, answer_room, open_model, open_skeleton
 from winnow.report.style import check_drawable
 
 
@@ -43,7 +43,7 @@ class Work:
 
     def room(self, prompt: Tensor) -> int:
         """Tokens that the answer to a prompt [1, N] may have."""
-        return min(self.options.max_new_tokens, (self.source.context or 1 << 62) - prompt.shape[1])
+        return answer_room(self.source.config, prompt.shape[1], self.options.max_new_tokens)
 
     def document_part(self, asked: Asked) -> Tensor:
         """[1, M] the tokens that all prompts of a document begin with."""

@@ -24,7 +24,7 @@ from winnow.evaluate.answering import Answer, compress_document
 from winnow.evaluate.checking import check_shapes
 from winnow.evaluate.greedy import clock, prefill, stop_tokens
 from winnow.evaluate.prompts import document_tokens, encode_prompt
-from winnow.models import context_length
+from winnow.models import answer_room, context_length
 
 MAX_NEW_TOKENS = 128
 """Tokens of an answer at most, where nothing else is said."""
@@ -217,9 +217,8 @@ class _Writing:
 
     def _limited(self, length: int) -> GenerationConfig:
         """The settings for a prompt of so many tokens."""
-        settings, most = copy.deepcopy(self.settings), context_length(self.model.config)
-        if most is not None:
-            settings.max_new_tokens = min(settings.max_new_tokens, most - length)
+        settings = copy.deepcopy(self.settings)
+        settings.max_new_tokens = answer_room(self.model.config, length, settings.max_new_tokens)
         return settings
 
     def _without_stop(self, tokens: list[int]) -> list[int]:
