@@ -110,7 +110,8 @@ def finish(
     cache = prefilled.cache
     begin = clock(model)
     tokens = decode(model, cache, prefilled.logits, max_new_tokens, stop_tokens(model), sampling.choice())
-    said = list(tokens) if streamer is None else _streamed(tokens, streamer)
+    said: list[int] = []
+    stream(tokens, said, streamer)
     seconds = clock(model) - begin
     stats = cache.stats()
     return Answer(
@@ -127,13 +128,17 @@ def finish(
     )
 
 
-def _streamed(tokens: Iterator[int], streamer: BaseStreamer) -> list[int]:
-    said = []
+def stream(tokens: Iterator[int], said: list[int], streamer: BaseStreamer | None) -> None:
+    """Adds tokens to those that were said, and gives each to a streamer, as they come.
+
+    Where they are interrupted, those so far are in the list, and the streamer has its end.
+    """
     try:
         for token in tokens:
-            streamer.put(torch.tensor([token]))
             said.append(token)
+            if streamer is not None:
+                streamer.put(torch.tensor([token]))
     finally:
         # A streamer holds back words that are not complete.
-        streamer.end()
-    return said
+        if streamer is not None:
+            streamer.end()

@@ -12,6 +12,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from winnow.cache.compressed import CompressedCache
 from winnow.errors import CacheError, PromptError
+from winnow.evaluate.answering import stream
 from winnow.evaluate.greedy import decode, prefill, stop_tokens
 from winnow.evaluate.sampling import Choice
 from winnow.evaluate.turns import Subject, Turn, answered, conversation_text, templated
@@ -121,15 +122,9 @@ class Conversation:
         interrupted = False
         stops = stop_tokens(self._model)
         try:
-            for token in decode(self._model, prompt.cache, logits, max_new_tokens, stops, choice):
-                said.append(token)
-                if streamer is not None:
-                    streamer.put(torch.tensor([token]))
+            stream(decode(self._model, prompt.cache, logits, max_new_tokens, stops, choice), said, streamer)
         except KeyboardInterrupt:
             interrupted = True
-        finally:
-            if streamer is not None:
-                streamer.end()
         self._cache = _mended(prompt.cache) if interrupted else prompt.cache
         text = str(self._tokenizer.decode(said, skip_special_tokens=True))
         self.turns.append(Turn(prompt.question, text))
