@@ -159,6 +159,7 @@ def test_what_cannot_work_is_refused_before_any_work(model, tokenizer, ask, monk
         ({"method": winnow.method("adakv", 64), "budget": 13}, MethodError, r"given twice.*'adakv @ 64'"),
         ({"budget": "200%"}, BudgetError, "100"),
         ({"budget": "1kB"}, BudgetError, "bytes"),
+        ({"budget": "200kB", "fold_every": 64}, BudgetError, "dense until they are folded"),
         ({"method": "full", "budget": 12}, BudgetError, "takes no budget"),
         ({"questions": ""}, PromptError, "question is empty"),
         ({"questions": ["Who?", "  "]}, PromptError, "question 2 of 2 is empty"),

@@ -125,7 +125,7 @@ def generate(
     settings = _settings(model, tokenizer, generation_config, max_new_tokens)
     prompts = [encode_prompt(tokenizer, context, question, system) for question in asked]
     _check_lengths(model, prompts)
-    check_shapes(model, [chosen], [prompt.shape[1] for prompt in prompts])
+    check_shapes(model, [chosen], [prompt.shape[1] for prompt in prompts], fold_every)
     writing = _Writing(model, tokenizer, settings, _streamer(streamer, tokenizer))
     with attending(model):
         begun = (
@@ -172,8 +172,7 @@ def _before_questions(
     model: PreTrainedModel, prompts: list[Tensor], reading: _Reading, length: int
 ) -> Iterator[_Begun]:
     """Forks of the first `length` tokens, which all prompts share, compressed once."""
-    shared = prompts[0][:, :length].to(model.device)
-    document = compress_document(model, reading.method, shared, reading.chunk_size, reading.fold_every)
+    document = compress_document(model, reading.method, prompts[0][:, :length], reading.chunk_size, reading.fold_every)
     for prompt in prompts:
         yield _Begun(prompt, document.context.cache(), document.seconds, question_seen=False)
 
