@@ -15,7 +15,7 @@ from end_to_end import VOCABULARY, Shape
 from reporting import markdown_table
 from winnow import CompressedCache, method
 from winnow.evaluate.batch import next_tokens
-from winnow.evaluate.greedy import decode, prefill
+from winnow.evaluate.decoding import decode, prefill
 
 PROMPT, NEW, WINDOW = 2048, 16, 8
 

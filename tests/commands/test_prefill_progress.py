@@ -10,7 +10,7 @@ from winnow.commands import prefill_progress
 from winnow.commands.pace import Pace
 from winnow.commands.prefill_progress import reading
 from winnow.commands.progress import Bar
-from winnow.evaluate.greedy import prefill
+from winnow.evaluate.decoding import prefill
 from winnow.models import load_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -8,7 +8,7 @@ import winnow
 from support.families import build, prompt
 from winnow.evaluate.answering import read_with_question
 from winnow.evaluate.batch import Row, can_be_joined, decode_batch
-from winnow.evaluate.greedy import decode
+from winnow.evaluate.decoding import decode
 from winnow.evaluate.shared import SharedPrefill
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -11,7 +11,7 @@ from winnow.errors import CacheError
 from winnow.evaluate.answering import ask_afterwards, compress_document, finish, read_with_question
 from winnow.evaluate.checking import check_shapes
 from winnow.evaluate.comparing import document_by, prefilled_by
-from winnow.evaluate.greedy import decode
+from winnow.evaluate.decoding import decode
 from winnow.evaluate.prompts import document_tokens
 from winnow.evaluate.shared import dense_prompt, queries_of
 

@@ -13,7 +13,7 @@ from winnow.cache import compress
 from winnow.commands.compress import document_start
 from winnow.errors import PromptError
 from winnow.evaluate.conversation import Beginning, Conversation
-from winnow.evaluate.greedy import decode, prefill, stop_tokens
+from winnow.evaluate.decoding import decode, prefill, stop_tokens
 from winnow.evaluate.sampling import most_likely
 from winnow.evaluate.turns import Subject, conversation_text
 from winnow.models import open_model

@@ -9,7 +9,7 @@ from torch import nn
 import winnow
 from support.asked import encoded
 from support.families import EVERY, build_any
-from winnow.evaluate.greedy import prefill
+from winnow.evaluate.decoding import prefill
 from winnow.evaluate.layer_steps import decoder_layers, layers_watched
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import winnow
 from support.asked import encoded
-from winnow.evaluate.greedy import decode, prefill, stop_tokens
+from winnow.evaluate.decoding import decode, prefill, stop_tokens
 from winnow.evaluate.sampling import GREEDY, Sampling
 
 pytestmark = pytest.mark.usefixtures("one_thread")

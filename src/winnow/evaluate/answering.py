@@ -15,7 +15,7 @@ from winnow.cache.compressed import CompressedCache
 from winnow.cache.context import Context, compress
 from winnow.cache.stats import CacheStats
 from winnow.composition.method import Method
-from winnow.evaluate.greedy import clock, decode, prefill, stop_tokens
+from winnow.evaluate.decoding import clock, decode, prefill, stop_tokens
 from winnow.evaluate.sampling import GREEDY, Sampling
 
 

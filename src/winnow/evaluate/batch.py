@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from winnow.cache.compressed import CompressedCache
-from winnow.evaluate.greedy import clock
+from winnow.evaluate.decoding import clock
 
 
 class Row(NamedTuple):

@@ -13,7 +13,7 @@ from transformers.generation.streamers import BaseStreamer
 from winnow.cache.compressed import CompressedCache
 from winnow.errors import CacheError, PromptError
 from winnow.evaluate.answering import stream
-from winnow.evaluate.greedy import decode, prefill, stop_tokens
+from winnow.evaluate.decoding import decode, prefill, stop_tokens
 from winnow.evaluate.sampling import Choice
 from winnow.evaluate.turns import Subject, Turn, answered, conversation_text, templated
 

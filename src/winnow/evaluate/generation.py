@@ -22,7 +22,7 @@ from winnow.composition.names import NamedMethod, as_method
 from winnow.errors import MethodError, PromptError
 from winnow.evaluate.answering import Answer, compress_document
 from winnow.evaluate.checking import check_shapes
-from winnow.evaluate.greedy import clock, prefill, stop_tokens
+from winnow.evaluate.decoding import clock, prefill, stop_tokens
 from winnow.evaluate.prompts import document_tokens, encode_prompt
 from winnow.models import answer_room, context_length
 

@@ -14,7 +14,7 @@ from winnow.cache.stats import CacheStats
 from winnow.composition.method import Method
 from winnow.composition.names import NamedMethod
 from winnow.evaluate.batch import Decoded, Row, can_be_joined, decode_batch
-from winnow.evaluate.greedy import stop_tokens
+from winnow.evaluate.decoding import stop_tokens
 from winnow.evaluate.prompts import encode_prompt
 from winnow.evaluate.shared import DensePrompt, SharedPrefill
 from winnow.evaluate.slots import mean_slots

@@ -17,7 +17,7 @@ from winnow.cache.compressed import CompressedCache
 from winnow.cache.fold import queries_to_remember
 from winnow.composition.method import Method
 from winnow.composition.names import method
-from winnow.evaluate.greedy import clock, prefill
+from winnow.evaluate.decoding import clock, prefill
 from winnow.evaluate.prompts import common_start
 from winnow.evaluate.rankings import RememberedRankings
 

@@ -24,7 +24,7 @@ from winnow.estimate.executors.base import Item
 from winnow.estimate.executors.local import LocalExecutor
 from winnow.estimate.shape import table_shape
 from winnow.evaluate.batch import Row, decode_batch
-from winnow.evaluate.greedy import prefill, stop_tokens
+from winnow.evaluate.decoding import prefill, stop_tokens
 from winnow.evaluate.prompts import encode_prompt
 from winnow.tasks.prompts import exact_match
 

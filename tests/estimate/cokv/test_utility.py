@@ -10,7 +10,7 @@ from winnow.estimate.cokv.examples import generated_examples
 from winnow.estimate.cokv.settings import Terms
 from winnow.estimate.cokv.utility import CoalitionUtility
 from winnow.evaluate.batch import Row, decode_batch
-from winnow.evaluate.greedy import prefill, stop_tokens
+from winnow.evaluate.decoding import prefill, stop_tokens
 from winnow.evaluate.prompts import encode_prompt
 from winnow.tasks.prompts import exact_match
 

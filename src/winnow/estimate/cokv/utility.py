@@ -13,7 +13,7 @@ from winnow.composition.names import method
 from winnow.estimate.cokv.examples import ValidationExample, check_examples
 from winnow.estimate.cokv.settings import Terms
 from winnow.evaluate.batch import next_tokens
-from winnow.evaluate.greedy import prefill, stop_tokens
+from winnow.evaluate.decoding import prefill, stop_tokens
 from winnow.evaluate.prompts import encode_prompt
 from winnow.tasks.prompts import exact_match, is_settled
 

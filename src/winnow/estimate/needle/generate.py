@@ -8,7 +8,7 @@ from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 from winnow.estimate.needle.capture import showing
 from winnow.estimate.needle.prompt import Prompt
 from winnow.estimate.needle.scoring import Tally
-from winnow.evaluate.greedy import prefill, stop_tokens
+from winnow.evaluate.decoding import prefill, stop_tokens
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Prefill and decoding in two visible steps, so that each can be timed and shared; greedy, or as told."""
+"""Prefill and decoding in two visible steps, so that each can be timed and shared."""
 
 from __future__ import annotations
 

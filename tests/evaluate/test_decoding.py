@@ -6,7 +6,7 @@ import pytest
 
 import winnow
 from support.asked import encoded
-from winnow.evaluate.greedy import decode, prefill, stop_tokens
+from winnow.evaluate.decoding import decode, prefill, stop_tokens
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
