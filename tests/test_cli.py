@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import winnow
-from support.asked import ASK_RUN, DOCUMENT
+from support.asked import ASK_RUN, write_asked
 from support.processes import environment, python
 from winnow.cli import main
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def folder(tmp_path_factory):
     """A document to ask about."""
     folder = tmp_path_factory.mktemp("cli")
-    (folder / "document.txt").write_text(DOCUMENT.text, encoding="utf-8")
+    write_asked(folder)
     return folder
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from support.asked import ASK_RUN, DOCUMENT, QUESTION
+from support.asked import ASK_RUN, QUESTION, write_asked
 from winnow.bundled import MODEL_PATH
 from winnow.cli import main
 from winnow.commands.answer_stream import AnswerStream
@@ -25,7 +25,7 @@ TOKENIZER = open_model(MODEL_PATH).tokenizer
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("stream")
-    (folder / "document.txt").write_text(DOCUMENT.text, encoding="utf-8")
+    write_asked(folder)
     return folder
 
 

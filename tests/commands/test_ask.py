@@ -15,7 +15,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import winnow
-from support.asked import DOCUMENT
+from support.asked import DOCUMENT, write_asked
 from support.processes import environment
 from winnow.bundled import MODEL_PATH
 from winnow.cache import container
@@ -35,8 +35,7 @@ ASK = ("ask", "report.safetensors", "--max-new-tokens", "4")
 def folder(tmp_path_factory):
     """A document and its context."""
     folder = tmp_path_factory.mktemp("ask")
-    (folder / "document.txt").write_text(DOCUMENT.text, encoding="utf-8")
-    (folder / "long.txt").write_text(DOCUMENT.text * 40, encoding="utf-8")
+    write_asked(folder)
     out = str(folder / "report.safetensors")
     assert main([COMPRESS[0], str(folder / "document.txt"), "-o", out, *COMPRESS[2:]]) == 0
     return folder

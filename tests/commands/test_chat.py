@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from support.asked import DOCUMENT
+from support.asked import DOCUMENT, write_asked
 from winnow.cli import main
 from winnow.commands import chat, chat_lines
 from winnow.evaluate import conversation
@@ -25,8 +25,7 @@ CHAT = ("chat", "--document", "document.txt", "--max-new-tokens", "16")
 def folder(tmp_path_factory):
     """A document, its context, and one that is too long."""
     folder = tmp_path_factory.mktemp("chat")
-    (folder / "document.txt").write_text(DOCUMENT.text, encoding="utf-8")
-    (folder / "long.txt").write_text(DOCUMENT.text * 40, encoding="utf-8")
+    write_asked(folder)
     out = str(folder / "c.safetensors")
     assert main(["compress", str(folder / "document.txt"), "-o", out, "--budget", "128"]) == 0
     return folder

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from support.asked import ASK_RUN, DOCUMENT, QUESTION
+from support.asked import ASK_RUN, DOCUMENT, QUESTION, write_asked
 from support.pictures import pixels
 from winnow.commands import run as run_command
 from winnow.commands import run_prefills
@@ -24,9 +24,7 @@ BATCH = ("run", "--document", "document.txt", "--batch", "questions.jsonl", "--m
 def folder(tmp_path_factory):
     """A document, and questions about it."""
     folder = tmp_path_factory.mktemp("compare")
-    (folder / "document.txt").write_text(DOCUMENT.text, encoding="utf-8")
-    lines = [{"question": q.text, "answer": q.answer} for q in DOCUMENT.questions]
-    (folder / "questions.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    write_asked(folder)
     return folder
 
 

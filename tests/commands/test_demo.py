@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from support.asked import DOCUMENT
+from support.asked import DOCUMENT, write_asked
 from winnow.commands import demo as demo_command
 from winnow.files import check_own
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def folder(tmp_path_factory):
     """A short document to take the place of the bundled one."""
     folder = tmp_path_factory.mktemp("demo")
-    (folder / "document.txt").write_text(DOCUMENT.text, encoding="utf-8")
+    write_asked(folder)
     return folder
 
 

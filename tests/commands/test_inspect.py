@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import winnow
-from support.asked import DOCUMENT, QUESTION
+from support.asked import QUESTION, write_asked
 from support.pictures import pixels
 from support.ready import random_scores
 from winnow.bundled import QUESTIONS_PATH
@@ -34,9 +34,8 @@ BUNDLED_QUESTION = json.loads(QUESTIONS_PATH.read_text(encoding="utf-8").splitli
 def folder(tmp_path_factory):
     """Files that the commands of this module read."""
     folder = tmp_path_factory.mktemp("inspect")
-    (folder / "document.txt").write_text(DOCUMENT.text, encoding="utf-8")
+    write_asked(folder)
     (folder / "empty.txt").write_text(" \n", encoding="utf-8")
-    (folder / "long.txt").write_text(DOCUMENT.text * 40, encoding="utf-8")
     random_scores((4, 4), "headkv-r2").save(folder / "scores.safetensors")
     return folder
 

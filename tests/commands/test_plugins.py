@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from support.asked import ASK_RUN, DOCUMENT
+from support.asked import ASK_RUN, write_asked
 from support.own_parts import install
 from support.processes import python
 
@@ -22,7 +22,7 @@ winnow.register("valuenorm", ValueNorm)
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "document.txt").write_text(DOCUMENT.text)
+    write_asked(tmp_path)
     (tmp_path / "mine.py").write_text(PLUGIN)
     return tmp_path
 

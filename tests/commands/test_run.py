@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from support.asked import ASK_RUN, DOCUMENT, QUESTION
+from support.asked import ASK_RUN, DOCUMENT, QUESTION, write_asked
 from winnow.bundled import MODEL_PATH
 from winnow.heads import HeadScores
 from winnow.models import open_model
@@ -19,12 +19,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def folder(tmp_path_factory):
     """Files that commands of this module read."""
     folder = tmp_path_factory.mktemp("cli")
-    (folder / "document.txt").write_text(DOCUMENT.text, encoding="utf-8")
-    lines = [{"question": q.text, "answer": q.answer} for q in DOCUMENT.questions]
-    (folder / "questions.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    write_asked(folder)
     (folder / "empty.txt").write_text(" \n", encoding="utf-8")
     (folder / "latin.txt").write_bytes("caf\xe9".encode("latin-1"))
-    (folder / "long.txt").write_text(DOCUMENT.text * 40, encoding="utf-8")
     return folder
 
 

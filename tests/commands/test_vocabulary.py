@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.asked import DOCUMENT, QUESTION
+from support.asked import QUESTION, write_asked
 from winnow.bundled import DOCUMENT_PATH
 from winnow.commands.vocabulary import FOREIGN, unknown_share
 from winnow.tasks import vocabulary
@@ -25,7 +25,7 @@ REMEDY = "--model Qwen/Qwen2.5-0.5B-Instruct"
 def folder(tmp_path_factory):
     """A document that the bundled model knows the words of, and one that it does not."""
     folder = tmp_path_factory.mktemp("vocabulary")
-    (folder / "document.txt").write_text(DOCUMENT.text, encoding="utf-8")
+    write_asked(folder)
     (folder / "foreign.txt").write_text(FOREIGN_TEXT, encoding="utf-8")
     return folder
 
