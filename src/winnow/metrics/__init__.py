@@ -1,0 +1,6 @@
+"""How answers are judged: every metric of the benchmarks, by name."""
+
+from winnow.metrics.base import Expected, Metric, MetricError
+from winnow.metrics.registry import metric, metrics
+
+__all__ = ["Expected", "Metric", "MetricError", "metric", "metrics"]

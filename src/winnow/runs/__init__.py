@@ -1,0 +1,1 @@
+"""Runs of benchmarks: cells, their results in a folder, comparison and export."""

@@ -1,0 +1,48 @@
+"""A row: the result of one example under one method, as a run's folder keeps it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from winnow.typed import Between, Sized
+
+Share = Annotated[float, Between(0.0, 1.0)]
+Count = Annotated[int, Between(0, 2**63 - 1)]
+Seconds = Annotated[float, Between(0.0, 1e12)]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A cell and what came of it."""
+
+    cell: str
+    """Hash of everything that the result depends on."""
+    benchmark: str
+    task: str
+    example: str
+    method: str
+    """Text that `winnow.method` reads, budget included: "adakv @ 10%", "full"."""
+    scores: dict[str, float]
+    """By measure (see `winnow.runs.measures`); the first one is the task's own."""
+    prediction: str
+    """What the model said; empty for tasks that probabilities decide."""
+    answers: Annotated[list[str], Sized(0, 10_000)]
+    facts: dict[str, Any]
+    """As of the example: length, depth, …"""
+    truncated: bool
+    """True if the prompt lost its middle."""
+    prompt_tokens: Count
+    new_tokens: Count
+    held_bytes: Count
+    """Of this sequence's cache after compression and before the answer."""
+    full_bytes: Count
+    """Of transformers' own cache for the same tokens."""
+    slots: float
+    """Kept prompt tokens per KV head, mean over heads and layers."""
+    prefill_seconds: Seconds
+    """Of the whole prompt, compression included; what several methods share counts in full for each."""
+    compress_seconds: Seconds
+    decode_steps: Count
+    decode_seconds: Seconds
+    """This sequence's share of the batch it was decoded in."""

@@ -1,0 +1,48 @@
+"""A benchmark: what it is asked for, and what it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from winnow.errors import WinnowError
+from winnow.tasks.example import Task
+
+
+class BenchmarkError(WinnowError, ValueError):
+    """A benchmark that does not exist, or whose texts are not there or cannot be used."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is wanted of a benchmark."""
+
+    count_tokens: Callable[[str], int]
+    """Tokens of a text, without special ones; lengths are counted by it."""
+    tasks: tuple[str, ...] = ()
+    """Names; none for all of them."""
+    examples: int | None = None
+    """Of every task (and length); None: all, or as many as the benchmark's own default."""
+    lengths: tuple[int, ...] = ()
+    """Tokens of whole prompts, for benchmarks that are generated; none for their default."""
+    seed: int = 0
+    data: Path | None = None
+    """Folder or file with the benchmark's texts; needed where they cannot be shipped."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark by its name."""
+
+    name: str
+    summary: str
+    """One line for lists."""
+    source: str
+    """The paper or page that defines it."""
+    tasks: Mapping[str, str]
+    """A line on every task, by its name."""
+    load: Callable[[Request], list[Task]]
+    """The tasks that were asked for, in the order of `tasks`. Raises BenchmarkError, naming what to do."""
+    data: str = ""
+    """What the folder of texts must hold, and where it comes from; empty where nothing is needed."""

@@ -1,0 +1,29 @@
+"""A protocol: everything about how a benchmark is put to a model that changes its numbers, under one name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Results of different protocols are never put in one table."""
+
+    name: str
+    summary: str
+    """One line for lists."""
+    benchmarks: tuple[str, ...]
+    """Names of benchmarks that it is for; none for any."""
+    chat_template: bool
+    """True: the model's own, where it has one, except for tasks that are plain text by definition."""
+    question_seen: bool
+    """True: the question is part of the prompt when it is compressed."""
+    max_prompt_tokens: int | None = None
+    """Longer prompts lose their middle: first and last half stay. None: as much as the model can read."""
+    validation: float = 0.0
+    """Share of each task's examples that is held out, for tuning; the others are the test."""
+    source: str = ""
+    """The paper, table and code that it follows."""
+    full_rows: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Published scores of the full cache, 0 to 100, by model and task."""

@@ -1,0 +1,41 @@
+"""Runs as their folders keep them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from support.runs import ABOUT, ROW
+from winnow.estimate.journal import Journal
+from winnow.runs.folder import RunError, read_run
+
+
+def write_run(folder: Path, **journals: list[dict[str, object]]) -> None:
+    (folder / "run.json").write_text(json.dumps(asdict(ABOUT)))
+    for name, rows in journals.items():
+        journal = Journal.open(folder / f"{name}.jsonl", {"run": "x"})
+        for row in rows:
+            journal.append(row)
+        journal.close()
+
+
+def test_rows_of_all_journals_are_read_once_and_in_order(tmp_path: Path) -> None:
+    other = replace(ROW, cell="b", example="0")
+    write_run(tmp_path, cells=[asdict(ROW)], cells_2=[asdict(ROW), asdict(other)])
+    run = read_run(tmp_path)
+    assert run.about == ABOUT
+    assert run.rows == (other, ROW)
+
+
+def test_a_folder_without_a_run_is_told(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"run\.json"):
+        read_run(tmp_path)
+
+
+def test_a_row_that_is_none_is_named_by_its_line(tmp_path: Path) -> None:
+    write_run(tmp_path, cells=[asdict(ROW), {**asdict(ROW), "cell": "b", "held_bytes": -1}])
+    with pytest.raises(RunError, match=r"cells\.jsonl, line 3: held_bytes"):
+        read_run(tmp_path)
