@@ -1,4 +1,4 @@
-"""How answers are judged: every metric of the benchmarks, by name."""
+"""Metrics of the benchmarks, by name."""
 
 from winnow.metrics.base import Expected, Metric, MetricError
 from winnow.metrics.registry import metric, metrics

@@ -36,7 +36,7 @@ class ModelFacts:
 
 @dataclass(frozen=True)
 class About:
-    """What a run is: equal for all of its rows."""
+    """Facts of a run, equal for all of its rows."""
 
     winnow_run: int
     """The version of this form."""

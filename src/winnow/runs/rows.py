@@ -26,7 +26,7 @@ class Row:
     scores: dict[str, float]
     """By measure (see `winnow.runs.measures`); the first one is the task's own."""
     prediction: str
-    """What the model said; empty for tasks that probabilities decide."""
+    """The answer of the model; empty for tasks that probabilities decide."""
     answers: Annotated[list[str], Sized(0, 10_000)]
     facts: dict[str, Any]
     """As of the example: length, depth, …"""

@@ -16,7 +16,7 @@ class BenchmarkError(WinnowError, ValueError):
 
 @dataclass(frozen=True)
 class Request:
-    """What is wanted of a benchmark."""
+    """A wish: the tasks of a benchmark, their number, lengths and seed."""
 
     count_tokens: Callable[[str], int]
     """Tokens of a text, without special ones; lengths are counted by it."""
@@ -45,4 +45,4 @@ class Benchmark:
     load: Callable[[Request], list[Task]]
     """The tasks that were asked for, in the order of `tasks`. Raises BenchmarkError, naming what to do."""
     data: str = ""
-    """What the folder of texts must hold, and where it comes from; empty where nothing is needed."""
+    """Contents that the folder of texts must have, and their origin; empty where nothing is needed."""

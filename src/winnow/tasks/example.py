@@ -26,11 +26,11 @@ class Example:
     answer_prefix: str = ""
     """The beginning of the answer, which the model is given: behind the chat template, if one is used."""
     facts: Mapping[str, Fact] = field(default_factory=dict)
-    """What results are grouped by: length, depth, …"""
+    """Facts that results are grouped by: length, depth, …"""
 
 
 class Judging(NamedTuple):
-    """How the answers of a task are got and judged."""
+    """Rules by which the answers of a task are got and judged."""
 
     metric: str
     """A name of `winnow.metrics.metrics()`; or one of LIKELIHOODS, which the model's probabilities decide."""
