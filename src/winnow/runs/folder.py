@@ -28,7 +28,7 @@ class ModelFacts:
 
     name: str
     fingerprint: str
-    """Of its weights and architecture."""
+    """Hash of its weights and architecture."""
     dtype: str
     template: bool
     """True if it has a chat template."""

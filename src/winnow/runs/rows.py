@@ -35,13 +35,13 @@ class Row:
     prompt_tokens: Count
     new_tokens: Count
     held_bytes: Count
-    """Of this sequence's cache after compression and before the answer."""
+    """Bytes of this sequence's cache after compression and before the answer."""
     full_bytes: Count
-    """Of transformers' own cache for the same tokens."""
+    """Bytes of transformers' own cache for the same tokens."""
     slots: float
     """Kept prompt tokens per KV head, mean over heads and layers."""
     prefill_seconds: Seconds
-    """Of the whole prompt, compression included; what several methods share counts in full for each."""
+    """Time of the whole prompt, compression included; what several methods share counts in full for each."""
     compress_seconds: Seconds
     decode_steps: Count
     decode_seconds: Seconds

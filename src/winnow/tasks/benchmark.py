@@ -23,7 +23,7 @@ class Request:
     tasks: tuple[str, ...] = ()
     """Names; none for all of them."""
     examples: int | None = None
-    """Of every task (and length); None: all, or as many as the benchmark's own default."""
+    """Number for every task (and length); None: all, or as many as the benchmark's own default."""
     lengths: tuple[int, ...] = ()
     """Tokens of whole prompts, for benchmarks that are generated; none for their default."""
     seed: int = 0
