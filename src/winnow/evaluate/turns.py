@@ -47,7 +47,7 @@ def conversation_text(
     if subject.document is not None:
         first = messages[1 if subject.system is not None else 0]
         first["content"] = f"{subject.document}\n\n{first['content']}"
-    return _written(tokenizer, messages)
+    return chat_text(tokenizer, messages)
 
 
 def answered(tokenizer: PreTrainedTokenizerBase, prompt: str, answer: str) -> str:
@@ -60,8 +60,12 @@ def templated(tokenizer: PreTrainedTokenizerBase) -> bool:
     return getattr(tokenizer, "chat_template", None) is not None
 
 
-def _written(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> str:
-    """Messages as the chat template writes them, ready for the next answer."""
+def chat_text(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> str:
+    """Messages ("role", "content") as the chat template writes them, ready for the next answer.
+
+    Raises:
+        PromptError: the template refuses them.
+    """
     try:
         # Models that think aloud would spend the whole answer on it; templates without the switch ignore it.
         return str(

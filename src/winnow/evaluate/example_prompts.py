@@ -1,0 +1,100 @@
+"""Prompts of benchmark examples: their text as it is, inside a chat template where the protocol wants one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from winnow.errors import PromptError
+from winnow.evaluate.prompts import common_start
+from winnow.evaluate.turns import chat_text, templated
+from winnow.tasks.example import Example
+
+
+class PromptRules(NamedTuple):
+    """Everything about prompts that is the same for all examples of a task."""
+
+    chat_template: bool
+    """True: the model's own, where it has one."""
+    limit: int | None
+    """Tokens of a prompt's plain text at most; None for any number."""
+    room: int | None
+    """Tokens of a whole prompt at most, with template and answer prefix; None for any number."""
+
+
+class Fitted(NamedTuple):
+    """An example whose prompt keeps to the rules."""
+
+    example: Example
+    truncated: bool
+    """True if the text lost its middle."""
+
+
+def fitted(tokenizer: PreTrainedTokenizerBase, example: Example, rules: PromptRules) -> Fitted:
+    """The example, without the middle of its text where that is too long: its first and last half stay.
+
+    Raises:
+        PromptError: there is no room for any text; the chat template refuses it.
+    """
+    limits = [limit for limit in (rules.limit, _room_for_text(tokenizer, example, rules)) if limit is not None]
+    text = example.context + example.question
+    cut = middle_of(tokenizer, text, min(limits)) if limits else None
+    if cut is None:
+        return Fitted(example, truncated=False)
+    # The question stays a question, and where it is longer than half of all, its end does.
+    begin = max(cut.stop, len(example.context))
+    context = text[: cut.start] + text[cut.stop : begin]
+    return Fitted(replace(example, context=context, question=text[begin:]), truncated=True)
+
+
+def middle_of(tokenizer: PreTrainedTokenizerBase, text: str, limit: int) -> slice | None:
+    """Characters to leave out of a text of more than `limit` tokens, between its halves; None for a shorter one.
+
+    As LongBench cuts (Bai et al. 2023): special tokens that the tokenizer puts before a text count. Needs a tokenizer
+    that knows the characters of its tokens (all "fast" ones do). Raises PromptError where nothing would be left.
+    """
+    places = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True).offset_mapping
+    special = tokenizer.num_special_tokens_to_add()
+    if len(places) + special <= limit:
+        return None
+    half = limit // 2
+    if half <= special:
+        raise PromptError(f"A limit of {limit} tokens leaves nothing of a prompt: give more.")
+    # From the end of the token before: tokens of some tokenizers do not have the blank in front of them.
+    return slice(places[half - special - 1][1], places[-half - 1][1])
+
+
+def example_tokens(tokenizer: PreTrainedTokenizerBase, example: Example, chat_template: bool) -> Tensor:
+    """[1, N] tokens of context, question and answer prefix, ready for the answer."""
+    return _encoded(tokenizer, example.context + example.question, example.answer_prefix, chat_template)
+
+
+def context_length(
+    tokenizer: PreTrainedTokenizerBase, example: Example, prompts: Sequence[Tensor], chat_template: bool
+) -> int:
+    """Tokens at the start of all prompts [1, N] of examples that share a context, which tell nothing of the questions.
+
+    Counted against the prompt of the context alone: a text cut at the context's end need not be cut between tokens.
+    """
+    alone = _encoded(tokenizer, example.context, "", chat_template)
+    return min(common_start([alone, *prompts]), *(each.shape[1] - 1 for each in prompts))
+
+
+def _room_for_text(tokenizer: PreTrainedTokenizerBase, example: Example, rules: PromptRules) -> int | None:
+    """Tokens that template and answer prefix leave for the plain text with its special tokens."""
+    if rules.room is None:
+        return None
+    around = _encoded(tokenizer, "", example.answer_prefix, rules.chat_template).shape[1]
+    return rules.room - around + tokenizer.num_special_tokens_to_add()
+
+
+def _encoded(tokenizer: PreTrainedTokenizerBase, text: str, answer_prefix: str, chat_template: bool) -> Tensor:
+    written = chat_template and templated(tokenizer)
+    whole = (chat_text(tokenizer, [{"role": "user", "content": text}]) if written else text) + answer_prefix
+    encoded: Tensor = tokenizer(whole, add_special_tokens=not written, return_tensors="pt").input_ids
+    # Of an empty text there are none, and they have no type.
+    return encoded.long()
