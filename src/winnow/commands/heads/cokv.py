@@ -70,7 +70,7 @@ def cokv(options: CokvOptions) -> None:
     job = _job(options, source, table_shape(loaded), validation, shard)
     kept = Journal.open(options.journal or _journal_path(options.out, shard), _config(job, ModelFingerprint.of(loaded)))
     if options.executor == "local":
-        executor: Executor = LocalExecutor(job.recipe.worker(loaded, source.tokenizer))
+        executor: Executor[list[float]] = LocalExecutor(job.recipe.worker(loaded, source.tokenizer))
     else:
         # The workers load their own.
         del loaded
@@ -104,7 +104,7 @@ def _job(
     )
 
 
-def _crew(options: CokvOptions, recipe: CoalitionRecipe) -> Executor:
+def _crew(options: CokvOptions, recipe: CoalitionRecipe) -> Executor[list[float]]:
     if options.executor == "processes":
         return ProcessExecutor(recipe, options.workers)
 
@@ -156,7 +156,7 @@ def _config(job: CoalitionJob, loaded: ModelFingerprint) -> dict[str, Any]:
     }
 
 
-def _run(job: CoalitionJob, executor: Executor, journal: Journal) -> Estimate | None:
+def _run(job: CoalitionJob, executor: Executor[list[float]], journal: Journal) -> Estimate | None:
     """The estimate, or None for a shard, which has a part of every utility only."""
     ledger = Ledger.journaled(journal, job.plan, len(job.recipe.examples))
     with resumable(journal.path, lambda: f"{len(ledger)} evaluated batches"), _progress(len(ledger)) as watch:

@@ -38,7 +38,7 @@ def merge(options: MergeOptions) -> None:
     output().print(f"{escape(str(options.out))}  from {len(opened)} journals", soft_wrap=True)
 
 
-def _take_over(ledger: Ledger, journal: Journal, found: list[Done]) -> None:
+def _take_over(ledger: Ledger, journal: Journal, found: list[Done[list[float]]]) -> None:
     try:
         ledger.merge(found)
     except ShapleyError as problem:

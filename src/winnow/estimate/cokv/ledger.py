@@ -39,13 +39,13 @@ class Ledger:
     def __contains__(self, item: Item) -> bool:
         return item in self._values
 
-    def add(self, done: Done) -> None:
+    def add(self, done: Done[list[float]]) -> None:
         """Keeps an item, on the disk first. Raises JournalError where it cannot be written."""
         if self._journal is not None:
             self._journal.append({"batch": done.item.batch, "example": done.item.example, "u": done.values})
         self._values[done.item] = done.values
 
-    def merge(self, others: Iterable[Done]) -> None:
+    def merge(self, others: Iterable[Done[list[float]]]) -> None:
         """Takes over what others evaluated. Raises ShapleyError where they found other values for the same item."""
         for done in others:
             if self._values.get(done.item, done.values) != done.values:
@@ -78,7 +78,7 @@ class Ledger:
         return (total / self.examples).view(-1, 2)
 
 
-def evaluated(journal: Journal, plan: CoalitionPlan, examples: int) -> list[Done]:
+def evaluated(journal: Journal, plan: CoalitionPlan, examples: int) -> list[Done[list[float]]]:
     """The items that a journal has values of. Raises JournalError as `Ledger.journaled`."""
     kind = coalition_records(plan.most_batches, 2 * plan.pairs, examples)
     return [Done(Item(found.batch, found.example), list(map(float, found.u))) for found in journal.read(kind)]

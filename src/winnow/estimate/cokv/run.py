@@ -22,7 +22,7 @@ ItemProgress = Callable[[int, int, Estimate | None], None]
 
 
 def run_sampled(
-    plan: Sampled, rule: StopRule, executor: Executor, ledger: Ledger, watch: ItemProgress | None = None
+    plan: Sampled, rule: StopRule, executor: Executor[list[float]], ledger: Ledger, watch: ItemProgress | None = None
 ) -> Estimate:
     """Evaluates batches until the rule is met, and estimates from these, whatever else the ledger has.
 
@@ -52,7 +52,7 @@ def estimate_from(plan: Sampled, ledger: Ledger, batches: int) -> Estimate:
 
 
 def run_exhaustive(
-    plan: Exhaustive, executor: Executor, ledger: Ledger, watch: ItemProgress | None = None
+    plan: Exhaustive, executor: Executor[list[float]], ledger: Ledger, watch: ItemProgress | None = None
 ) -> tuple[Tensor, Tensor]:
     """Shapley values [n] and the utilities [2^n] of all coalitions."""
     batches = range(plan.batches)
@@ -65,7 +65,7 @@ def run_shard(
     plan: Sampled,
     samples: int,
     shard: tuple[int, int],
-    executor: Executor,
+    executor: Executor[list[float]],
     ledger: Ledger,
     watch: ItemProgress | None = None,
 ) -> None:
@@ -92,7 +92,7 @@ def check_shards(examples: int, shards: int) -> None:
 
 def _complete(
     batches: Sequence[int],
-    executor: Executor,
+    executor: Executor[list[float]],
     ledger: Ledger,
     most: int,
     found: Estimate | None,
@@ -104,7 +104,7 @@ def _complete(
 
 def _evaluate(
     items: Sequence[Item],
-    executor: Executor,
+    executor: Executor[list[float]],
     ledger: Ledger,
     total: int,
     found: Estimate | None,

@@ -5,51 +5,52 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+V = TypeVar("V")
+"""The result of an item."""
+V_co = TypeVar("V_co", covariant=True)
 
 
 class Item(NamedTuple):
-    """One piece of work: all coalitions of a batch, for one validation example."""
+    """One piece of work: a batch of it for one example, of all coalitions or of what else there is to evaluate."""
 
     batch: int
     example: int
 
 
-ItemValues = list[float]
-"""The utility of every coalition of an item's batch, in the batch's order."""
-
-Worker = Callable[[Item], ItemValues]
-"""A pure function of the item: the same numbers whenever and wherever it is called."""
+Worker = Callable[[Item], V]
+"""A pure function of the item: the same result whenever and wherever it is called."""
 
 
-class Done(NamedTuple):
+class Done(NamedTuple, Generic[V]):
     """An item that was evaluated."""
 
     item: Item
-    values: ItemValues
+    values: V
 
 
-class Recipe(Protocol):
+class Recipe(Protocol[V_co]):
     """Instructions for making a worker, in a form that can be sent to other processes and machines."""
 
-    def prepare(self) -> Worker:
+    def prepare(self) -> Worker[V_co]:
         """Loads what the worker needs. Called once in every process."""
 
 
-class Executor(ABC):
+class Executor(ABC, Generic[V]):
     """Evaluates items, in any order. Used as a context: workers live from its beginning to its end."""
 
     workers: int = 1
     """Items that are evaluated at the same time."""
 
     @abstractmethod
-    def run(self, items: Sequence[Item]) -> Iterator[Done]:
+    def run(self, items: Sequence[Item]) -> Iterator[Done[V]]:
         """Every item once, as they finish. Raises ExecutorError where no worker is left, and what a worker raises."""
 
-    def close(self, at_once: bool) -> None:  # noqa: B027 - most have nothing to end
+    def close(self, at_once: bool) -> None:
         """Ends the workers; `at_once`: without waiting for items in flight."""
 
-    def __enter__(self) -> Executor:
+    def __enter__(self) -> Executor[V]:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:

@@ -11,26 +11,27 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.connection import wait as wait_for
+from typing import Any
 
 import torch
 
 from winnow.estimate.errors import ExecutorError
-from winnow.estimate.executors.base import Done, Executor, Item, ItemValues, Queue, Recipe, Worker
+from winnow.estimate.executors.base import Done, Executor, Item, Queue, Recipe, V, Worker
 
 _LOSSES = 2
 """Processes that an item may cost before it is held responsible."""
 
-_worker: Worker | None = None
+_worker: Worker[Any] | None = None
 """The worker of this process, where it is a worker's."""
 
 
-class ProcessExecutor(Executor):
+class ProcessExecutor(Executor[V]):
     """A process per worker, started fresh ("spawn"), because a fork of a process that used threads may hang.
 
     A process that dies (killed, out of memory) is replaced, and its item evaluated again.
     """
 
-    def __init__(self, recipe: Recipe, workers: int, threads: int | None = None) -> None:
+    def __init__(self, recipe: Recipe[V], workers: int, threads: int | None = None) -> None:
         """threads: of torch in every process; without it the processes share this one's.
 
         Raises ExecutorError for fewer than one worker.
@@ -44,9 +45,9 @@ class ProcessExecutor(Executor):
         self._pools = [self._start() for _ in range(workers)]
         self._known: list[set[int]] = [set() for _ in range(workers)]
 
-    def run(self, items: Sequence[Item]) -> Iterator[Done]:
+    def run(self, items: Sequence[Item]) -> Iterator[Done[V]]:
         queue, losses = Queue(items), dict.fromkeys(items, 0)
-        busy: dict[Future[ItemValues], tuple[int, Item]] = {}
+        busy: dict[Future[V], tuple[int, Item]] = {}
         idle = list(range(self.workers))
         while queue or busy:
             while idle and queue:
@@ -103,7 +104,7 @@ def _no_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _prepare(recipe: Recipe, threads: int) -> None:
+def _prepare(recipe: Recipe[Any], threads: int) -> None:
     """The start of a new process."""
     global _worker
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -123,7 +124,7 @@ def _nothing() -> None:
     """The first task of a process."""
 
 
-def _evaluate(item: Item) -> ItemValues:
+def _evaluate(item: Item) -> Any:
     if _worker is None:
         raise ExecutorError("this process was never prepared.")
     return _worker(item)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from winnow.estimate.errors import ExecutorError
-from winnow.estimate.executors.base import Done, Executor, Item, Queue, Recipe, Worker
+from winnow.estimate.executors.base import Done, Executor, Item, Queue, Recipe, V, Worker
 from winnow.estimate.executors.starting import Patience, Tell
 
 START_SECONDS = 600.0
@@ -28,15 +28,15 @@ _LOSSES = 3
 class Evaluator:
     """The code that runs in an actor."""
 
-    def __init__(self, recipe: Recipe) -> None:
-        self._worker: Worker = recipe.prepare()
+    def __init__(self, recipe: Recipe[Any]) -> None:
+        self._worker: Worker[Any] = recipe.prepare()
 
     def ready(self) -> bool:
         """Answers when the model is loaded."""
         return True
 
-    def evaluate(self, item: Item) -> list[float]:
-        """The values of an item."""
+    def evaluate(self, item: Item) -> Any:
+        """The result of an item."""
         return self._worker(item)
 
 
@@ -49,12 +49,12 @@ class _Member:
     known: set[int] = field(default_factory=set)
 
 
-class RayExecutor(Executor):
+class RayExecutor(Executor[V]):
     """Actors of the cluster that RAY_ADDRESS or ray.init names; without one, Ray starts a cluster of this machine."""
 
     def __init__(
         self,
-        recipe: Recipe,
+        recipe: Recipe[V],
         workers: int,
         cpus: float = 1,
         gpus: float = 0,
@@ -86,7 +86,7 @@ class RayExecutor(Executor):
         for _ in range(workers):
             self._start()
 
-    def run(self, items: Sequence[Item]) -> Iterator[Done]:
+    def run(self, items: Sequence[Item]) -> Iterator[Done[V]]:
         queue, losses = Queue(items), dict.fromkeys(items, 0)
         open_items = len(items)
         while open_items:

@@ -23,7 +23,7 @@ _LEAST = 2
 class Redrawn:
     """Batches of a plan, evaluated one after another."""
 
-    def __init__(self, worker: Worker, plan: Sampled, batches: int, examples: int) -> None:
+    def __init__(self, worker: Worker[list[float]], plan: Sampled, batches: int, examples: int) -> None:
         self._worker = worker
         self._plan = plan
         self._batches = batches
