@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from winnow.errors import WinnowError
@@ -46,3 +46,5 @@ class Benchmark:
     """The tasks that were asked for, in the order of `tasks`. Raises BenchmarkError, naming what to do."""
     data: str = ""
     """Contents that the folder of texts must have, and their origin; empty where nothing is needed."""
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Tasks whose mean papers print, by the name of that mean; every task counts the same."""

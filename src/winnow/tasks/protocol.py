@@ -21,9 +21,16 @@ class Protocol:
     """True: the question is part of the prompt when it is compressed."""
     max_prompt_tokens: int | None = None
     """Longer prompts lose their middle: first and last half stay. None: as much as the model can read."""
+    model_limits: Mapping[str, int] = field(default_factory=dict)
+    """The same for models that the source names, by a part of their name in lower case; the longest that fits holds."""
     validation: float = 0.0
     """Share of each task's examples that is held out, for tuning; the others are the test."""
     source: str = ""
     """The paper, table and code that it follows."""
     full_rows: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Published scores of the full cache, 0 to 100, by model and task."""
+
+    def prompt_limit(self, model: str) -> int | None:
+        """Tokens of a prompt of a model, by its name, at most; None: as much as it can read."""
+        named = [part for part in self.model_limits if part in model.lower()]
+        return self.model_limits[max(named, key=len)] if named else self.max_prompt_tokens
