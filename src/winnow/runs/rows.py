@@ -21,6 +21,10 @@ class Row:
     benchmark: str
     task: str
     example: str
+    content: str
+    """Hash of the example's texts: pairs of rows are about the same example where it is equal."""
+    context: str
+    """Hash of its context alone, which several examples may share."""
     method: str
     """Text that `winnow.method` reads, budget included: "adakv @ 10%", "full"."""
     scores: dict[str, float]
