@@ -7,8 +7,8 @@ import re
 from itertools import islice
 from typing import NamedTuple
 
-from winnow.estimate.needle.prose import write_prose
 from winnow.tasks import Document, Question
+from winnow.tasks.haystack.prose import write_prose
 
 _ROOMS = ("mayor's office", "old bakery", "museum cellar", "pharmacy", "captain's cabin", "bank at the corner")
 _SHIPS = ("Amalia", "North Wind", "Sturgeon", "Good Hope", "Marigold", "Three Brothers")

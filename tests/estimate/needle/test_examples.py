@@ -6,10 +6,8 @@ import pytest
 
 from winnow.estimate.errors import NeedleError
 from winnow.estimate.needle.examples import ProseExamples, TaskExamples, read_examples
-from winnow.estimate.needle.haystack import (
-    split_sentences,
-)
 from winnow.estimate.needle.settings import NeedleKind
+from winnow.tasks.haystack.splitting import split_sentences
 
 
 @pytest.mark.parametrize("kind", list(NeedleKind))

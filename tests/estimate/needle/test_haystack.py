@@ -13,7 +13,6 @@ from winnow.estimate.needle.haystack import (
     ProseHaystack,
     TaskHaystack,
     insertion_point,
-    split_sentences,
     with_needle,
 )
 
@@ -41,12 +40,6 @@ def test_the_extremes_are_before_and_after_everything():
     for depth in (-0.1, 1.1):
         with pytest.raises(NeedleError, match="between 0"):
             insertion_point(sentences, depth)
-
-
-def test_sentences_of_a_text():
-    text = 'One is 3.5 long. "Two?" Three!\nfour goes\n on. \n\n Title\n\nFive'
-    assert split_sentences(text) == ["One is 3.5 long.", '"Two?"', "Three!", "four goes on.", "Title", "Five"]
-    assert split_sentences("一。二！三") == ["一。", "二！", "三"]
 
 
 def test_a_haystack_begins_alike_at_every_length():

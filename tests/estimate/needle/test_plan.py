@@ -10,11 +10,11 @@ from winnow.estimate.needle.examples import ProseExamples, TaskExamples
 from winnow.estimate.needle.haystack import (
     TaskHaystack,
     TextHaystack,
-    split_sentences,
 )
 from winnow.estimate.needle.plan import NeedlePlan, cut
 from winnow.estimate.needle.prompt import build_prompt
 from winnow.estimate.needle.settings import NeedleKind, Settings
+from winnow.tasks.haystack.splitting import split_sentences
 
 
 @pytest.mark.parametrize("length", [0, 40, 150, 700, 2048])

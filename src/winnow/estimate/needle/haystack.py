@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, cycle
+from itertools import cycle
 from typing import Protocol
 
 from winnow.estimate.errors import NeedleError
-from winnow.estimate.needle.prose import write_prose
 from winnow.tasks.document import FactCounts, add_filler, write_story
+from winnow.tasks.haystack.prose import write_prose
+from winnow.tasks.haystack.splitting import sentences_before, split_sentences
 from winnow.tasks.prompts import to_text
 
 
@@ -75,15 +76,6 @@ class TextHaystack:
         return _enough(cycle(self._sentences) if self._repeat else self._sentences, words, frozenset())
 
 
-def split_sentences(text: str) -> list[str]:
-    """At full stops, question and exclamation marks before a blank, and at empty lines; blanks become single.
-
-    Marks of Chinese and Japanese need no blank.
-    """
-    pieces = re.split(r"(?<=[。！？])|(?<=[.!?])\s+|(?<=[.!?][\"'”’)\]])\s+|\n\s*\n", text)
-    return [" ".join(piece.split()) for piece in pieces if piece.split()]
-
-
 def insertion_point(sentences: Sequence[str], depth: float) -> int:
     """The number of sentences before a needle at a depth between 0 (the start) and 1 (the end).
 
@@ -91,10 +83,7 @@ def insertion_point(sentences: Sequence[str], depth: float) -> int:
     """
     if not 0 <= depth <= 1:
         raise NeedleError(f"A depth is between 0 (the start) and 1 (the end), not {depth!r}.")
-    ends = list(accumulate(len(sentence) + 1 for sentence in sentences))
-    whole = ends[-1] if ends else 0
-    # A boundary exactly at the depth counts, whatever the rounding of the product.
-    return sum(end <= depth * whole + 1e-6 for end in ends)
+    return sentences_before(sentences, depth)
 
 
 def with_needle(sentences: Sequence[str], needle: str, before: int) -> tuple[str, int]:

@@ -1,0 +1,1 @@
+"""Texts that needles are hidden in, cut to a length."""
