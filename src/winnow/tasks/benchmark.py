@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from winnow.errors import WinnowError
+from winnow.errors import WinnowError, closest
 from winnow.tasks.example import Task
 
 
@@ -48,3 +48,15 @@ class Benchmark:
     """Contents that the folder of texts must have, and their origin; empty where nothing is needed."""
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Tasks whose mean papers print, by the name of that mean; every task counts the same."""
+
+
+def asked_tasks(request: Request, benchmark: str, known: Iterable[str]) -> list[str]:
+    """Names of the tasks that are asked for, in the order of those that there are.
+
+    Raises BenchmarkError for a task that the benchmark does not have.
+    """
+    names = list(known)
+    for name in request.tasks:
+        if name not in names:
+            raise BenchmarkError(f"{benchmark} has no task {name!r}: {closest(name, names)}")
+    return [name for name in names if not request.tasks or name in request.tasks]
