@@ -16,6 +16,7 @@ from winnow.estimate.journal import Journal
 from winnow.estimate.journal_file import LONGEST
 from winnow.estimate.records import (
     AnswerRecord,
+    BaselineRecord,
     CoalitionRecord,
     NeedleRecord,
     RecordKind,
@@ -27,8 +28,12 @@ from winnow.estimate.records import (
 CONFIG = {"seed": 1}
 KINDS: dict[str, tuple[RecordKind[Any], list[Any]]] = {
     "coalitions": (
-        coalition_records(batches=8, coalitions=4, examples=3),
+        coalition_records(batches=8, coalitions=4, examples=3).batches,
         [CoalitionRecord(batch, example, [0.0, 1.0, 0.5, 1]) for batch in range(2) for example in range(3)],
+    ),
+    "baselines": (
+        coalition_records(batches=8, coalitions=4, examples=3).baselines,
+        [BaselineRecord(example, 1.0, 0.25) for example in range(3)],
     ),
     "needles": (
         needle_records("r2", 2, (0, 100), (0.0, 0.5), steps=50, shape=(1, 2)),
@@ -46,6 +51,8 @@ KINDS: dict[str, tuple[RecordKind[Any], list[Any]]] = {
 }
 
 FAULTS: list[tuple[str, dict[str, Any], str]] = [
+    ("baselines", {"all_heads": 1.5}, "all_heads must be a number from 0 to 1, not 1.5"),
+    ("baselines", {"example": 3}, "example must be"),
     ("coalitions", {"batch": 8}, "batch must be a whole number from 0 to 7, not 8"),
     ("coalitions", {"batch": -1}, "batch must be"),
     ("coalitions", {"batch": True}, "batch must be a whole number from 0 to 7, not true"),
@@ -132,6 +139,7 @@ def test_equal_records_of_the_same_work_count_once_and_others_are_refused(path: 
     assert Journal.open(path, CONFIG).read(kind) == [*KINDS[name][1], KINDS[name][1][0]]
     other = {
         "coalitions": {"u": [0.0, 1.0, 0.5, 0.0]},
+        "baselines": {"no_heads": 1.0},
         "needles": {"scores": "rejected"},
         "answers": {"right": {"16 @ 64": [True], "4 @ 64": [True]}},
     }[name]

@@ -65,6 +65,9 @@ class RecordKind(Generic[R]):
             yield from ((f"{named}, {part}", value) for part, value in record[self.parts].items())
 
 
+_Utility = Annotated[float, Between(0, 1)]
+
+
 @dataclass(frozen=True)
 class CoalitionRecord:
     """A batch of coalitions that answered one validation example."""
@@ -75,14 +78,44 @@ class CoalitionRecord:
     """The utility of every coalition."""
 
 
-def coalition_records(batches: int, coalitions: int, examples: int) -> RecordKind[CoalitionRecord]:
+@dataclass(frozen=True)
+class BaselineRecord:
+    """The utility of all heads, and of none, for one validation example."""
+
+    example: int
+    all_heads: float
+    no_heads: float
+
+
+@dataclass(frozen=True)
+class CoalitionRecords:
+    """Records of one estimation: baselines of its examples, and batches of coalitions."""
+
+    baselines: RecordKind[BaselineRecord]
+    batches: RecordKind[CoalitionRecord]
+
+    def read(self, record: Record) -> BaselineRecord | CoalitionRecord:
+        return self._kind(record).read(record)
+
+    def results(self, record: Record) -> Iterator[tuple[str, object]]:
+        return self._kind(record).results(record)
+
+    def _kind(self, record: Record) -> RecordKind[BaselineRecord] | RecordKind[CoalitionRecord]:
+        return self.baselines if "all_heads" in record else self.batches
+
+
+def coalition_records(batches: int, coalitions: int, examples: int) -> CoalitionRecords:
     """Records of so many batches of coalitions, each on so many examples. A utility is a share of right answers."""
-    types = {
+    example: Any = Annotated[int, Between(0, examples - 1)]
+    batch = {
         "batch": Annotated[int, Between(0, batches - 1)],
-        "example": Annotated[int, Between(0, examples - 1)],
-        "u": Annotated[list[Annotated[float, Between(0, 1)]], Sized(coalitions, coalitions)],
+        "example": example,
+        "u": Annotated[list[_Utility], Sized(coalitions, coalitions)],
     }
-    return RecordKind(CoalitionRecord, types, ("batch", "example"))
+    baseline = {"example": example, "all_heads": _Utility, "no_heads": _Utility}
+    return CoalitionRecords(
+        RecordKind(BaselineRecord, baseline, ("example",)), RecordKind(CoalitionRecord, batch, ("batch", "example"))
+    )
 
 
 @dataclass(frozen=True)

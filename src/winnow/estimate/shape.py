@@ -23,6 +23,13 @@ class TableShape(NamedTuple):
         return self.layers * self.heads
 
 
+def token_bytes(model: PreTrainedModel) -> int:
+    """Bytes that a token takes in a full cache of the layers that Winnow compresses, keys and values."""
+    config = model.config.get_text_config(decoder=True)
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return 2 * sum(heads_of(model, config)) * int(width) * model.dtype.itemsize
+
+
 def table_shape(model: PreTrainedModel) -> TableShape:
     """The shape of a table per KV head. Raises HeadScoresError where layers differ: a table has one number of heads."""
     heads = heads_of(model, model.config.get_text_config(decoder=True))

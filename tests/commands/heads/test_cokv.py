@@ -54,7 +54,8 @@ def test_writes_a_table_and_a_journal(capsys):
     }
     assert "8 samples" in said(capsys)
     records = Journal.existing(Path("a.journal.jsonl")).records()
-    assert [(each["batch"], each["example"], len(each["u"])) for each in records] == [(0, 0, 16), (0, 1, 16)]
+    assert records[:2] == tuple({"example": number, "all_heads": 1.0, "no_heads": 0.0} for number in (0, 1))
+    assert [(each["batch"], each["example"], len(each["u"])) for each in records[2:]] == [(0, 0, 16), (0, 1, 16)]
 
 
 def test_resumes_after_an_interruption(capsys, monkeypatch):
@@ -62,7 +63,7 @@ def test_resumes_after_an_interruption(capsys, monkeypatch):
     evaluate, calls = CoalitionUtility.__call__, []
 
     def interrupted(self, example, masks):
-        if calls:
+        if len(calls) == 3:
             raise KeyboardInterrupt
         calls.append(example)
         return evaluate(self, example, masks)
@@ -80,7 +81,7 @@ def test_a_full_disk_says_what_is_kept(capsys, monkeypatch):
     append, written = Journal.append, []
 
     def full(self, record):
-        if written:
+        if len(written) == 3:
             raise JournalError(f"Cannot write {self.path}: No space left on device.")
         written.append(record)
         append(self, record)
@@ -137,7 +138,7 @@ def test_examples_of_ones_own(capsys):
         ("\n", "f.jsonl has no questions"),
         (json.dumps({**fact, "answer": ""}), '"answer" must be a text that is not empty'),
         (json.dumps(fact), "no answer"),
-        (json.dumps({**fact, "answer": "is plum"}), "metric is 0 for all 16 coalitions"),
+        (json.dumps({**fact, "answer": "is plum"}), "None of the 1 validation examples is answered right"),
     ):
         Path("f.jsonl").write_text(content + "\n")
         code = main(["heads", "cokv", "--out", "f.safetensors", *options, "--examples", "f.jsonl"])
@@ -185,3 +186,79 @@ def test_the_scores_that_ship():
     assert table.samples >= 1000
     # Layer 1 looks the answers up; without it nothing is found.
     assert int(table.values.sum(dim=1).argmax()) == 1
+
+
+FACTS = [("harbor", "is lemon"), ("tower", "is plum"), ("garden", "is lemon"), ("bakery", "is plum")]
+
+
+def written_facts(facts: list[tuple[str, str]]) -> None:
+    """Questions about documents in which every password is lemon."""
+    lines = [
+        {"context": f"The password of the {place} is lemon.", "question": f"What is the password of the {place}?"}
+        | {"answer": answer}
+        for place, answer in facts
+    ]
+    Path("e.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_a_model_that_answers_nothing_is_told_after_two_answers_an_example(capsys, monkeypatch):
+    written_facts([fact for fact in FACTS if fact[1] == "is plum"])
+    asked = []
+    evaluate = CoalitionUtility.__call__
+
+    def counted(self, example, masks):
+        asked.append(len(masks))
+        return evaluate(self, example, masks)
+
+    monkeypatch.setattr(CoalitionUtility, "__call__", counted)
+    command = ["heads", "cokv", "--out", "e.safetensors", "--examples", "e.jsonl", "--samples", "8", "--batch", "8"]
+    assert main(command) == FAILED
+    assert "None of the 2 validation examples is answered right with all heads" in said(capsys)
+    assert asked == [2, 2]
+    assert main([*command, "--keep-missed"]) == FAILED
+    text = said(capsys)
+    assert "2 of 2 examples are answered wrong with all heads and evaluated all the same: 1, 2." in text
+    assert "metric is 0 for all 16 coalitions" in text
+    assert asked == [2, 2, 16, 16]
+
+
+def test_examples_that_the_whole_cache_misses_are_left_out(capsys):
+    options = ["--samples", "16", "--batch", "8", "--window", "0", "--keep-noise", "--examples", "e.jsonl"]
+    written_facts([fact for fact in FACTS if fact[1] == "is lemon"])
+    assert main(["heads", "cokv", "--out", "known.safetensors", *options]) == 0
+    written_facts(FACTS)
+    assert main(["heads", "cokv", "--out", "some.safetensors", *options]) == 0
+    assert "2 of 4 examples are answered wrong with all heads and left out (--keep-missed evaluates them): 2, 4." in (
+        said(capsys)
+    )
+    known, some = (HeadScores.load(f"{name}.safetensors") for name in ("known", "some"))
+    assert known.values.equal(some.values)
+    asked = json.loads(some.settings)
+    assert (asked["examples"], asked["left_out"]) == (4, [1, 3])
+    assert "left_out" not in json.loads(known.settings)
+    assert main(["heads", "verify", "some.safetensors", "--examples", "e.jsonl", "--share", "0.01"]) in (0, 1)
+    whole = ["--keep-missed", "--force"]
+    assert main(["heads", "cokv", "--out", "some.safetensors", *options, *whole]) == 0
+    assert HeadScores.load("some.safetensors").values.equal(known.values / 2)
+
+
+def test_shards_leave_out_what_the_whole_cache_misses(capsys):
+    options = ["--samples", "16", "--batch", "8", "--window", "0", "--keep-noise", "--examples", "e.jsonl"]
+    written_facts(FACTS)
+    assert main(["heads", "cokv", "--out", "w.safetensors", *options]) == 0
+    for shard in ("1/2", "2/2"):
+        assert main(["heads", "cokv", "--out", "s.safetensors", *options, "--shard", shard]) == 0
+    # The second shard has none but missed examples, and nothing to do.
+    journals = ["s.shard-1-of-2.journal.jsonl", "s.shard-2-of-2.journal.jsonl"]
+    assert len(Journal.existing(Path(journals[1])).records()) == 2
+    assert main(["heads", "merge", *journals, "--out", "m.safetensors", "--keep-noise"]) == 0
+    assert Path("m.safetensors").read_bytes() == Path("w.safetensors").read_bytes()
+    assert main(["heads", "merge", *journals, "--out", "n.safetensors", "--keep-missed"]) == FAILED
+    assert "2 of 4 validation examples were not evaluated" in said(capsys)
+
+
+def test_questions_that_need_no_cache_are_told(capsys):
+    written_facts(FACTS[:1])
+    options = ["--samples", "8", "--batch", "8", "--window", "64", "--examples", "e.jsonl"]
+    assert main(["heads", "cokv", "--out", "a.safetensors", *options]) == FAILED
+    assert "No example is answered better with all heads than with the window alone" in said(capsys)

@@ -21,7 +21,7 @@ def test_shipped_files_carry_what_verifying_needs():
         assert settings[:6] == (kind, 0, 10, (0, 512, 1024, 1536, 2048), spread_depths(10), 50)
         assert settings.runs == 500
     settings = cokv_settings(read_scores(HEADS_PATH / "cokv.safetensors"))
-    assert settings == (0, 16, (2, 4, 6, 8), 16_384, 24, 512, 8, 24)
+    assert settings == (0, 16, (2, 4, 6, 8), 16_384, 24, 512, 8, 24, ())
 
 
 def test_coalition_sizes_that_do_not_fit_the_table_are_not_believed():
@@ -32,3 +32,11 @@ def test_coalition_sizes_that_do_not_fit_the_table_are_not_believed():
         with pytest.raises(NotVerifiable, match="does not fit"):
             cokv_settings(asking(table, players=4, sizes=sizes))
     assert cokv_settings(asking(table, players=4, sizes=[1, 2], question_tokens=None)).tokens is None
+
+
+@pytest.mark.parametrize("left_out", [[-1], [24], [True], list(range(24)), "1"])
+def test_examples_left_out_that_there_are_not_are_not_believed(left_out):
+    table = read_scores(HEADS_PATH / "cokv.safetensors")
+    assert cokv_settings(asking(table, left_out=[3, 5])).left_out == (3, 5)
+    with pytest.raises(NotVerifiable, match=r"left.out"):
+        cokv_settings(asking(table, left_out=left_out))

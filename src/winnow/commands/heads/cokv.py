@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import typer
 from rich.markup import escape
@@ -18,6 +17,7 @@ from winnow.commands.batch_file import read_answered
 from winnow.commands.checks import check_context, check_output
 from winnow.commands.console import messages, output
 from winnow.commands.heads.cokv_options import read_shard, read_sizes, stopping_rule
+from winnow.commands.heads.cokv_progress import coalitions_watched, tell_screening
 from winnow.commands.heads.cokv_table import Origin, check_estimate, report, write_table
 from winnow.commands.inputs import InputError
 from winnow.commands.model_names import model_name
@@ -29,15 +29,16 @@ from winnow.estimate.cokv.examples import ValidationExample, check_examples, gen
 from winnow.estimate.cokv.ledger import Ledger
 from winnow.estimate.cokv.plan import Sampled
 from winnow.estimate.cokv.recipe import CoalitionRecipe
-from winnow.estimate.cokv.run import ItemProgress, check_shards, run_sampled, run_shard
+from winnow.estimate.cokv.run import check_shards, run_sampled, run_shard, shard_examples
 from winnow.estimate.cokv.sampling import PlayerSplits
+from winnow.estimate.cokv.screening import leave_out_missed, screen
 from winnow.estimate.cokv.settings import QUESTION_TOKENS, StopRule, Terms
 from winnow.estimate.executors.base import Executor
 from winnow.estimate.executors.local import LocalExecutor
 from winnow.estimate.executors.processes import ProcessExecutor
 from winnow.estimate.executors.ray_cluster import RayExecutor
 from winnow.estimate.journal import Journal, fingerprint
-from winnow.estimate.shape import TableShape, table_shape
+from winnow.estimate.shape import TableShape, table_shape, token_bytes
 from winnow.evaluate.prompts import encode_prompt
 from winnow.heads.storage import SUFFIX
 from winnow.models import ModelSource, load_model, open_model, pick_device
@@ -55,6 +56,21 @@ class CoalitionJob:
     origin: Origin
     tokens: int | None
     """Length of every document, where the questions are generated."""
+    keep_missed: bool
+
+    @property
+    def examples(self) -> range:
+        """The examples to evaluate: all, or those of the shard."""
+        return shard_examples(len(self.recipe.examples), self.shard)
+
+
+class Found(NamedTuple):
+    """The end of an estimation."""
+
+    estimate: Estimate | None
+    """None for a shard, which has a part of every utility only."""
+    left_out: tuple[int, ...]
+    """Examples that the whole cache answers wrong."""
 
 
 def cokv(options: CokvOptions) -> None:
@@ -64,10 +80,11 @@ def cokv(options: CokvOptions) -> None:
     validation = _examples(options.model, options.examples, options.questions)
     check_shards(len(validation), shard[1] if shard else 1)
     source = open_model(options.model)
-    _check_lengths(source, validation, options.max_new_tokens)
+    lengths = _check_lengths(source, validation, options.max_new_tokens)
     with stage("Loading the model"):
         loaded = load_model(source, options.device, options.dtype)
     job = _job(options, source, table_shape(loaded), validation, shard)
+    memory = token_bytes(loaded) * sum(lengths[example] for example in job.examples)
     kept = Journal.open(options.journal or _journal_path(options.out, shard), _config(job, ModelFingerprint.of(loaded)))
     if options.executor == "local":
         executor: Executor[list[float]] = LocalExecutor(job.recipe.worker(loaded, source.tokenizer))
@@ -76,7 +93,7 @@ def cokv(options: CokvOptions) -> None:
         del loaded
         executor = _crew(options, job.recipe)
     with executor:
-        found = _run(job, executor, kept)
+        found = _run(job, executor, kept, memory)
     _finish(job, found, kept, options)
 
 
@@ -101,6 +118,7 @@ def _job(
         shard,
         Origin(model_name(source), options.license, options.notes),
         QUESTION_TOKENS if options.examples is None else None,
+        options.keep_missed,
     )
 
 
@@ -126,12 +144,15 @@ def _examples(model: str, path: str | None, count: int | None) -> tuple[Validati
     return found
 
 
-def _check_lengths(source: ModelSource, examples: Sequence[ValidationExample], max_new_tokens: int) -> None:
-    """Before any weight is read."""
+def _check_lengths(source: ModelSource, examples: Sequence[ValidationExample], max_new_tokens: int) -> list[int]:
+    """Tokens of every prompt, looked at before any weight is read."""
+    found = []
     for number, example in enumerate(examples, start=1):
         length = encode_prompt(source.tokenizer, example.document, example.question).shape[1]
         subject, purpose = f"The prompt of validation example {number}", f"an answer of {max_new_tokens:,}"
         check_context(source, length, subject, max_new_tokens, purpose)
+        found.append(length)
+    return found
 
 
 def _journal_path(out: Path, shard: tuple[int, int] | None) -> Path:
@@ -156,38 +177,37 @@ def _config(job: CoalitionJob, loaded: ModelFingerprint) -> dict[str, Any]:
     }
 
 
-def _run(job: CoalitionJob, executor: Executor[list[float]], journal: Journal) -> Estimate | None:
-    """The estimate, or None for a shard, which has a part of every utility only."""
+def _run(job: CoalitionJob, executor: Executor[list[float]], journal: Journal, memory: int) -> Found:
+    """memory: bytes of all prompts in a cache."""
     ledger = Ledger.journaled(journal, job.plan, len(job.recipe.examples))
-    with resumable(journal.path, lambda: f"{len(ledger)} evaluated batches"), _progress(len(ledger)) as watch:
-        if job.shard is not None:
-            run_shard(job.plan, job.rule.samples, job.shard, executor, ledger, watch)
-            return None
-        return run_sampled(job.plan, job.rule, executor, ledger, watch)
+    with resumable(journal.path, lambda: f"{len(ledger)} evaluated batches"):
+        left_out = _screen(job, executor, ledger)
+        with coalitions_watched(len(ledger), executor.workers, memory, job.rule.overlap is not None) as watch:
+            if job.shard is not None:
+                run_shard(job.plan, job.rule.samples, job.shard, executor, ledger, watch)
+                return Found(None, left_out)
+            return Found(run_sampled(job.plan, job.rule, executor, ledger, watch), left_out)
 
 
-@contextmanager
-def _progress(known: int) -> Iterator[ItemProgress]:
-    """known: items that the journal has."""
-    with progress_bar("Coalitions", None) as bar:
-        bar.skip(known)
-
-        def watch(done: int, total: int, found: Estimate | None) -> None:
-            bar.set(done, total)
-            if found is not None:
-                bar.show(f"Coalitions, halves agree to {100 * found.overlap:.0f}%")
-
-        yield watch
+def _screen(job: CoalitionJob, executor: Executor[list[float]], ledger: Ledger) -> tuple[int, ...]:
+    """The examples that are left out, because the whole cache answers them wrong."""
+    with progress_bar("All heads and none", len(job.examples)) as bar:
+        screening = screen(executor, ledger, job.examples, bar.advance)
+    tell_screening(screening, len(job.examples), job.keep_missed)
+    if job.keep_missed:
+        return ()
+    leave_out_missed(ledger, screening)
+    return screening.missed
 
 
-def _finish(job: CoalitionJob, found: Estimate | None, journal: Journal, options: CokvOptions) -> None:
-    console = output()
+def _finish(job: CoalitionJob, result: Found, journal: Journal, options: CokvOptions) -> None:
+    console, found = output(), result.estimate
     if found is None:
         console.print(f"{escape(str(journal.path))}  one shard, for winnow heads merge", soft_wrap=True)
         return
     kept = f"{journal.path} keeps every coalition; the same command goes on from there with more --samples."
     check_estimate(found, options.keep_noise, kept)
-    table = write_table(options.out, found, journal.config, job.origin)
+    table = write_table(options.out, found, journal.config, job.origin, result.left_out)
     report(console, found, table, job.rule.overlap)
     files = Table(box=None, pad_edge=False, show_header=False)
     for path, what in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,8 +51,10 @@ def check_estimate(found: Estimate, keep_noise: bool, remedy: str) -> None:
         check_signal(SplitHalf.of(*found.halves), f"{found.samples} samples", f"{remedy} --keep-noise writes them.")
 
 
-def write_table(out: Path, found: Estimate, config: dict[str, Any], origin: Origin) -> HeadScores:
-    """The table [L, H], saved. config: of the journal that the estimate comes from."""
+def write_table(
+    out: Path, found: Estimate, config: dict[str, Any], origin: Origin, left_out: Sequence[int] = ()
+) -> HeadScores:
+    """The table [L, H], saved. config: of the journal that the estimate comes from. left_out: examples it is not of."""
     table = HeadScores(
         found.values.view(config["layers"], config["heads"]),
         "cokv",
@@ -60,16 +63,17 @@ def write_table(out: Path, found: Estimate, config: dict[str, Any], origin: Orig
         samples=found.samples,
         date=date.today().isoformat(),
         license=origin.license or ("Apache-2.0" if origin.model == NAME else ""),
-        notes=origin.notes or _what_was_done(found, config),
-        settings=settings_of(config, found.samples),
+        notes=origin.notes or _what_was_done(found, config, config["examples"] - len(left_out)),
+        settings=settings_of(config, found.samples, left_out),
     )
     table.save(out)
     return table
 
 
-def settings_of(config: dict[str, Any], samples: int) -> str:
+def settings_of(config: dict[str, Any], samples: int, left_out: Sequence[int] = ()) -> str:
     """Settings of an estimation, for its file. Journals of earlier versions do not know all of them."""
-    return json.dumps({**{name: config[name] for name in _ASKED if name in config}, "samples": samples})
+    asked = {name: config[name] for name in _ASKED if name in config}
+    return json.dumps({**asked, "samples": samples, **({"left_out": list(left_out)} if left_out else {})})
 
 
 def report(console: Console, found: Estimate, table: HeadScores, overlap: float | None) -> None:
@@ -85,9 +89,9 @@ def report(console: Console, found: Estimate, table: HeadScores, overlap: float 
         console.print(f"For scores that others will use, 90% are recommended: --overlap {RELEASE}.", style="dim")
 
 
-def _what_was_done(found: Estimate, config: dict[str, Any]) -> str:
+def _what_was_done(found: Estimate, config: dict[str, Any], examples: int) -> str:
     sizes = ", ".join(map(str, strata_of(config["sizes"], config["players"])))
     return (
         f"sliced Shapley values over coalitions of {sizes} of {config['players']} heads; exact match of "
-        f"{config['examples']} validation examples; window {config['window']}; overlap of halves {found.overlap:.2f}"
+        f"{examples} validation examples; window {config['window']}; overlap of halves {found.overlap:.2f}"
     )

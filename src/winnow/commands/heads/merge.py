@@ -6,12 +6,14 @@ from rich.markup import escape
 
 from winnow.commands.checks import check_output
 from winnow.commands.console import output
+from winnow.commands.heads.cokv_progress import tell_screening
 from winnow.commands.heads.cokv_table import Origin, check_estimate, report, write_table
 from winnow.commands.inputs import InputError
 from winnow.commands.options.heads.merge import MergeOptions
 from winnow.estimate.cokv.config import CoalitionConfig, coalition_config
 from winnow.estimate.cokv.ledger import Ledger, evaluated
 from winnow.estimate.cokv.run import estimate_from
+from winnow.estimate.cokv.screening import leave_out_missed, screened
 from winnow.estimate.errors import JournalError, ShapleyError
 from winnow.estimate.executors.base import Done
 from winnow.estimate.journal import Journal
@@ -27,13 +29,17 @@ def merge(options: MergeOptions) -> None:
     ledger = Ledger(config.examples)
     for journal in opened:
         _take_over(ledger, journal, evaluated(journal, plan, config.examples))
+    screening = screened(ledger, range(config.examples))
+    if not options.keep_missed:
+        leave_out_missed(ledger, screening)
+        tell_screening(screening, config.examples, keep_missed=False)
     batches = ledger.complete_batches()
     if not batches:
         raise InputError(_what_is_missing(ledger))
     found = estimate_from(plan, ledger, batches)
     origin = Origin(config.model, options.license, options.notes)
     check_estimate(found, options.keep_noise, "Let all shards go on with more --samples, and merge again.")
-    table = write_table(options.out, found, opened[0].config, origin)
+    table = write_table(options.out, found, opened[0].config, origin, () if options.keep_missed else screening.missed)
     report(output(), found, table, overlap=None)
     output().print(f"{escape(str(options.out))}  from {len(opened)} journals", soft_wrap=True)
 

@@ -128,7 +128,9 @@ def _redrawn(request: Request, settings: CokvSettings) -> Agreement:
     seed = settings.seed + 1 if request.options.seed is None else request.options.seed
     if seed == settings.seed:
         raise typer.BadParameter(f"{seed} draws the file's own coalitions; give another one.", param_hint="--seed")
-    questions = _questions(request, settings)
+    questions = tuple(
+        each for number, each in enumerate(_questions(request, settings)) if number not in settings.left_out
+    )
     splits = PlayerSplits(settings.players, settings.sizes, seed)
     plan = Sampled(splits, splits.whole_cycles(PAIRS))
     batches = expected_batches(plan, request.options.share, settings.samples)

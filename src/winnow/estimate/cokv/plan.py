@@ -12,6 +12,7 @@ from winnow.estimate.cokv.exact import all_coalitions
 from winnow.estimate.cokv.sampling import PlayerSplits
 from winnow.estimate.cokv.settings import PAIRS
 from winnow.estimate.errors import ShapleyError
+from winnow.estimate.executors.base import BASELINE
 
 MOST_BATCHES = 2**20
 """Batches that random splits are drawn for, at most."""
@@ -29,7 +30,7 @@ class CoalitionPlan(Protocol):
         """The number of batches that there can be."""
 
     def coalitions(self, batch: int) -> Tensor:
-        """[2P, n] bool: P pairs, each a coalition directly followed by its rest."""
+        """[2P, n] bool: P pairs, each a coalition directly followed by its rest; of `BASELINE` all players and none."""
 
     def config(self) -> dict[str, Any]:
         """Everything it depends on, as plain JSON values."""
@@ -50,6 +51,8 @@ class Sampled:
             )
 
     def coalitions(self, batch: int) -> Tensor:
+        if batch == BASELINE:
+            return all_and_none(self.splits.players)
         return self.splits.coalitions(range(batch * self.pairs, (batch + 1) * self.pairs))
 
     def config(self) -> dict[str, Any]:
@@ -80,6 +83,8 @@ class Exhaustive:
             raise ShapleyError(f"{self.pairs} pairs a batch do not divide {2 ** (self.players - 1)} pairs evenly.")
 
     def coalitions(self, batch: int) -> Tensor:
+        if batch == BASELINE:
+            return all_and_none(self.players)
         first = all_coalitions(self.players)[batch * self.pairs : (batch + 1) * self.pairs]
         return torch.stack([first, ~first], dim=1).flatten(0, 1)
 
@@ -98,3 +103,8 @@ class Exhaustive:
     def utilities(self, pairs: Tensor) -> Tensor:
         """[2^n] in the order of `all_coalitions`, from utilities [2^(n-1), 2] of all pairs."""
         return torch.cat([pairs[:, 0], pairs[:, 1].flip(0)])
+
+
+def all_and_none(players: int) -> Tensor:
+    """[2, n] bool: the coalition of all players, and that of none."""
+    return torch.tensor([[True], [False]]).expand(2, players)

@@ -33,7 +33,7 @@ def run_sampled(
     check_coverage(plan, rule.samples)
     most = plan.batches(rule.samples)
     # Enough for every worker to have one item in hand and one to come.
-    ahead = max(1, -(-2 * executor.workers // ledger.examples)) if executor.workers > 1 else 1
+    ahead = max(1, -(-2 * executor.workers // len(ledger.kept))) if executor.workers > 1 else 1
     found: Estimate | None = None
     for batch in range(most):
         if batch % ahead == 0:
@@ -73,12 +73,18 @@ def run_shard(
 
     Raises ShapleyError for fewer examples than shards: some would have nothing to do; and for too few samples.
     """
-    index, count = shard
-    check_shards(ledger.examples, count)
+    check_shards(ledger.examples, shard[1])
     check_coverage(plan, samples)
-    mine = range(index, ledger.examples, count)
-    items = [Item(batch, example) for example in mine for batch in range(plan.batches(samples))]
+    batches = range(plan.batches(samples))
+    mine = shard_examples(ledger.examples, shard)
+    items = [Item(batch, example) for example in mine if example in ledger.kept for batch in batches]
     _evaluate(items, executor, ledger, len(items), None, watch)
+
+
+def shard_examples(examples: int, shard: tuple[int, int] | None) -> range:
+    """The examples of a shard (i, n), i from 0; all of them without one."""
+    index, count = shard or (0, 1)
+    return range(index, examples, count)
 
 
 def check_shards(examples: int, shards: int) -> None:
@@ -98,8 +104,8 @@ def _complete(
     found: Estimate | None,
     watch: ItemProgress | None,
 ) -> None:
-    items = [Item(batch, example) for example in range(ledger.examples) for batch in batches]
-    _evaluate(items, executor, ledger, most * ledger.examples, found, watch)
+    items = [Item(batch, example) for example in ledger.kept for batch in batches]
+    _evaluate(items, executor, ledger, most * len(ledger.kept), found, watch)
 
 
 def _evaluate(

@@ -16,8 +16,15 @@ class Item(NamedTuple):
     """One piece of work: a batch of it for one example, of all coalitions or of what else there is to evaluate."""
 
     batch: int
+    """Below 0: `BASELINE`."""
     example: int
 
+    def __str__(self) -> str:
+        return f"example {self.example}" if self.batch == BASELINE else f"batch {self.batch} of example {self.example}"
+
+
+BASELINE = -1
+"""The number of a batch of two coalitions, all players and none, that every plan has besides its own."""
 
 Worker = Callable[[Item], V]
 """A pure function of the item: the same result whenever and wherever it is called."""

@@ -84,7 +84,7 @@ class ProcessExecutor(Executor[V]):
     def _replace(self, who: int, item: Item, losses: int) -> None:
         if losses >= _LOSSES:
             raise ExecutorError(
-                f"{losses} worker processes died at batch {item.batch} of example {item.example}, probably for lack of "
+                f"{losses} worker processes died at {item}, probably for lack of "
                 "memory: use fewer --workers or a smaller --batch. What was finished is kept."
             )
         self._pools[who].shutdown(wait=False)

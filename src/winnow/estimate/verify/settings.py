@@ -43,6 +43,8 @@ class CokvSettings(NamedTuple):
     """Tokens of a generated question's prompt; None for questions of a file."""
     window: int
     max_new_tokens: int
+    left_out: tuple[int, ...]
+    """Questions that the whole cache answered wrong, from 0."""
 
 
 def needle_settings(table: HeadScores) -> NeedleSettings:
@@ -62,6 +64,10 @@ def needle_settings(table: HeadScores) -> NeedleSettings:
 def cokv_settings(table: HeadScores) -> CokvSettings:
     """Settings of CoKV scores. Raises NotVerifiable where the number of samples or the settings are missing."""
     asked = _Asked(table)
+    questions = asked.whole("examples", least=1)
+    left_out = asked.wholes("left_out") if asked.says("left_out") else ()
+    if not all(0 <= question < questions for question in left_out) or len(set(left_out)) == questions:
+        raise _lacking(table, "left-out examples")
     sizes, players = asked.wholes("sizes"), table.values.numel()
     told, distinct = asked.whole("players"), len(set(sizes)) == len(sizes)
     if told != players or not distinct or min(sizes) < 1 or max(sizes) > players:
@@ -74,10 +80,11 @@ def cokv_settings(table: HeadScores) -> CokvSettings:
         players,
         sizes,
         _samples(table),
-        asked.whole("examples", least=1),
+        questions,
         asked.whole("question_tokens", least=1) if asked.says("question_tokens") else None,
         asked.whole("window", least=0),
         asked.whole("answer_tokens", least=1),
+        left_out,
     )
 
 

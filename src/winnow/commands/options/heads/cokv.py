@@ -13,6 +13,11 @@ from winnow.estimate.cokv.settings import MAX_NEW_TOKENS, PAIRS, QUESTIONS, WIND
 MOST_SAMPLES = 1024
 """Samples at most, where only an overlap is asked for."""
 
+KeepMissed = Annotated[
+    bool,
+    typer.Option("--keep-missed", help="Do not leave out examples that are answered wrong with the whole cache."),
+]
+
 
 @dataclass(frozen=True, kw_only=True)
 class CokvOptions(ModelOptions, PrefillOptions, ScoresFileOptions):
@@ -65,5 +70,6 @@ class CokvOptions(ModelOptions, PrefillOptions, ScoresFileOptions):
         str | None,
         typer.Option(metavar="I/N", help="Evaluate every N-th example only, from the I-th; then winnow heads merge."),
     ] = None
+    keep_missed: KeepMissed = False
     batch: Annotated[int, typer.Option(min=1, help="Pairs of coalitions decoded side by side.")] = PAIRS
     journal: JournalPath = None

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from winnow.commands.options.heads.cokv import KeepMissed
 from winnow.commands.options.shared import ScoresFileOptions
 
 
@@ -16,3 +17,4 @@ class MergeOptions(ScoresFileOptions):
     """Put together what the shards of winnow heads cokv evaluated, and write the table of scores."""
 
     journals: Annotated[list[Path], typer.Argument(help="Journals of all shards of one winnow heads cokv.")]
+    keep_missed: KeepMissed = False

@@ -1,0 +1,70 @@
+"""The progress of coalitions: what all heads and none are worth, an estimate of time and memory, then a bar."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from winnow.commands.console import messages
+from winnow.commands.formats import written_bytes
+from winnow.commands.pace import Clock, clock_time
+from winnow.commands.progress import progress_bar
+from winnow.estimate.cokv.estimator import Estimate
+from winnow.estimate.cokv.run import ItemProgress
+from winnow.estimate.cokv.screening import Screening
+
+SHORT = 20.0
+"""Seconds that need no estimate."""
+_NAMED = 20
+"""Examples that are listed by number, at most."""
+
+
+def tell_screening(screening: Screening, examples: int, keep_missed: bool) -> None:
+    """Lines on examples that the whole cache misses, and on questions that need no more than the window."""
+    missed = screening.missed
+    if missed:
+        fate = "evaluated all the same" if keep_missed else "left out (--keep-missed evaluates them)"
+        _tell(f"{len(missed)} of {examples} examples are answered wrong with all heads and {fate}: {_numbers(missed)}.")
+    if screening.indifferent:
+        _tell(
+            "No example is answered better with all heads than with the window alone, so coalitions may not differ: "
+            "take a smaller --window, or questions about what is further back.",
+            style="yellow",
+        )
+
+
+@contextmanager
+def coalitions_watched(
+    known: int, workers: int, memory: int, may_stop: bool, clock: Clock = time.monotonic
+) -> Iterator[ItemProgress]:
+    """A bar, with an estimate of the time left as soon as every worker has done a batch.
+
+    known: batches that the journal has. memory: bytes of all prompts in a cache. may_stop: the halves may agree early.
+    """
+    with progress_bar("Coalitions", None, clock=clock) as bar:
+        bar.skip(known)
+
+        def watch(done: int, total: int, found: Estimate | None) -> None:
+            bar.set(done, total)
+            if found is not None:
+                bar.show(f"Coalitions, halves agree to {100 * found.overlap:.0f}%")
+            left = bar.pace.left
+            if done - known == workers and left is not None and left >= SHORT:
+                most = " at most" if may_stop else ""
+                _tell(
+                    f"Coalitions: {total - done:,} batches to go, about {clock_time(left)}{most}; the prompts take "
+                    f"{written_bytes(memory)} of memory."
+                )
+
+        yield watch
+
+
+def _tell(text: str, style: str | None = None) -> None:
+    messages().print(text, style=style, markup=False, soft_wrap=True)
+
+
+def _numbers(examples: Sequence[int]) -> str:
+    """Numbers from 1 on, as errors count examples: "3, 7, 8"."""
+    named = ", ".join(str(example + 1) for example in examples[:_NAMED])
+    return named if len(examples) <= _NAMED else f"{named} and {len(examples) - _NAMED} more"
