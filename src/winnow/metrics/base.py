@@ -37,3 +37,5 @@ class Metric:
     """(answer, expected) -> worth from 0 to 1. Raises MetricError for an example that it cannot judge."""
     settled: Callable[[str, Expected], bool] = _never
     """(answer so far, expected) -> True if nothing that may still be generated changes the worth."""
+    libraries: tuple[str, ...] = ()
+    """Modules of the extra "eval" that it needs."""
