@@ -1,0 +1,120 @@
+"""Files of a benchmark: a folder, a zip file, a folder with zip files, or a single file."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from winnow.errors import FileError
+from winnow.files import LARGEST_TEXT, reading
+from winnow.tasks.benchmark import BenchmarkError, Request
+from winnow.tasks.records.hub import HUB, OnHub, download
+
+SUFFIXES = (".jsonl", ".json", ".parquet")
+"""In the order in which one is taken where a task has several."""
+
+_SPLIT_PART = re.compile(r"(-\d+-of-\d+)?\Z")
+
+
+class Folder(NamedTuple):
+    """Files by their path in it."""
+
+    path: Path
+    files: Mapping[str, Callable[[], bytes]]
+
+    def of_task(self, name: str) -> list[str]:
+        """Files of a task, by their name or by that of a folder around them; none if there are none.
+
+        Raises BenchmarkError where different folders have a file of that name.
+        """
+        for suffix in SUFFIXES:
+            named = [path for path in self.files if path.endswith(suffix) and _is_named(path, name)]
+            if len({PurePosixPath(path).parent for path in named}) > 1:
+                raise BenchmarkError(
+                    f"{self.path} has {name} more than once: {', '.join(named)}. Give the folder of one."
+                )
+            if named:
+                return named
+        for suffix in SUFFIXES:
+            around = [path for path in self.files if path.endswith(suffix) and name in PurePosixPath(path).parts[:-1]]
+            if around:
+                # The hub keeps splits beside each other.
+                return [path for path in around if "test" in path.split(name, 1)[1]] or around
+        return []
+
+    def all_files(self) -> list[str]:
+        """Files of one kind, the first of `SUFFIXES` that there is."""
+        found = ([path for path in self.files if path.endswith(suffix)] for suffix in SUFFIXES)
+        return next((paths for paths in found if paths), [])
+
+
+def open_folder(request: Request, benchmark: str, content: str, hub: OnHub | None = None) -> Folder:
+    """Files of a request's data.
+
+    content: the files that belong there, for the error. Raises BenchmarkError where there are none.
+    """
+    if request.data is None:
+        fetched = f", or --data {HUB} to fetch them" if hub else ""
+        raise BenchmarkError(f"{benchmark} needs its texts: give --data with {content}{fetched}.")
+    path = request.data
+    if hub and str(path) == HUB and not path.exists():
+        path = download(hub, benchmark, content)
+    if not path.exists():
+        raise BenchmarkError(f"There is no {path}: give --data with {content}.")
+    folder = Folder(path, _files(path))
+    if not folder.files:
+        raise BenchmarkError(f"{path} has no {', '.join(SUFFIXES)} files: give --data with {content}.")
+    return folder
+
+
+def _is_named(path: str, name: str) -> bool:
+    """True for NAME.jsonl and NAME-00000-of-00002.jsonl."""
+    stem = PurePosixPath(path).stem
+    return stem.startswith(name) and bool(_SPLIT_PART.fullmatch(stem, len(name)))
+
+
+def _files(path: Path) -> Mapping[str, Callable[[], bytes]]:
+    if path.is_file():
+        return _in_zip(path) if zipfile.is_zipfile(path) else {path.name: partial(_read, path)}
+    found = {file.relative_to(path).as_posix(): file for file in sorted(path.rglob("*")) if file.is_file()}
+    plain = {name: partial(_read, file) for name, file in found.items() if file.suffix in SUFFIXES}
+    if plain:
+        return plain
+    zips = [file for file in found.values() if file.suffix == ".zip"]
+    return {name: read for file in zips for name, read in _in_zip(file).items()}
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with reading(path) as file:
+            return _limited(file.read(LARGEST_TEXT + 1), str(path))
+    except FileError as problem:
+        raise BenchmarkError(str(problem)) from None
+
+
+def _in_zip(path: Path) -> Mapping[str, Callable[[], bytes]]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = sorted(name for name in archive.namelist() if name.endswith(SUFFIXES))
+    except (zipfile.BadZipFile, OSError) as problem:
+        raise BenchmarkError(f"{path} cannot be read: {problem}. Fetch it again.") from None
+    return {name: partial(_read_member, path, name) for name in names}
+
+
+def _read_member(path: Path, name: str) -> bytes:
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(name) as member:
+            return _limited(member.read(LARGEST_TEXT + 1), f"{path}, {name}")
+    except (zipfile.BadZipFile, zlib.error, OSError, RuntimeError, NotImplementedError, EOFError) as problem:
+        raise BenchmarkError(f"{path}, {name}: cannot be read ({problem}). Fetch the file again.") from None
+
+
+def _limited(content: bytes, origin: str) -> bytes:
+    if len(content) > LARGEST_TEXT:
+        raise BenchmarkError(f"{origin} has more than {LARGEST_TEXT >> 30} GiB, which is no file of a benchmark.")
+    return content
