@@ -103,6 +103,16 @@ def test_more_samples_go_on_from_the_journal():
     assert HeadScores.load("a.safetensors").samples == 16
 
 
+def test_prompts_without_room_in_memory_change_nothing_and_leave_nothing():
+    assert cokv(out="b.safetensors") == 0
+    left = Path("a.journal.jsonl.prompts")
+    left.mkdir()
+    (left / "of-a-killed-command.safetensors").touch()
+    assert cokv("--prompt-memory", "1KiB") == 0
+    assert not left.exists()
+    assert Path("a.safetensors").read_bytes() == Path("b.safetensors").read_bytes()
+
+
 def test_shards_merge_to_the_whole(capsys):
     assert cokv() == 0
     for shard in ("1/2", "2/2"):
@@ -158,6 +168,7 @@ def test_examples_of_ones_own(capsys):
         (["--shard", "1/3"], FAILED, "2 validation examples cannot be divided among 3 shards"),
         (["--examples", "e.jsonl"], USAGE, "counts generated questions"),
         (["--max-new-tokens", "1600"], FAILED, "an answer of 1,600; the model reads 2,048 at most"),
+        (["--prompt-memory", "10"], USAGE, "'10' is no number of bytes"),
         (["--overlap", "2"], FAILED, "overlap must be"),
         (["--out", "a.json"], FAILED, "call it a.safetensors"),
         (["--model", "elsewhere/model/x"], FAILED, "give --examples"),

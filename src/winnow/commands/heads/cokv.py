@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, NamedTuple
 
 import typer
@@ -17,7 +19,7 @@ from winnow.commands.batch_file import read_answered
 from winnow.commands.checks import check_context, check_output
 from winnow.commands.console import messages, output
 from winnow.commands.heads.cokv_options import read_shard, read_sizes, stopping_rule
-from winnow.commands.heads.cokv_progress import coalitions_watched, tell_screening
+from winnow.commands.heads.cokv_progress import MemoryNeeds, coalitions_watched, tell_screening
 from winnow.commands.heads.cokv_table import Origin, check_estimate, report, write_table
 from winnow.commands.inputs import InputError
 from winnow.commands.model_names import model_name
@@ -28,6 +30,7 @@ from winnow.estimate.cokv.estimator import Estimate
 from winnow.estimate.cokv.examples import ValidationExample, check_examples, generated_examples
 from winnow.estimate.cokv.ledger import Ledger
 from winnow.estimate.cokv.plan import Sampled
+from winnow.estimate.cokv.prefilled import PromptMemory
 from winnow.estimate.cokv.recipe import CoalitionRecipe
 from winnow.estimate.cokv.run import check_shards, run_sampled, run_shard, shard_examples
 from winnow.estimate.cokv.sampling import PlayerSplits
@@ -85,14 +88,14 @@ def cokv(options: CokvOptions) -> None:
         loaded = load_model(source, options.device, options.dtype)
     job = _job(options, source, table_shape(loaded), validation, shard)
     memory = token_bytes(loaded) * sum(lengths[example] for example in job.examples)
-    kept = Journal.open(options.journal or _journal_path(options.out, shard), _config(job, ModelFingerprint.of(loaded)))
+    kept = Journal.open(_journal_file(options, shard), _config(job, ModelFingerprint.of(loaded)))
     if options.executor == "local":
         executor: Executor[list[float]] = LocalExecutor(job.recipe.worker(loaded, source.tokenizer))
     else:
         # The workers load their own.
         del loaded
         executor = _crew(options, job.recipe)
-    with executor:
+    with _emptied(job.recipe.memory.folder), executor:
         found = _run(job, executor, kept, memory)
     _finish(job, found, kept, options)
 
@@ -109,7 +112,9 @@ def _job(
     rule = stopping_rule(options.samples, options.overlap)
     check_coverage(plan, rule.samples)
     terms = Terms(options.window, options.max_new_tokens, options.chunk_size)
-    recipe = CoalitionRecipe(source.name, options.device, options.dtype, players.heads, validation, terms, plan)
+    recipe = CoalitionRecipe(
+        source.name, options.device, options.dtype, players.heads, validation, terms, plan, _memory(options, shard)
+    )
     return CoalitionJob(
         recipe,
         plan,
@@ -120,6 +125,18 @@ def _job(
         QUESTION_TOKENS if options.examples is None else None,
         options.keep_missed,
     )
+
+
+@contextmanager
+def _emptied(folder: str | None) -> Iterator[None]:
+    """A folder of prompts that is gone before the work, where a killed command left it, and after it."""
+    if folder is not None:
+        rmtree(folder, ignore_errors=True)
+    try:
+        yield
+    finally:
+        if folder is not None:
+            rmtree(folder, ignore_errors=True)
 
 
 def _crew(options: CokvOptions, recipe: CoalitionRecipe) -> Executor[list[float]]:
@@ -155,7 +172,16 @@ def _check_lengths(source: ModelSource, examples: Sequence[ValidationExample], m
     return found
 
 
-def _journal_path(out: Path, shard: tuple[int, int] | None) -> Path:
+def _memory(options: CokvOptions, shard: tuple[int, int] | None) -> PromptMemory:
+    # The nodes of a cluster have other disks, and nobody would clear them.
+    folder = None if options.executor == "ray" else str(_journal_file(options, shard).resolve()) + ".prompts"
+    return PromptMemory(options.prompt_memory, folder, 1 if options.executor == "local" else options.workers)
+
+
+def _journal_file(options: CokvOptions, shard: tuple[int, int] | None) -> Path:
+    if options.journal is not None:
+        return options.journal
+    out = options.out
     part = "" if shard is None else f".shard-{shard[0] + 1}-of-{shard[1]}"
     return journal_path(out, part)
 
@@ -182,7 +208,8 @@ def _run(job: CoalitionJob, executor: Executor[list[float]], journal: Journal, m
     ledger = Ledger.journaled(journal, job.plan, len(job.recipe.examples))
     with resumable(journal.path, lambda: f"{len(ledger)} evaluated batches"):
         left_out = _screen(job, executor, ledger)
-        with coalitions_watched(len(ledger), executor.workers, memory, job.rule.overlap is not None) as watch:
+        needs = MemoryNeeds(memory, job.recipe.memory.limit)
+        with coalitions_watched(len(ledger), executor.workers, needs, job.rule.overlap is not None) as watch:
             if job.shard is not None:
                 run_shard(job.plan, job.rule.samples, job.shard, executor, ledger, watch)
                 return Found(None, left_out)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from winnow.commands.console import messages
 from winnow.commands.formats import written_bytes
@@ -18,6 +19,21 @@ SHORT = 20.0
 """Seconds that need no estimate."""
 _NAMED = 20
 """Examples that are listed by number, at most."""
+
+
+class MemoryNeeds(NamedTuple):
+    """The memory that prompts take, and what there is for them."""
+
+    prompts: int
+    """Bytes of all of them in a cache."""
+    limit: int | None
+    """Bytes that they may take in a worker; None for what is free."""
+
+    def __str__(self) -> str:
+        told = f"the prompts take {written_bytes(self.prompts)}"
+        if self.limit is None or self.limit >= self.prompts:
+            return f"{told} of memory"
+        return f"{told}, of which {written_bytes(self.limit)} are kept in memory"
 
 
 def tell_screening(screening: Screening, examples: int, keep_missed: bool) -> None:
@@ -36,11 +52,11 @@ def tell_screening(screening: Screening, examples: int, keep_missed: bool) -> No
 
 @contextmanager
 def coalitions_watched(
-    known: int, workers: int, memory: int, may_stop: bool, clock: Clock = time.monotonic
+    known: int, workers: int, needs: MemoryNeeds, may_stop: bool, clock: Clock = time.monotonic
 ) -> Iterator[ItemProgress]:
     """A bar, with an estimate of the time left as soon as every worker has done a batch.
 
-    known: batches that the journal has. memory: bytes of all prompts in a cache. may_stop: the halves may agree early.
+    known: batches that the journal has. may_stop: the halves may agree early.
     """
     with progress_bar("Coalitions", None, clock=clock) as bar:
         bar.skip(known)
@@ -52,10 +68,7 @@ def coalitions_watched(
             left = bar.pace.left
             if done - known == workers and left is not None and left >= SHORT:
                 most = " at most" if may_stop else ""
-                _tell(
-                    f"Coalitions: {total - done:,} batches to go, about {clock_time(left)}{most}; the prompts take "
-                    f"{written_bytes(memory)} of memory."
-                )
+                _tell(f"Coalitions: {total - done:,} batches to go, about {clock_time(left)}{most}; {needs}.")
 
         yield watch
 

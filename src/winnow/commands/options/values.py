@@ -8,6 +8,9 @@ from pathlib import Path
 
 import typer
 
+from winnow.budget import Budget
+from winnow.errors import BudgetError
+
 
 def plain_text(value: str) -> str:
     """A text. Raises typer.BadParameter where it cannot be written as UTF-8."""
@@ -42,6 +45,17 @@ def budget_list(value: str) -> list[str]:
             f"{value!r} is no list of budgets; give them as in '1%,2%,5%'.", param_hint="--budgets"
         )
     return budgets
+
+
+def byte_count(value: str | int) -> int:
+    """Bytes of "8GiB" or "512MiB". Raises typer.BadParameter where it is no number of bytes."""
+    try:
+        found = Budget.parse(value)
+    except BudgetError:
+        found = None
+    if found is None or found.unit != "bytes":
+        raise typer.BadParameter(f"{value!r} is no number of bytes; give one as in 8GiB or 512MiB.")
+    return int(found.amount)
 
 
 def _number(value: str | float) -> float:

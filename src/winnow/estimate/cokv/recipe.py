@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import transformers
 
 from winnow.estimate.cokv.examples import ValidationExample
 from winnow.estimate.cokv.plan import CoalitionPlan
+from winnow.estimate.cokv.prefilled import PromptMemory
 from winnow.estimate.cokv.settings import Terms
 from winnow.estimate.cokv.utility import CoalitionUtility
 from winnow.estimate.executors.base import Item, Worker
@@ -31,6 +32,7 @@ class CoalitionRecipe:
     examples: tuple[ValidationExample, ...]
     terms: Terms
     plan: CoalitionPlan
+    memory: PromptMemory = field(default_factory=PromptMemory)
 
     def prepare(self) -> Worker[list[float]]:
         """Loads the model. Raises ModelError where that fails."""
@@ -40,7 +42,7 @@ class CoalitionRecipe:
 
     def worker(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Worker[list[float]]:
         """The same with a model that is loaded already."""
-        utility = CoalitionUtility(model, tokenizer, self.examples, self.terms)
+        utility = CoalitionUtility(model, tokenizer, self.examples, self.terms, self.memory)
 
         def evaluate(item: Item) -> list[float]:
             masks = self.plan.coalitions(item.batch)

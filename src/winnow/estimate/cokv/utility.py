@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 from winnow.cache.compressed import CompressedCache
 from winnow.composition.names import method
 from winnow.estimate.cokv.examples import ValidationExample, check_examples
+from winnow.estimate.cokv.prefilled import PrefilledExample, PrefilledExamples, PromptMemory
 from winnow.estimate.cokv.settings import Terms
 from winnow.evaluate.batch import next_tokens
 from winnow.evaluate.decoding import prefill, stop_tokens
@@ -19,13 +20,6 @@ from winnow.tasks.prompts import exact_match, is_settled
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-
-class PrefilledExample(NamedTuple):
-    """An example's prompt in a full cache of one row, and the logits [1, V] of its last token."""
-
-    cache: CompressedCache
-    logits: Tensor
 
 
 class Answers:
@@ -67,8 +61,8 @@ class CoalitionUtility:
     """U(S) of the CoKV paper for one example at a time: 1 where the greedy answer is exactly right, else 0.
 
     Heads in S read the whole prompt, all others its last tokens; the prompt itself is always read with full attention
-    (Section 2.2), so each example is prefilled once and every coalition decodes over the same keys and values. All
-    examples asked for so far stay prefilled.
+    (Section 2.2), so every coalition decodes over the same keys and values. Prompts stay prefilled as far as there is
+    memory for them.
     """
 
     def __init__(
@@ -77,6 +71,7 @@ class CoalitionUtility:
         tokenizer: PreTrainedTokenizerBase,
         examples: Sequence[ValidationExample],
         terms: Terms,
+        memory: PromptMemory | None = None,
     ) -> None:
         """Raises ShapleyError without examples, or for an example whose answer is empty."""
         check_examples(examples)
@@ -85,18 +80,17 @@ class CoalitionUtility:
         self._examples = examples
         self._terms = terms
         self._stops = stop_tokens(model)
-        self._prefilled: dict[int, PrefilledExample] = {}
+        self._prefilled = PrefilledExamples(model, self._prefill, memory or PromptMemory())
 
     def __call__(self, example: int, masks: Tensor) -> list[float]:
         """The utilities of coalitions [C, L, H] bool for one example, decoded side by side."""
-        asked = self._prefilled.get(example) or self._prefill(example)
         said = Answers(self._tokenizer, self._stops, self._examples[example].answer, len(masks))
-        self._decode(asked, masks, said)
+        self._decode(self._prefilled[example], masks, said)
         return [float(said.is_right(row)) for row in range(len(masks))]
 
     def _decode(self, asked: PrefilledExample, masks: Tensor, said: Answers) -> None:
         cache = asked.cache.coalitions(masks, self._terms.window)
-        tokens = asked.logits.argmax(-1).expand(len(masks))
+        tokens = asked.first.expand(len(masks))
         said.add(tokens)
         for _ in range(self._terms.max_new_tokens - 1):
             if not said.open:
@@ -114,5 +108,5 @@ class CoalitionUtility:
         prompt = encode_prompt(self._tokenizer, document, question)
         chunk_size = self._terms.chunk_size
         cache = CompressedCache(self._model, method("full"), prompt_length=prompt.shape[1] if chunk_size else None)
-        self._prefilled[example] = PrefilledExample(cache, prefill(self._model, prompt, cache, chunk_size)[None])
-        return self._prefilled[example]
+        first = prefill(self._model, prompt, cache, chunk_size).argmax(-1, keepdim=True)
+        return PrefilledExample(cache, prompt, first)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from winnow.commands.options.shared import JournalPath, MaxNewTokens, ModelOptions, PrefillOptions, ScoresFileOptions
+from winnow.commands.options.values import byte_count
 from winnow.estimate.cokv.settings import MAX_NEW_TOKENS, PAIRS, QUESTIONS, WINDOW
 
 MOST_SAMPLES = 1024
@@ -71,5 +72,14 @@ class CokvOptions(ModelOptions, PrefillOptions, ScoresFileOptions):
         typer.Option(metavar="I/N", help="Evaluate every N-th example only, from the I-th; then winnow heads merge."),
     ] = None
     keep_missed: KeepMissed = False
+    prompt_memory: Annotated[
+        int | None,
+        typer.Option(
+            parser=byte_count,
+            metavar="SIZE",
+            help="Prompts that stay in the memory of every worker: 8GiB. Others are kept on disk, or read again.",
+            show_default="half of what is free, divided among the workers",
+        ),
+    ] = None
     batch: Annotated[int, typer.Option(min=1, help="Pairs of coalitions decoded side by side.")] = PAIRS
     journal: JournalPath = None
