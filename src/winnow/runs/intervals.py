@@ -24,7 +24,7 @@ _BATCH = 1 << 22
 _EXACT = 14
 """Clusters up to which all signs are tried instead of drawn ones."""
 _ROUNDING = 1e-9
-"""Sums of the same differences in another order, relative to each other."""
+"""Sums of the same differences in another order differ by less, as a share of the sum of their sizes."""
 
 
 class Estimate(NamedTuple):
@@ -108,8 +108,8 @@ def sign_flip_p(tasks: Sequence[Clusters], bootstrap: Bootstrap | None = None) -
     """
     bootstrap = bootstrap or Bootstrap()
     shares = np.concatenate([task.sums / task.sizes.sum() for task in tasks])
-    reached = abs(float(shares.sum())) * (1 - _ROUNDING)
     sizes = np.abs(shares[shares != 0])
+    reached = abs(float(shares.sum())) - _ROUNDING * float(sizes.sum())
     if len(sizes) <= _EXACT:
         signs = 1 - 2 * (np.arange(2 ** len(sizes))[:, None] >> np.arange(len(sizes)) & 1)
         return float(np.mean(np.abs(signs @ sizes) >= reached))

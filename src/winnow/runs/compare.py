@@ -1,0 +1,173 @@
+"""Comparison of methods, runs or models: paired differences with their intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from winnow.errors import closest
+from winnow.runs.alike import check_alike
+from winnow.runs.folder import Run, RunError
+from winnow.runs.intervals import DIFFERENCES, Bootstrap, Clusters, Estimate, mean_interval, sign_flip_p
+from winnow.runs.measures import Measure, measures
+from winnow.runs.pairs import Arm, Pairs, arms, find_arm, pair
+from winnow.runs.rows import Row
+
+FULL = "full"
+Verdict = Literal["better", "worse", "not told apart"]
+
+
+class Wish(NamedTuple):
+    """A choice of what is compared, and how surely."""
+
+    baseline: str | None = None
+    """A method; None: the full cache in one run, and the same method of the first run among several."""
+    measure: str | None = None
+    """None: the main one of every task."""
+    models: bool = False
+    """True: the runs are of different models."""
+    bootstrap: Bootstrap = Bootstrap()
+
+
+class Comparison(NamedTuple):
+    """A method against its baseline, in one task or as the mean over tasks."""
+
+    arm: Arm
+    baseline: Arm
+    tasks: tuple[str, ...]
+    """One; for a mean all that it is over."""
+    measure: Measure
+    """For a mean over tasks that are judged differently that of the first."""
+    examples: int
+    """Those that both sides have; scores and difference are over them."""
+    contexts: int
+    missing: int
+    """Examples of the baseline without a result of this side."""
+    missing_in_baseline: int
+    score: float
+    baseline_score: float
+    difference: Estimate
+    """Score minus the baseline's, mean over tasks where there are several."""
+    p: float
+    """From the randomization test (`winnow.runs.intervals.sign_flip_p`)."""
+    verdict: Verdict
+    """Told apart where the interval is without 0 and p is not above what the interval leaves."""
+
+
+class Compared(NamedTuple):
+    """Results of a comparison."""
+
+    comparisons: list[Comparison]
+    """Arm by arm; the mean over its tasks behind them, where it has several and they can be averaged."""
+    notes: list[str]
+    """Lines on what differs between the runs though it may, and on what was left out."""
+
+
+def compare_runs(runs: Sequence[Run], wish: Wish | None = None) -> Compared:
+    """Compares all methods of one run, or several runs with the first.
+
+    Raises RunError where the runs do not go together, there is no baseline, or no example that both sides have.
+    """
+    wish = wish or Wish()
+    notes = check_alike(runs, wish.models)
+    comparisons = []
+    for arm, baseline in _sides(runs, wish.baseline):
+        pairs = pair(arm, baseline)
+        if lacking := [each.task for each in pairs if not each.rows]:
+            sides = f"{shown_arm(arm, runs)} and {shown_arm(baseline, runs)}"
+            notes.append(f"{sides} have no example in common in {', '.join(lacking)}, which no mean counts.")
+        comparisons += _of_arm(arm, baseline, pairs, wish)
+    if not comparisons:
+        raise RunError(" ".join(["There is nothing to compare.", *notes]))
+    return Compared(comparisons, notes)
+
+
+def shown_arm(arm: Arm, runs: Sequence[Run]) -> str:
+    """The method, with the run where there are several."""
+    return arm.method if len(runs) == 1 else f"{arm.method} in {arm.run.path}"
+
+
+def _sides(runs: Sequence[Run], baseline: str | None) -> list[tuple[Arm, Arm]]:
+    if baseline is not None or len(runs) == 1:
+        chosen = find_arm(runs, baseline or FULL)
+        return [(arm, chosen) for run in runs for arm in arms(run) if arm != chosen]
+    first, *others = runs
+    known = {arm.method: arm for arm in arms(first)}
+    sides = [(arm, known[arm.method]) for run in others for arm in arms(run) if arm.method in known]
+    if not sides:
+        raise RunError(
+            f"The runs have no method in common; {first.path} has {', '.join(known) or 'none'}. Name one of them by "
+            "--baseline to compare all others with it."
+        )
+    return sides
+
+
+def _of_arm(arm: Arm, baseline: Arm, pairs: list[Pairs], wish: Wish) -> list[Comparison]:
+    present = [each for each in pairs if each.rows]
+    found = [_comparison(arm, baseline, [each], wish) for each in present]
+    if len(found) > 1 and _averaged([each.measure for each in found]):
+        found.append(_comparison(arm, baseline, present, wish))
+    return found
+
+
+def _averaged(found: list[Measure]) -> bool:
+    """True if a mean over tasks has a meaning: shares of one direction, or one measure."""
+    return len(set(found)) == 1 or all(each.percent and each.higher_is_better for each in found)
+
+
+def _comparison(arm: Arm, baseline: Arm, pairs: list[Pairs], wish: Wish) -> Comparison:
+    measure = _measure(arm.run, pairs[0].task, wish.measure)
+    ours = [_scores(arm, each.task, each.rows, wish) for each in pairs]
+    theirs = [_scores(baseline, each.task, each.baseline, wish) for each in pairs]
+    samples = [
+        Clusters.of([one - two for one, two in zip(*scores, strict=True)], each.contexts)
+        for each, *scores in zip(pairs, ours, theirs, strict=True)
+    ]
+    difference = mean_interval(samples, DIFFERENCES if measure.percent else None, wish.bootstrap)
+    p = sign_flip_p(samples, wish.bootstrap)
+    return Comparison(
+        arm,
+        baseline,
+        tuple(each.task for each in pairs),
+        measure,
+        examples=sum(len(each.rows) for each in pairs),
+        contexts=sum(len(each.sums) for each in samples),
+        missing=sum(each.missing for each in pairs),
+        missing_in_baseline=sum(each.missing_in_baseline for each in pairs),
+        score=_mean([_mean(each) for each in ours]),
+        baseline_score=_mean([_mean(each) for each in theirs]),
+        difference=difference,
+        p=p,
+        verdict=_verdict(difference, p, measure, wish.bootstrap.level),
+    )
+
+
+def _measure(run: Run, task: str, wanted: str | None) -> Measure:
+    name = wanted or run.about.measures.get(task)
+    if name is None:
+        raise RunError(f"{run.path} does not say by which measure {task} is judged; give --measure.")
+    known = measures()
+    if name not in known:
+        raise RunError(f"There is no measure {name!r}: {closest(name, known)}")
+    return known[name]
+
+
+def _scores(arm: Arm, task: str, rows: Sequence[Row], wish: Wish) -> list[float]:
+    name = _measure(arm.run, task, wish.measure).name
+    for row in rows:
+        if name not in row.scores:
+            raise RunError(
+                f"Example {row.example} of {task} under {row.method} in {arm.run.path} has no {name}, only "
+                f"{', '.join(row.scores) or 'nothing'}."
+            )
+    return [row.scores[name] for row in rows]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _verdict(difference: Estimate, p: float, measure: Measure, level: float) -> Verdict:
+    if difference.low <= 0 <= difference.high or p > 1 - level + 1e-12:
+        return "not told apart"
+    return "better" if (difference.mean > 0) == measure.higher_is_better else "worse"

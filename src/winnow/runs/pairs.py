@@ -1,0 +1,98 @@
+"""Pairs of rows about the same example, under two methods or in two runs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from winnow.errors import closest
+from winnow.runs.alike import request_differences
+from winnow.runs.folder import Run, RunError
+from winnow.runs.rows import Row
+
+
+class Arm(NamedTuple):
+    """One side of a comparison: a method in a run."""
+
+    run: Run
+    method: str
+
+    @property
+    def rows(self) -> dict[str, dict[str, Row]]:
+        """Its rows, by task and example. Raises RunError for two results of one example."""
+        found: dict[str, dict[str, Row]] = defaultdict(dict)
+        for row in self.run.rows:
+            if row.method == self.method and found[row.task].setdefault(row.example, row) is not row:
+                raise RunError(
+                    f"{self.run.path} has two results of example {row.example} of {row.task} under {row.method}, and "
+                    "nothing tells which is right: it holds two runs. Keep the journals of one."
+                )
+        return dict(found)
+
+
+class Pairs(NamedTuple):
+    """The rows of a task that both sides have, in the same order, and the numbers of those that one lacks."""
+
+    task: str
+    rows: list[Row]
+    baseline: list[Row]
+    missing: int
+    """Examples of the baseline without a result of the other side."""
+    missing_in_baseline: int
+
+    @property
+    def contexts(self) -> list[str]:
+        """The context of each pair, which several may share."""
+        return [row.context for row in self.rows]
+
+
+def arms(run: Run) -> list[Arm]:
+    """All methods of a run, in the order of their first rows in a table of tasks."""
+    return [Arm(run, method) for method in dict.fromkeys(row.method for row in run.rows)]
+
+
+def find_arm(runs: Iterable[Run], method: str) -> Arm:
+    """The method in the first of the runs that has it; blanks do not count. Raises RunError where none does."""
+    known = [arm for run in runs for arm in arms(run)]
+    wanted = "".join(method.split())
+    for arm in known:
+        if "".join(arm.method.split()) == wanted:
+            return arm
+    raise RunError(
+        f"There is nothing under {method!r} to compare with; name a method by --baseline: "
+        f"{closest(method, {arm.method for arm in known})}"
+    )
+
+
+def pair(arm: Arm, baseline: Arm) -> list[Pairs]:
+    """The pairs of every task that either side has, tasks in order of their names.
+
+    Raises RunError where an example of one name is about different texts.
+    """
+    rows, others = arm.rows, baseline.rows
+    found = []
+    for task in sorted(rows.keys() | others.keys()):
+        ours, theirs = rows.get(task, {}), others.get(task, {})
+        both = [name for name in ours if name in theirs]
+        for name in both:
+            if ours[name].content != theirs[name].content:
+                raise _other_texts(arm, baseline, ours[name])
+        found.append(
+            Pairs(
+                task,
+                [ours[name] for name in both],
+                [theirs[name] for name in both],
+                missing=len(theirs) - len(both),
+                missing_in_baseline=len(ours) - len(both),
+            )
+        )
+    return found
+
+
+def _other_texts(arm: Arm, baseline: Arm, row: Row) -> RunError:
+    asked = request_differences(baseline.run, arm.run)
+    return RunError(
+        f"Example {row.example} of {row.task} is about other texts in {arm.run.path} than in {baseline.run.path}"
+        f"{f', which were asked for differently: {asked}' if asked else ''}. Only results about the same texts compare."
+    )
