@@ -1,0 +1,57 @@
+"""All rows of a run in one file: a table, or JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from winnow.runs.folder import Run
+from winnow.runs.rows import Row
+
+_NESTED = ("scores", "facts", "answers")
+
+
+def csv_text(run: Run) -> str:
+    """A table with one row per result, after a line with the names of columns.
+
+    Scores and facts are columns of their own, "score_…" and "fact_…"; answers are a JSON list.
+    """
+    scores = _names(row.scores for row in run.rows)
+    facts = _names(row.facts for row in run.rows)
+    of_run = {"model": run.about.model.name, "protocol": run.about.protocol.get("name")}
+    plain = [name for name in Row.__dataclass_fields__ if name not in _NESTED]
+    columns = [*of_run, *plain, *(f"score_{name}" for name in scores), *(f"fact_{name}" for name in facts), "answers"]
+    entries = (
+        {
+            **of_run,
+            **asdict(row),
+            **{f"score_{name}": value for name, value in row.scores.items()},
+            **{f"fact_{name}": value for name, value in row.facts.items()},
+            "answers": json.dumps(row.answers, ensure_ascii=False),
+        }
+        for row in run.rows
+    )
+    return table_text(columns, entries)
+
+
+def json_text(run: Run) -> str:
+    """An object with all facts of the run under "about" and all results under "rows"."""
+    return json.dumps({"about": asdict(run.about), "rows": [asdict(row) for row in run.rows]}, ensure_ascii=False)
+
+
+def table_text(columns: Sequence[str], entries: Iterable[dict[str, Any]]) -> str:
+    """A CSV table; entries without a column are left out, columns without an entry empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(entries)
+    return text.getvalue()
+
+
+def _names(mappings: Iterable[Iterable[str]]) -> list[str]:
+    """All names, in the order in which they come."""
+    return list(dict.fromkeys(name for each in mappings for name in each))
