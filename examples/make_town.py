@@ -6,12 +6,9 @@ python examples/make_town.py
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks" / "pretrained"))
-
-from fact_documents import fact_document
+from winnow.tasks.facts.documents import fact_document
 
 FOLDER = Path(__file__).resolve().parent
 SEED, WORDS = 700, 1100

@@ -10,6 +10,7 @@ build/ keeps what is done.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,7 +26,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import winnow
 from answers import prefix_share
-from fact_documents import fact_document, holds_answer
 from journaled import DocumentJournal, Findings
 from reporting import machine, markdown_table, write_results
 from scope import BUDGETS, DOCUMENTS, EVICTIONS, MAX_NEW_TOKENS, RESULTS, ROOT, STORES, WORDS
@@ -37,10 +37,16 @@ from winnow.evaluate import evaluate
 from winnow.evaluate.prompts import document_tokens, encode_prompt
 from winnow.evaluate.shared import SharedPrefill
 from winnow.models import load_model, open_model
+from winnow.tasks.facts.documents import fact_document
 from winnow.typed import Between, Sized
 
 SEEN, UNSEEN = "question seen", "question not seen"
 _FOUND = Findings({"right": Annotated[list[bool], Sized(1)], "share": Annotated[float, Between(0, 2)]})
+
+
+def holds_answer(text: str, answer: str) -> bool:
+    """True if a generated text contains the answer as whole words, whatever the case."""
+    return re.search(rf"\b{re.escape(answer.lower())}\b", text.lower()) is not None
 
 
 class Asking:

@@ -10,9 +10,11 @@ import typer
 from winnow.commands.command import command
 from winnow.commands.console import output
 from winnow.commands.options.ask import AskOptions
+from winnow.commands.options.benchmarks import BenchmarksOptions
 from winnow.commands.options.chat import ChatOptions
 from winnow.commands.options.compress import CompressOptions
 from winnow.commands.options.demo import DemoOptions
+from winnow.commands.options.eval import EvalOptions
 from winnow.commands.options.heads.cokv import CokvOptions
 from winnow.commands.options.heads.convert import ConvertOptions
 from winnow.commands.options.heads.merge import MergeOptions
@@ -51,6 +53,8 @@ app.command("compress")(command(CompressOptions, "winnow.commands.compress:compr
 app.command("ask")(command(AskOptions, "winnow.commands.ask:ask"))
 app.command("methods")(command(MethodsOptions, "winnow.commands.methods:methods"))
 app.command("models")(command(ModelsOptions, "winnow.commands.models:models"))
+app.command("eval")(command(EvalOptions, "winnow.commands.eval:evaluate"))
+app.command("benchmarks")(command(BenchmarksOptions, "winnow.commands.benchmarks:benchmarks"))
 app.command("demo")(command(DemoOptions, "winnow.commands.demo:demo"))
 app.command("inspect")(command(InspectOptions, "winnow.commands.inspect:inspect"))
 heads.command("show")(command(ShowOptions, "winnow.commands.heads.show:show"))

@@ -83,6 +83,11 @@ def build_sweep(name: str, compare: str | None, budgets: Sequence[str], settings
     return list(dict.fromkeys([*chosen, *others]))
 
 
+def build_all(names: str, budgets: Sequence[str]) -> list[Method]:
+    """Every method of a list, at every budget where it names none itself."""
+    return list(dict.fromkeys(_built(name, each, {}, insist=False) for name in _split_names(names) for each in budgets))
+
+
 def sampling_of(options: GenerationOptions) -> Sampling:
     """The choice of tokens that the options ask for."""
     return Sampling(options.temperature, options.top_p, options.seed)

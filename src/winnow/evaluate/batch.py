@@ -63,6 +63,15 @@ def decode_batch(
     return [Decoded(text, steps, share) for text in texts]
 
 
+def decode_rows(
+    model: PreTrainedModel, rows: Sequence[Row], max_new_tokens: int, stops: frozenset[int]
+) -> list[Decoded]:
+    """The same side by side where the caches can be joined, one by one where they cannot."""
+    if all(can_be_joined(row.cache) for row in rows):
+        return decode_batch(model, rows, max_new_tokens, stops)
+    return [decode_batch(model, [row], max_new_tokens, stops)[0] for row in rows]
+
+
 @torch.no_grad()
 def next_tokens(model: PreTrainedModel, cache: CompressedCache, tokens: Tensor, positions: Tensor) -> Tensor:
     """The most likely tokens [R] after tokens [R], which stand at positions [R, 1]; rows see nothing of each other."""

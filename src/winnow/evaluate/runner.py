@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from winnow.cache.stats import CacheStats
 from winnow.composition.method import Method
 from winnow.composition.names import NamedMethod
-from winnow.evaluate.batch import Decoded, Row, can_be_joined, decode_batch
+from winnow.evaluate.batch import Row, decode_rows
 from winnow.evaluate.decoding import stop_tokens
 from winnow.evaluate.prompts import encode_prompt
 from winnow.evaluate.shared import DensePrompt, SharedPrefill
@@ -113,7 +113,7 @@ def _trials(
     compressed = [prompt.compress(asked.method) for prompt in asked.prompts]
     stats = [each.cache.stats() for each in compressed]
     rows = [Row(each.cache, prompt.logits) for each, prompt in zip(compressed, asked.prompts, strict=True)]
-    for index, decoded in enumerate(_decoded(model, rows, max_new_tokens)):
+    for index, decoded in enumerate(decode_rows(model, rows, max_new_tokens, stop_tokens(model))):
         question = asked.questions[index]
         text = tokenizer.decode(decoded.tokens, skip_special_tokens=True).strip()
         yield Trial(
@@ -127,13 +127,6 @@ def _trials(
             decode_steps=decoded.steps,
             decode_seconds=decoded.seconds,
         )
-
-
-def _decoded(model: PreTrainedModel, rows: list[Row], max_new_tokens: int) -> list[Decoded]:
-    stops = stop_tokens(model)
-    if all(can_be_joined(row.cache) for row in rows):
-        return decode_batch(model, rows, max_new_tokens, stops)
-    return [decode_batch(model, [row], max_new_tokens, stops)[0] for row in rows]
 
 
 def _score(chosen: Method, trials: list[Trial]) -> Score:

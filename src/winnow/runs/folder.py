@@ -76,6 +76,26 @@ def read_about(folder: Path) -> About:
         raise RunError(f"{path} cannot be read: {problem}.") from None
 
 
+def check_same_run(folder: Path, about: About) -> None:
+    """Raises RunError where a folder holds a run of another model, benchmark, protocol or seed."""
+    if not (folder / ABOUT).exists():
+        return
+    there = read_about(folder)
+    facts = {
+        "model": (there.model, about.model),
+        "benchmark": (there.benchmark, about.benchmark),
+        "protocol": (there.protocol.get("name"), about.protocol.get("name")),
+        "seed": (there.request.get("seed"), about.request.get("seed")),
+        "split": (there.request.get("split"), about.request.get("split")),
+    }
+    differing = [name for name, (old, new) in facts.items() if old != new]
+    if differing:
+        raise RunError(
+            f"{folder} holds a run of another {' and '.join(differing)}: give another folder, or the command that "
+            f"began it ({there.command})."
+        )
+
+
 def read_run(folder: Path) -> Run:
     """The rows of all journals in a folder, each cell once.
 

@@ -1,0 +1,105 @@
+"""The work of `winnow eval`: everything that its options name, read and checked before weights are loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import typer
+
+from winnow.commands.checks import check_memory
+from winnow.commands.heads.cokv_options import read_shard
+from winnow.commands.inputs import build_all
+from winnow.commands.options.eval import EvalOptions
+from winnow.commands.options.values import budget_list
+from winnow.commands.progress import stage
+from winnow.composition.method import Method
+from winnow.composition.names import method
+from winnow.errors import WinnowError
+from winnow.evaluate.checking import check_shapes
+from winnow.metrics import metric
+from winnow.models import ModelSource, open_model, open_skeleton
+from winnow.runs.groups import Group, grouped
+from winnow.tasks.benchmark import Benchmark, Request
+from winnow.tasks.example import LIKELIHOODS, Task
+from winnow.tasks.protocol import Protocol
+from winnow.tasks.protocols import protocol
+from winnow.tasks.registry import benchmark
+from winnow.tasks.split import part_of
+
+
+@dataclass(frozen=True)
+class EvalWork:
+    """Everything read and checked; only the weights are missing."""
+
+    source: ModelSource
+    benchmark: Benchmark
+    protocol: Protocol
+    tasks: tuple[Task, ...]
+    groups: tuple[Group, ...]
+    methods: tuple[Method, ...]
+    shard: tuple[int, int]
+    options: EvalOptions
+
+
+def prepare(options: EvalOptions) -> EvalWork:
+    """Checks what is cheap first: names, methods, the tokenizer, texts, shapes."""
+    chosen, rules = benchmark(options.benchmark), protocol(options.protocol)
+    _check_protocol(chosen, rules, options)
+    shard = (0, 1) if options.shard is None else read_shard(options.shard)
+    methods = _methods(options)
+    check_memory(methods, options.device)
+    with stage("Reading the tokenizer"):
+        source = open_model(options.model)
+    with stage(f"Reading {chosen.name}"):
+        tasks = tuple(part_of(task, rules.validation, options.split) for task in chosen.load(_request(options, source)))
+    tasks = tuple(task for task in tasks if task.examples)
+    if not tasks:
+        raise WinnowError(f"No example of {chosen.name} is left in the {options.split} part of {rules.name}.")
+    for task in tasks:
+        if task.judging.metric not in LIKELIHOODS:
+            metric(task.judging.metric)
+    with stage("Checking the methods"):
+        check_shapes(open_skeleton(source, options.device, options.dtype), methods, [])
+    groups = tuple(grouped(tasks, options.batch))
+    return EvalWork(source, chosen, rules, tasks, groups, methods, shard, options)
+
+
+def _check_protocol(chosen: Benchmark, rules: Protocol, options: EvalOptions) -> None:
+    if rules.benchmarks and chosen.name not in rules.benchmarks:
+        raise typer.BadParameter(
+            f"{rules.name} is for {' and '.join(rules.benchmarks)}, not for {chosen.name}; winnow benchmarks "
+            "--protocols lists all.",
+            param_hint="--protocol",
+        )
+    if options.split == "validation" and not rules.validation:
+        raise typer.BadParameter(f"{rules.name} holds no examples out.", param_hint="--split")
+
+
+def _methods(options: EvalOptions) -> tuple[Method, ...]:
+    """The full cache first, then all others."""
+    found = build_all(options.methods, budget_list(options.budgets))
+    return tuple(dict.fromkeys([method("full"), *found]))
+
+
+def _request(options: EvalOptions, source: ModelSource) -> Request:
+    def count_tokens(text: str) -> int:
+        return len(source.tokenizer(text, add_special_tokens=False).input_ids)
+
+    return Request(
+        count_tokens,
+        tasks=tuple(_listed(options.tasks)),
+        examples=options.examples,
+        lengths=tuple(_number(each) for each in _listed(options.lengths)),
+        seed=options.seed,
+        data=options.data,
+    )
+
+
+def _listed(text: str | None) -> list[str]:
+    return [] if text is None else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 2**31:
+        raise typer.BadParameter(f"{text!r} is no number of tokens; give them as in 2048,4096.", param_hint="--lengths")
+    return int(text)

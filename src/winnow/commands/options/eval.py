@@ -1,0 +1,67 @@
+"""The options of `winnow eval`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from winnow.commands.options.shared import ModelOptions, Plugins
+from winnow.commands.options.values import result_folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalOptions(ModelOptions):
+    """Put a benchmark to a model under methods and budgets; every result is kept in a folder.
+
+    The full cache is always among the methods: the others are compared with it. A stopped run goes on with the same
+    command; methods, budgets, tasks and examples can be added later.
+    """
+
+    benchmark: Annotated[str, typer.Argument(help="One of winnow benchmarks.")]
+    methods: Annotated[
+        str, typer.Option(metavar="LIST", help="Methods, with budgets of their own or not: 'snapkv,adakv@10%'.")
+    ] = "adakv"
+    budgets: Annotated[str, typer.Option(metavar="LIST", help="Budgets for the methods that name none.")] = "5%,10%,25%"
+    protocol: Annotated[str, typer.Option(help="One of winnow benchmarks --protocols.")] = "plain"
+    tasks: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Some of the benchmark's tasks.", show_default="all of them")
+    ] = None
+    examples: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Of every task and length.", show_default="as many as there are"),
+    ] = None
+    lengths: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST", help="Tokens of prompts, for benchmarks that are generated.", show_default="the benchmark's"
+        ),
+    ] = None
+    seed: Annotated[int, typer.Option(min=0, help="Of generated and sampled examples.")] = 0
+    data: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Texts of benchmarks that are not shipped: a folder or a file.")
+    ] = None
+    split: Annotated[
+        Literal["test", "validation"],
+        typer.Option(help="The part of the examples, for protocols that hold some out for tuning."),
+    ] = "test"
+    out: Annotated[Path, typer.Option(parser=result_folder, metavar="DIR", help="Folder of the run.")]
+    batch: Annotated[
+        int, typer.Option(min=1, help="Questions about one context that are answered side by side, at most.")
+    ] = 8
+    executor: Annotated[
+        Literal["local", "processes", "ray"],
+        typer.Option(help="Who evaluates: this process, several, or a Ray cluster."),
+    ] = "local"
+    workers: Annotated[int, typer.Option(min=1, help="Processes or Ray actors.")] = 2
+    shard: Annotated[
+        str | None,
+        typer.Option(metavar="I/N", help="Every N-th context only, from the I-th, into the same folder."),
+    ] = None
+    allow_zero: Annotated[
+        bool, typer.Option("--allow-zero", help="Go on where the full cache answers nothing right.")
+    ] = False
+    as_json: Annotated[bool, typer.Option("--json", help="The table as JSON.")] = False
+    plugins: Plugins = None

@@ -1,0 +1,56 @@
+"""Questions about one compressed context, asked and answered side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from winnow.cache.context import Context
+from winnow.evaluate.batch import Decoded
+from winnow.evaluate.decoding import clock
+
+
+@torch.no_grad()
+def answers_after(
+    model: PreTrainedModel, context: Context, questions: Sequence[Tensor], max_new_tokens: int, stops: frozenset[int]
+) -> list[Decoded]:
+    """Greedy answers to questions [n] about a context of one row, each up to a stop token or `max_new_tokens` tokens.
+
+    Questions are rows of one cache, padded on their left. The seconds are those of the questions, too.
+    """
+    begin = clock(model)
+    document = context.input_ids.shape[1]
+    asked, mask = _padded(questions)
+    mask = torch.cat([torch.ones(len(questions), document, dtype=torch.long), mask], dim=1).to(model.device)
+    cache = context.cache()
+    cache.batch_repeat_interleave(len(questions))
+    texts: list[list[int]] = [[] for _ in questions]
+    open_rows = set(range(len(questions)))
+    tokens, steps = asked.to(model.device), 0
+    while open_rows:
+        positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -tokens.shape[1] :]
+        output = model(
+            input_ids=tokens, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
+        )
+        steps += 1
+        chosen = output.logits[:, -1].argmax(-1)
+        for row, token in enumerate(chosen.tolist()):
+            if row in open_rows and token not in stops:
+                texts[row].append(token)
+            if token in stops or len(texts[row]) == max_new_tokens:
+                open_rows.discard(row)
+        tokens, mask = chosen[:, None], F.pad(mask, (0, 1), value=1)
+    share = (clock(model) - begin) / len(questions)
+    return [Decoded(text, steps, share) for text in texts]
+
+
+def _padded(questions: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Questions [n] as rows [R, q], and a mask [R, q] that is 0 for what was added on their left."""
+    longest = max(map(len, questions))
+    rows = torch.stack([F.pad(question, (longest - len(question), 0)) for question in questions])
+    mask = torch.stack([F.pad(torch.ones_like(each), (longest - len(each), 0)) for each in questions])
+    return rows, mask

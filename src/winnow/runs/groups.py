@@ -1,0 +1,44 @@
+"""Groups: examples of a task about one context, which is prefilled once for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from winnow.tasks.example import Example, Judging, Task
+
+
+@dataclass(frozen=True)
+class Group:
+    """Examples of one task about one context."""
+
+    benchmark: str
+    task: str
+    judging: Judging
+    examples: tuple[Example, ...]
+
+    @property
+    def work(self) -> int:
+        """Characters to be read: what groups differ by in the time that they take."""
+        return len(self.examples[0].context) + sum(len(example.question) for example in self.examples)
+
+
+def grouped(tasks: Iterable[Task], most: int) -> list[Group]:
+    """Groups of at most `most` examples; the tasks take turns, so that the first few groups tell of all of them."""
+    return _in_turn([_of_task(task, most) for task in tasks])
+
+
+def _of_task(task: Task, most: int) -> list[Group]:
+    by_context: dict[str, list[Example]] = {}
+    for example in task.examples:
+        by_context.setdefault(example.context, []).append(example)
+    return [
+        Group(task.benchmark, task.name, task.judging, tuple(examples[first : first + most]))
+        for examples in by_context.values()
+        for first in range(0, len(examples), most)
+    ]
+
+
+def _in_turn(lists: Sequence[list[Group]]) -> list[Group]:
+    return [group for turn in zip_longest(*lists) for group in turn if group is not None]

@@ -1,0 +1,140 @@
+"""Prompts of a group, prefilled once and compressed by one method after another.
+
+Two readings: the question is part of the prompt when it is compressed, or the context is compressed without it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from winnow.cache.context import Context
+from winnow.cache.stats import CacheStats
+from winnow.composition.method import Method
+from winnow.composition.names import method as named
+from winnow.evaluate.asked_together import answers_after
+from winnow.evaluate.batch import Decoded, Row, can_be_joined, decode_rows
+from winnow.evaluate.decoding import clock, prefill, stop_tokens
+from winnow.evaluate.example_prompts import context_length, example_tokens
+from winnow.evaluate.likelihood import log_probabilities
+from winnow.evaluate.shared import DensePrompt, SharedPrefill, dense_prompt
+from winnow.tasks.example import Example
+
+
+class Costs(NamedTuple):
+    """A prompt's cache after its compression, and the time that led to it."""
+
+    stats: CacheStats
+    prefill_seconds: float
+    """Time of the whole prompt, compression included."""
+    compress_seconds: float
+
+
+class Reading(ABC):
+    """Examples of one context, read."""
+
+    def __init__(self, model: PreTrainedModel, prompts: Sequence[Tensor]) -> None:
+        self.model = model
+        self.prompts = prompts
+        """[1, N] tokens of every example."""
+        self._full: list[Tensor] = []
+
+    @abstractmethod
+    def starts(self, method: Method) -> Iterator[tuple[Costs, Row]]:
+        """Every prompt in a cache that a method compressed, with the logits of its last token."""
+
+    def answers(self, method: Method, max_new_tokens: int) -> list[tuple[Costs, Decoded]]:
+        """Greedy answers to every prompt, of at most `max_new_tokens` tokens."""
+        costs, rows = zip(*self.starts(method), strict=True)
+        decoded = decode_rows(self.model, rows, max_new_tokens, stop_tokens(self.model))
+        return list(zip(costs, decoded, strict=True))
+
+    def full_log_probabilities(self, continuations: Sequence[Tensor]) -> list[Tensor]:
+        """[n, V] of the full cache for the continuation [n] of every example; computed once."""
+        if not self._full:
+            starts = self.starts(named("full"))
+            self._full = [
+                log_probabilities(self.model, start, tokens)
+                for (_, start), tokens in zip(starts, continuations, strict=True)
+            ]
+        return self._full
+
+
+def read_group(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    examples: Sequence[Example],
+    methods: Sequence[Method],
+    chat_template: bool,
+    question_seen: bool,
+) -> Reading:
+    """Prefills examples of one context for several methods."""
+    prompts = [example_tokens(tokenizer, example, chat_template) for example in examples]
+    if question_seen:
+        return _Seen(model, prompts, methods)
+    length = context_length(tokenizer, examples[0], prompts, chat_template)
+    return _Unseen(model, prompts, length, methods)
+
+
+class _Seen(Reading):
+    """Whole prompts, compressed one by one."""
+
+    def __init__(self, model: PreTrainedModel, prompts: Sequence[Tensor], methods: Sequence[Method]) -> None:
+        super().__init__(model, prompts)
+        self._dense = _dense_prompts(model, prompts, methods)
+
+    def starts(self, method: Method) -> Iterator[tuple[Costs, Row]]:
+        for dense in self._dense:
+            made = dense.compress(method)
+            costs = Costs(made.cache.stats(), dense.seconds + made.seconds, made.seconds)
+            yield costs, Row(made.cache, dense.logits)
+
+
+class _Unseen(Reading):
+    """The context, compressed alone; questions are read by forks of it."""
+
+    def __init__(
+        self, model: PreTrainedModel, prompts: Sequence[Tensor], length: int, methods: Sequence[Method]
+    ) -> None:
+        """length: tokens of the context."""
+        super().__init__(model, prompts)
+        self._context = prompts[0][:, :length]
+        self._dense = dense_prompt(model, self._context, methods)
+
+    def starts(self, method: Method) -> Iterator[tuple[Costs, Row]]:
+        costs, context = self._compressed(method)
+        for question in self._questions():
+            begin = clock(self.model)
+            cache = context.cache()
+            logits = prefill(self.model, question[None], cache)
+            seconds = clock(self.model) - begin
+            yield costs._replace(prefill_seconds=costs.prefill_seconds + seconds), Row(cache, logits)
+
+    def answers(self, method: Method, max_new_tokens: int) -> list[tuple[Costs, Decoded]]:
+        costs, context = self._compressed(method)
+        if not can_be_joined(context.cache()):
+            # Sliding and linear layers cannot leave out what rows are padded with.
+            return super().answers(method, max_new_tokens)
+        stops = stop_tokens(self.model)
+        decoded = answers_after(self.model, context, self._questions(), max_new_tokens, stops)
+        return [(costs, each) for each in decoded]
+
+    def _compressed(self, method: Method) -> tuple[Costs, Context]:
+        made = self._dense.compress(method)
+        costs = Costs(made.cache.stats(), self._dense.seconds + made.seconds, made.seconds)
+        return costs, Context(made.cache, self._context)
+
+    def _questions(self) -> list[Tensor]:
+        return [prompt[0, self._context.shape[1] :] for prompt in self.prompts]
+
+
+def _dense_prompts(model: PreTrainedModel, prompts: Sequence[Tensor], methods: Sequence[Method]) -> list[DensePrompt]:
+    if len(prompts) == 1:
+        # Keeps no more queries than the methods look at.
+        return [dense_prompt(model, prompts[0], methods)]
+    shared = SharedPrefill(model, prompts)
+    return [shared.dense(prompt) for prompt in prompts]

@@ -1,0 +1,137 @@
+"""Rows of a run, against the same prompts read, compressed and decoded in the plainest way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import winnow
+from support.small_runs import METHODS, recipe, small_task
+from winnow.estimate.executors.base import Item
+from winnow.evaluate.example_prompts import context_length, example_tokens
+from winnow.runs.worker import RunRecipe
+from winnow.tasks.example import Example, Judging, Task
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def all_rows(made: RunRecipe, model, tokenizer):
+    worker = made.worker(model, tokenizer)
+    return [
+        row
+        for group in range(len(made.groups))
+        for number in range(len(made.methods))
+        for row in worker(Item(number, group))
+    ]
+
+
+def generated(model, tokenizer, ids, cache, most) -> str:
+    out = model.generate(ids, past_key_values=cache, max_new_tokens=most, do_sample=False)
+    return tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True).strip()
+
+
+def test_answers_to_questions_that_are_seen_are_those_of_generate(model, tokenizer):
+    made = recipe(model, [small_task()])
+    rows = all_rows(made, model, tokenizer)
+    examples = {each.name: each for group in made.groups for each in group.examples}
+    assert len(rows) == len(examples) * len(METHODS)
+    for row in rows:
+        ids = example_tokens(tokenizer, examples[row.example], chat_template=True)
+        cache = winnow.CompressedCache(model, winnow.method(row.method))
+        assert row.prediction == generated(model, tokenizer, ids, cache, 12), row
+        assert row.prompt_tokens == ids.shape[1]
+        assert row.scores == {"contains_any": float(row.answers[0] in row.prediction)}
+    held = {row.method: row.held_bytes for row in rows}
+    assert held["snapkv @ 25%"] < held["keydiff @ 50%"] < held["full"]
+
+
+def test_answers_to_questions_that_are_not_seen_are_those_of_a_context(model, tokenizer):
+    made = recipe(model, [small_task()], seen=False)
+    for group in made.groups:
+        ids = [example_tokens(tokenizer, each, chat_template=True) for each in group.examples]
+        length = context_length(tokenizer, group.examples[0], ids, chat_template=True)
+        assert "question" not in tokenizer.decode(ids[0][0, :length])
+        for number, method in enumerate(made.methods):
+            context = winnow.compress(model, ids[0][:, :length], method)
+            rows = made.worker(model, tokenizer)(Item(number, made.groups.index(group)))
+            for row, tokens in zip(rows, ids, strict=True):
+                assert row.prediction == generated(model, tokenizer, tokens, context.cache(), 12)
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_continuations_are_as_likely_as_a_plain_forward_pass_says(model, tokenizer, seen):
+    text = small_task().examples[0].context
+    example = Example("1", text[:600], "", (text[600:760],))
+    made = recipe(model, [Task("small", "text", Judging("fidelity", 40), (example,))], seen)
+    rows = {row.method: row.scores for row in all_rows(made, model, tokenizer)}
+    ids = example_tokens(tokenizer, example, chat_template=False)
+    going_on = tokenizer(example.answers[0], add_special_tokens=False, return_tensors="pt").input_ids
+    with torch.no_grad():
+        logits = model(torch.cat([ids, going_on], 1)).logits[0, ids.shape[1] - 1 : -1].double().log_softmax(-1)
+    picked = logits.gather(1, going_on[0][:, None])[1:]
+    assert rows["full"]["nll"] == pytest.approx(-float(picked.mean()), rel=1e-4)
+    assert rows["full"]["kl"] == pytest.approx(0, abs=1e-6)
+    assert rows["full"]["agreement"] == 1
+    assert 0 < rows["full+bits"]["kl"] < rows["snapkv @ 25%"]["kl"]
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_the_likeliest_choice_is_that_of_plain_forward_passes(model, tokenizer, seen):
+    task = small_task(documents=3)
+    choices = tuple(dict.fromkeys(f" {each.answers[0]}" for each in task.examples))
+    asked = [replace(each, answers=(f" {each.answers[0]}",), choices=choices) for each in task.examples]
+    made = recipe(model, [Task("small", "choice", Judging("choice", 1), tuple(asked))], seen, ("full", "snapkv @ 50%"))
+    examples = {each.name: each for each in asked}
+    rows = [row for row in all_rows(made, model, tokenizer) if row.method == "full"]
+    for row in rows:
+        prompt = example_tokens(tokenizer, examples[row.example], chat_template=False)
+        likelihoods = []
+        for choice in choices:
+            more = tokenizer(choice, add_special_tokens=False, return_tensors="pt").input_ids
+            with torch.no_grad():
+                logits = model(torch.cat([prompt, more], 1)).logits[0, prompt.shape[1] - 1 : -1].log_softmax(-1)
+            likelihoods.append(float(logits.gather(1, more[0][:, None]).sum()))
+        best = choices[likelihoods.index(max(likelihoods))]
+        assert row.prediction == best
+        assert row.scores == {"choice": float(best == row.answers[0])}
+    assert {row.scores["choice"] for row in rows} == {0.0, 1.0} or all(row.scores["choice"] for row in rows)
+
+
+def test_contexts_that_lose_their_middle_are_read_apart(model, tokenizer):
+    task = small_task(documents=1)
+    made = recipe(model, [task])
+    short = replace(made, space=replace(made.space, protocol=replace(made.space.protocol, max_prompt_tokens=120)))
+    rows = all_rows(short, model, tokenizer)
+    assert all(row.truncated and row.prompt_tokens <= 120 for row in rows)
+    assert not any(row.truncated for row in all_rows(made, model, tokenizer))
+
+
+def test_cells_differ_by_everything_that_a_result_depends_on(model):
+    made = recipe(model, [small_task()])
+    group, example = made.groups[0], made.groups[0].examples[0]
+    other_space = replace(made.space, protocol=replace(made.space.protocol, chat_template=False))
+    cells = [
+        made.space.cell(group, example, made.methods[0]),
+        made.space.cell(group, example, made.methods[1]),
+        made.space.cell(group, replace(example, question="?"), made.methods[0]),
+        made.space.cell(replace(group, judging=Judging("contains_all", 12)), example, made.methods[0]),
+        other_space.cell(group, example, made.methods[0]),
+        replace(made.space, model="another").cell(group, example, made.methods[0]),
+    ]
+    assert len(set(cells)) == len(cells)
+    renamed = replace(made.space, protocol=replace(made.space.protocol, summary="in other words"))
+    assert renamed.cell(group, example, made.methods[0]) == cells[0]
+
+
+def test_scores_in_files_count_by_what_is_in_them(tmp_path, model):
+    made = recipe(model, [small_task()])
+    cells = []
+    for value in (1.0, 2.0):
+        table = torch.ones(4, 2, dtype=torch.float64)
+        table[0, 0] = value
+        path = winnow.HeadScores(table, "headkv-r").save(tmp_path / "scores.safetensors")
+        chosen = winnow.method(f"headkv-r(scores={path})", "25%")
+        cells.append(made.space.cell(made.groups[0], made.groups[0].examples[0], chosen))
+    assert cells[0] != cells[1]
