@@ -12,6 +12,7 @@ from contextlib import suppress
 from winnow.commands import streams
 from winnow.commands.console import messages
 from winnow.errors import BudgetError, MethodError, WinnowError
+from winnow.tasks.benchmark import UnknownBenchmark
 
 FAILED = 1
 USAGE = 2
@@ -49,7 +50,7 @@ def report_unwritten(problem: Exception) -> int:
 
 def _told(problem: Exception) -> tuple[str, int]:
     """Line and exit code of an error."""
-    if isinstance(problem, BudgetError | MethodError):
+    if isinstance(problem, BudgetError | MethodError | UnknownBenchmark):
         return str(problem), USAGE
     if isinstance(problem, WinnowError):
         return str(problem), FAILED

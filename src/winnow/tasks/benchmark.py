@@ -14,6 +14,10 @@ class BenchmarkError(WinnowError, ValueError):
     """A benchmark that does not exist, or whose texts are not there or cannot be used."""
 
 
+class UnknownBenchmark(BenchmarkError):
+    """No benchmark or protocol has this name."""
+
+
 @dataclass(frozen=True)
 class Request:
     """A wish: the tasks of a benchmark, their number, lengths and seed."""

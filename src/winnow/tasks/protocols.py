@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from winnow.errors import closest
 from winnow.tasks import full_rows as published
-from winnow.tasks.benchmark import BenchmarkError
+from winnow.tasks.benchmark import UnknownBenchmark
 from winnow.tasks.protocol import Protocol
 
 # As HeadKV's code cuts them; CoKV says to cut as HeadKV does.
@@ -176,8 +176,8 @@ def protocols() -> list[Protocol]:
 
 
 def protocol(name: str) -> Protocol:
-    """The protocol of a name. Raises BenchmarkError, with what there is."""
+    """The protocol of a name. Raises UnknownBenchmark, with what there is."""
     try:
         return PROTOCOLS[name]
     except KeyError:
-        raise BenchmarkError(f"There is no protocol {name!r}: {closest(name, PROTOCOLS)}") from None
+        raise UnknownBenchmark(f"There is no protocol {name!r}: {closest(name, PROTOCOLS)}") from None

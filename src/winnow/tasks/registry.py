@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from winnow.errors import closest
-from winnow.tasks.benchmark import Benchmark, BenchmarkError
+from winnow.tasks.benchmark import Benchmark, UnknownBenchmark
 
 _PLACES = {
     "facts": "winnow.tasks.facts:FACTS",
@@ -18,9 +18,9 @@ def benchmarks() -> list[Benchmark]:
 
 
 def benchmark(name: str) -> Benchmark:
-    """The benchmark of a name. Raises BenchmarkError, with what there is."""
+    """The benchmark of a name. Raises UnknownBenchmark, with what there is."""
     if name not in _PLACES:
-        raise BenchmarkError(f"There is no benchmark {name!r}: {closest(name, _PLACES)}")
+        raise UnknownBenchmark(f"There is no benchmark {name!r}: {closest(name, _PLACES)}")
     module, attribute = _PLACES[name].split(":")
     found: Benchmark = getattr(import_module(module), attribute)
     return found

@@ -11,8 +11,8 @@ from winnow.tasks.facts.documents import fact_document
 
 DEFAULT_LENGTH = 1024
 DEFAULT_EXAMPLES = 24
-SHORTEST = 256
-"""Tokens that six facts, their questions and some prose need."""
+FEWEST_WORDS = 180
+"""Words of prose that six facts need to stand in."""
 MAX_NEW_TOKENS = 16
 _SEEDS_APART = 1_000_000
 
@@ -20,8 +20,6 @@ _SEEDS_APART = 1_000_000
 def load(request: Request) -> list[Task]:
     """The one task, with so many examples for each length; six of them share a document."""
     lengths, wanted = request.lengths or (DEFAULT_LENGTH,), request.examples or DEFAULT_EXAMPLES
-    if min(lengths) < SHORTEST:
-        raise BenchmarkError(f"facts needs prompts of {SHORTEST} tokens at least, not {min(lengths)}.")
     examples = [example for length in lengths for example in _examples(request, length, wanted)]
     return [Task("facts", "facts", Judging("contains_any", MAX_NEW_TOKENS), tuple(examples))]
 
@@ -40,8 +38,14 @@ def _examples(request: Request, length: int, wanted: int) -> Iterator[Example]:
 
 
 def _document(seed: int, length: int, count_tokens: Callable[[str], int]) -> Document:
-    """The longest document of a seed whose prompts, with their answers, have at most `length` tokens."""
-    low, high = 1, length
+    """The longest document of a seed whose prompts, with their answers, have at most `length` tokens.
+
+    Raises BenchmarkError where six facts do not fit.
+    """
+    least = _tokens(fact_document(seed, FEWEST_WORDS), count_tokens)
+    if least > length:
+        raise BenchmarkError(f"Six facts and their prose do not fit into {length} tokens; {least} do for this model.")
+    low, high = FEWEST_WORDS, max(length, FEWEST_WORDS)
     # Words of prose; a text of more words has at least as many tokens.
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,0 +1,129 @@
+"""`winnow eval`: a whole run, and every way to use it wrongly."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from winnow.runs.folder import read_run
+from winnow.tasks.registry import benchmarks
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+# The bundled model knows few of these words, so that it answers none of the questions.
+SMALL = ("eval", "facts", "--lengths", "700", "--examples", "2", "--allow-zero")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path
+
+
+@pytest.fixture
+def done(winnow_run, folder):
+    """A finished run."""
+    out = folder / "run"
+    code, said, err = winnow_run(*SMALL, "--methods", "snapkv,adakv@64", "--budgets", "10%,30%", "--out", str(out))
+    assert code == 0, err
+    return out, said, err
+
+
+def test_a_run_says_what_it_did_and_keeps_every_answer(done):
+    out, said, err = done
+    assert "facts · protocol plain · winnow-bundled · question seen at compression: yes" in said
+    assert "8 results" in err
+    run = read_run(out)
+    assert {row.method for row in run.rows} == {"full", "snapkv @ 10%", "snapkv @ 30%", "adakv @ 64"}
+    assert len(run.rows) == 8
+    assert run.about.measures == {"facts": "contains_any"}
+    assert run.about.environment["processor"]
+    assert run.about.command.startswith("winnow")
+
+
+def test_the_same_command_does_nothing_twice_and_more_methods_can_be_added(done, winnow_run):
+    out, _, _ = done
+    before = (out / "cells.jsonl").read_text()
+    code, said, err = winnow_run(*SMALL, "--methods", "snapkv", "--budgets", "10%", "--out", str(out))
+    assert code == 0
+    assert "4 of them known" in err
+    assert (out / "cells.jsonl").read_text() == before
+    code, said, err = winnow_run(*SMALL, "--methods", "keydiff", "--budgets", "10%", "--out", str(out), "--json")
+    assert code == 0
+    assert [each["method"] for each in json.loads(said)] == ["full", "keydiff @ 10%"]
+    assert (out / "cells.jsonl").read_text().startswith(before)
+
+
+def test_shards_fill_one_folder(winnow_run, folder):
+    for part in ("1/2", "2/2"):
+        given = ["eval", "facts", "--lengths", "700", "--examples", "8", "--allow-zero", "--shard", part]
+        code, _, err = winnow_run(*given, "--methods", "snapkv", "--budgets", "10%", "--out", str(folder / "run"))
+        assert code == 0, err
+    run = read_run(folder / "run")
+    assert len(run.rows) == 16
+    assert sorted(path.name for path in (folder / "run").glob("cells*")) == ["cells.1-of-2.jsonl", "cells.2-of-2.jsonl"]
+
+
+def test_a_full_cache_that_fails_stops_the_run_with_what_it_said(winnow_run, folder):
+    given = ("eval", "facts", "--lengths", "700", "--examples", "6", "--methods", "snapkv", "--budgets", "10%")
+    code, _, err = winnow_run(*given, "--out", str(folder / "run"))
+    assert code == 1
+    assert "scores 0 in the first" in err
+    assert "--allow-zero" in err
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (("eval", "fact"), "did you mean 'facts'"),
+        (("eval", "facts", "--protocol", "plane"), "did you mean 'plain'"),
+        (("eval", "facts", "--protocol", "longbench-cokv"), "is for longbench"),
+        (("eval", "facts", "--split", "validation"), "holds no examples out"),
+        (("eval", "facts", "--methods", "snapk"), "did you mean 'snapkv'"),
+        (("eval", "facts", "--lengths", "some"), "no number of tokens"),
+        (("eval", "facts", "--shard", "3/2"), "not of the form I/N"),
+        (("eval", "facts", "--budgets", "5%,,"), "no list of budgets"),
+    ],
+)
+def test_mistakes_are_told_before_weights_are_loaded(winnow_run, folder, monkeypatch, given, told):
+    monkeypatch.setattr("winnow.commands.eval.load_model", lambda *_: pytest.fail("the model was loaded"))
+    code, out, err = winnow_run(*given, "--out", str(folder / "run"))
+    assert code == 2
+    assert out == ""
+    assert told in " ".join(err.split())
+    assert not (folder / "run").exists()
+
+
+def test_texts_that_cannot_be_had_are_told_before_weights_are_loaded(winnow_run, folder, monkeypatch):
+    monkeypatch.setattr("winnow.commands.eval.load_model", lambda *_: pytest.fail("the model was loaded"))
+    code, _, err = winnow_run("eval", "facts", "--lengths", "20", "--out", str(folder / "run"))
+    assert code == 1
+    assert "do not fit into 20 tokens" in err
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [(("--seed", "1"), "another seed"), (("--protocol", "plain-agnostic"), "another protocol")],
+)
+def test_a_folder_of_another_run_is_left_as_it_is(done, winnow_run, change, told):
+    out, _, _ = done
+    before = {path.name: path.read_text() for path in out.iterdir()}
+    code, _, err = winnow_run(*SMALL, "--methods", "snapkv", *change, "--out", str(out))
+    assert code == 1
+    assert told in " ".join(err.split())
+    assert {path.name: path.read_text() for path in out.iterdir()} == before
+
+
+def test_benchmarks_protocols_and_metrics_are_listed(winnow_run):
+    code, out, _ = winnow_run("benchmarks")
+    assert code == 0
+    assert all(each.name in out for each in benchmarks())
+    code, out, _ = winnow_run("benchmarks", "facts")
+    assert "plain-agnostic" in out
+    code, out, _ = winnow_run("benchmarks", "--protocols", "--json")
+    assert "ruler-kvpress" in [each["name"] for each in json.loads(out)]
+    code, out, _ = winnow_run("benchmarks", "--metrics")
+    assert "contains_all" in out
+    for each in benchmarks():
+        code, out, _ = winnow_run("benchmarks", each.name, "--json")
+        assert json.loads(out)["tasks"].keys() == each.tasks.keys()
