@@ -75,6 +75,8 @@ OUT = ("--out", "a.safetensors")
 REQUIRED = {
     "compress": ("document.txt", "--out", "c"),
     "ask": ("c", "Why?"),
+    "compare": ("run",),
+    "export": ("run", "--to", "csv", "--out", "a.csv"),
     "heads show": ("a.json",),
     "heads convert": ("a.json", "-o", "a.safetensors"),
     "heads needle": ("--kind", "r", *OUT),

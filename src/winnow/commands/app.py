@@ -12,9 +12,11 @@ from winnow.commands.console import output
 from winnow.commands.options.ask import AskOptions
 from winnow.commands.options.benchmarks import BenchmarksOptions
 from winnow.commands.options.chat import ChatOptions
+from winnow.commands.options.compare import CompareOptions
 from winnow.commands.options.compress import CompressOptions
 from winnow.commands.options.demo import DemoOptions
 from winnow.commands.options.eval import EvalOptions
+from winnow.commands.options.export import ExportOptions
 from winnow.commands.options.heads.cokv import CokvOptions
 from winnow.commands.options.heads.convert import ConvertOptions
 from winnow.commands.options.heads.merge import MergeOptions
@@ -57,6 +59,8 @@ app.command("eval")(command(EvalOptions, "winnow.commands.eval:evaluate"))
 app.command("benchmarks")(command(BenchmarksOptions, "winnow.commands.benchmarks:benchmarks"))
 app.command("demo")(command(DemoOptions, "winnow.commands.demo:demo"))
 app.command("inspect")(command(InspectOptions, "winnow.commands.inspect:inspect"))
+app.command("compare")(command(CompareOptions, "winnow.commands.compare:compare"))
+app.command("export")(command(ExportOptions, "winnow.commands.export:export"))
 heads.command("show")(command(ShowOptions, "winnow.commands.heads.show:show"))
 heads.command("convert")(command(ConvertOptions, "winnow.commands.heads.convert:convert"))
 heads.command("needle")(command(NeedleOptions, "winnow.commands.heads.needle:needle"))
