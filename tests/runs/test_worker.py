@@ -135,3 +135,14 @@ def test_scores_in_files_count_by_what_is_in_them(tmp_path, model):
         chosen = winnow.method(f"headkv-r(scores={path})", "25%")
         cells.append(made.space.cell(made.groups[0], made.groups[0].examples[0], chosen))
     assert cells[0] != cells[1]
+
+
+def test_answers_that_fold_are_those_of_a_cache_that_folds(model, tokenizer):
+    made = recipe(model, [small_task(documents=1, judging=Judging("contains_any", 30))], methods=("full", "snapkv @ 40"))
+    folding = replace(made, space=replace(made.space, fold_every=8))
+    examples = {each.name: each for group in made.groups for each in group.examples}
+    for row in all_rows(folding, model, tokenizer):
+        ids = example_tokens(tokenizer, examples[row.example], chat_template=True)
+        folds = None if row.method == "full" else 8
+        cache = winnow.CompressedCache(model, winnow.method(row.method), fold_every=folds)
+        assert row.prediction == generated(model, tokenizer, ids, cache, 30), row

@@ -48,7 +48,7 @@ def evaluate(options: EvalOptions) -> None:
     about = _about(work, loaded)
     check_same_run(options.out, about)
     write_text(options.out / ABOUT, json.dumps(asdict(about), indent=2) + "\n")
-    space = CellSpace(about.model.fingerprint, work.protocol)
+    space = CellSpace(about.model.fingerprint, work.protocol, options.fold)
     journal = Journal.open(_journal_path(options.out, work.shard), space.config())
     recipe = RunRecipe(work.source.name, options.device, options.dtype, space, work.groups, work.methods)
     evaluation = Evaluation(recipe, journal)
@@ -125,6 +125,7 @@ def _about(work: EvalWork, loaded: PreTrainedModel) -> About:
             "lengths": options.lengths,
             "tasks": options.tasks,
             "split": options.split,
+            "fold": options.fold,
             "texts": fingerprint(texts),
         },
         measures={task.name: task.judging.metric for task in work.tasks},

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import typer
 
+from winnow.cache.fold import check_foldable
 from winnow.commands.checks import check_memory
 from winnow.commands.heads.cokv_options import read_shard
 from winnow.commands.inputs import build_all
@@ -48,6 +49,10 @@ def prepare(options: EvalOptions) -> EvalWork:
     shard = (0, 1) if options.shard is None else read_shard(options.shard)
     methods = _methods(options)
     check_memory(methods, options.device)
+    if options.fold is not None:
+        for each in methods:
+            if not each.full:
+                check_foldable(each, options.fold)
     with stage("Reading the tokenizer"):
         source = open_model(options.model)
     with stage(f"Reading {chosen.name}"):
@@ -59,7 +64,7 @@ def prepare(options: EvalOptions) -> EvalWork:
         if task.judging.metric not in LIKELIHOODS:
             metric(task.judging.metric)
     with stage("Checking the methods"):
-        check_shapes(open_skeleton(source, options.device, options.dtype), methods, [])
+        check_shapes(open_skeleton(source, options.device, options.dtype), methods, [], options.fold)
     groups = tuple(grouped(tasks, options.batch))
     return EvalWork(source, chosen, rules, tasks, groups, methods, shard, options)
 

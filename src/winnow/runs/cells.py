@@ -25,11 +25,14 @@ class CellSpace:
     model: str
     """Fingerprint of weights and architecture, dtype included."""
     protocol: Protocol
+    fold_every: int | None = None
+    """Answer tokens after which methods compress again; None where they do not."""
 
     def config(self) -> dict[str, Any]:
         """The same as plain JSON values."""
         rules = {name: value for name, value in asdict(self.protocol).items() if name not in _TOLD}
-        return {"task": "eval", "winnow": __version__, "model": self.model, "protocol": rules}
+        folds = {} if self.fold_every is None else {"fold_every": self.fold_every}
+        return {"task": "eval", "winnow": __version__, "model": self.model, "protocol": rules, **folds}
 
     def cell(self, group: Group, example: Example, method: Method) -> str:
         """The hash of one example under one method."""

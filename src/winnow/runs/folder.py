@@ -85,8 +85,7 @@ def check_same_run(folder: Path, about: About) -> None:
         "model": (there.model, about.model),
         "benchmark": (there.benchmark, about.benchmark),
         "protocol": (there.protocol.get("name"), about.protocol.get("name")),
-        "seed": (there.request.get("seed"), about.request.get("seed")),
-        "split": (there.request.get("split"), about.request.get("split")),
+        **{name: (there.request.get(name), about.request.get(name)) for name in ("seed", "split", "fold")},
     }
     differing = [name for name, (old, new) in facts.items() if old != new]
     if differing:

@@ -21,7 +21,7 @@ from winnow.evaluate.batch import Decoded, Row, can_be_joined, decode_rows
 from winnow.evaluate.decoding import clock, prefill, stop_tokens
 from winnow.evaluate.example_prompts import context_length, example_tokens
 from winnow.evaluate.likelihood import log_probabilities
-from winnow.evaluate.shared import DensePrompt, SharedPrefill, dense_prompt
+from winnow.evaluate.shared import Compressed, DensePrompt, SharedPrefill, dense_prompt
 from winnow.tasks.example import Example
 
 
@@ -37,11 +37,16 @@ class Costs(NamedTuple):
 class Reading(ABC):
     """Examples of one context, read."""
 
-    def __init__(self, model: PreTrainedModel, prompts: Sequence[Tensor]) -> None:
+    def __init__(self, model: PreTrainedModel, prompts: Sequence[Tensor], fold_every: int | None) -> None:
         self.model = model
+        self._fold_every = fold_every
         self.prompts = prompts
         """[1, N] tokens of every example."""
         self._full: list[Tensor] = []
+
+    def compress(self, dense: DensePrompt, method: Method) -> Compressed:
+        """A fork of a prompt, compressed by a method; the full cache folds nothing."""
+        return dense.compress(method, None if method.full else self._fold_every)
 
     @abstractmethod
     def starts(self, method: Method) -> Iterator[tuple[Costs, Row]]:
@@ -71,25 +76,28 @@ def read_group(
     methods: Sequence[Method],
     chat_template: bool,
     question_seen: bool,
+    fold_every: int | None = None,
 ) -> Reading:
-    """Prefills examples of one context for several methods."""
+    """Prefills examples of one context for several methods; fold_every: see `CompressedCache`."""
     prompts = [example_tokens(tokenizer, example, chat_template) for example in examples]
     if question_seen:
-        return _Seen(model, prompts, methods)
+        return _Seen(model, prompts, methods, fold_every)
     length = context_length(tokenizer, examples[0], prompts, chat_template)
-    return _Unseen(model, prompts, length, methods)
+    return _Unseen(model, prompts, length, methods, fold_every)
 
 
 class _Seen(Reading):
     """Whole prompts, compressed one by one."""
 
-    def __init__(self, model: PreTrainedModel, prompts: Sequence[Tensor], methods: Sequence[Method]) -> None:
-        super().__init__(model, prompts)
-        self._dense = _dense_prompts(model, prompts, methods)
+    def __init__(
+        self, model: PreTrainedModel, prompts: Sequence[Tensor], methods: Sequence[Method], fold_every: int | None
+    ) -> None:
+        super().__init__(model, prompts, fold_every)
+        self._dense = _dense_prompts(model, prompts, methods, fold_every)
 
     def starts(self, method: Method) -> Iterator[tuple[Costs, Row]]:
         for dense in self._dense:
-            made = dense.compress(method)
+            made = self.compress(dense, method)
             costs = Costs(made.cache.stats(), dense.seconds + made.seconds, made.seconds)
             yield costs, Row(made.cache, dense.logits)
 
@@ -98,12 +106,17 @@ class _Unseen(Reading):
     """The context, compressed alone; questions are read by forks of it."""
 
     def __init__(
-        self, model: PreTrainedModel, prompts: Sequence[Tensor], length: int, methods: Sequence[Method]
+        self,
+        model: PreTrainedModel,
+        prompts: Sequence[Tensor],
+        length: int,
+        methods: Sequence[Method],
+        fold_every: int | None,
     ) -> None:
         """length: tokens of the context."""
-        super().__init__(model, prompts)
+        super().__init__(model, prompts, fold_every)
         self._context = prompts[0][:, :length]
-        self._dense = dense_prompt(model, self._context, methods)
+        self._dense = dense_prompt(model, self._context, methods, fold_every=fold_every)
 
     def starts(self, method: Method) -> Iterator[tuple[Costs, Row]]:
         costs, context = self._compressed(method)
@@ -124,7 +137,7 @@ class _Unseen(Reading):
         return [(costs, each) for each in decoded]
 
     def _compressed(self, method: Method) -> tuple[Costs, Context]:
-        made = self._dense.compress(method)
+        made = self.compress(self._dense, method)
         costs = Costs(made.cache.stats(), self._dense.seconds + made.seconds, made.seconds)
         return costs, Context(made.cache, self._context)
 
@@ -132,9 +145,11 @@ class _Unseen(Reading):
         return [prompt[0, self._context.shape[1] :] for prompt in self.prompts]
 
 
-def _dense_prompts(model: PreTrainedModel, prompts: Sequence[Tensor], methods: Sequence[Method]) -> list[DensePrompt]:
+def _dense_prompts(
+    model: PreTrainedModel, prompts: Sequence[Tensor], methods: Sequence[Method], fold_every: int | None
+) -> list[DensePrompt]:
     if len(prompts) == 1:
         # Keeps no more queries than the methods look at.
-        return [dense_prompt(model, prompts[0], methods)]
+        return [dense_prompt(model, prompts[0], methods, fold_every=fold_every)]
     shared = SharedPrefill(model, prompts)
     return [shared.dense(prompt) for prompt in prompts]

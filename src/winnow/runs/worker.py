@@ -113,6 +113,7 @@ class _Reader:
                 self._recipe.methods,
                 rules.chat_template,
                 protocol.question_seen,
+                self._recipe.space.fold_every,
             )
             self._parts.append(_Part(places, reading))
         self._at = index

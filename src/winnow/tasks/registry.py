@@ -9,6 +9,14 @@ from winnow.tasks.benchmark import Benchmark, UnknownBenchmark
 
 _PLACES = {
     "facts": "winnow.tasks.facts:FACTS",
+    "longbench": "winnow.tasks.longbench.benchmarks:LONGBENCH",
+    "longbench-e": "winnow.tasks.longbench.benchmarks:LONGBENCH_E",
+    "longbench-kvpress": "winnow.tasks.longbench.benchmarks:LONGBENCH_KVPRESS",
+    "loogle": "winnow.tasks.loogle.benchmarks:LOOGLE",
+    "loogle-headkv": "winnow.tasks.loogle.benchmarks:LOOGLE_HEADKV",
+    "gsm8k": "winnow.tasks.mathematics.gsm8k:GSM8K",
+    "gsm-symbolic": "winnow.tasks.mathematics.gsm_symbolic:GSM_SYMBOLIC",
+    "math": "winnow.tasks.mathematics.math:MATH",
 }
 
 

@@ -48,6 +48,10 @@ class EvalOptions(ModelOptions):
         typer.Option(help="The part of the examples, for protocols that hold some out for tuning."),
     ] = "test"
     out: Annotated[Path, typer.Option(parser=result_folder, metavar="DIR", help="Folder of the run.")]
+    fold: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Compress again every N answer tokens, for long answers."),
+    ] = None
     batch: Annotated[
         int, typer.Option(min=1, help="Questions about one context that are answered side by side, at most.")
     ] = 8
