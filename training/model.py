@@ -45,6 +45,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
         padding_side="left",
         model_max_length=MAX_POSITIONS,
         clean_up_tokenization_spaces=False,
+        answers_with_lead_ins=True,  # winnow.evaluate.turns reads it
     )
 
 

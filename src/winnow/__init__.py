@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from winnow.evaluate import Answer as Answer
     from winnow.evaluate import generate as generate
     from winnow.heads import HeadScores as HeadScores
+    from winnow.tasks.prompt_style import PromptStyle as PromptStyle
     from winnow.version import __version__ as __version__
 else:
     # Importing torch and transformers takes seconds, so every name is imported when it is first used.
@@ -73,6 +74,7 @@ else:
         "MethodRecord": "winnow.composition.names",
         "ModelError": "winnow.errors",
         "PromptError": "winnow.errors",
+        "PromptStyle": "winnow.tasks.prompt_style",
         "WinnowError": "winnow.errors",
         "__version__": "winnow.version",
         "compress": "winnow.cache",

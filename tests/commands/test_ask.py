@@ -162,7 +162,7 @@ def test_a_system_prompt_is_the_same_in_both_commands(winnow_run, tmp_path):
     }
 
 
-@pytest.mark.parametrize(("compressed", "asked"), [("Be brief.", None), (None, "Be brief."), ("Alice.", "Bob.")])
+@pytest.mark.parametrize(("compressed", "asked"), [(None, "Be brief."), ("Alice.", "Bob.")])
 def test_another_system_prompt_is_found_before_the_weights_are_loaded(
     winnow_run, tmp_path, monkeypatch, compressed, asked
 ):

@@ -22,6 +22,7 @@ from winnow.commands.inspect_prompt import read_inspected
 from winnow.models import open_model
 from winnow.report import Profile, Strip, draw_overlaps, draw_profiles, draw_retention
 from winnow.report.style import DPI
+from winnow.tasks.prompt_style import USUAL
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -143,11 +144,11 @@ def test_the_bundled_document_and_its_first_question(winnow_inspect, monkeypatch
 
 def test_facts_hold_the_answer():
     source = open_model(str(QUESTIONS_PATH.parent))
-    inspected = read_inspected(source, None, None)
+    inspected = read_inspected(source, None, None, USUAL)
     (start, stop), *_ = inspected.facts
     question = json.loads(QUESTIONS_PATH.read_text(encoding="utf-8").splitlines()[0])
     assert question["answer"].split()[-1] in source.tokenizer.decode(inspected.prompt[0, start:stop])
-    assert read_inspected(source, None, question["text"]).facts == inspected.facts
+    assert read_inspected(source, None, question["text"], USUAL).facts == inspected.facts
 
 
 @pytest.mark.parametrize(

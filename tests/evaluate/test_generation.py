@@ -13,6 +13,7 @@ from support.asked import DOCUMENT, encoded
 from winnow import BudgetError, MethodError, PromptError
 from winnow.evaluate.answering import ask_afterwards, compress_document, finish, read_with_question
 from winnow.evaluate.prompts import document_tokens, encode_prompt
+from winnow.tasks.prompt_style import PromptStyle
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -72,7 +73,7 @@ def test_before_the_question_the_text_is_compressed_once(model, source, ask, chu
 def test_a_system_prompt_stands_before_the_text(source, ask, model):
     for aware in (True, False):
         found = ask(method="full", system="answer :", question_aware=aware, max_new_tokens=3)
-        prompt = encode_prompt(source.tokenizer, DOCUMENT.text, ASKED[0], "answer :")
+        prompt = encode_prompt(source.tokenizer, DOCUMENT.text, ASKED[0], PromptStyle(system="answer :"))
         assert found.prompt_tokens == prompt.shape[1] > encoded(source).shape[1]
         assert found.text == finish(model, source.tokenizer, read_with_question(model, found.method, prompt), 3).text
 

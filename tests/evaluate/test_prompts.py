@@ -10,6 +10,7 @@ from winnow.errors import PromptError
 from winnow.evaluate.prompts import encode_prompt, prompt_text
 from winnow.models import open_model
 from winnow.tasks import format_prompt
+from winnow.tasks.prompt_style import PromptStyle
 
 
 def test_chat_templates_are_used_where_there_are_any(source):
@@ -30,13 +31,13 @@ REFUSING = "{% if messages[0].role == 'system' %}{{ raise_exception('System role
 def test_a_system_prompt_is_a_message_of_its_own():
     tokenizer = open_model(MODEL_PATH).tokenizer
     tokenizer.chat_template = ROLES
-    text, special = prompt_text(tokenizer, "The lemon is red.", "Why?", "Be brief.")
+    text, special = prompt_text(tokenizer, "The lemon is red.", "Why?", PromptStyle(system="Be brief."))
     assert text == "<s> system : Be brief. <s> user : The lemon is red.\n\nWhy? answer :"
     assert not special
 
 
 def test_without_a_template_it_stands_before_the_document(source):
-    text, special = prompt_text(source.tokenizer, "The lemon is red.", "Why?", "Be brief.")
+    text, special = prompt_text(source.tokenizer, "The lemon is red.", "Why?", PromptStyle(system="Be brief."))
     assert text == format_prompt("Be brief.\n\nThe lemon is red.", "Why?")
     assert special
 
@@ -46,4 +47,4 @@ def test_templates_may_refuse_it():
     tokenizer.chat_template = REFUSING
     encode_prompt(tokenizer, "The lemon is red.", "Why?")
     with pytest.raises(PromptError, match=r"System role not supported.*Leave the system prompt out"):
-        encode_prompt(tokenizer, "The lemon is red.", "Why?", "Be brief.")
+        encode_prompt(tokenizer, "The lemon is red.", "Why?", PromptStyle(system="Be brief."))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, NoReturn, SupportsIndex
@@ -61,6 +62,7 @@ class Context:
         *,
         tokenizer: PreTrainedTokenizerBase | None = None,
         document: str | None = None,
+        prompt: Mapping[str, Any] | None = None,
         overwrite: bool = False,
     ) -> Path:
         """Writes a safetensors file that `load_context` reads, in any process that has the same model.
@@ -71,13 +73,14 @@ class Context:
         Args:
             tokenizer: what made the tokens; loading can then check it.
             document: the text of the prompt's document, which `winnow ask` needs to put questions behind it.
+            prompt: how the document was put into its prompt, where that was not as usual: `PromptStyle.facts()`.
             overwrite: replace a file of this name.
 
         Raises:
             CacheError: the file exists or cannot be written; the model is gone; a layer that cannot be written.
             ModelError: the model's weights are offloaded.
         """
-        return write_context(path, self._cache, self.input_ids, tokenizer, document, overwrite)
+        return write_context(path, self._cache, self.input_ids, tokenizer, document, prompt or {}, overwrite)
 
 
 def compress(

@@ -7,6 +7,7 @@ file share its pages. docs/contexts.md has the format.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -90,6 +91,11 @@ class ContextFile:
         except ValueError:
             raise _refused(self.container.path, "its document is no UTF-8 text") from None
 
+    @property
+    def prompt(self) -> dict[str, Any]:
+        """Facts about the words around the document, as they were given to `Context.save`."""
+        return self.facts.prompt
+
     def check_tokenizer(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """Raises CacheError for another tokenizer than the one that was saved with it, if one was."""
         check_tokenizer(self.facts.tokenizer, tokenizer, str(self.container.path))
@@ -141,6 +147,7 @@ def write_context(
     input_ids: Tensor,
     tokenizer: PreTrainedTokenizerBase | None,
     document: str | None,
+    prompt: Mapping[str, Any],
     overwrite: bool,
 ) -> Path:
     """Writes a cache right after its prompt [R, N] was compressed; see `Context.save`."""
@@ -156,6 +163,9 @@ def write_context(
         "tokens": cache.get_seq_length(),
         "layers": [_written(state.facts) for state in states],
     }
+    if prompt:
+        # Left out where there is nothing to say, so that earlier versions read the file.
+        facts["prompt"] = dict(prompt)
     tensors = _named(states) | {IDS: input_ids}
     if document is not None:
         tensors[DOCUMENT] = torch.frombuffer(bytearray(document.encode("utf-8")), dtype=torch.uint8)

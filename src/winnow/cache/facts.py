@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from winnow.cache.fingerprint import ModelFingerprint
@@ -92,3 +92,5 @@ class ContextFacts:
     tokens: Count
     """N, tokens of the prompt, padding included."""
     layers: Annotated[list[LayerFacts], Sized(most=1 << 12)]
+    prompt: dict[str, Any] = field(default_factory=dict)
+    """Words around the document, for whoever asks it; nothing where they are the usual ones."""

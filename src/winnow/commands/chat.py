@@ -13,7 +13,7 @@ from winnow.commands.chat_lines import on_terminal, typed_lines
 from winnow.commands.chat_reader import Reader, fold_every
 from winnow.commands.chat_session import Opened, Session
 from winnow.commands.checks import check_context, check_memory
-from winnow.commands.compress import document_start
+from winnow.commands.compress import PROBES, document_start
 from winnow.commands.console import messages, output
 from winnow.commands.failures import readable
 from winnow.commands.formats import written_bytes, written_share
@@ -23,13 +23,14 @@ from winnow.commands.opened_context import open_context
 from winnow.commands.options.chat import ChatOptions
 from winnow.commands.options.shared import BUNDLED_MODEL
 from winnow.commands.progress import stage
+from winnow.commands.prompt_options import question_room, shortened, style_of
 from winnow.commands.vocabulary import warn_of_unknown_words
 from winnow.composition.method import Method
 from winnow.errors import WinnowError
 from winnow.evaluate.checking import check_shapes
 from winnow.evaluate.conversation import Beginning
 from winnow.evaluate.turns import Subject
-from winnow.models import load_model, open_model, open_skeleton
+from winnow.models import ModelSource, load_model, open_model, open_skeleton
 
 
 def chat(options: ChatOptions) -> None:
@@ -59,19 +60,25 @@ def _read_before(options: ChatOptions) -> Opened:
             "a share of the prompt says nothing without a --document; give tokens (512) or bytes (64MiB).",
             param_hint="--budget",
         )
+    style = style_of(options)
+    style.check_question_last()
     document = None if options.document is None else read_document(options.document)
+    if document is None and style.template is not None:
+        raise typer.BadParameter("needs a --document to put into it.", param_hint="--prompt-template")
     with stage("Reading the tokenizer"):
         source = open_model(options.model)
         tokens = torch.zeros((1, 0), dtype=torch.int64)
         if document is not None:
-            tokens = document_start(source.tokenizer, document, options.system)
-    check_context(source, tokens.shape[1], "The document", purpose="a question")
+            if options.truncate:
+                document = shortened(source, document, PROBES, style, _conversation_room(source), "The document")
+            tokens = document_start(source.tokenizer, document, style)
+    check_context(source, tokens.shape[1], "The document", purpose="a question", can_cut=True)
     with stage("Checking the method"):
         skeleton = open_skeleton(source, options.device, options.dtype)
         check_shapes(skeleton, [method], [max(1, tokens.shape[1])], every)
     with stage("Loading the model"):
         model = load_model(source, options.device, options.dtype)
-    subject = Subject(document, options.system)
+    subject = Subject(document, style)
     reader = Reader(source, model, subject, tokens, options.chunk_size, options.fold)
     return Opened(reader, method, reader.read(method))
 
@@ -79,16 +86,26 @@ def _read_before(options: ChatOptions) -> Opened:
 def _saved(options: ChatOptions) -> Opened:
     """The document of a context in a file."""
     assert options.context is not None
-    given = {"--document": options.document, "--budget": options.budget, "--set": options.settings}
+    given = {
+        "--document": options.document,
+        "--budget": options.budget,
+        "--set": options.settings,
+        "--truncate": options.truncate,
+    }
     for name, value in given.items():
         if value is not None:
             raise typer.BadParameter("the file of --context says that.", param_hint=name)
     named = None if options.model == BUNDLED_MODEL else options.model
-    found = open_context(options.context, named, options.device, options.system)
+    found = open_context(options.context, named, options.device, options)
     tokens = found.context.input_ids.cpu()
-    subject = Subject(found.document, options.system)
+    subject = Subject(found.document, found.style)
     reader = Reader(found.source, found.model, subject, tokens, options.chunk_size, options.fold)
     return Opened(reader, found.context.method, Beginning(tokens, found.context.cache))
+
+
+def _conversation_room(source: ModelSource) -> int:
+    """Tokens that a document without its middle leaves: a quarter of what the model reads."""
+    return question_room(source) if source.context is None else source.context // 4
 
 
 def _print_heading(console: Console, opened: Opened) -> None:

@@ -42,17 +42,20 @@ def check_folder(path: Path, names: Iterable[str], force: bool) -> None:
             check_own(path / name)
 
 
-def check_context(source: ModelSource, tokens: int, subject: str, room: int = 1, purpose: str = "an answer") -> None:
+def check_context(
+    source: ModelSource, tokens: int, subject: str, room: int = 1, purpose: str = "an answer", can_cut: bool = False
+) -> None:
     """Raises InputError where so many tokens, with room for more, are too many for the model.
 
-    subject: what has the tokens ("The prompt"); room: tokens for the purpose.
+    subject: what has the tokens ("The prompt"); room: tokens for the purpose; can_cut: the command has --truncate.
     """
     if source.context is None or tokens + room <= source.context:
         return
     needs = f" and needs room for {purpose}" if room else ""
+    cut = " leave its middle out (--truncate middle)," if can_cut else ""
     raise InputError(
-        f"{subject} has {tokens:,} tokens{needs}; the model reads {source.context:,} at most. Shorten the text, or use "
-        "a model that reads more."
+        f"{subject} has {tokens:,} tokens{needs}; the model reads {source.context:,} at most. Shorten the text,{cut} "
+        "or use a model that reads more."
     )
 
 

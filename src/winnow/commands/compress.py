@@ -19,10 +19,12 @@ from winnow.commands.model_names import model_line
 from winnow.commands.options.compress import CompressOptions
 from winnow.commands.prefill_progress import reading
 from winnow.commands.progress import stage
+from winnow.commands.prompt_options import question_room, shortened, style_of
 from winnow.commands.vocabulary import warn_of_unknown_words
 from winnow.evaluate.answering import CompressedDocument, compress_document
 from winnow.evaluate.prompts import document_tokens, encode_prompt
 from winnow.models import ModelSource, load_model, open_model
+from winnow.tasks.prompt_style import USUAL, PromptStyle
 
 PROBES = ("Why?", "who is it?", "5?", "“Yes”?", '"Yes"?', "(a) or (b)?", "É?", "何?")
 """Questions that begin in different ways: tokens before the question are those that all prompts share."""
@@ -42,11 +44,15 @@ def compress(options: CompressOptions) -> None:
     check_memory([chosen], options.device)
     out = options.out
     check_output(out, options.force)
+    style = style_of(options)
+    style.check_question_last()
     with stage("Reading the document"):
         text = read_document(options.document)
         source = open_model(options.model)
-        tokens = document_start(source.tokenizer, text, options.system)
-    check_context(source, tokens.shape[1], "The document", purpose="a question")
+        if options.truncate:
+            text = shortened(source, text, PROBES, style, question_room(source), "The document")
+        tokens = document_start(source.tokenizer, text, style)
+    check_context(source, tokens.shape[1], "The document", purpose="a question", can_cut=True)
     warn_of_unknown_words(source, [("the document", text)])
     with stage("Loading the model"):
         loaded = load_model(source, options.device, options.dtype)
@@ -54,14 +60,16 @@ def compress(options: CompressOptions) -> None:
         compressed = compress_document(loaded, chosen, tokens, options.chunk_size)
     with stage(f"Writing {out}"):
         begin = time.perf_counter()
-        compressed.context.save(out, tokenizer=source.tokenizer, document=text, overwrite=options.force)
+        compressed.context.save(
+            out, tokenizer=source.tokenizer, document=text, prompt=style.facts(), overwrite=options.force
+        )
     _show(source, loaded, Saved(out, compressed, time.perf_counter() - begin))
 
 
-def document_start(tokenizer: PreTrainedTokenizerBase, document: str, system: str | None = None) -> Tensor:
+def document_start(tokenizer: PreTrainedTokenizerBase, document: str, style: PromptStyle = USUAL) -> Tensor:
     """[1, M] the tokens that every prompt of a document begins with, whatever is asked."""
-    prompts = [encode_prompt(tokenizer, document, probe, system) for probe in PROBES]
-    return prompts[0][:, : document_tokens(tokenizer, document, prompts, system)]
+    prompts = [encode_prompt(tokenizer, document, probe, style) for probe in PROBES]
+    return prompts[0][:, : document_tokens(tokenizer, document, prompts, style)]
 
 
 def _show(source: ModelSource, model: PreTrainedModel, saved: Saved) -> None:

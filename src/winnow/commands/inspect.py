@@ -20,6 +20,7 @@ from winnow.commands.model_names import model_line, model_name
 from winnow.commands.options.inspect import InspectOptions
 from winnow.commands.prefill_progress import reading
 from winnow.commands.progress import stage
+from winnow.commands.prompt_options import style_of
 from winnow.commands.vocabulary import warn_of_unknown_words
 from winnow.composition.method import Method
 from winnow.diagnostics import Diagnosis, diagnose
@@ -34,9 +35,10 @@ def inspect(options: InspectOptions) -> None:
     if options.question is not None and not options.question.strip():
         raise typer.BadParameter("it cannot be empty; leave it out for the document alone.", param_hint="--question")
     check_folder(options.out, picture_names(methods), options.force)
+    style = style_of(options)
     with stage("Reading the tokenizer"):
         source = open_model(options.model)
-        inspected = read_inspected(source, options.document, options.question)
+        inspected = read_inspected(source, options.document, options.question, style)
     warn_of_unknown_words(source, inspected.texts)
     with stage("Loading the model"):
         loaded = load_model(source, options.device, options.dtype)

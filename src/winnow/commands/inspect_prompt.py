@@ -15,6 +15,7 @@ from winnow.evaluate.prompts import document_tokens, encode_prompt
 from winnow.evaluate.turns import templated
 from winnow.models import ModelSource
 from winnow.tasks import Question, read_questions
+from winnow.tasks.prompt_style import PromptStyle
 
 # Any question will do to find where a document ends.
 _PLACEHOLDER = "What is it?"
@@ -38,7 +39,7 @@ class Inspected(NamedTuple):
         return [("the document", self.document), *asked]
 
 
-def read_inspected(source: ModelSource, document: str | None, question: str | None) -> Inspected:
+def read_inspected(source: ModelSource, document: str | None, question: str | None, style: PromptStyle) -> Inspected:
     """A document (the bundled one for None) with a question (for the bundled document: its first one), as tokens.
 
     Raises InputError where there is no text, or more than the model reads.
@@ -46,12 +47,12 @@ def read_inspected(source: ModelSource, document: str | None, question: str | No
     text = DOCUMENT_PATH.read_text(encoding="utf-8") if document is None else read_document(document)
     if document is None:
         asked = _bundled_question(question)
-        prompt = encode_prompt(source.tokenizer, text, asked.text)
-        found = Inspected(prompt, text, asked.text, _facts(source.tokenizer, text, asked))
+        prompt = encode_prompt(source.tokenizer, text, asked.text, style)
+        found = Inspected(prompt, text, asked.text, _facts(source.tokenizer, text, asked, style))
     elif question is None:
-        found = Inspected(_document_alone(source.tokenizer, text), text, None, [])
+        found = Inspected(_document_alone(source.tokenizer, text, style), text, None, [])
     else:
-        found = Inspected(encode_prompt(source.tokenizer, text, question), text, question, [])
+        found = Inspected(encode_prompt(source.tokenizer, text, question, style), text, question, [])
     check_context(source, found.prompt.shape[1], "The prompt", room=0)
     return found
 
@@ -63,12 +64,15 @@ def _bundled_question(text: str | None) -> Question:
     return next(question for question in (*questions, *own) if text in (None, question.text))
 
 
-def _facts(tokenizer: PreTrainedTokenizerBase, document: str, question: Question) -> list[tuple[int, int]]:
+def _facts(
+    tokenizer: PreTrainedTokenizerBase, document: str, question: Question, style: PromptStyle
+) -> list[tuple[int, int]]:
     """Positions are known in plain prompts, of tokenizers that know the characters of their tokens."""
-    plain = not templated(tokenizer) and tokenizer.is_fast
-    return fact_tokens(tokenizer, document, question) if plain and question.answer else []
+    plain = not templated(tokenizer, style) and tokenizer.is_fast
+    return fact_tokens(tokenizer, document, question, style) if plain and question.answer else []
 
 
-def _document_alone(tokenizer: PreTrainedTokenizerBase, document: str) -> Tensor:
-    prompt = encode_prompt(tokenizer, document, _PLACEHOLDER)
-    return prompt[:, : document_tokens(tokenizer, document, [prompt])]
+def _document_alone(tokenizer: PreTrainedTokenizerBase, document: str, style: PromptStyle) -> Tensor:
+    style.check_question_last()
+    prompt = encode_prompt(tokenizer, document, _PLACEHOLDER, style)
+    return prompt[:, : document_tokens(tokenizer, document, [prompt], style)]

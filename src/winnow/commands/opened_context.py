@@ -15,9 +15,12 @@ from winnow.cache import Context
 from winnow.cache.disk import ContextFile
 from winnow.commands.checks import check_context
 from winnow.commands.inputs import InputError
+from winnow.commands.options.shared import PromptOptions
 from winnow.commands.progress import stage
+from winnow.commands.prompt_options import style_of
 from winnow.evaluate.prompts import encode_prompt
 from winnow.models import DTYPES, ModelSource, load_model, open_model
+from winnow.tasks.prompt_style import PromptStyle
 
 _PROBE = "What is it?"
 """A question that begins with a word; any would do."""
@@ -32,14 +35,14 @@ class OpenedContext:
     source: ModelSource
     context: Context
     document: str
-    system: str | None
+    style: PromptStyle
 
     def prompt(self, question: str) -> Tensor:
         """[1, N] the context's tokens with a question.
 
         Raises InputError where it is too long, or does not fit behind the document.
         """
-        prompt = encode_prompt(self.source.tokenizer, self.document, question, self.system)
+        prompt = encode_prompt(self.source.tokenizer, self.document, question, self.style)
         if not _begins(prompt, self.context.input_ids.cpu()):
             raise InputError(
                 f"{self.path} does not hold the start of this question's prompt: the question begins with characters "
@@ -49,10 +52,11 @@ class OpenedContext:
         return prompt
 
 
-def open_context(path: Path, named: str | None, device: str, system: str | None) -> OpenedContext:
+def open_context(path: Path, named: str | None, device: str, asked: PromptOptions) -> OpenedContext:
     """Opens a file, from what is cheap to check to what is not: header, tokenizer, content, weights.
 
-    named: the model, or None for the one that the file names. system: as it was compressed with.
+    named: the model, or None for the one that the file names. asked: what is said here about the prompt; all else is
+    as the file was made with.
     """
     file = ContextFile.open(path)
     with stage("Reading the context"):
@@ -64,10 +68,11 @@ def open_context(path: Path, named: str | None, device: str, system: str | None)
         document = file.document
         if document is None:
             raise InputError(f"{path} was saved without its document: give context.save the text (document=...).")
-        _check_start(path, file, encode_prompt(source.tokenizer, document, _PROBE, system))
+        style = style_of(asked, PromptStyle.of_facts(file.prompt, str(path)))
+        _check_start(path, file, encode_prompt(source.tokenizer, document, _PROBE, style))
     with stage("Loading the model"):
         loaded = load_model(source, device, file.model.dtype if file.model.dtype in DTYPES else "auto")
-    return OpenedContext(path, loaded, source, Context(file.cache(loaded), file.input_ids), document, system)
+    return OpenedContext(path, loaded, source, Context(file.cache(loaded), file.input_ids), document, style)
 
 
 def _model_name(file: ContextFile) -> str:
@@ -91,8 +96,8 @@ def _check_start(path: Path, file: ContextFile, prompt: Tensor) -> None:
     if not _begins(prompt, file.input_ids):
         raise InputError(
             f"{path} does not hold the start of a prompt about its document: it was compressed with another system "
-            "prompt, on another day where the model's chat template writes the date, or saved with another text. Give "
-            "the --system that winnow compress was given, or compress the document again."
+            "prompt or prompt template, on another day where the model's chat template writes the date, or saved with "
+            "another text. Give the --system that winnow compress was given, or compress the document again."
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import typer
 from torch import Tensor
@@ -14,12 +14,14 @@ from winnow.commands.checks import check_context, check_memory, check_output
 from winnow.commands.inputs import build_sweep, read_document
 from winnow.commands.options.run import RunOptions
 from winnow.commands.progress import stage
+from winnow.commands.prompt_options import shortened, style_of
 from winnow.commands.vocabulary import warn_of_unknown_words
 from winnow.composition.method import Method
 from winnow.evaluate.checking import check_shapes
 from winnow.evaluate.prompts import document_tokens, encode_prompt
 from winnow.models import ModelSource, answer_room, open_model, open_skeleton
 from winnow.report.style import check_drawable
+from winnow.tasks.prompt_style import PromptStyle
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Work:
     methods: list[Method]
     asked: list[Asked]
     prompts: list[Tensor]
+    style: PromptStyle
     options: RunOptions
 
     @property
@@ -48,7 +51,7 @@ class Work:
     def document_part(self, asked: Asked) -> Tensor:
         """[1, M] the tokens that all prompts of a document begin with."""
         prompts = [p for a, p in zip(self.asked, self.prompts, strict=True) if a.document == asked.document]
-        length = document_tokens(self.source.tokenizer, asked.document, prompts, self.options.system)
+        length = document_tokens(self.source.tokenizer, asked.document, prompts, self.style)
         return prompts[0][:, :length]
 
 
@@ -59,17 +62,44 @@ def prepare(options: RunOptions) -> Work:
     _check_folds(methods, options.fold)
     _check_results(options)
     asked = _questions(options.document, options.question, options.batch)
+    style = style_of(options)
+    if options.question_agnostic:
+        style.check_question_last()
     with stage("Reading the tokenizer"):
         source = open_model(options.model)
-        prompts = [encode_prompt(source.tokenizer, each.document, each.question, options.system) for each in asked]
+        if options.truncate:
+            asked = _without_middles(source, asked, style, options)
+        prompts = [encode_prompt(source.tokenizer, each.document, each.question, style) for each in asked]
     for each, prompt in zip(asked, prompts, strict=True):
-        subject = f"{each.origin}: the prompt" if each.origin else "The prompt"
-        check_context(source, prompt.shape[1], subject)
+        check_context(source, prompt.shape[1], _subject(each), can_cut=True)
     with stage("Checking the methods"):
         skeleton = open_skeleton(source, options.device, options.dtype)
         check_shapes(skeleton, methods, [prompt.shape[1] for prompt in prompts], options.fold)
     warn_of_unknown_words(source, texts_of(asked))
-    return Work(source, methods, asked, prompts, options)
+    return Work(source, methods, asked, prompts, style, options)
+
+
+def _without_middles(
+    source: ModelSource, asked: Sequence[Asked], style: PromptStyle, options: RunOptions
+) -> list[Asked]:
+    """The same questions, each about what the model can read of its document."""
+    room = options.max_new_tokens
+    if not options.question_agnostic:
+        cuts = [shortened(source, each.document, [each.question], style, room, _subject(each)) for each in asked]
+        return [replace(each, document=cut) for each, cut in zip(asked, cuts, strict=True)]
+    # A document that is read before any question must be the same for all of them.
+    groups: dict[str, list[Asked]] = {}
+    for each in asked:
+        groups.setdefault(each.document, []).append(each)
+    cut_documents = {
+        document: shortened(source, document, [each.question for each in group], style, room, _subject(group[0]))
+        for document, group in groups.items()
+    }
+    return [replace(each, document=cut_documents[each.document]) for each in asked]
+
+
+def _subject(each: Asked) -> str:
+    return f"{each.origin}: the prompt" if each.origin else "The prompt"
 
 
 def _check_folds(methods: Sequence[Method], fold: int | None) -> None:

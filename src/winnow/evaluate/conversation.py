@@ -128,11 +128,14 @@ class Conversation:
         self._cache = _mended(prompt.cache) if interrupted else prompt.cache
         text = str(self._tokenizer.decode(said, skip_special_tokens=True))
         self.turns.append(Turn(prompt.question, text))
-        self._text, self._tokens = answered(self._tokenizer, prompt.text, text), prompt.tokens + said
+        self._text, self._tokens = (
+            answered(self._tokenizer, prompt.text, text, self.subject.style),
+            prompt.tokens + said,
+        )
         return Reply(text.strip(), len(said), interrupted)
 
     def _from_the_beginning(self, question: str, text: str) -> Prompt:
-        tokens = self._encoded(text, special=not templated(self._tokenizer))
+        tokens = self._encoded(text, special=not templated(self._tokenizer, self.subject.style))
         start = self._beginning.tokens[0].tolist()
         if tokens[: len(start)] != start or len(tokens) == len(start):
             raise PromptError(

@@ -7,17 +7,23 @@ from collections.abc import Iterator
 
 from transformers import PreTrainedTokenizerBase
 
-from winnow.tasks import Question, format_prompt
+from winnow.evaluate.prompts import prompt_text
+from winnow.tasks import Question
+from winnow.tasks.prompt_style import USUAL, PromptStyle
 
 
-def fact_tokens(tokenizer: PreTrainedTokenizerBase, document: str, question: Question) -> list[tuple[int, int]]:
-    """[start, stop) token positions of the sentences behind an answer, in a plain prompt.
+def fact_tokens(
+    tokenizer: PreTrainedTokenizerBase, document: str, question: Question, style: PromptStyle = USUAL
+) -> list[tuple[int, int]]:
+    """[start, stop) token positions of the sentences behind an answer, in a prompt that has the document as it is.
 
     Needs a tokenizer that knows the characters of its tokens (all "fast" ones do).
     """
-    encoded = tokenizer(format_prompt(document, question.text), return_offsets_mapping=True)
+    text, special = prompt_text(tokenizer, document, question.text, style)
+    encoded = tokenizer(text, add_special_tokens=special, return_offsets_mapping=True)
+    begin = text.index(document)
     found = []
-    for start, stop in fact_sentences(document, question):
+    for start, stop in ((begin + start, begin + stop) for start, stop in fact_sentences(document, question)):
         inside = [i for i, (a, b) in enumerate(encoded.offset_mapping) if a < stop and b > start and a < b]
         found.append((inside[0], inside[-1] + 1))
     return sorted(set(found))

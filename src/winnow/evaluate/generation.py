@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias, overload
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, TypeAlias, overload
 
 import torch
 from torch import Tensor
@@ -24,7 +24,9 @@ from winnow.evaluate.answering import Answer, compress_document
 from winnow.evaluate.checking import check_shapes
 from winnow.evaluate.decoding import clock, prefill, stop_tokens
 from winnow.evaluate.prompts import document_tokens, encode_prompt
+from winnow.evaluate.truncation import without_middle
 from winnow.models import answer_room, context_length
+from winnow.tasks.prompt_style import USUAL, PromptStyle
 
 MAX_NEW_TOKENS = 128
 """Tokens of an answer at most, where nothing else is said."""
@@ -48,6 +50,8 @@ def generate(
     chunk_size: int | None = ...,
     fold_every: int | None = ...,
     system: str | None = ...,
+    style: PromptStyle = ...,
+    truncate: Literal["middle"] | None = ...,
 ) -> Answer: ...
 @overload
 def generate(
@@ -65,6 +69,8 @@ def generate(
     chunk_size: int | None = ...,
     fold_every: int | None = ...,
     system: str | None = ...,
+    style: PromptStyle = ...,
+    truncate: Literal["middle"] | None = ...,
 ) -> list[Answer]: ...
 def generate(
     model: PreTrainedModel,
@@ -81,6 +87,8 @@ def generate(
     chunk_size: int | None = None,
     fold_every: int | None = None,
     system: str | None = None,
+    style: PromptStyle = USUAL,
+    truncate: Literal["middle"] | None = None,
 ) -> Answer | list[Answer]:
     """Answers questions about a text with `model.generate`, each from a compressed cache of its own.
 
@@ -108,11 +116,13 @@ def generate(
         chunk_size: tokens of the text that are prefilled at a time; see `winnow.compress`.
         fold_every: compress the answer, too, every so many tokens; see `CompressedCache`.
         system: instructions for the model, before the text.
+        style: the words around text and question: no chat template, a template of your own (`winnow.PromptStyle`).
+        truncate: "middle" leaves out the middle of a text that is too long for the model; None refuses it.
 
     Raises:
         PromptError: an empty text, no question or an empty one, a prompt that is longer than the model can read, a
-            generation_config with beams or several sequences, a chat template without place for `system`. Nothing
-            has been computed then.
+            generation_config with beams or several sequences, a chat template without place for `system`, one
+            that is given twice. Nothing has been computed then.
         MethodError: an unknown method or parameter, or a budget that is given twice.
         BudgetError, CacheError, ModelError: as for `CompressedCache`.
     """
@@ -123,7 +133,15 @@ def generate(
         check_foldable(chosen, fold_every)
     reading = _Reading(chosen, optional_count("chunk_size", chunk_size, "tokens prefilled at a time"), fold_every)
     settings = _settings(model, tokenizer, generation_config, max_new_tokens)
-    prompts = [encode_prompt(tokenizer, context, question, system) for question in asked]
+    style = _style(style, system)
+    if not question_aware:
+        style.check_question_last()
+    texts = [context] * len(asked)
+    if (most := _room(model, truncate, settings.max_new_tokens)) is not None:
+        # Read before any question, the text must be the same for all of them.
+        groups = [[question] for question in asked] if question_aware else [asked] * len(asked)
+        texts = [without_middle(tokenizer, context, group, most, style) for group in groups]
+    prompts = [encode_prompt(tokenizer, *each, style) for each in zip(texts, asked, strict=True)]
     _check_lengths(model, prompts)
     check_shapes(model, [chosen], [prompt.shape[1] for prompt in prompts], fold_every)
     writing = _Writing(model, tokenizer, settings, _streamer(streamer, tokenizer))
@@ -131,7 +149,7 @@ def generate(
         begun = (
             _with_question(model, prompts, reading)
             if question_aware
-            else _before_questions(model, prompts, reading, document_tokens(tokenizer, context, prompts, system))
+            else _before_questions(model, prompts, reading, document_tokens(tokenizer, texts[0], prompts, style))
         )
         answers = [writing.answer(each) for each in begun]
     return answers[0] if single else answers
@@ -287,6 +305,22 @@ def _chosen(method: Method | str, budget: int | str | None) -> Method:
     return named.method(DEFAULT_BUDGET if unsaid else budget)
 
 
+def _style(style: PromptStyle, system: str | None) -> PromptStyle:
+    if system is None:
+        return style
+    if style.system is not None:
+        raise PromptError("the system prompt is given twice, by itself and in the style; keep one.")
+    return replace(style, system=system)
+
+
+def _room(model: PreTrainedModel, truncate: str | None, max_new_tokens: int) -> int | None:
+    """Tokens that a prompt may have before its middle is left out; None: any number."""
+    if truncate not in (None, "middle"):
+        raise PromptError(f'truncate is {truncate!r}; give "middle", or None to refuse what is too long.')
+    most = context_length(model.config)
+    return None if truncate is None or most is None else most - min(max_new_tokens, most // 2)
+
+
 def _settings(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -319,5 +353,5 @@ def _check_lengths(model: PreTrainedModel, prompts: list[Tensor]) -> None:
     if most is not None and longest >= most:
         raise PromptError(
             f"the prompt has {longest:,} tokens and the answer needs room; the model reads {most:,} at most. Shorten "
-            "the text, or use a model that reads more."
+            'the text, leave its middle out (truncate="middle"), or use a model that reads more.'
         )

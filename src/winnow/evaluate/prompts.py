@@ -9,41 +9,39 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from winnow.evaluate.turns import Subject, conversation_text, templated
+from winnow.tasks.prompt_style import USUAL, PromptStyle
 
 
 def encode_prompt(
-    tokenizer: PreTrainedTokenizerBase, document: str, question: str, system: str | None = None
+    tokenizer: PreTrainedTokenizerBase, document: str, question: str, style: PromptStyle = USUAL
 ) -> Tensor:
     """[1, N] tokens of a document followed by a question, ready for the answer; see `prompt_text`."""
-    text, special = prompt_text(tokenizer, document, question, system)
+    text, special = prompt_text(tokenizer, document, question, style)
     encoded: Tensor = tokenizer(text, add_special_tokens=special, return_tensors="pt").input_ids
     return encoded
 
 
 def prompt_text(
-    tokenizer: PreTrainedTokenizerBase, document: str, question: str, system: str | None = None
+    tokenizer: PreTrainedTokenizerBase, document: str, question: str, style: PromptStyle = USUAL
 ) -> tuple[str, bool]:
     """The text of such a prompt, and whether the tokenizer has to add its special tokens.
 
-    system: instructions for the model, in the template's system role; without a template the text stands before the
-    document. An empty one takes the place of the template's own.
-
     Raises:
-        PromptError: the template has no place for such a message.
+        PromptError: the chat template has no place for the system prompt.
     """
-    text = conversation_text(tokenizer, Subject(document, system), (), question)
-    return text, not templated(tokenizer)
+    text = conversation_text(tokenizer, Subject(document, style), (), question)
+    return text, not templated(tokenizer, style)
 
 
 def document_tokens(
-    tokenizer: PreTrainedTokenizerBase, document: str, prompts: Sequence[Tensor], system: str | None = None
+    tokenizer: PreTrainedTokenizerBase, document: str, prompts: Sequence[Tensor], style: PromptStyle = USUAL
 ) -> int:
     """Tokens at the start of every prompt that tell nothing of its question.
 
     Counted against the prompt of an empty question: a text cut at the document's end need not be cut between
     tokens, and templates may put words around it.
     """
-    blank = encode_prompt(tokenizer, document, "", system)
+    blank = encode_prompt(tokenizer, document, "", style)
     return min(common_start([blank, *prompts]), *(prompt.shape[1] - 1 for prompt in prompts))
 
 

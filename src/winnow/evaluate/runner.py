@@ -19,6 +19,7 @@ from winnow.evaluate.prompts import encode_prompt
 from winnow.evaluate.shared import DensePrompt, SharedPrefill
 from winnow.evaluate.slots import mean_slots
 from winnow.tasks import Question, exact_match
+from winnow.tasks.prompt_style import USUAL, PromptStyle
 
 
 @dataclass(frozen=True)
@@ -74,13 +75,14 @@ def evaluate(
     methods: Sequence[Method],
     max_new_tokens: int = 32,
     batch: int = 8,
+    style: PromptStyle = USUAL,
 ) -> Iterator[Trial]:
     """Asks every question under every method; the question is visible at compression.
 
     batch: sequences decoded side by side. It changes speed and memory (so many prompts are held dense at
     once), never an answer: prompts are prefilled and compressed one by one.
     """
-    prompts = [encode_prompt(tokenizer, document, question.text) for question in questions]
+    prompts = [encode_prompt(tokenizer, document, question.text, style) for question in questions]
     if not prompts:
         return
     shared = SharedPrefill(model, prompts)

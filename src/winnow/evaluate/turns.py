@@ -10,7 +10,11 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from winnow.errors import PromptError
-from winnow.tasks import format_prompt
+from winnow.tasks.prompt_style import USUAL, PromptStyle
+from winnow.tasks.prompts import format_prompt, plain_prompt
+
+LEAD_INS = "answers_with_lead_ins"
+"""Name in a tokenizer's configuration of the fact that its model wants the beginning of the answer in its prompt."""
 
 
 class Turn(NamedTuple):
@@ -22,12 +26,10 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True)
 class Subject:
-    """All that stands before the first question."""
+    """All that stands before the first question, and how it is put."""
 
     document: str | None = None
-    system: str | None = None
-    """Instructions for the model, in the template's system role; without a template the text stands before the
-    document. An empty one takes the place of the template's own."""
+    style: PromptStyle = USUAL
 
 
 def conversation_text(
@@ -36,28 +38,35 @@ def conversation_text(
     """A conversation up to a question, ready for the answer. Without turns it is the prompt of a document.
 
     Raises:
-        PromptError: the chat template refuses it.
+        PromptError: the chat template refuses it; a prompt template without a document.
     """
-    if not templated(tokenizer):
-        return _plain(subject, turns, question)
-    messages = [] if subject.system is None else [{"role": "system", "content": subject.system}]
-    for turn in turns:
-        messages += [_asked(turn.question), {"role": "assistant", "content": turn.answer}]
-    messages.append(_asked(question))
-    if subject.document is not None:
-        first = messages[1 if subject.system is not None else 0]
-        first["content"] = f"{subject.document}\n\n{first['content']}"
+    style = subject.style
+    if style.template is not None and subject.document is None:
+        raise PromptError("a prompt template needs a document to put into it: give one, or leave the template out.")
+    if not templated(tokenizer, style):
+        return _plain(subject, turns, question, lead_ins(tokenizer))
+    messages = []
+    if style.system is not None and not style.places_system:
+        messages.append({"role": "system", "content": style.system})
+    for number, turn in enumerate(turns):
+        messages += [_asked(subject, turn.question, number), {"role": "assistant", "content": turn.answer}]
+    messages.append(_asked(subject, question, len(turns)))
     return chat_text(tokenizer, messages)
 
 
-def answered(tokenizer: PreTrainedTokenizerBase, prompt: str, answer: str) -> str:
+def answered(tokenizer: PreTrainedTokenizerBase, prompt: str, answer: str, style: PromptStyle = USUAL) -> str:
     """A conversation's text with the answer that a model gave to it."""
-    return f"{prompt}{answer}" if templated(tokenizer) else f"{prompt} {answer.strip()}"
+    return f"{prompt}{answer}" if templated(tokenizer, style) else f"{prompt} {answer.strip()}"
 
 
-def templated(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """True if the tokenizer has a chat template, which writes special tokens itself."""
-    return getattr(tokenizer, "chat_template", None) is not None
+def lead_ins(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """True if the model wants the beginning of the answer in its plain prompts, as the bundled one does."""
+    return getattr(tokenizer, "init_kwargs", {}).get(LEAD_INS) is True
+
+
+def templated(tokenizer: PreTrainedTokenizerBase, style: PromptStyle = USUAL) -> bool:
+    """True if a chat template writes the prompt, with the special tokens that it needs."""
+    return style.chat_template and getattr(tokenizer, "chat_template", None) is not None
 
 
 def chat_text(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> str:
@@ -78,18 +87,36 @@ def chat_text(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]
         ) from None
 
 
-def _asked(question: str) -> dict[str, str]:
-    return {"role": "user", "content": question}
+def _asked(subject: Subject, question: str, earlier: int) -> dict[str, str]:
+    """A question's message; the first one has the document."""
+    content = question
+    if subject.document is not None and not earlier:
+        style = subject.style
+        whole = style.template is None
+        content = f"{subject.document}\n\n{question}" if whole else style.filled(subject.document, question)
+    return {"role": "user", "content": content}
 
 
-def _plain(subject: Subject, turns: Sequence[Turn], question: str) -> str:
-    said = "\n\n".join(text for text in (subject.system, subject.document) if text)
-    for turn in turns:
-        said = f"{_behind(said, turn.question)} {turn.answer.strip()}"
-    return _behind(said, question)
+def _plain(subject: Subject, turns: Sequence[Turn], question: str, leads: bool) -> str:
+    said = ""
+    for number, each in enumerate((*turns, Turn(question, ""))):
+        asked = _first(subject, each.question, leads) if not number else _behind(said, each.question, leads)
+        said = f"{asked} {each.answer.strip()}"
+    return asked
 
 
-def _behind(said: str, question: str) -> str:
+def _first(subject: Subject, question: str, leads: bool) -> str:
+    """The first question with all that stands before it."""
+    style, document = subject.style, subject.document
+    before = style.system if style.system and not style.places_system else None
+    if style.template is None or document is None:
+        return _behind("\n\n".join(text for text in (before, document) if text), question, leads)
+    # The user says where everything is, the beginning of the answer included.
+    text = style.filled(document, question)
+    return text if before is None else f"{before}\n\n{text}"
+
+
+def _behind(said: str, question: str, leads: bool) -> str:
     """A question behind all that was said, if anything was."""
-    text = format_prompt(said, question)
+    text = (format_prompt if leads else plain_prompt)(said, question)
     return text if said else text.lstrip()

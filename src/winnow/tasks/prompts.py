@@ -40,15 +40,20 @@ def lead_in(question: str) -> str:
     return ""
 
 
+def plain_prompt(document: str, question: str) -> str:
+    """The prompt of a model without a chat template: document and question, and a place for the answer."""
+    return f"{document}\n\nQuestion: {question}\nAnswer:"
+
+
 def format_prompt(document: str, question: str) -> str:
-    """Build the prompt of a model without a chat template: document, question and the beginning of the answer.
+    """The prompt of the bundled model: document, question and the beginning of the answer.
 
     With that beginning the last tokens of the prompt are those that look the answer up, as they are in a larger
     model that plans ahead. Methods that watch the last tokens would otherwise see a question being copied. It
     stops before the word that leads to the value: the first generated token comes from the dense prefill, so a value
     right after the prompt would be found whatever a method evicts.
     """
-    return f"{document}\n\nQuestion: {question}\nAnswer: {lead_in(question)}".rstrip()
+    return f"{plain_prompt(document, question)} {lead_in(question)}".rstrip()
 
 
 def normalize(text: str) -> str:

@@ -20,7 +20,7 @@ from winnow.tasks.haystack.splitting import split_sentences
 @pytest.mark.parametrize("length", [0, 40, 150, 700, 2048])
 def test_prompts_come_close_to_their_length_from_below(length):
     for example in TaskExamples().examples(NeedleKind.R2, 1):
-        sentences = cut(BUNDLED.tokenizer, example, TaskHaystack(1), length, max_new_tokens=30)
+        sentences = cut(BUNDLED.tokenizer, example, TaskHaystack(1), length, answering(30))
         assert not any(word in sentence.lower().split() for sentence in sentences for word in example.avoid)
         sizes = {
             len(build_prompt(BUNDLED.tokenizer, example, sentences, before).tokens) + 30
@@ -30,19 +30,24 @@ def test_prompts_come_close_to_their_length_from_below(length):
         assert min(sizes) > length - 25
 
 
+def answering(tokens):
+    """Settings with room for an answer."""
+    return Settings(NeedleKind.R, (), (), max_new_tokens=tokens)
+
+
 def test_a_short_haystack_is_repeated_only_when_asked_to():
     example = ProseExamples().examples(NeedleKind.R, 0)[0]
     text = " ".join(TaskHaystack(0).sentences(120, frozenset()))
     example = TaskExamples().examples(NeedleKind.R, 0)[0]
     with pytest.raises(NeedleError, match=r"too short: it has \d+ tokens, and a prompt of 400 needs \d+ .*--repeat"):
-        cut(BUNDLED.tokenizer, example, TextHaystack(text, "mine"), 400, 20)
-    repeated = cut(BUNDLED.tokenizer, example, TextHaystack(text, "mine", repeat=True), 400, 20)
+        cut(BUNDLED.tokenizer, example, TextHaystack(text, "mine"), 400, answering(20))
+    repeated = cut(BUNDLED.tokenizer, example, TextHaystack(text, "mine", repeat=True), 400, answering(20))
     assert repeated[: len(split_sentences(text))] == split_sentences(text)
-    assert len(cut(BUNDLED.tokenizer, example, TextHaystack(text, "mine"), 130, 20)) > 3
+    assert len(cut(BUNDLED.tokenizer, example, TextHaystack(text, "mine"), 130, answering(20))) > 3
     endless = TextHaystack(text.replace(".", " and"), "mine", repeat=True)
     with pytest.raises(NeedleError, match="sentence 1 of the haystack is too long"):
-        cut(BUNDLED.tokenizer, example, TextHaystack(text.replace(".", " and") * 9, "mine"), 900, 20)
-    assert len(cut(BUNDLED.tokenizer, example, endless, 900, 20)) > 3
+        cut(BUNDLED.tokenizer, example, TextHaystack(text.replace(".", " and") * 9, "mine"), 900, answering(20))
+    assert len(cut(BUNDLED.tokenizer, example, endless, 900, answering(20))) > 3
     with pytest.raises(NeedleError, match="no sentences"):
         TextHaystack(" \n", "blank")
 

@@ -13,6 +13,7 @@ from winnow.estimate.errors import NotVerifiable
 from winnow.estimate.needle.settings import NeedleKind, spread_depths
 from winnow.estimate.verify.settings import cokv_settings, needle_settings
 from winnow.heads import HeadScores, read_scores
+from winnow.tasks.prompt_style import USUAL
 
 
 def test_shipped_files_carry_what_verifying_needs():
@@ -21,7 +22,7 @@ def test_shipped_files_carry_what_verifying_needs():
         assert settings[:6] == (kind, 0, 10, (0, 512, 1024, 1536, 2048), spread_depths(10), 50)
         assert settings.runs == 500
     settings = cokv_settings(read_scores(HEADS_PATH / "cokv.safetensors"))
-    assert settings == (0, 16, (2, 4, 6, 8), 16_384, 24, 512, 8, 24, ())
+    assert settings == (0, 16, (2, 4, 6, 8), 16_384, 24, 512, 8, 24, (), USUAL)
 
 
 def test_coalition_sizes_that_do_not_fit_the_table_are_not_believed():

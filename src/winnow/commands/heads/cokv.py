@@ -25,6 +25,7 @@ from winnow.commands.inputs import InputError
 from winnow.commands.model_names import model_name
 from winnow.commands.options.heads.cokv import CokvOptions
 from winnow.commands.progress import journal_path, progress_bar, resumable, stage
+from winnow.commands.prompt_options import style_of
 from winnow.estimate.cokv.coverage import check_coverage
 from winnow.estimate.cokv.estimator import Estimate
 from winnow.estimate.cokv.examples import ValidationExample, check_examples, generated_examples
@@ -83,10 +84,11 @@ def cokv(options: CokvOptions) -> None:
     validation = _examples(options.model, options.examples, options.questions)
     check_shards(len(validation), shard[1] if shard else 1)
     source = open_model(options.model)
-    lengths = _check_lengths(source, validation, options.max_new_tokens)
+    terms = Terms(options.window, options.max_new_tokens, options.chunk_size, style_of(options))
+    lengths = _check_lengths(source, validation, terms)
     with stage("Loading the model"):
         loaded = load_model(source, options.device, options.dtype)
-    job = _job(options, source, table_shape(loaded), validation, shard)
+    job = _job(options, source, table_shape(loaded), validation, terms, shard)
     memory = token_bytes(loaded) * sum(lengths[example] for example in job.examples)
     kept = Journal.open(_journal_file(options, shard), _config(job, ModelFingerprint.of(loaded)))
     if options.executor == "local":
@@ -105,13 +107,13 @@ def _job(
     source: ModelSource,
     players: TableShape,
     validation: tuple[ValidationExample, ...],
+    terms: Terms,
     shard: tuple[int, int] | None,
 ) -> CoalitionJob:
     splits = PlayerSplits(players.total, read_sizes(options.sizes, players.total), options.seed, options.balanced)
     plan = Sampled(splits, splits.whole_cycles(options.batch))
     rule = stopping_rule(options.samples, options.overlap)
     check_coverage(plan, rule.samples)
-    terms = Terms(options.window, options.max_new_tokens, options.chunk_size)
     recipe = CoalitionRecipe(
         source.name, options.device, options.dtype, players.heads, validation, terms, plan, _memory(options, shard)
     )
@@ -161,13 +163,13 @@ def _examples(model: str, path: str | None, count: int | None) -> tuple[Validati
     return found
 
 
-def _check_lengths(source: ModelSource, examples: Sequence[ValidationExample], max_new_tokens: int) -> list[int]:
+def _check_lengths(source: ModelSource, examples: Sequence[ValidationExample], terms: Terms) -> list[int]:
     """Tokens of every prompt, looked at before any weight is read."""
     found = []
     for number, example in enumerate(examples, start=1):
-        length = encode_prompt(source.tokenizer, example.document, example.question).shape[1]
-        subject, purpose = f"The prompt of validation example {number}", f"an answer of {max_new_tokens:,}"
-        check_context(source, length, subject, max_new_tokens, purpose)
+        length = encode_prompt(source.tokenizer, example.document, example.question, terms.style).shape[1]
+        subject, purpose = f"The prompt of validation example {number}", f"an answer of {terms.max_new_tokens:,}"
+        check_context(source, length, subject, terms.max_new_tokens, purpose)
         found.append(length)
     return found
 

@@ -15,6 +15,7 @@ from winnow.estimate.cokv.estimator import Estimate
 from winnow.estimate.cokv.sampling import strata_of
 from winnow.estimate.split_half import SplitHalf, check_signal
 from winnow.heads.scores import HeadScores
+from winnow.tasks.prompt_style import FACTS
 
 RELEASE = 0.9
 """Overlap of the halves that scores should have before others use them."""
@@ -30,6 +31,7 @@ _ASKED = (
     "window",
     "answer_tokens",
     "dtype",
+    FACTS,
 )
 """Keys that a file's settings have from a journal's configuration."""
 

@@ -21,6 +21,7 @@ from winnow.commands.inputs import InputError, read_document
 from winnow.commands.model_names import dtype_name, model_name
 from winnow.commands.options.heads.needle import NeedleOptions
 from winnow.commands.progress import journal_path, resumable, stage
+from winnow.commands.prompt_options import style_of
 from winnow.estimate.journal import Journal, fingerprint
 from winnow.estimate.needle.effort import Effort
 from winnow.estimate.needle.examples import ExampleSource, FileExamples, ProseExamples, TaskExamples
@@ -84,7 +85,7 @@ def _prepare(options: NeedleOptions) -> Prepared:
     lengths, depths = _lengths(source, options), spread_depths(options.depths or default_depths(_on_cpu(options)))
     plan = NeedlePlan(
         source.tokenizer,
-        Settings(kind, lengths, depths, options.seed, options.max_new_tokens),
+        Settings(kind, lengths, depths, options.seed, options.max_new_tokens, style_of(options)),
         example_source(options.examples, prose).examples(kind, options.seed),
         haystack_of(options.haystack, options.repeat, prose, options.seed),
     )

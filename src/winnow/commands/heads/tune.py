@@ -24,6 +24,7 @@ from winnow.commands.inputs import InputError
 from winnow.commands.model_names import dtype_name, model_name
 from winnow.commands.options.heads.tune import BUDGETS, TuneOptions
 from winnow.commands.progress import journal_path, progress_bar, resumable, stage
+from winnow.commands.prompt_options import style_of
 from winnow.composition.method import Method
 from winnow.composition.names import NamedMethod
 from winnow.composition.syntax import Value
@@ -40,6 +41,7 @@ from winnow.heads import HeadScores, read_scores
 from winnow.heads.shipped import shipped_scores
 from winnow.models import ModelSource, load_model, open_model
 from winnow.report.style import check_drawable
+from winnow.tasks.prompt_style import PromptStyle
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class TuningTask:
     """The file of the questions, or "generated"."""
     seed: int
     max_new_tokens: int
+    style: PromptStyle
 
     @property
     def knob(self) -> Knob:
@@ -105,7 +108,7 @@ def tune(options: TuneOptions) -> None:
     with stage("Reading the questions"):
         source = open_model(options.model)
         task = _task(source, chosen, options)
-        _check_lengths(source, task.split)
+        _check_lengths(source, task)
     with stage("Loading the model"):
         loaded = load_model(source, options.device, options.dtype)
     _tune(source, loaded, task, tried, files)
@@ -121,6 +124,7 @@ def _task(source: ModelSource, chosen: Tunable, options: TuneOptions) -> TuningT
         "generated" if options.examples is None else Path(options.examples).name,
         options.seed,
         options.max_new_tokens,
+        style_of(options),
     )
 
 
@@ -132,7 +136,7 @@ def _tune(
     task.knob.check(values, sum(heads))
     methods = task.methods(values, heads, source.name)
     kept = Journal.open(files.journal, _config(source, model, task))
-    answering = Answering(model, source.tokenizer, task.split, kept, task.max_new_tokens)
+    answering = Answering(model, source.tokenizer, task.split, kept, task.max_new_tokens, task.style)
     with _progress(kept, task, methods) as watch:
         points = curve(answering.tally("validation", methods, watch))
         chosen = best_point(points, task.knob.default)
@@ -173,11 +177,11 @@ def _split(source: ModelSource, options: TuneOptions) -> QuestionSplit:
     return divided(pages, SHARE if options.share is None else options.share, options.seed, options.documents)
 
 
-def _check_lengths(source: ModelSource, split: QuestionSplit) -> None:
+def _check_lengths(source: ModelSource, task: TuningTask) -> None:
     """Before any weight is read."""
-    for page in (*split.validation, *split.test):
+    for page in (*task.split.validation, *task.split.test):
         for question in page.questions:
-            tokens = encode_prompt(source.tokenizer, page.text, question.text).shape[1]
+            tokens = encode_prompt(source.tokenizer, page.text, question.text, task.style).shape[1]
             check_context(source, tokens, f"The prompt of {question.text!r}")
 
 
@@ -195,6 +199,7 @@ def _config(source: ModelSource, model: PreTrainedModel, task: TuningTask) -> di
         "seed": task.seed,
         "documents": {name: len(pages) for name, pages in task.split._asdict().items()},
         **task.split.config(),
+        **task.style.named_facts(),
     }
 
 
@@ -215,6 +220,7 @@ def _protocol(source: ModelSource, model: PreTrainedModel, task: TuningTask) -> 
         "documents": {name: len(pages) for name, pages in task.split._asdict().items()},
         "questions": {name: count_questions(pages) for name, pages in task.split._asdict().items()},
         "answer_tokens": task.max_new_tokens,
+        **task.style.named_facts(),
         "date": date.today().isoformat(),
     }
 

@@ -118,7 +118,7 @@ def _plan(request: Request, settings: NeedleSettings) -> NeedlePlan:
             "--examples (and the --haystack) that it was made with."
         )
     tokens = options.max_new_tokens or settings.max_new_tokens
-    made = Settings(settings.kind, settings.lengths, settings.depths, settings.seed, tokens)
+    made = Settings(settings.kind, settings.lengths, settings.depths, settings.seed, tokens, settings.style)
     haystack = haystack_of(options.haystack, options.repeat, prose, settings.seed)
     return NeedlePlan(request.source.tokenizer, made, needles, haystack)
 
@@ -136,10 +136,9 @@ def _redrawn(request: Request, settings: CokvSettings) -> Agreement:
     batches = expected_batches(plan, request.options.share, settings.samples)
     model = request.loaded()
     players = _checked_shape(request.table, model)
-    terms = Terms(
-        settings.window, request.options.max_new_tokens or settings.max_new_tokens, request.options.chunk_size
-    )
     options = request.options
+    tokens = options.max_new_tokens or settings.max_new_tokens
+    terms = Terms(settings.window, tokens, options.chunk_size, settings.style)
     recipe = CoalitionRecipe(request.source.name, options.device, options.dtype, players.heads, questions, terms, plan)
     redrawn = Redrawn(recipe.worker(model, request.source.tokenizer), plan, batches, len(questions))
     with progress_bar("Coalitions answering", redrawn.items) as bar:

@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from winnow.commands.options.shared import Device, GenerationOptions
+from winnow.commands.options.shared import Device, GenerationOptions, PromptOptions
 from winnow.commands.options.values import plain_text
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskOptions(GenerationOptions):
+class AskOptions(PromptOptions, GenerationOptions):
     """Ask a document that was compressed before, in another process or on another day."""
 
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What winnow compress wrote.")]

@@ -14,6 +14,8 @@ from winnow.commands.options.shared import (
     MethodOptions,
     ModelOptions,
     PrefillOptions,
+    PromptOptions,
+    Truncate,
 )
 
 FOLD_EVERY = 128
@@ -21,7 +23,7 @@ FOLD_EVERY = 128
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChatOptions(MethodOptions, ModelOptions, PrefillOptions, GenerationOptions):
+class ChatOptions(MethodOptions, ModelOptions, PromptOptions, PrefillOptions, GenerationOptions):
     """Talk with a model, about a document if you like, in one compressed cache."""
 
     document: Annotated[str | None, typer.Option(metavar="FILE", help="Text file to talk about.")] = None
@@ -29,6 +31,7 @@ class ChatOptions(MethodOptions, ModelOptions, PrefillOptions, GenerationOptions
         Path | None,
         typer.Option(metavar="FILE", help="What winnow compress wrote, instead of document, method and budget."),
     ] = None
+    truncate: Truncate = None
     max_new_tokens: MaxNewTokens = 512
     fold: Annotated[
         int | None,

@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from winnow.commands.options.shared import Compare, Force, MethodOptions, ModelOptions
+from winnow.commands.options.shared import Compare, Force, MethodOptions, ModelOptions, PromptOptions
 from winnow.commands.options.values import plain_text, result_folder
 
 
 @dataclass(frozen=True, kw_only=True)
-class InspectOptions(MethodOptions, ModelOptions):
+class InspectOptions(MethodOptions, ModelOptions, PromptOptions):
     """See what methods keep of a prompt: coverage, overlap of heads, attention lost, with pictures."""
 
     document: Annotated[

@@ -8,12 +8,20 @@ from typing import Annotated
 
 import typer
 
-from winnow.commands.options.shared import Force, GenerationOptions, MethodOptions, ModelOptions, PrefillOptions
+from winnow.commands.options.shared import (
+    Force,
+    GenerationOptions,
+    MethodOptions,
+    ModelOptions,
+    PrefillOptions,
+    PromptOptions,
+    Truncate,
+)
 from winnow.commands.options.values import budget_list, plain_text, result_file
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(MethodOptions, ModelOptions, PrefillOptions, GenerationOptions):
+class RunOptions(MethodOptions, ModelOptions, PromptOptions, PrefillOptions, GenerationOptions):
     """Ask a question about a document; answer it from a compressed cache."""
 
     document: Annotated[
@@ -44,6 +52,7 @@ class RunOptions(MethodOptions, ModelOptions, PrefillOptions, GenerationOptions)
     question_agnostic: Annotated[
         bool, typer.Option("--question-agnostic", help="Compress the document before the question is known.")
     ] = False
+    truncate: Truncate = None
     fold: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Compress again every N answer tokens: memory stays within the budget."),

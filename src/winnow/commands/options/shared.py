@@ -22,12 +22,11 @@ Compare = Annotated[
     ),
 ]
 MaxNewTokens = Annotated[int, typer.Option(min=1, help="Tokens of an answer at most.")]
-System = Annotated[
-    str | None,
+Truncate = Annotated[
+    Literal["middle"] | None,
     typer.Option(
-        parser=plain_text,
-        metavar="TEXT",
-        help="Instructions for the model: the system role of its template; without one, text before the document.",
+        help="Leave out the middle of a text that is too long for the model: its first and last half stay.",
+        show_default="refuse it",
     ),
 ]
 JournalPath = Annotated[
@@ -77,6 +76,30 @@ class MethodOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PromptOptions:
+    """The words around document and question."""
+
+    system: Annotated[
+        str | None,
+        typer.Option(
+            parser=plain_text,
+            metavar="TEXT",
+            help="Instructions for the model: the system role of its template; without one, text before the document.",
+        ),
+    ] = None
+    no_chat_template: Annotated[
+        bool, typer.Option("--no-chat-template", help="Plain text, also for a model with a chat template.")
+    ] = False
+    prompt_template: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Text with {document}, {question} and maybe {system} in it; inside the chat template, if one is used.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class PrefillOptions:
     """The prefill of a prompt."""
 
@@ -88,9 +111,8 @@ class PrefillOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationOptions:
-    """The words before a document, and how answers are made."""
+    """The way in which answers are made."""
 
-    system: System = None
     max_new_tokens: MaxNewTokens = 64
     temperature: Annotated[
         float,

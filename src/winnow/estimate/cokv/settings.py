@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from winnow.estimate.errors import ShapleyError
+from winnow.tasks.prompt_style import USUAL, PromptStyle
 
 QUESTIONS = 24
 """Generated validation examples."""
@@ -27,10 +28,16 @@ class Terms(NamedTuple):
     max_new_tokens: int = MAX_NEW_TOKENS
     chunk_size: int | None = None
     """Tokens prefilled at a time; None for the whole prompt."""
+    style: PromptStyle = USUAL
 
-    def config(self) -> dict[str, int | None]:
+    def config(self) -> dict[str, Any]:
         """The terms under the names that journals have for them."""
-        return {"window": self.window, "answer_tokens": self.max_new_tokens, "chunk": self.chunk_size}
+        return {
+            "window": self.window,
+            "answer_tokens": self.max_new_tokens,
+            "chunk": self.chunk_size,
+            **self.style.named_facts(),
+        }
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ class CoalitionUtility:
 
     def _prefill(self, example: int) -> PrefilledExample:
         document, question, _ = self._examples[example]
-        prompt = encode_prompt(self._tokenizer, document, question)
+        prompt = encode_prompt(self._tokenizer, document, question, self._terms.style)
         chunk_size = self._terms.chunk_size
         cache = CompressedCache(self._model, method("full"), prompt_length=prompt.shape[1] if chunk_size else None)
         first = prefill(self._model, prompt, cache, chunk_size).argmax(-1, keepdim=True)

@@ -81,7 +81,7 @@ class NeedlePlan:
         self.settings = settings
         self.examples = tuple(examples)
         self._sentences = {
-            (index, length): cut(tokenizer, example, haystack, length, settings.max_new_tokens)
+            (index, length): cut(tokenizer, example, haystack, length, settings)
             for index, example in enumerate(examples)
             for length in settings.lengths
         }
@@ -110,14 +110,16 @@ class NeedlePlan:
         at: dict[int, list[float]] = {}
         for depth in self.settings.depths:
             at.setdefault(insertion_point(sentences, depth), []).append(depth)
-        tokens = len(build_prompt(self.tokenizer, self.examples[example], sentences, 0).tokens)
+        tokens = len(build_prompt(self.tokenizer, self.examples[example], sentences, 0, self.settings.style).tokens)
         return [Place(example, length, before, tuple(depths), tokens) for before, depths in at.items()]
 
     def job(self, place: Place) -> NeedleJob:
         """The prompt of a place."""
         example = self.examples[place.example]
         sentences = self._sentences[place.example, place.length]
-        return NeedleJob(build_prompt(self.tokenizer, example, sentences, place.before), example, place.cells)
+        return NeedleJob(
+            build_prompt(self.tokenizer, example, sentences, place.before, self.settings.style), example, place.cells
+        )
 
     def jobs(self) -> Iterator[NeedleJob]:
         """The prompts of all places."""
@@ -134,6 +136,7 @@ class NeedlePlan:
             "answer_tokens": settings.max_new_tokens,
             "examples": fingerprint([[e.needle, e.span, e.question, e.answer] for e in self.examples]),
             "haystack": fingerprint([list(sentences) for sentences in self._sentences.values()]),
+            **settings.style.named_facts(),
         }
 
     def asked(self) -> dict[str, object]:
@@ -158,14 +161,14 @@ def _check_runs(examples: int, lengths: int, depths: int) -> None:
 
 
 def cut(
-    tokenizer: PreTrainedTokenizerBase, example: NeedleExample, haystack: Haystack, length: int, max_new_tokens: int
+    tokenizer: PreTrainedTokenizerBase, example: NeedleExample, haystack: Haystack, length: int, settings: Settings
 ) -> list[str]:
     """The whole sentences with which prompt and answer come closest to `length` tokens from below.
 
     Raises NeedleError where the haystack has not as many.
     """
-    bare = len(build_prompt(tokenizer, example, [], 0).tokens)
-    room = length - bare - max_new_tokens - _SLACK
+    bare = len(build_prompt(tokenizer, example, [], 0, settings.style).tokens)
+    room = length - bare - settings.max_new_tokens - _SLACK
     if room <= 0:
         return []
     sentences = list(haystack.sentences(room, example.avoid))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from winnow.estimate.errors import NeedleError
+from winnow.tasks.prompt_style import USUAL, PromptStyle
 
 LENGTHS = 5
 DEPTHS, DEPTHS_ON_CPU = 10, 5
@@ -45,6 +46,7 @@ class Settings:
     seed: int = 0
     max_new_tokens: int = MAX_NEW_TOKENS
     """Room for an answer, and where it is cut off."""
+    style: PromptStyle = USUAL
 
 
 def spread_lengths(context: int, count: int = LENGTHS) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from winnow.estimate.tune.questions import Pages, QuestionSplit
 from winnow.estimate.tune.settings import BATCH_SIZE, MAX_NEW_TOKENS
 from winnow.evaluate import evaluate
 from winnow.tasks import Document
+from winnow.tasks.prompt_style import USUAL, PromptStyle
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -59,6 +60,7 @@ class Answering:
         questions: QuestionSplit,
         journal: Journal,
         max_new_tokens: int = MAX_NEW_TOKENS,
+        style: PromptStyle = USUAL,
     ) -> None:
         """Raises JournalError, naming the line, for a record that is of no document here, or contradicts another."""
         self._model = model
@@ -66,6 +68,7 @@ class Answering:
         self._pages: dict[str, Pages] = questions._asdict()
         self._journal = journal
         self._max_new_tokens = max_new_tokens
+        self._style = style
         self._right: dict[tuple[str, int, str], list[bool]] = {}
         asked = {split: [len(page.questions) for page in pages] for split, pages in self._pages.items()}
         for record in journal.read(answer_records(asked)):
@@ -91,7 +94,14 @@ class Answering:
     ) -> None:
         right: dict[Method, list[bool]] = {method: [] for method in methods.values()}
         asked = evaluate(
-            self._model, self._tokenizer, page.text, page.questions, list(right), self._max_new_tokens, BATCH_SIZE
+            self._model,
+            self._tokenizer,
+            page.text,
+            page.questions,
+            list(right),
+            self._max_new_tokens,
+            BATCH_SIZE,
+            self._style,
         )
         for trial in asked:
             right[trial.method].append(trial.right)

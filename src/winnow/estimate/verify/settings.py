@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from winnow.errors import PromptError
 from winnow.estimate.errors import NotVerifiable
 from winnow.estimate.needle.settings import NeedleKind
 from winnow.strict_json import parse_object
+from winnow.tasks.prompt_style import FACTS, PromptStyle
 
 if TYPE_CHECKING:
     from winnow.heads.scores import HeadScores
@@ -23,6 +25,7 @@ class NeedleSettings(NamedTuple):
     max_new_tokens: int
     right: int
     """Runs that counted."""
+    style: PromptStyle
 
     @property
     def runs(self) -> int:
@@ -45,6 +48,7 @@ class CokvSettings(NamedTuple):
     max_new_tokens: int
     left_out: tuple[int, ...]
     """Questions that the whole cache answered wrong, from 0."""
+    style: PromptStyle
 
 
 def needle_settings(table: HeadScores) -> NeedleSettings:
@@ -58,6 +62,7 @@ def needle_settings(table: HeadScores) -> NeedleSettings:
         asked.shares("depths"),
         asked.whole("answer_tokens", least=1),
         _samples(table),
+        asked.style(),
     )
 
 
@@ -85,6 +90,7 @@ def cokv_settings(table: HeadScores) -> CokvSettings:
         asked.whole("window", least=0),
         asked.whole("answer_tokens", least=1),
         left_out,
+        asked.style(),
     )
 
 
@@ -117,6 +123,13 @@ class _Asked:
         if not isinstance(values, list) or not values or not all(_is_share(value) for value in values):
             raise self._no(name)
         return tuple(values)
+
+    def style(self) -> PromptStyle:
+        """The usual one where the settings do not speak of any."""
+        try:
+            return PromptStyle.of_facts(self._values.get(FACTS, {}), str(self._table))
+        except PromptError:
+            raise self._no("prompt_style") from None
 
     def _no(self, name: str) -> NotVerifiable:
         return _lacking(self._table, name.replace("_", " "))

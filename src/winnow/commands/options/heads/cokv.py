@@ -7,7 +7,14 @@ from typing import Annotated, Literal
 
 import typer
 
-from winnow.commands.options.shared import JournalPath, MaxNewTokens, ModelOptions, PrefillOptions, ScoresFileOptions
+from winnow.commands.options.shared import (
+    JournalPath,
+    MaxNewTokens,
+    ModelOptions,
+    PrefillOptions,
+    PromptOptions,
+    ScoresFileOptions,
+)
 from winnow.commands.options.values import byte_count
 from winnow.estimate.cokv.settings import MAX_NEW_TOKENS, PAIRS, QUESTIONS, WINDOW
 
@@ -21,7 +28,7 @@ KeepMissed = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class CokvOptions(ModelOptions, PrefillOptions, ScoresFileOptions):
+class CokvOptions(ModelOptions, PromptOptions, PrefillOptions, ScoresFileOptions):
     """Score every KV head by what it adds to coalitions of heads that answer questions together (CoKV).
 
     Evaluated coalitions are kept in a journal; the same command goes on where an interrupted one ended.

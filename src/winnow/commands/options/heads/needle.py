@@ -8,12 +8,19 @@ from typing import Annotated, Literal
 
 import typer
 
-from winnow.commands.options.shared import JournalPath, MaxNewTokens, ModelOptions, PrefillOptions, ScoresFileOptions
+from winnow.commands.options.shared import (
+    JournalPath,
+    MaxNewTokens,
+    ModelOptions,
+    PrefillOptions,
+    PromptOptions,
+    ScoresFileOptions,
+)
 from winnow.estimate.needle.settings import CONTEXT_ON_CPU, DEPTHS, DEPTHS_ON_CPU, LENGTHS, MAX_NEW_TOKENS
 
 
 @dataclass(frozen=True, kw_only=True)
-class NeedleOptions(ModelOptions, PrefillOptions, ScoresFileOptions):
+class NeedleOptions(ModelOptions, PromptOptions, PrefillOptions, ScoresFileOptions):
     """Score every head by how it looks at a needle in a haystack while the model answers.
 
     Finished runs are kept in a journal; the same command goes on where an interrupted one ended.

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from winnow.commands.options.shared import Force, JournalPath, MaxNewTokens, ModelOptions
+from winnow.commands.options.shared import Force, JournalPath, MaxNewTokens, ModelOptions, PromptOptions
 from winnow.commands.options.values import result_file
 from winnow.estimate.tune.settings import MAX_NEW_TOKENS, SHARE
 
@@ -16,7 +16,7 @@ BUDGETS = "32,64,128,256"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuneOptions(ModelOptions):
+class TuneOptions(ModelOptions, PromptOptions):
     """Choose beta or alpha on validation questions, and confirm the choice on questions about other documents.
 
     Answers are kept in a journal, document by document; the same command goes on where an interrupted one ended.
