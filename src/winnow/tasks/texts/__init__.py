@@ -1,0 +1,1 @@
+"""Benchmarks of any text: fidelity of its continuation, multiple choice, and files of one's own."""
