@@ -138,7 +138,9 @@ def test_scores_in_files_count_by_what_is_in_them(tmp_path, model):
 
 
 def test_answers_that_fold_are_those_of_a_cache_that_folds(model, tokenizer):
-    made = recipe(model, [small_task(documents=1, judging=Judging("contains_any", 30))], methods=("full", "snapkv @ 40"))
+    made = recipe(
+        model, [small_task(documents=1, judging=Judging("contains_any", 30))], methods=("full", "snapkv @ 40")
+    )
     folding = replace(made, space=replace(made.space, fold_every=8))
     examples = {each.name: each for group in made.groups for each in group.examples}
     for row in all_rows(folding, model, tokenizer):

@@ -17,6 +17,9 @@ _PLACES = {
     "gsm8k": "winnow.tasks.mathematics.gsm8k:GSM8K",
     "gsm-symbolic": "winnow.tasks.mathematics.gsm_symbolic:GSM_SYMBOLIC",
     "math": "winnow.tasks.mathematics.math:MATH",
+    "text": "winnow.tasks.texts.text:TEXT",
+    "choice": "winnow.tasks.texts.choice:CHOICE",
+    "file": "winnow.tasks.texts.own_file:FILE",
 }
 
 

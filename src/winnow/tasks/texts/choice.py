@@ -71,7 +71,7 @@ def _with_choices(name: str, context: str, asked: str, cue: str, choices: tuple[
 CHOICE = Benchmark(
     name="choice",
     summary="multiple choice by log-likelihood, from files of one's own or of known data sets",
-    source="lm-evaluation-harness spaces prompts so",
+    source="prompts spaced as in lm-evaluation-harness",
     tasks={},
     load=_load,
     data=DATA,
