@@ -57,6 +57,21 @@ def test_contexts_with_several_questions_are_drawn_together():
     assert found.verdict == "not told apart"
 
 
+def test_questions_about_a_single_context_tell_of_it_alone():
+    rows = [*rows_of("qa", "full", GOOD, ["one"] * 40), *rows_of("qa", "snapkv @ 5%", BAD, ["one"] * 40)]
+    compared = compare_runs([run_of(rows)])
+    found = only(compared)
+    assert (found.contexts, found.verdict) == (1, "worse")
+    assert found.difference == mean_interval([Clusters.of([-1.0] * 15 + [0.0] * 25)], DIFFERENCES)
+    assert compared.notes == ["All questions of qa are about one context: their intervals tell of it alone."]
+
+
+def test_a_task_is_compared_by_the_first_score_of_its_rows():
+    """A task is judged by fidelity, say; its rows have measures of that."""
+    rows = [replace(row, scores={"nll": 2.0, "kl": 0.1}) for m in ("full", "a @ 5%") for row in rows_of("t", m, [1.0])]
+    assert only(compare_runs([run_of(rows, measures={"t": "fidelity"})])).measure.name == "nll"
+
+
 def test_another_baseline_is_found_whatever_its_blanks():
     rows = [row for method in ("full", "a @ 5%", "a @ 10%") for row in rows_of("qa", method, GOOD)]
     found = compare_runs([run_of(rows)], Wish(baseline="a@10%")).comparisons

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Literal, NamedTuple
 
 from winnow.errors import closest
@@ -71,14 +72,18 @@ def compare_runs(runs: Sequence[Run], wish: Wish | None = None) -> Compared:
     wish = wish or Wish()
     notes = check_alike(runs, wish.models)
     comparisons = []
+    single: dict[str, None] = {}
     for arm, baseline in _sides(runs, wish.baseline):
         pairs = pair(arm, baseline)
         if lacking := [each.task for each in pairs if not each.rows]:
             sides = f"{shown_arm(arm, runs)} and {shown_arm(baseline, runs)}"
             notes.append(f"{sides} have no example in common in {', '.join(lacking)}, which no mean counts.")
         comparisons += _of_arm(arm, baseline, pairs, wish)
+        single.update(dict.fromkeys(each.task for each in pairs if len(each.rows) > 1 and each.contexts == 1))
     if not comparisons:
         raise RunError(" ".join(["There is nothing to compare.", *notes]))
+    if single:
+        notes.append(f"All questions of {', '.join(single)} are about one context: their intervals tell of it alone.")
     return Compared(comparisons, notes)
 
 
@@ -116,11 +121,12 @@ def _averaged(found: list[Measure]) -> bool:
 
 
 def _comparison(arm: Arm, baseline: Arm, pairs: list[Pairs], wish: Wish) -> Comparison:
-    measure = _measure(arm.run, pairs[0].task, wish.measure)
-    ours = [_scores(arm, each.task, each.rows, wish) for each in pairs]
-    theirs = [_scores(baseline, each.task, each.baseline, wish) for each in pairs]
+    measure = _measure(pairs[0], wish.measure)
+    names = [_measure(each, wish.measure).name for each in pairs]
+    ours = [_scores(arm, each.rows, name) for each, name in zip(pairs, names, strict=True)]
+    theirs = [_scores(baseline, each.baseline, name) for each, name in zip(pairs, names, strict=True)]
     samples = [
-        Clusters.of([one - two for one, two in zip(*scores, strict=True)], each.contexts)
+        Clusters.of([one - two for one, two in zip(*scores, strict=True)], each.clusters)
         for each, *scores in zip(pairs, ours, theirs, strict=True)
     ]
     difference = mean_interval(samples, DIFFERENCES if measure.percent else None, wish.bootstrap)
@@ -131,40 +137,34 @@ def _comparison(arm: Arm, baseline: Arm, pairs: list[Pairs], wish: Wish) -> Comp
         tuple(each.task for each in pairs),
         measure,
         examples=sum(len(each.rows) for each in pairs),
-        contexts=sum(len(each.sums) for each in samples),
+        contexts=sum(each.contexts for each in pairs),
         missing=sum(each.missing for each in pairs),
         missing_in_baseline=sum(each.missing_in_baseline for each in pairs),
-        score=_mean([_mean(each) for each in ours]),
-        baseline_score=_mean([_mean(each) for each in theirs]),
+        score=fmean(map(fmean, ours)),
+        baseline_score=fmean(map(fmean, theirs)),
         difference=difference,
         p=p,
         verdict=_verdict(difference, p, measure, wish.bootstrap.level),
     )
 
 
-def _measure(run: Run, task: str, wanted: str | None) -> Measure:
-    name = wanted or run.about.measures.get(task)
-    if name is None:
-        raise RunError(f"{run.path} does not say by which measure {task} is judged; give --measure.")
+def _measure(pairs: Pairs, wanted: str | None) -> Measure:
+    """The one that is wanted, or the task's own, which rows have first."""
+    name = wanted or next(iter(pairs.rows[0].scores), "")
     known = measures()
     if name not in known:
         raise RunError(f"There is no measure {name!r}: {closest(name, known)}")
     return known[name]
 
 
-def _scores(arm: Arm, task: str, rows: Sequence[Row], wish: Wish) -> list[float]:
-    name = _measure(arm.run, task, wish.measure).name
+def _scores(arm: Arm, rows: Sequence[Row], name: str) -> list[float]:
     for row in rows:
         if name not in row.scores:
             raise RunError(
-                f"Example {row.example} of {task} under {row.method} in {arm.run.path} has no {name}, only "
+                f"Example {row.example} of {row.task} under {row.method} in {arm.run.path} has no {name}, only "
                 f"{', '.join(row.scores) or 'nothing'}."
             )
     return [row.scores[name] for row in rows]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _verdict(difference: Estimate, p: float, measure: Measure, level: float) -> Verdict:

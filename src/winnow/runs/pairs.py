@@ -42,9 +42,14 @@ class Pairs(NamedTuple):
     missing_in_baseline: int
 
     @property
-    def contexts(self) -> list[str]:
-        """The context of each pair, which several may share."""
-        return [row.context for row in self.rows]
+    def contexts(self) -> int:
+        """The number of contexts, which several pairs may share."""
+        return len({row.context for row in self.rows})
+
+    @property
+    def clusters(self) -> list[str] | None:
+        """The context of each pair, to be drawn together; None for a single one, from which nothing can be drawn."""
+        return [row.context for row in self.rows] if self.contexts > 1 else None
 
 
 def arms(run: Run) -> list[Arm]:
