@@ -27,7 +27,7 @@ def files():
         *rows_of("text", "adakv @ 10%", [2.0], measure="nll"),
         *rows_of("qa", "full", [1.0]),
     ]
-    return harness_files(run_of(rows))
+    return harness_files(run_of(rows, measures={"qa": "contains_all", "text": "fidelity"}))
 
 
 def test_every_method_has_its_results_and_samples(files):
@@ -49,6 +49,8 @@ def test_results_have_the_fields_that_the_harness_writes(files):
     assert found["higher_is_better"] == {"qa": {"contains_all": True}, "text": {"nll": False}}
     assert found["config"]["model_args"] == {"pretrained": "some/model", "method": "adakv @ 10%"}
     assert found["winnow"]["protocol"] == {"name": "plain", "question_seen": True}
+    kinds = {task: config["output_type"] for task, config in found["configs"].items()}
+    assert kinds == {"qa": "generate_until", "text": "loglikelihood"}
     assert found["date"] == 1767225600.0
 
 

@@ -21,6 +21,7 @@ from winnow.runs.export.grouped import grouped, mean_scores
 from winnow.runs.folder import About, Run, RunError
 from winnow.runs.measures import measures
 from winnow.runs.rows import Row
+from winnow.tasks.example import LIKELIHOODS
 
 _FILTER = "none"
 
@@ -91,7 +92,7 @@ def _task_config(about: About, task: str, names: Sequence[str]) -> dict[str, Any
         "task": task,
         "dataset_path": about.benchmark,
         "dataset_name": task,
-        "output_type": "loglikelihood" if about.measures.get(task) in ("choice", "nll") else "generate_until",
+        "output_type": "loglikelihood" if about.measures.get(task) in LIKELIHOODS else "generate_until",
         "metric_list": [{"metric": name, "aggregation": "mean"} for name in names],
         "repeats": 1,
         "num_fewshot": 0,
