@@ -42,7 +42,7 @@ class Masking(NamedTuple):
 def mask_study(source: ModelSource, model: PreTrainedModel, tables: dict[str, Tensor]) -> tuple[float, list[Masking]]:
     """Accuracy of the full cache, and of every table [16] of scores, on documents of the evaluation."""
     examples = [
-        ValidationExample(document.text, question.text, question.answer)
+        ValidationExample(document.text, question.text, question.expected)
         for seed in range(FIRST_DOCUMENT, FIRST_DOCUMENT + DOCUMENTS)
         for document in [generate_document(seed, 512, questions_per_kind=1)]
         for question in document.questions

@@ -10,8 +10,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from support.judged import worth
 from winnow.bundled import DOCUMENT_PATH, MODEL_PATH, QUESTIONS_PATH, is_bundled
-from winnow.tasks import QUESTION_KINDS, exact_match, format_prompt, generate_document
+from winnow.tasks import QUESTION_KINDS, format_prompt, generate_document
 
 MEGABYTE = 1_000_000
 SEEDS = range(3_000_000, 3_000_004)
@@ -59,7 +60,7 @@ def held_out(model, tokenizer):
     texts = generate(model, tokenizer, [format_prompt(d.text, q.text) for d, q in asked])
     hits = {kind: [] for kind in QUESTION_KINDS}
     for (_, question), text in zip(asked, texts, strict=True):
-        hits[question.kind].append(exact_match(text, question.answer))
+        hits[question.kind].append(worth("exact_match", text, question.answer))
     return hits
 
 
@@ -75,7 +76,7 @@ def test_answers_come_from_the_document(model, tokenizer):
     other = generate_document(SEEDS[1], 512, 4).text
     prompts = [format_prompt(other, question.text) for question in questions]
     texts = generate(model, tokenizer, prompts)
-    hits = [exact_match(text, q.answer) for q, text in zip(questions, texts, strict=True)]
+    hits = [worth("exact_match", text, q.answer) for q, text in zip(questions, texts, strict=True)]
     assert sum(hits) <= 1
 
 

@@ -18,7 +18,8 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from winnow.tasks import QUESTION_KINDS, Question, exact_match, format_prompt, generate_document
+from winnow.metrics import EXACT_MATCH
+from winnow.tasks import QUESTION_KINDS, Question, format_prompt, generate_document
 
 ROOT = Path(__file__).resolve().parent.parent
 FIRST_SEED = 1_000_000
@@ -72,9 +73,9 @@ def measure(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pairs: Pairs, rows: int
 ) -> dict[str, dict[str, float]]:
     """Exact match and number of questions of each kind."""
-    right: dict[str, list[bool]] = {kind: [] for kind in QUESTION_KINDS}
+    right: dict[str, list[float]] = {kind: [] for kind in QUESTION_KINDS}
     for (_, question), text in zip(pairs, answer(model, tokenizer, pairs, rows), strict=True):
-        right[question.kind].append(exact_match(text, question.answer))
+        right[question.kind].append(EXACT_MATCH.score(text, question.expected))
     return {kind: {"exact_match": sum(hits) / len(hits), "n": len(hits)} for kind, hits in right.items()}
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from winnow.commands.batch_file import Answered, Asked, read_answered, read_batch
 from winnow.commands.inputs import InputError
+from winnow.metrics import Expected
 
 
 def test_questions_with_and_without_answers(tmp_path):
@@ -16,13 +17,13 @@ def test_questions_with_and_without_answers(tmp_path):
     lines = [{"question": "a?", "document": "d.txt", "answer": "x"}, {"text": "b?", "context": "c"}]
     path.write_text("\n\n".join(map(json.dumps, lines)))
     assert read_batch(str(path), None) == [
-        Asked("The sun is yellow.", "a?", "x", f"{path}, line 1"),
+        Asked("The sun is yellow.", "a?", Expected(("x",)), f"{path}, line 1"),
         Asked("c", "b?", None, f"{path}, line 3"),
     ]
     with pytest.raises(InputError, match=r"q.jsonl, line 3: no answer"):
         read_answered(str(path))
     path.write_text(json.dumps(lines[0]))
-    assert read_answered(str(path)) == [Answered("The sun is yellow.", "a?", "x")]
+    assert read_answered(str(path)) == [Answered("The sun is yellow.", "a?", Expected(("x",)))]
 
 
 @pytest.mark.parametrize("text", ["", " \n\n"])

@@ -104,6 +104,34 @@ def test_batch(winnow_run, how):
     assert f"/{len(DOCUMENT.questions)}" in out
 
 
+def test_a_batch_is_judged_by_any_metric_against_several_right_answers(winnow_run, folder):
+    questions = [{"question": QUESTION.text, "answer": [QUESTION.answer, "no lemon"]} for _ in range(2)]
+    questions[1] = {"question": QUESTION.text, "answers": ["a lemon and " + QUESTION.answer]}
+    (folder / "several.jsonl").write_text("\n".join(map(json.dumps, questions)), encoding="utf-8")
+    ask = ("run", "--document", "document.txt", "--batch", "several.jsonl", "--method", "full", "--metric", "token_f1")
+    code, out, err = winnow_run(*ask, "--max-new-tokens", "3", "--json")
+    assert code == 0, err
+    first, second = map(json.loads, out.splitlines())
+    assert first["expected"] == [QUESTION.answer, "no lemon"]
+    assert second["expected"] == f"a lemon and {QUESTION.answer}"
+    assert (first["metric"], first["score"], first["right"]) == ("token_f1", 1.0, True)
+    said, more = len(QUESTION.answer.split()), len("lemon and".split())
+    assert second["score"] == pytest.approx(2 * said / (2 * said + more))
+    assert second["right"] is False
+    code, out, err = winnow_run(*ask, "--max-new-tokens", "3")
+    assert "token_f1" in out
+    assert f"{50 * (1 + second['score']):.1f}" in out
+    assert f"(expected: a lemon and {QUESTION.answer})" in out
+
+
+def test_a_metric_that_is_none_or_cannot_judge_is_told_before_any_work(winnow_run, no_weights):
+    ask = ("run", "--document", "document.txt", "--batch", "questions.jsonl", "--metric")
+    code, _, err = winnow_run(*ask, "token_f2")
+    assert (code, "did you mean 'token_f1'" in " ".join(err.split())) == (2, True)
+    code, _, err = winnow_run(*ask, "classification")
+    assert (code, err.startswith("questions.jsonl, line 1: The right answer")) == (1, True)
+
+
 def test_batch_lines_may_bring_their_documents(winnow_run, folder):
     lines = [
         {"question": QUESTION.text, "document": "document.txt"},
@@ -235,6 +263,10 @@ LINES = {
     "no question": ('{"answer": "x"}', "no question"),
     "an empty question": ('{"question": " "}', '"question" must be a text'),
     "a number as question": ('{"question": 3}', '"question" must be a text'),
+    "an empty answer": ('{"question": "Why?", "answer": " "}', '"answer" must be a text'),
+    "an empty answer of several": ('{"question": "Why?", "answers": ["x", ""]}', '"answers" must be a text'),
+    "a number among answers": ('{"question": "Why?", "answers": ["x", 3]}', '"answers" must be a text'),
+    "no answers": ('{"question": "Why?", "answers": []}', '"answers" must be a text'),
     "a missing document": ('{"question": "Why?", "document": "nowhere.txt"}', "no file nowhere.txt"),
 }
 

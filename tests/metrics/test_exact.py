@@ -41,6 +41,20 @@ def test_a_right_answer_with_marks_of_its_own(right: str, said: str) -> None:
     assert worth("exact_match", said.format(right), right) == 1
 
 
+@pytest.mark.parametrize(
+    "said", ["mango", " Mango.", "mango. question: what", "mango\nmore", "MANGO\r\nmore", "mango!"]
+)
+def test_case_blanks_and_what_follows_the_first_sentence_do_not_count(said: str) -> None:
+    assert worth("exact_match", said, "mango") == 1
+
+
+def test_every_word_of_a_long_answer_is_wanted() -> None:
+    right = "the favorite fruit of alice is mango"
+    assert worth("exact_match", "The favorite fruit of Alice is mango", right) == 1
+    assert worth("exact_match", "the favorite fruit of bob is mango", right) == 0
+    assert worth("exact_match", "mango", right) == 0
+
+
 @pytest.mark.parametrize("said", ["$", " $ ", "$\nQuestion: and"])
 def test_an_answer_without_words_counts_as_it_is_written(said: str) -> None:
     assert worth("exact_match", said, "$") == 1

@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from winnow.tasks import QUESTION_KINDS, Document, Question, exact_match, format_prompt, generate_document, lead_in
+from support.judged import worth
+from winnow.tasks import QUESTION_KINDS, Document, Question, format_prompt, generate_document, lead_in
 from winnow.tasks import vocabulary as v
 from winnow.tasks.prompts import normalize
 
@@ -73,7 +74,7 @@ def test_answers_follow_from_the_text_alone(tokens):
     for seed in range(6):
         document = generate_document(seed, tokens)
         for question in document.questions:
-            assert exact_match(solve(document, question), f"{lead_in(question.text)} {question.answer}")
+            assert worth("exact_match", solve(document, question), f"{lead_in(question.text)} {question.answer}")
             asked.add(question.kind)
     assert asked == set(QUESTION_KINDS)
 

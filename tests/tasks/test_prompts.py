@@ -1,45 +1,11 @@
-"""Text of prompts, and the comparison of answers."""
+"""Text of prompts."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from winnow.tasks import exact_match, format_prompt, generate_document, lead_in
-from winnow.tasks.prompts import is_settled, to_text
-
-WORDS = st.lists(st.sampled_from(["is", "Bob", ",", ".", "bo", " ", "\n", "plum", "the"]), max_size=8).map("".join)
-
-
-@given(begun=WORDS, more=WORDS, answer=WORDS)
-def test_a_settled_text_is_settled(begun: str, more: str, answer: str) -> None:
-    if is_settled(begun, answer):
-        assert exact_match(begun + more, answer) == exact_match(begun, answer)
-
-
-@pytest.mark.parametrize(
-    ("generated", "right"),
-    [
-        ("mango", True),
-        (" Mango.", True),
-        ("mango. question: what", True),
-        ("mango\nmore", True),
-        ("mangos", False),
-        ("mango apple", False),
-        ("", False),
-        (".", False),
-    ],
-)
-def test_exact_match(generated, right):
-    assert exact_match(generated, "mango") is right
-
-
-def test_exact_match_wants_every_word_of_a_long_answer():
-    answer = "the favorite fruit of alice is mango"
-    assert exact_match("The favorite fruit of Alice is mango", answer)
-    assert not exact_match("the favorite fruit of bob is mango", answer)
-    assert not exact_match("mango", answer)
+from winnow.tasks import format_prompt, generate_document, lead_in
+from winnow.tasks.prompts import to_text
 
 
 def test_sentences_read_like_english():

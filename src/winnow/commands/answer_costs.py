@@ -18,6 +18,7 @@ from winnow.commands.formats import (
     written_speed,
 )
 from winnow.evaluate.process import peak_memory
+from winnow.metrics import DEFAULT_METRIC
 
 TELLING = 0.1
 """Part of what is held that tail and reserve must be for a table of their own."""
@@ -58,13 +59,24 @@ def print_costs(console: Console, results: Sequence[AnswerResult]) -> None:
 def costs_table(results: Iterable[AnswerResult]) -> Table:
     """Memory and time of every method; means where it answered several questions."""
     groups = by_method(results)
-    scored = any(group.known for group in groups)
-    right = ["right"] if scored else []
-    table = _table(*right, "slots per head", "cache held", "of full", "prefill", "compressing", "decode")
+    table = _table(*_worth_name(groups), "slots per head", "cache held", "of full", "prefill", "compressing", "decode")
     for group in groups:
-        cells = [f"{group.right}/{group.known}"] if scored else []
+        cells = [_worth(group)] if _worth_name(groups) else []
         table.add_row(escape(str(group.method)), *cells, *_costs(group))
     return table
+
+
+def _worth_name(groups: Sequence[MethodAnswers]) -> list[str]:
+    """The column of what the answers are worth; none where no right one is known."""
+    if not any(group.known for group in groups):
+        return []
+    return ["right" if groups[0].metric == DEFAULT_METRIC else groups[0].metric]
+
+
+def _worth(group: MethodAnswers) -> str:
+    if group.metric == DEFAULT_METRIC or not group.known:
+        return f"{group.right}/{group.known}"
+    return f"{100 * group.score:.1f}"
 
 
 def held_table(groups: Sequence[MethodAnswers]) -> Table:

@@ -36,6 +36,16 @@ class MethodAnswers:
         return sum(result.right is True for result in self.results)
 
     @property
+    def score(self) -> float:
+        """Mean worth of the answers to those questions."""
+        return fmean(result.score for result in self.results if result.score is not None)
+
+    @property
+    def metric(self) -> str:
+        """The name of the metric."""
+        return self.results[0].metric.name
+
+    @property
     def mean_slots(self) -> float:
         """Kept prompt tokens per KV head."""
         return self.mean(lambda answer: mean_slots(answer.stats))

@@ -9,6 +9,7 @@ from statistics import fmean
 
 from winnow.commands.answer_groups import MethodAnswers, by_method
 from winnow.commands.answers import AnswerResult
+from winnow.metrics import DEFAULT_METRIC
 from winnow.report import Cost, Line, draw_accuracy, draw_costs
 
 
@@ -21,7 +22,8 @@ def draw_answers(path: Path, model: str, results: Sequence[AnswerResult]) -> Pat
     questions = "one question" if asked == 1 else f"{asked} questions"
     subtitle = f"{model} · {questions}, {seen} at compression · prompts of {prompt:,.0f} tokens"
     if all(group.known for group in groups) and _lines(groups):
-        return _draw_accuracy(path, groups, subtitle, prompt)
+        judged = "" if groups[0].metric == DEFAULT_METRIC else f" · {groups[0].metric}"
+        return _draw_accuracy(path, groups, subtitle + judged, prompt)
     return _draw_costs(path, groups, subtitle)
 
 
@@ -32,7 +34,7 @@ def _draw_accuracy(path: Path, groups: Sequence[MethodAnswers], subtitle: str, p
         _lines(groups),
         title="How much of the cache do the answers need?",
         subtitle=subtitle,
-        full=None if full is None else full.right / full.known,
+        full=None if full is None else full.score,
         prompt_tokens=prompt,
     )
 
@@ -45,7 +47,7 @@ def _lines(groups: Sequence[MethodAnswers]) -> list[Line]:
     points: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     for group in groups:
         if not group.method.full:
-            points[group.method.name].append((round(fmean(budgets[_budget(group)]), 1), group.right / group.known))
+            points[group.method.name].append((round(fmean(budgets[_budget(group)]), 1), group.score))
     return [Line(name, sorted(line)) for name, line in points.items()]
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 
 from winnow.commands.batch_file import Asked
+from winnow.commands.formats import written_share
 from winnow.composition.method import Method
 from winnow.evaluate import Answer
 from winnow.evaluate.process import peak_memory
 from winnow.evaluate.slots import mean_slots, slot_range
-from winnow.tasks import exact_match
+from winnow.metrics import EXACT_MATCH, Metric, is_right
 
 
 @dataclass(frozen=True)
@@ -25,11 +27,17 @@ class AnswerResult:
     answer: Answer
     prefill_shared: bool = False
     """True if the prompt was read once for several methods: its time is that of each."""
+    metric: Metric = EXACT_MATCH
+
+    @cached_property
+    def score(self) -> float | None:
+        """The worth of the answer by the metric, or None where no right one is known."""
+        return None if self.asked.expected is None else self.metric.score(self.answer.text, self.asked.expected)
 
     @property
     def right(self) -> bool | None:
-        """True if the answer is the known one, or None where none is known."""
-        return None if self.asked.answer is None else exact_match(self.answer.text, self.asked.answer)
+        """True if the answer is worth everything, or None where no right one is known."""
+        return None if self.score is None else is_right(self.score)
 
 
 def as_json(result: AnswerResult, model: str) -> str:
@@ -44,8 +52,10 @@ def as_entry(result: AnswerResult, model: str) -> dict[str, Any]:
     return {
         "question": result.asked.question,
         "answer": answer.text,
-        "expected": result.asked.answer,
+        "expected": result.asked.expected and result.asked.expected.plain(),
         "right": result.right,
+        "metric": result.metric.name,
+        "score": result.score,
         "method": answer.method.name,
         "budget": str(answer.method.budget),
         "model": model,
@@ -90,9 +100,16 @@ def print_text(console: Console, text: str) -> None:
 
 
 def print_end(console: Console, result: AnswerResult) -> None:
-    """The end of an answer's line, with a tick or a cross where the right one is known."""
+    """The end of an answer's line, with a tick, a cross or a share where the right one is known."""
     nothing = "" if result.answer.text else "[dim](nothing)[/dim]"
-    mark = {True: " [green]✓[/green]", False: " [red]✗[/red]", None: ""}[result.right]
-    if result.right is False:
-        mark += f" [dim](expected: {escape(str(result.asked.answer))})[/dim]"
-    console.print(f"{nothing}{mark}", soft_wrap=True)
+    console.print(f"{nothing}{_mark(result)}", soft_wrap=True)
+
+
+def _mark(result: AnswerResult) -> str:
+    expected, score = result.asked.expected, result.score
+    if expected is None or score is None:
+        return ""
+    if is_right(score):
+        return " [green]✓[/green]"
+    worth = f"[yellow]{written_share(score, 1)}[/yellow]" if score else "[red]✗[/red]"
+    return f" {worth} [dim](expected: {escape(' / '.join(expected.answers))})[/dim]"

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from winnow.commands.inputs import STANDARD_INPUT, InputError, read_document, read_text
 from winnow.errors import JsonError
+from winnow.metrics import DEFAULT_METRIC, Expected, Metric, MetricError, metric
 from winnow.strict_json import parse_lines
 
 
@@ -18,8 +19,8 @@ class Asked:
 
     document: str
     question: str
-    answer: str | None = None
-    """The right one, where it is known."""
+    expected: Expected | None = None
+    """The right answers, where they are known."""
     origin: str = ""
     """The place of the question ("questions.jsonl, line 3"), for error texts."""
 
@@ -35,33 +36,44 @@ def texts_of(asked: Iterable[Asked]) -> list[tuple[str, str]]:
 
 
 class Answered(NamedTuple):
-    """One question about one document, with the right answer."""
+    """One question about one document, with the right answers."""
 
     document: str
     question: str
-    answer: str
+    expected: Expected
 
 
-def read_answered(path: str) -> list[Answered]:
+def read_answered(path: str, metric_name: str = DEFAULT_METRIC) -> list[Answered]:
     """The validation questions of a file as for `read_batch`, every one with a document and an answer of its own.
 
     Raises:
         InputError: names the line that cannot be used.
+        MetricError: there is no such metric, or a library that it needs is missing.
     """
-    return [Answered(each.document, each.question, _known(each)) for each in read_batch(path, None)]
+    asked = read_batch(path, None)
+    for each in asked:
+        if each.expected is None:
+            raise InputError(f'{each.origin}: no answer, so nothing tells what is right; add "answer".')
+    check_judgeable(asked, metric(metric_name))
+    return [Answered(each.document, each.question, each.expected) for each in asked if each.expected is not None]
 
 
-def _known(asked: Asked) -> str:
-    if asked.answer is None:
-        raise InputError(f'{asked.origin}: no answer, so nothing tells what is right; add "answer".')
-    return asked.answer
+def check_judgeable(asked: Iterable[Asked], judged: Metric) -> None:
+    """Raises InputError, naming the line, where a metric cannot judge answers to a question."""
+    for each in asked:
+        try:
+            if each.expected is not None:
+                judged.check(each.expected)
+        except MetricError as problem:
+            raise InputError(f"{each.origin}: {problem}") from None
 
 
 def read_batch(path: str, default_document: str | None) -> list[Asked]:
     """The questions of a file, one JSON object a line; blank lines do not count.
 
     Keys: "question" (or "text"); "document", a path relative to the file, or "context", the document itself,
-    or neither for `default_document`; "answer" if it is known. Others are ignored.
+    or neither for `default_document`; "answer" or "answers" if one is known or several, and "choices" for metrics that
+    want all classes. Others are ignored.
 
     Raises:
         InputError: names the line that cannot be used, or there is none.
@@ -108,13 +120,28 @@ def _asked(entry: dict[str, object], origin: str, documents: _Documents) -> Aske
     question = next(_given_texts(entry, ("question", "text"), origin), None)
     if question is None:
         raise InputError(f'{origin}: no question; add "question".')
-    answer = next(_given_texts(entry, ("answer",), origin), None)
     return Asked(
         document=documents.of(entry, origin),
         question=str(entry[question]),
-        answer=None if answer is None else str(entry[answer]),
+        expected=_expected(entry, origin),
         origin=origin,
     )
+
+
+def _expected(entry: dict[str, object], origin: str) -> Expected | None:
+    answers = _texts(entry, "answer", origin) + _texts(entry, "answers", origin)
+    return Expected(answers, _texts(entry, "choices", origin)) if answers else None
+
+
+def _texts(entry: dict[str, object], key: str, origin: str) -> tuple[str, ...]:
+    """The texts under a key: one, or a list of them. Raises InputError where one is none, or an empty one."""
+    value = entry.get(key)
+    if value is None:
+        return ()
+    found = value if isinstance(value, list) and value else [value]
+    if not all(isinstance(text, str) and text.strip() for text in found):
+        raise InputError(f'{origin}: "{key}" must be a text that is not empty, or a list of such texts.')
+    return tuple(found)
 
 
 def _given_texts(entry: dict[str, object], keys: tuple[str, ...], origin: str) -> Iterator[str]:

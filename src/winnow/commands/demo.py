@@ -134,7 +134,7 @@ def _show_one(console: Console, subject: Subject) -> None:
     console.print(f"[bold]Document[/bold]  {DOCUMENT_PATH.name}: {size}")
     console.print(f"          [dim]{escape(subject.document[:150])} …[/dim]", soft_wrap=True)
     console.print(f"[bold]Question[/bold]  {escape(question.text)}", soft_wrap=True)
-    asked = Asked(subject.document, question.text, question.answer)
+    asked = Asked(subject.document, question.text, question.expected)
     results = []
     for chosen in (method("full"), method(SHOWN_METHOD, SHOWN_BUDGET)):
         prefilled = read_with_question(subject.model, chosen, prompt)

@@ -63,7 +63,7 @@ def _results(model: PreTrainedModel, work: Work, begin: Begin) -> Iterator[Answe
                 with nullcontext() if streamer else stage(f"{doing}: {method}, answering"):
                     answer = finish(model, work.source.tokenizer, prefilled, work.room(prompt), sampling, streamer)
                 bar.advance()
-                yield AnswerResult(asked, answer, prefill_shared=work.compares)
+                yield AnswerResult(asked, answer, work.compares, work.metric)
 
 
 def _left(bar: Bar) -> str:

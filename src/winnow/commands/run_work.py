@@ -9,7 +9,7 @@ import typer
 from torch import Tensor
 
 from winnow.cache.fold import check_foldable
-from winnow.commands.batch_file import Asked, read_batch, texts_of
+from winnow.commands.batch_file import Asked, check_judgeable, read_batch, texts_of
 from winnow.commands.checks import check_context, check_memory, check_output
 from winnow.commands.inputs import build_sweep, read_document
 from winnow.commands.options.run import RunOptions
@@ -19,6 +19,7 @@ from winnow.commands.vocabulary import warn_of_unknown_words
 from winnow.composition.method import Method
 from winnow.evaluate.checking import check_shapes
 from winnow.evaluate.prompts import document_tokens, encode_prompt
+from winnow.metrics import Metric, metric
 from winnow.models import ModelSource, answer_room, open_model, open_skeleton
 from winnow.report.style import check_drawable
 from winnow.tasks.prompt_style import PromptStyle
@@ -34,6 +35,7 @@ class Work:
     prompts: list[Tensor]
     style: PromptStyle
     options: RunOptions
+    metric: Metric
 
     @property
     def compares(self) -> bool:
@@ -65,6 +67,8 @@ def prepare(options: RunOptions) -> Work:
     style = style_of(options)
     if options.question_agnostic:
         style.check_question_last()
+    judged = metric(options.metric)
+    check_judgeable(asked, judged)
     with stage("Reading the tokenizer"):
         source = open_model(options.model)
         if options.truncate:
@@ -76,7 +80,7 @@ def prepare(options: RunOptions) -> Work:
         skeleton = open_skeleton(source, options.device, options.dtype)
         check_shapes(skeleton, methods, [prompt.shape[1] for prompt in prompts], options.fold)
     warn_of_unknown_words(source, texts_of(asked))
-    return Work(source, methods, asked, prompts, style, options)
+    return Work(source, methods, asked, prompts, style, options, judged)
 
 
 def _without_middles(

@@ -157,12 +157,16 @@ class AnswerRecord:
 
     split: str
     document: int
-    right: dict[str, list[bool]]
-    """By setting: for each question, whether its answer was right."""
+    right: Mapping[str, Sequence[float]]
+    """By setting: for each question, whether its answer was right, or how far."""
 
 
-def answer_records(questions: Mapping[str, Sequence[int]]) -> RecordKind[AnswerRecord]:
-    """Records of answers. questions: for each split, how many there are about each document."""
+def answer_records(questions: Mapping[str, Sequence[int]], shares: bool = False) -> RecordKind[AnswerRecord]:
+    """Records of answers.
+
+    questions: for each split, how many there are about each document. shares: True for metrics that have more values
+    than right and wrong.
+    """
 
     def fault(record: AnswerRecord) -> str | None:
         asked = questions[record.split]
@@ -173,9 +177,10 @@ def answer_records(questions: Mapping[str, Sequence[int]]) -> RecordKind[AnswerR
                 return f"right has {len(right)} answers for {setting}, not {asked[record.document]}"
         return None
 
+    worth: Any = list[_Utility] if shares else list[bool]
     types = {
         "split": Annotated[str, OneOf(tuple(questions))],
         "document": Annotated[int, Between(0, MOST)],
-        "right": Annotated[dict[str, Annotated[list[bool], Sized(1)]], Sized(1)],
+        "right": Annotated[dict[str, Annotated[worth, Sized(1)]], Sized(1)],
     }
     return RecordKind(AnswerRecord, types, ("split", "document"), "right", fault)

@@ -1,4 +1,4 @@
-"""Questions x methods x budgets over one document, with exact match."""
+"""Questions x methods x budgets over one document, with the worth of every answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from winnow.evaluate.decoding import stop_tokens
 from winnow.evaluate.prompts import encode_prompt
 from winnow.evaluate.shared import DensePrompt, SharedPrefill
 from winnow.evaluate.slots import mean_slots
-from winnow.tasks import Question, exact_match
+from winnow.metrics import EXACT_MATCH, Metric, is_right
+from winnow.tasks import Question
 from winnow.tasks.prompt_style import USUAL, PromptStyle
 
 
@@ -29,7 +30,8 @@ class Trial:
     question: Question
     method: Method
     text: str
-    right: bool
+    score: float
+    """The worth of the answer by the metric that was asked for, from 0 to 1."""
     stats: CacheStats
     """Statistics of the sequence's own cache, after compression and before the answer."""
     prefill_seconds: float
@@ -38,6 +40,11 @@ class Trial:
     decode_steps: int
     decode_seconds: float
     """This sequence's share of the batch it was decoded in."""
+
+    @property
+    def right(self) -> bool:
+        """True if the answer is worth everything."""
+        return is_right(self.score)
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,7 @@ class Score:
     """As written in the method; "everything" for the full cache."""
     questions: int
     accuracy: float
+    """Mean worth of the answers."""
     accuracy_by_kind: dict[str, float]
     mean_slots: float
     """Kept prompt tokens per KV head."""
@@ -76,12 +84,16 @@ def evaluate(
     max_new_tokens: int = 32,
     batch: int = 8,
     style: PromptStyle = USUAL,
+    judged: Metric = EXACT_MATCH,
 ) -> Iterator[Trial]:
     """Asks every question under every method; the question is visible at compression.
 
     batch: sequences decoded side by side. It changes speed and memory (so many prompts are held dense at
-    once), never an answer: prompts are prefilled and compressed one by one.
+    once), never an answer: prompts are prefilled and compressed one by one. Raises MetricError for a question that
+    the metric cannot judge.
     """
+    for question in questions:
+        judged.check(question.expected)
     prompts = [encode_prompt(tokenizer, document, question.text, style) for question in questions]
     if not prompts:
         return
@@ -90,7 +102,7 @@ def evaluate(
         dense = [shared.dense(prompt) for prompt in prompts[first : first + batch]]
         for chosen in methods:
             asked = _Asked(chosen, questions[first : first + batch], dense)
-            yield from _trials(model, tokenizer, asked, max_new_tokens)
+            yield from _trials(model, tokenizer, asked, max_new_tokens, judged)
 
 
 def score_trials(trials: Iterable[Trial]) -> list[Score]:
@@ -110,19 +122,20 @@ class _Asked(NamedTuple):
 
 
 def _trials(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, asked: _Asked, max_new_tokens: int
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, asked: _Asked, max_new_tokens: int, judged: Metric
 ) -> Iterator[Trial]:
     compressed = [prompt.compress(asked.method) for prompt in asked.prompts]
     stats = [each.cache.stats() for each in compressed]
     rows = [Row(each.cache, prompt.logits) for each, prompt in zip(compressed, asked.prompts, strict=True)]
     for index, decoded in enumerate(decode_rows(model, rows, max_new_tokens, stop_tokens(model))):
         question = asked.questions[index]
-        text = tokenizer.decode(decoded.tokens, skip_special_tokens=True).strip()
+        text = str(tokenizer.decode(decoded.tokens, skip_special_tokens=True))
         yield Trial(
             question=question,
             method=asked.method,
-            text=text,
-            right=exact_match(text, question.answer),
+            text=text.strip(),
+            # As it was said: blanks before a line of code count.
+            score=judged.score(text, question.expected),
             stats=stats[index],
             prefill_seconds=asked.prompts[index].seconds + compressed[index].seconds,
             compress_seconds=compressed[index].seconds,
@@ -137,7 +150,7 @@ def _score(chosen: Method, trials: list[Trial]) -> Score:
         method=chosen.name,
         budget=str(chosen.budget),
         questions=len(trials),
-        accuracy=fmean(trial.right for trial in trials),
+        accuracy=fmean(trial.score for trial in trials),
         accuracy_by_kind=_by_kind(trials),
         mean_slots=fmean(mean_slots(trial.stats) for trial in trials),
         held_bytes=fmean(trial.stats.held_bytes for trial in trials),
@@ -148,7 +161,7 @@ def _score(chosen: Method, trials: list[Trial]) -> Score:
 
 
 def _by_kind(trials: list[Trial]) -> dict[str, float]:
-    kinds: defaultdict[str, list[bool]] = defaultdict(list)
+    kinds: defaultdict[str, list[float]] = defaultdict(list)
     for trial in trials:
-        kinds[trial.question.kind].append(trial.right)
-    return {kind: fmean(rights) for kind, rights in kinds.items()}
+        kinds[trial.question.kind].append(trial.score)
+    return {kind: fmean(scores) for kind, scores in kinds.items()}

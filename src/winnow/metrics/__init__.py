@@ -1,6 +1,17 @@
 """Metrics of the benchmarks, by name."""
 
-from winnow.metrics.base import Expected, Metric, MetricError
-from winnow.metrics.registry import DEFAULT_METRIC, metric, metrics
+from winnow.metrics.base import Expected, Metric, MetricError, is_right
+from winnow.metrics.judge import Judge
+from winnow.metrics.registry import DEFAULT_METRIC, EXACT_MATCH, metric, metrics
 
-__all__ = ["DEFAULT_METRIC", "Expected", "Metric", "MetricError", "metric", "metrics"]
+__all__ = [
+    "DEFAULT_METRIC",
+    "EXACT_MATCH",
+    "Expected",
+    "Judge",
+    "Metric",
+    "MetricError",
+    "is_right",
+    "metric",
+    "metrics",
+]

@@ -21,9 +21,18 @@ class Expected(NamedTuple):
     choices: tuple[str, ...] = ()
     """All classes or options that there are, where the task has such."""
 
+    def plain(self) -> str | list[str]:
+        """The answers as files have them: the only one itself, or a list."""
+        return self.answers[0] if len(self.answers) == 1 else list(self.answers)
+
 
 def _never(answer: str, expected: Expected) -> bool:
     return False
+
+
+def is_right(score: float) -> bool:
+    """True for a score that lacks nothing; ROUGE's rounding aside."""
+    return score > 1 - 1e-6
 
 
 @dataclass(frozen=True)
@@ -39,3 +48,7 @@ class Metric:
     """(answer so far, expected) -> True if nothing that may still be generated changes the worth."""
     libraries: tuple[str, ...] = ()
     """Modules of the extra "eval" that it needs."""
+
+    def check(self, expected: Expected) -> None:
+        """Raises MetricError for an example that it cannot judge, before there is an answer."""
+        self.score("", expected)

@@ -16,12 +16,13 @@ from winnow.metrics.rouge import rouge_1, rouge_2, rouge_l, rouge_l_zh
 from winnow.metrics.token_f1 import token_f1
 from winnow.metrics.token_f1_zh import token_f1_zh
 
-DEFAULT_METRIC = "exact_match"
+EXACT_MATCH = Metric("exact_match", "the answer, up to the end of a sentence, is a right one", exact_match, is_settled)
+DEFAULT_METRIC = EXACT_MATCH.name
 
 METRICS = {
     each.name: each
     for each in (
-        Metric("exact_match", "the answer, up to the end of a sentence, is a right one", exact_match, is_settled),
+        EXACT_MATCH,
         Metric("contains_all", "share of the right answers that the answer holds", contains_all, all_are_there),
         Metric("contains_any", "one of the right answers is in the answer", contains_any, any_is_there),
         Metric("token_f1", "words shared with a right answer", token_f1),

@@ -1,13 +1,12 @@
 """Synthetic retrieval tasks for evaluation, training and demonstrations."""
 
 from winnow.tasks.document import QUESTION_KINDS, Document, Question, generate_document, read_questions
-from winnow.tasks.prompts import exact_match, format_prompt, lead_in
+from winnow.tasks.prompts import format_prompt, lead_in
 
 __all__ = [
     "QUESTION_KINDS",
     "Document",
     "Question",
-    "exact_match",
     "format_prompt",
     "generate_document",
     "lead_in",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from winnow.metrics import Expected
 from winnow.strict_json import parse_lines
 from winnow.tasks import sentences as s
 from winnow.tasks import vocabulary as v
@@ -21,11 +22,20 @@ RESERVE = 44
 
 @dataclass(frozen=True)
 class Question:
-    """A question about a document: its kind, its text and its only right answer, after the prompt's lead-in."""
+    """A question about a document: its kind, its text and its right answer, after the prompt's lead-in."""
 
     kind: str
     text: str
     answer: str
+    others: tuple[str, ...] = ()
+    """Further answers that are right as well."""
+    choices: tuple[str, ...] = ()
+    """All classes or options that there are, for metrics that want them."""
+
+    @property
+    def expected(self) -> Expected:
+        """All right answers."""
+        return Expected((self.answer, *self.others), self.choices)
 
 
 def read_questions(path: Path) -> list[Question]:

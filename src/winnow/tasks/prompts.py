@@ -1,4 +1,4 @@
-"""Text of prompts and the comparison of answers."""
+"""Text of prompts."""
 
 from __future__ import annotations
 
@@ -59,19 +59,3 @@ def format_prompt(document: str, question: str) -> str:
 def normalize(text: str) -> str:
     """Lower-case a text and keep only its words, separated by single blanks."""
     return " ".join(re.findall(r"\w+", text.lower()))
-
-
-def exact_match(generated: str, answer: str) -> bool:
-    """Tell whether a generated answer is the right one, word for word.
-
-    Case, blanks and punctuation do not count. The generated text ends at its
-    first full stop or line break, as the answer of a chatty model would.
-    """
-    ended = re.split(r"[.\n]", generated.strip(), maxsplit=1)[0]
-    return bool(ended) and normalize(ended) == normalize(answer)
-
-
-def is_settled(generated: str, answer: str) -> bool:
-    """True if nothing that may still be generated changes the result of `exact_match`."""
-    begun = generated.strip()
-    return bool(re.search(r"[.\n]", begun)) or not normalize(answer).startswith(normalize(begun))

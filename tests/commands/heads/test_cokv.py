@@ -33,6 +33,20 @@ def said(capsys) -> str:
     return " ".join((captured.out + captured.err).split())
 
 
+def test_coalitions_are_worth_what_a_metric_says(capsys):
+    assert cokv("--metric", "token_f1", "--keep-noise") == 0
+    assert json.loads(HeadScores.load("a.safetensors").settings)["metric"] == "token_f1"
+    assert "token f1 of 2 validation examples" in HeadScores.load("a.safetensors").notes
+    journal = Journal.existing(Path("a.journal.jsonl"))
+    assert journal.config["metric"] == "token_f1"
+    assert {0 < worth < 1 for record in journal.records() for worth in record.get("u", [])} == {True, False}
+    assert cokv("--force") == FAILED
+    assert "metric (there" in said(capsys)
+    assert main(["heads", "verify", "a.safetensors", "--share", "0.01"]) in (0, 1)
+    assert cokv("--metric", "count", out="b.safetensors") == FAILED
+    assert "Validation example 1: The right answer" in said(capsys)
+
+
 def test_writes_a_table_and_a_journal(capsys):
     assert cokv("--notes", "mine") == 0
     table = HeadScores.load("a.safetensors")

@@ -63,6 +63,16 @@ def test_a_choice_says_how_it_was_made(tune):
     assert winnow.method(found["method"], 64).allocator.beta == found["value"]
 
 
+def test_values_are_chosen_by_any_metric(tune):
+    code, _, err = tune("--metric", "token_f1")
+    assert code == 0, err
+    found = json.loads(Path("choice.json").read_text())
+    assert found["protocol"]["metric"] == "token_f1"
+    assert any(b["right"] % 1 for each in found["curve"] for b in each["budgets"].values())
+    code, _, err = tune("--force")
+    assert (code, "metric (there" in " ".join(err.split())) == (1, True)
+
+
 def test_an_interrupted_command_goes_on_and_loses_one_document(tune, monkeypatch):
     real, calls = answering_module.evaluate, []
 

@@ -8,6 +8,7 @@ from winnow.estimate.cokv.examples import generated_examples
 from winnow.estimate.cokv.settings import Terms
 from winnow.estimate.cokv.utility import CoalitionUtility
 from winnow.estimate.errors import ShapleyError
+from winnow.metrics import Expected
 
 
 def test_validation_examples() -> None:
@@ -21,4 +22,4 @@ def test_validation_examples() -> None:
     with pytest.raises(ShapleyError, match="no validation examples"):
         CoalitionUtility(None, None, [], Terms())  # type: ignore[arg-type]
     with pytest.raises(ShapleyError, match="example 2 has an empty answer"):
-        CoalitionUtility(None, None, [examples[0], examples[1]._replace(answer=" ")], Terms())  # type: ignore[arg-type]
+        CoalitionUtility(None, None, [examples[0], examples[1]._replace(expected=Expected((" ",)))], Terms())  # type: ignore[arg-type]

@@ -26,7 +26,8 @@ from winnow.estimate.shape import table_shape
 from winnow.evaluate.batch import Row, decode_batch
 from winnow.evaluate.decoding import prefill, stop_tokens
 from winnow.evaluate.prompts import encode_prompt
-from winnow.tasks.prompts import exact_match
+from winnow.metrics import Expected
+from winnow.metrics.words import words
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -55,8 +56,8 @@ def own_answers(model, tokenizer, examples: tuple[ValidationExample, ...]) -> li
         logits = prefill(model, encode_prompt(tokenizer, example.document, example.question), cache)
         (row,) = decode_batch(model, [Row(cache, logits)], 3, stop_tokens(model))
         text = tokenizer.decode(row.tokens, skip_special_tokens=True)
-        if exact_match(text, text):
-            found.append(example._replace(answer=text))
+        if words(text):
+            found.append(example._replace(expected=Expected((text,))))
     return found
 
 

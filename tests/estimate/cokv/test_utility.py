@@ -12,7 +12,7 @@ from winnow.estimate.cokv.utility import CoalitionUtility
 from winnow.evaluate.batch import Row, decode_batch
 from winnow.evaluate.decoding import prefill, stop_tokens
 from winnow.evaluate.prompts import encode_prompt
-from winnow.tasks.prompts import exact_match
+from winnow.metrics import metric
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -24,16 +24,17 @@ def test_the_whole_cache_answers_and_the_window_does_not(model, tokenizer) -> No
     assert [utility(example, masks) for example in range(4)] == [[1.0, 0.0]] * 4
 
 
-def test_answers_that_stop_early_count_as_whole_ones(model, tokenizer) -> None:
+@pytest.mark.parametrize("name", ["exact_match", "contains_all", "token_f1"])
+def test_answers_that_stop_early_count_as_whole_ones(model, tokenizer, name: str) -> None:
     """Rows leave the batch once they are decided; each must be judged as if it had been decoded to its end."""
     (example,) = generated_examples(4)[3:]
     masks = torch.rand(24, 4, 4, generator=torch.Generator().manual_seed(2)) < 0.7
-    found = CoalitionUtility(model, tokenizer, [example], Terms())(0, masks)
+    found = CoalitionUtility(model, tokenizer, [example], Terms(metric=name))(0, masks)
     prompt = encode_prompt(tokenizer, example.document, example.question)
     cache = CompressedCache(model, method("full"))
     logits = prefill(model, prompt, cache)
     rows = [Row(cache.coalitions(mask[None], 8), logits) for mask in masks]
     decoded = decode_batch(model, rows, 24, stop_tokens(model))
     texts = [tokenizer.decode(row.tokens, skip_special_tokens=True) for row in decoded]
-    assert found == [float(exact_match(text, example.answer)) for text in texts]
+    assert found == [metric(name).score(text, example.expected) for text in texts]
     assert 0 < sum(found) < len(found)

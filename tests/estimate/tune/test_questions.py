@@ -6,10 +6,13 @@ import pytest
 
 from winnow.estimate.errors import TuneError
 from winnow.estimate.tune.questions import divided, generated, pages_of
+from winnow.metrics import Expected
 
 
 def asked(documents=10):
-    return [(f"document {index % documents}", f"question {index}", "answer") for index in range(3 * documents)]
+    return [
+        (f"document {index % documents}", f"question {index}", Expected(("answer",))) for index in range(3 * documents)
+    ]
 
 
 def test_questions_about_a_document_stay_together():

@@ -22,7 +22,7 @@ def test_shipped_files_carry_what_verifying_needs():
         assert settings[:6] == (kind, 0, 10, (0, 512, 1024, 1536, 2048), spread_depths(10), 50)
         assert settings.runs == 500
     settings = cokv_settings(read_scores(HEADS_PATH / "cokv.safetensors"))
-    assert settings == (0, 16, (2, 4, 6, 8), 16_384, 24, 512, 8, 24, (), USUAL)
+    assert settings == (0, 16, (2, 4, 6, 8), 16_384, 24, 512, 8, 24, (), USUAL, "exact_match")
 
 
 def test_coalition_sizes_that_do_not_fit_the_table_are_not_believed():
@@ -33,6 +33,15 @@ def test_coalition_sizes_that_do_not_fit_the_table_are_not_believed():
         with pytest.raises(NotVerifiable, match="does not fit"):
             cokv_settings(asking(table, players=4, sizes=sizes))
     assert cokv_settings(asking(table, players=4, sizes=[1, 2], question_tokens=None)).tokens is None
+
+
+def test_a_metric_that_is_none_is_not_believed():
+    table = HeadScores(torch.ones(2, 2), "cokv", seed=0, samples=8, settings=json.dumps(COKV_SETTINGS))
+    good = {"players": 4, "sizes": [2]}
+    assert cokv_settings(asking(table, **good, metric="token_f1")).metric == "token_f1"
+    for metric in ("f1", 1, ["token_f1"]):
+        with pytest.raises(NotVerifiable, match="does not say its metric"):
+            cokv_settings(asking(table, **good, metric=metric))
 
 
 @pytest.mark.parametrize("left_out", [[-1], [24], [True], list(range(24)), "1"])

@@ -28,7 +28,7 @@ from winnow.commands.progress import journal_path, progress_bar, resumable, stag
 from winnow.commands.prompt_options import style_of
 from winnow.estimate.cokv.coverage import check_coverage
 from winnow.estimate.cokv.estimator import Estimate
-from winnow.estimate.cokv.examples import ValidationExample, check_examples, generated_examples
+from winnow.estimate.cokv.examples import ValidationExample, check_examples, generated_examples, hash_of
 from winnow.estimate.cokv.ledger import Ledger
 from winnow.estimate.cokv.plan import Sampled
 from winnow.estimate.cokv.prefilled import PromptMemory
@@ -41,10 +41,11 @@ from winnow.estimate.executors.base import Executor
 from winnow.estimate.executors.local import LocalExecutor
 from winnow.estimate.executors.processes import ProcessExecutor
 from winnow.estimate.executors.ray_cluster import RayExecutor
-from winnow.estimate.journal import Journal, fingerprint
+from winnow.estimate.journal import Journal
 from winnow.estimate.shape import TableShape, table_shape, token_bytes
 from winnow.evaluate.prompts import encode_prompt
 from winnow.heads.storage import SUFFIX
+from winnow.metrics import metric
 from winnow.models import ModelSource, load_model, open_model, pick_device
 
 
@@ -81,10 +82,10 @@ def cokv(options: CokvOptions) -> None:
     """Evaluates coalitions and writes the scores, or for a shard a part of the journal only."""
     check_output(options.out, options.force, SUFFIX)
     shard = None if options.shard is None else read_shard(options.shard)
-    validation = _examples(options.model, options.examples, options.questions)
+    validation = _examples(options)
     check_shards(len(validation), shard[1] if shard else 1)
     source = open_model(options.model)
-    terms = Terms(options.window, options.max_new_tokens, options.chunk_size, style_of(options))
+    terms = Terms(options.window, options.max_new_tokens, options.chunk_size, style_of(options), options.metric)
     lengths = _check_lengths(source, validation, terms)
     with stage("Loading the model"):
         loaded = load_model(source, options.device, options.dtype)
@@ -151,16 +152,17 @@ def _crew(options: CokvOptions, recipe: CoalitionRecipe) -> Executor[list[float]
     return RayExecutor(recipe, options.workers, gpus=1 if pick_device(recipe.device).type == "cuda" else 0, tell=tell)
 
 
-def _examples(model: str, path: str | None, count: int | None) -> tuple[ValidationExample, ...]:
-    if path is None:
-        if not is_bundled(model):
+def _examples(options: CokvOptions) -> tuple[ValidationExample, ...]:
+    count = options.questions
+    if options.examples is None:
+        if not is_bundled(options.model):
             raise InputError("The generated questions are for the bundled model: give --examples for another one.")
-        return generated_examples() if count is None else generated_examples(count)
+        found = generated_examples() if count is None else generated_examples(count)
+        check_examples(found, metric(options.metric))
+        return found
     if count is not None:
         raise typer.BadParameter("counts generated questions, and --examples has its own.", param_hint="--questions")
-    found = tuple(ValidationExample(*each) for each in read_answered(path))
-    check_examples(found)
-    return found
+    return tuple(ValidationExample(*each) for each in read_answered(options.examples, options.metric))
 
 
 def _check_lengths(source: ModelSource, examples: Sequence[ValidationExample], terms: Terms) -> list[int]:
@@ -198,7 +200,7 @@ def _config(job: CoalitionJob, loaded: ModelFingerprint) -> dict[str, Any]:
         "layers": job.players.layers,
         "heads": job.players.heads,
         "examples": len(job.recipe.examples),
-        "examples_hash": fingerprint(job.recipe.examples),
+        "examples_hash": hash_of(job.recipe.examples),
         "question_tokens": job.tokens,
         **job.recipe.terms.config(),
         **job.plan.config(),

@@ -15,6 +15,7 @@ from winnow.estimate.cokv.estimator import Estimate
 from winnow.estimate.cokv.sampling import strata_of
 from winnow.estimate.split_half import SplitHalf, check_signal
 from winnow.heads.scores import HeadScores
+from winnow.metrics import DEFAULT_METRIC
 from winnow.tasks.prompt_style import FACTS
 
 RELEASE = 0.9
@@ -30,6 +31,7 @@ _ASKED = (
     "question_tokens",
     "window",
     "answer_tokens",
+    "metric",
     "dtype",
     FACTS,
 )
@@ -93,7 +95,8 @@ def report(console: Console, found: Estimate, table: HeadScores, overlap: float 
 
 def _what_was_done(found: Estimate, config: dict[str, Any], examples: int) -> str:
     sizes = ", ".join(map(str, strata_of(config["sizes"], config["players"])))
+    judged = config.get("metric", DEFAULT_METRIC).replace("_", " ")
     return (
-        f"sliced Shapley values over coalitions of {sizes} of {config['players']} heads; exact match of "
+        f"sliced Shapley values over coalitions of {sizes} of {config['players']} heads; {judged} of "
         f"{examples} validation examples; window {config['window']}; overlap of halves {found.overlap:.2f}"
     )

@@ -39,6 +39,7 @@ from winnow.evaluate.prompts import encode_prompt
 from winnow.files import write_text
 from winnow.heads import HeadScores, read_scores
 from winnow.heads.shipped import shipped_scores
+from winnow.metrics import EXACT_MATCH, Metric, metric
 from winnow.models import ModelSource, load_model, open_model
 from winnow.report.style import check_drawable
 from winnow.tasks.prompt_style import PromptStyle
@@ -68,6 +69,7 @@ class TuningTask:
     seed: int
     max_new_tokens: int
     style: PromptStyle
+    metric: Metric
 
     @property
     def knob(self) -> Knob:
@@ -125,6 +127,7 @@ def _task(source: ModelSource, chosen: Tunable, options: TuneOptions) -> TuningT
         options.seed,
         options.max_new_tokens,
         style_of(options),
+        metric(options.metric),
     )
 
 
@@ -136,7 +139,7 @@ def _tune(
     task.knob.check(values, sum(heads))
     methods = task.methods(values, heads, source.name)
     kept = Journal.open(files.journal, _config(source, model, task))
-    answering = Answering(model, source.tokenizer, task.split, kept, task.max_new_tokens, task.style)
+    answering = Answering(model, source.tokenizer, task.split, kept, task.max_new_tokens, task.style, task.metric)
     with _progress(kept, task, methods) as watch:
         points = curve(answering.tally("validation", methods, watch))
         chosen = best_point(points, task.knob.default)
@@ -173,7 +176,7 @@ def _split(source: ModelSource, options: TuneOptions) -> QuestionSplit:
         if options.share is not None:
             raise typer.BadParameter("divides the documents of --examples.", param_hint="--split")
         return generated(DOCUMENTS if options.documents is None else options.documents, options.seed)
-    pages = pages_of(read_answered(options.examples))
+    pages = pages_of(read_answered(options.examples, options.metric))
     return divided(pages, SHARE if options.share is None else options.share, options.seed, options.documents)
 
 
@@ -195,12 +198,18 @@ def _config(source: ModelSource, model: PreTrainedModel, task: TuningTask) -> di
         "dtype": str(model.dtype),
         "scores": _digest(task.scores),
         "answer_tokens": task.max_new_tokens,
+        **_judged(task),
         "examples": task.origin,
         "seed": task.seed,
         "documents": {name: len(pages) for name, pages in task.split._asdict().items()},
         **task.split.config(),
         **task.style.named_facts(),
     }
+
+
+def _judged(task: TuningTask) -> dict[str, str]:
+    """The metric, where it is not the only one that files of earlier versions know."""
+    return {} if task.metric == EXACT_MATCH else {"metric": task.metric.name}
 
 
 def _digest(scores: HeadScores) -> str:
@@ -221,6 +230,7 @@ def _protocol(source: ModelSource, model: PreTrainedModel, task: TuningTask) -> 
         "questions": {name: count_questions(pages) for name, pages in task.split._asdict().items()},
         "answer_tokens": task.max_new_tokens,
         **task.style.named_facts(),
+        **_judged(task),
         "date": date.today().isoformat(),
     }
 

@@ -138,7 +138,7 @@ def _redrawn(request: Request, settings: CokvSettings) -> Agreement:
     players = _checked_shape(request.table, model)
     options = request.options
     tokens = options.max_new_tokens or settings.max_new_tokens
-    terms = Terms(settings.window, tokens, options.chunk_size, settings.style)
+    terms = Terms(settings.window, tokens, options.chunk_size, settings.style, settings.metric)
     recipe = CoalitionRecipe(request.source.name, options.device, options.dtype, players.heads, questions, terms, plan)
     redrawn = Redrawn(recipe.worker(model, request.source.tokenizer), plan, batches, len(questions))
     with progress_bar("Coalitions answering", redrawn.items) as bar:

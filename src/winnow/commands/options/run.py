@@ -12,12 +12,14 @@ from winnow.commands.options.shared import (
     Force,
     GenerationOptions,
     MethodOptions,
+    MetricName,
     ModelOptions,
     PrefillOptions,
     PromptOptions,
     Truncate,
 )
 from winnow.commands.options.values import budget_list, plain_text, result_file
+from winnow.metrics import DEFAULT_METRIC
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,10 +34,11 @@ class RunOptions(MethodOptions, ModelOptions, PromptOptions, PrefillOptions, Gen
         str | None,
         typer.Option(
             metavar="FILE",
-            help='JSONL file with one {"question": ...} a line; "answer" (the right one) and "document" '
-            '(a path) or "context" (a text) are optional.',
+            help='JSONL file with one {"question": ...} a line; "answer" (the right one, or a list of them) and '
+            '"document" (a path) or "context" (a text) are optional.',
         ),
     ] = None
+    metric: MetricName = DEFAULT_METRIC
     compare: Annotated[
         str | None,
         typer.Option(

@@ -10,7 +10,7 @@ import typer
 
 from winnow.budget import DEFAULT_BUDGET
 from winnow.bundled import MODEL_PATH
-from winnow.commands.options.values import plain_text, result_file, share, temperature
+from winnow.commands.options.values import metric_name, plain_text, result_file, share, temperature
 
 BUNDLED_MODEL = str(MODEL_PATH)
 
@@ -28,6 +28,10 @@ Truncate = Annotated[
         help="Leave out the middle of a text that is too long for the model: its first and last half stay.",
         show_default="refuse it",
     ),
+]
+MetricName = Annotated[
+    str,
+    typer.Option("--metric", parser=metric_name, metavar="NAME", help="What an answer is worth: token_f1, rouge_l, …"),
 ]
 JournalPath = Annotated[
     Path | None,

@@ -9,7 +9,8 @@ from pathlib import Path
 import typer
 
 from winnow.budget import Budget
-from winnow.errors import BudgetError
+from winnow.errors import BudgetError, closest
+from winnow.metrics.registry import METRICS
 
 
 def plain_text(value: str) -> str:
@@ -56,6 +57,13 @@ def byte_count(value: str | int) -> int:
     if found is None or found.unit != "bytes":
         raise typer.BadParameter(f"{value!r} is no number of bytes; give one as in 8GiB or 512MiB.")
     return int(found.amount)
+
+
+def metric_name(value: str) -> str:
+    """The name of a metric. Raises typer.BadParameter where there is none of this name."""
+    if value not in METRICS:
+        raise typer.BadParameter(f"{value!r} is no metric: {closest(value, METRICS)}")
+    return value
 
 
 def _number(value: str | float) -> float:

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from winnow.estimate.cokv.settings import QUESTION_TOKENS, QUESTIONS
 from winnow.estimate.errors import ShapleyError
+from winnow.estimate.journal import fingerprint
+from winnow.metrics import Expected, Metric, MetricError
 from winnow.tasks import QUESTION_KINDS, generate_document
 
 FIRST_DOCUMENT = 3_000_000
@@ -14,20 +16,34 @@ FIRST_DOCUMENT = 3_000_000
 
 
 class ValidationExample(NamedTuple):
-    """A question about a document, with its right answer."""
+    """A question about a document, with its right answers."""
 
     document: str
     question: str
-    answer: str
+    expected: Expected
 
 
-def check_examples(examples: Sequence[ValidationExample]) -> None:
-    """Raises ShapleyError without examples, or for an example whose answer is empty."""
+def check_examples(examples: Sequence[ValidationExample], judged: Metric) -> None:
+    """Raises ShapleyError without examples, for one whose answer is empty, or that the metric cannot judge."""
     if not examples:
         raise ShapleyError("There are no validation examples, so no coalition has a value: give at least one.")
     for number, example in enumerate(examples, start=1):
-        if not example.answer.strip():
+        if not all(answer.strip() for answer in example.expected.answers):
             raise ShapleyError(f"Validation example {number} has an empty answer, which nothing matches: give one.")
+        try:
+            judged.check(example.expected)
+        except MetricError as problem:
+            raise ShapleyError(f"Validation example {number}: {problem}") from None
+
+
+def hash_of(examples: Sequence[ValidationExample]) -> str:
+    """A short hash, the one of earlier versions where there is one right answer to every question."""
+    return fingerprint(
+        [
+            [document, question, expected.plain(), *([list(expected.choices)] if expected.choices else [])]
+            for document, question, expected in examples
+        ]
+    )
 
 
 def generated_examples(count: int = QUESTIONS, tokens: int = QUESTION_TOKENS) -> tuple[ValidationExample, ...]:
@@ -42,5 +58,5 @@ def generated_examples(count: int = QUESTIONS, tokens: int = QUESTION_TOKENS) ->
         document = generate_document(seed, tokens, questions_per_kind=1)
         if len(document.questions) < len(QUESTION_KINDS):
             raise ShapleyError(f"Documents of {tokens} tokens are too short for questions of all kinds: take 256.")
-        found += [ValidationExample(document.text, question.text, question.answer) for question in document.questions]
+        found += [ValidationExample(document.text, question.text, question.expected) for question in document.questions]
     return tuple(found[:count])

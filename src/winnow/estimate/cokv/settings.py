@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from winnow.estimate.errors import ShapleyError
+from winnow.metrics import DEFAULT_METRIC
 from winnow.tasks.prompt_style import USUAL, PromptStyle
 
 QUESTIONS = 24
@@ -22,21 +23,24 @@ OVERLAP = 2 / 3
 
 
 class Terms(NamedTuple):
-    """All that, besides model and examples, decides whether a coalition answers right."""
+    """All that, besides model and examples, decides what a coalition is worth."""
 
     window: int = WINDOW
     max_new_tokens: int = MAX_NEW_TOKENS
     chunk_size: int | None = None
     """Tokens prefilled at a time; None for the whole prompt."""
     style: PromptStyle = USUAL
+    metric: str = DEFAULT_METRIC
+    """Name of the metric that says what an answer is worth."""
 
     def config(self) -> dict[str, Any]:
-        """The terms under the names that journals have for them."""
+        """The terms under the names that journals have for them; those of earlier versions know no metric."""
         return {
             "window": self.window,
             "answer_tokens": self.max_new_tokens,
             "chunk": self.chunk_size,
             **self.style.named_facts(),
+            **({} if self.metric == DEFAULT_METRIC else {"metric": self.metric}),
         }
 
 

@@ -1,4 +1,4 @@
-"""The worth of a coalition of heads: the share of validation questions that a model answers right with it."""
+"""The worth of a coalition of heads: what the answers that a model gives with it are worth, by a metric."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from winnow.estimate.cokv.settings import Terms
 from winnow.evaluate.batch import next_tokens
 from winnow.evaluate.decoding import prefill, stop_tokens
 from winnow.evaluate.prompts import encode_prompt
-from winnow.tasks.prompts import exact_match, is_settled
+from winnow.metrics import Judge, metric
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 class Answers:
-    """The answers of the rows of a batch, each up to a stop token or to where it is known to be right or wrong."""
+    """The answers of the rows of a batch, each up to a stop token or to where it is known what it is worth."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, stops: frozenset[int], right: str, count: int) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, stops: frozenset[int], judge: Judge, count: int) -> None:
         self._tokenizer = tokenizer
         self._stops = stops
-        self._right = right
+        self._judge = judge
         self._tokens: list[list[int]] = [[] for _ in range(count)]
         self._texts = [""] * count
         self._rows = list(range(count))
@@ -42,7 +42,7 @@ class Answers:
         for row in sorted(self.open):
             self._tokens[row].append(heard[row])
             self._texts[row] = str(self._tokenizer.decode(self._tokens[row], skip_special_tokens=True))
-        self.open -= {row for row in self.open if is_settled(self._texts[row], self._right)}
+        self.open -= {row for row in self.open if self._judge.settled(self._texts[row])}
 
     def leave_out_settled(self) -> Tensor | None:
         """Places of the rows that stay, as soon as these are half of those there or fewer; else None."""
@@ -52,13 +52,13 @@ class Answers:
         self._rows = [self._rows[place] for place in kept]
         return torch.tensor(kept)
 
-    def is_right(self, row: int) -> bool:
-        """True if this row of the whole batch said the right answer."""
-        return exact_match(self._texts[row], self._right)
+    def worth(self, row: int) -> float:
+        """The worth of what this row of the whole batch said."""
+        return self._judge.score(self._texts[row])
 
 
 class CoalitionUtility:
-    """U(S) of the CoKV paper for one example at a time: 1 where the greedy answer is exactly right, else 0.
+    """U(S) of the CoKV paper for one example at a time: the worth of the greedy answer by the metric of the terms.
 
     Heads in S read the whole prompt, all others its last tokens; the prompt itself is always read with full attention
     (Section 2.2), so every coalition decodes over the same keys and values. Prompts stay prefilled as far as there is
@@ -73,8 +73,9 @@ class CoalitionUtility:
         terms: Terms,
         memory: PromptMemory | None = None,
     ) -> None:
-        """Raises ShapleyError without examples, or for an example whose answer is empty."""
-        check_examples(examples)
+        """Raises ShapleyError as `check_examples`, and MetricError for a metric that cannot be had."""
+        self._metric = metric(terms.metric)
+        check_examples(examples, self._metric)
         self._model = model
         self._tokenizer = tokenizer
         self._examples = examples
@@ -84,9 +85,10 @@ class CoalitionUtility:
 
     def __call__(self, example: int, masks: Tensor) -> list[float]:
         """The utilities of coalitions [C, L, H] bool for one example, decoded side by side."""
-        said = Answers(self._tokenizer, self._stops, self._examples[example].answer, len(masks))
+        judge = Judge(self._metric, self._examples[example].expected)
+        said = Answers(self._tokenizer, self._stops, judge, len(masks))
         self._decode(self._prefilled[example], masks, said)
-        return [float(said.is_right(row)) for row in range(len(masks))]
+        return [said.worth(row) for row in range(len(masks))]
 
     def _decode(self, asked: PrefilledExample, masks: Tensor, said: Answers) -> None:
         cache = asked.cache.coalitions(masks, self._terms.window)

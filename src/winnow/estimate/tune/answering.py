@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from winnow.composition.method import Method
@@ -13,6 +13,7 @@ from winnow.estimate.tune.knobs import Number
 from winnow.estimate.tune.questions import Pages, QuestionSplit
 from winnow.estimate.tune.settings import BATCH_SIZE, MAX_NEW_TOKENS
 from winnow.evaluate import evaluate
+from winnow.metrics import EXACT_MATCH, Metric
 from winnow.tasks import Document
 from winnow.tasks.prompt_style import USUAL, PromptStyle
 
@@ -34,9 +35,9 @@ class Setting(NamedTuple):
 
 
 class AnswerCount(NamedTuple):
-    """Right answers, of so many."""
+    """Right answers, of so many; by other metrics than exact match the sum of what they are worth."""
 
-    right: int
+    right: float
     questions: int
 
     @property
@@ -61,6 +62,7 @@ class Answering:
         journal: Journal,
         max_new_tokens: int = MAX_NEW_TOKENS,
         style: PromptStyle = USUAL,
+        judged: Metric = EXACT_MATCH,
     ) -> None:
         """Raises JournalError, naming the line, for a record that is of no document here, or contradicts another."""
         self._model = model
@@ -69,9 +71,10 @@ class Answering:
         self._journal = journal
         self._max_new_tokens = max_new_tokens
         self._style = style
-        self._right: dict[tuple[str, int, str], list[bool]] = {}
+        self._metric = judged
+        self._right: dict[tuple[str, int, str], Sequence[float]] = {}
         asked = {split: [len(page.questions) for page in pages] for split, pages in self._pages.items()}
-        for record in journal.read(answer_records(asked)):
+        for record in journal.read(answer_records(asked, shares=judged != EXACT_MATCH)):
             self._keep(record.split, record.document, record.right)
 
     def tally(
@@ -92,7 +95,7 @@ class Answering:
     def _answer(
         self, split: str, index: int, page: Document, methods: Mapping[Setting, Method], watch: AnswerProgress | None
     ) -> None:
-        right: dict[Method, list[bool]] = {method: [] for method in methods.values()}
+        right: dict[Method, list[float]] = {method: [] for method in methods.values()}
         asked = evaluate(
             self._model,
             self._tokenizer,
@@ -102,9 +105,10 @@ class Answering:
             self._max_new_tokens,
             BATCH_SIZE,
             self._style,
+            self._metric,
         )
         for trial in asked:
-            right[trial.method].append(trial.right)
+            right[trial.method].append(trial.right if self._metric == EXACT_MATCH else trial.score)
             if watch is not None:
                 watch(1, False)
         found = {str(at): right[method] for at, method in methods.items()}
@@ -112,10 +116,11 @@ class Answering:
         self._journal.append({"split": split, "document": index, "right": found})
         self._keep(split, index, found)
 
-    def _keep(self, split: str, index: int, right: Mapping[str, list[bool]]) -> None:
+    def _keep(self, split: str, index: int, right: Mapping[str, Sequence[float]]) -> None:
         self._right |= {(split, index, at): answers for at, answers in right.items()}
 
     def _counted(self, split: str, at: Setting) -> AnswerCount:
         documents = range(len(self._pages[split]))
         answers = [answer for index in documents for answer in self._right[split, index, str(at)]]
-        return AnswerCount(sum(answers), len(answers))
+        # Sums that differ by rounding only are the same.
+        return AnswerCount(round(sum(answers), 9), len(answers))

@@ -17,9 +17,9 @@ class Point(NamedTuple):
     budgets: dict[str, AnswerCount]
 
     @property
-    def right(self) -> int:
-        """Right answers at all budgets together."""
-        return sum(tally.right for tally in self.budgets.values())
+    def right(self) -> float:
+        """Right answers (or what they are worth) at all budgets together."""
+        return round(sum(tally.right for tally in self.budgets.values()), 9)
 
     @property
     def questions(self) -> int:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from winnow.estimate.errors import TuneError
 from winnow.estimate.journal import fingerprint
 from winnow.estimate.tune.settings import DOCUMENT_TOKENS, DOCUMENTS, QUESTIONS_PER_KIND
+from winnow.metrics import Expected
 from winnow.tasks import Document, Question, generate_document
 
 VALIDATION_SEED = 3_500_000
@@ -57,11 +58,12 @@ def generated(documents: int = DOCUMENTS, seed: int = 0, tokens: int = DOCUMENT_
     return QuestionSplit(validation, test)
 
 
-def pages_of(asked: Iterable[tuple[str, str, str]]) -> Pages:
-    """(document, question, answer) in any order, put together by document."""
+def pages_of(asked: Iterable[tuple[str, str, Expected]]) -> Pages:
+    """(document, question, right answers) in any order, put together by document."""
     found: dict[str, list[Question]] = {}
-    for document, question, answer in asked:
-        found.setdefault(document, []).append(Question("", question, answer))
+    for document, question, expected in asked:
+        answer, *others = expected.answers
+        found.setdefault(document, []).append(Question("", question, answer, tuple(others), expected.choices))
     return tuple(Document(text, tuple(questions)) for text, questions in found.items())
 
 
@@ -86,4 +88,10 @@ def divided(pages: Sequence[Document], share: float, seed: int, documents: int |
 
 
 def _plain(pages: Pages) -> list[list[object]]:
-    return [[page.text, [[question.text, question.answer] for question in page.questions]] for page in pages]
+    return [[page.text, [_plain_question(question) for question in page.questions]] for page in pages]
+
+
+def _plain_question(question: Question) -> list[object]:
+    """As earlier versions hashed it, where there is one right answer."""
+    choices = [list(question.choices)] if question.choices else []
+    return [question.text, question.expected.plain(), *choices]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from winnow.errors import PromptError
 from winnow.estimate.errors import NotVerifiable
 from winnow.estimate.needle.settings import NeedleKind
+from winnow.metrics.registry import DEFAULT_METRIC, METRICS
 from winnow.strict_json import parse_object
 from winnow.tasks.prompt_style import FACTS, PromptStyle
 
@@ -49,6 +51,7 @@ class CokvSettings(NamedTuple):
     left_out: tuple[int, ...]
     """Questions that the whole cache answered wrong, from 0."""
     style: PromptStyle
+    metric: str
 
 
 def needle_settings(table: HeadScores) -> NeedleSettings:
@@ -91,6 +94,7 @@ def cokv_settings(table: HeadScores) -> CokvSettings:
         asked.whole("answer_tokens", least=1),
         left_out,
         asked.style(),
+        asked.name("metric", METRICS) if asked.says("metric") else DEFAULT_METRIC,
     )
 
 
@@ -130,6 +134,12 @@ class _Asked:
             return PromptStyle.of_facts(self._values.get(FACTS, {}), str(self._table))
         except PromptError:
             raise self._no("prompt_style") from None
+
+    def name(self, name: str, known: Container[str]) -> str:
+        value = self._values.get(name)
+        if not isinstance(value, str) or value not in known:
+            raise self._no(name)
+        return value
 
     def _no(self, name: str) -> NotVerifiable:
         return _lacking(self._table, name.replace("_", " "))

@@ -10,6 +10,7 @@ import typer
 from winnow.commands.options.shared import (
     JournalPath,
     MaxNewTokens,
+    MetricName,
     ModelOptions,
     PrefillOptions,
     PromptOptions,
@@ -17,6 +18,7 @@ from winnow.commands.options.shared import (
 )
 from winnow.commands.options.values import byte_count
 from winnow.estimate.cokv.settings import MAX_NEW_TOKENS, PAIRS, QUESTIONS, WINDOW
+from winnow.metrics import DEFAULT_METRIC
 
 MOST_SAMPLES = 1024
 """Samples at most, where only an overlap is asked for."""
@@ -42,6 +44,7 @@ class CokvOptions(ModelOptions, PromptOptions, PrefillOptions, ScoresFileOptions
             show_default="generated ones, for the bundled model",
         ),
     ] = None
+    metric: MetricName = DEFAULT_METRIC
     questions: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="How many generated questions.", show_default=str(QUESTIONS))
     ] = None

@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from winnow.commands.options.shared import Force, JournalPath, MaxNewTokens, ModelOptions, PromptOptions
+from winnow.commands.options.shared import Force, JournalPath, MaxNewTokens, MetricName, ModelOptions, PromptOptions
 from winnow.commands.options.values import result_file
 from winnow.estimate.tune.settings import MAX_NEW_TOKENS, SHARE
+from winnow.metrics import DEFAULT_METRIC
 
 BUDGETS = "32,64,128,256"
 
@@ -45,6 +46,7 @@ class TuneOptions(ModelOptions, PromptOptions):
             show_default="generated ones, for the bundled model",
         ),
     ] = None
+    metric: MetricName = DEFAULT_METRIC
     documents: Annotated[
         int | None,
         typer.Option(
