@@ -97,7 +97,7 @@ def _fitting(name: str, source: Source, request: Request, length: int) -> Iterat
 
 
 def _source(name: str, request: Request, essays: Background) -> Source:
-    """What is the same for all examples of a task is read or measured here, once."""
+    """Files that all examples of a task share are read here, and sizes measured, once."""
     if name in NEEDLE_TASKS:
         task = NEEDLE_TASKS[name]
         return Source(lambda draw: (needle_example(task, draw, essays), task.pieces))
