@@ -17,6 +17,7 @@ RIGHT = {
     "final_number": ("#### 1,250", "12.5"),
     "math_answer": (r"\frac{1}{2}", r"x \boxed{12}", "two words"),
     "classification": CHOICES[:2],
+    "babilong": CHOICES[:2],
 }
 OTHERS = ("St. Louis is big", "the ΟΔΟΣ 7", "北京大学 在海淀区")
 PIECES = [*OTHERS, *CHOICES, "ΟΔΟΣ", " ", "\n", ".", "7", "12", "St.", " Louis", "段落7", "# ", "`", r"\boxed{12}", "a"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from winnow.errors import closest
+from winnow.metrics.babilong import babilong, first_sentence_is_over
 from winnow.metrics.base import Metric, MetricError
 from winnow.metrics.classification import classification
 from winnow.metrics.code_similarity import code_similarity, has_code
@@ -32,6 +33,7 @@ METRICS = {
         Metric("rouge_l", "words in the order of a right summary", rouge_l, libraries=("rouge",)),
         Metric("rouge_l_zh", "Chinese words in the order of a right summary", rouge_l_zh, libraries=("rouge", "jieba")),
         Metric("classification", "the right class among those that the answer names", classification),
+        Metric("babilong", "the right label alone, in the first sentence", babilong, first_sentence_is_over),
         Metric("retrieval", "the right paragraph among the numbers in the answer", retrieval),
         Metric("retrieval_zh", "the right paragraph (段落) among the numbers in the answer", retrieval_zh),
         Metric("count", "the right number among those in the answer", count),
