@@ -9,6 +9,9 @@ from winnow.tasks.benchmark import Benchmark, UnknownBenchmark
 
 _PLACES = {
     "facts": "winnow.tasks.facts:FACTS",
+    "ruler": "winnow.tasks.ruler:RULER",
+    "niah": "winnow.tasks.niah:NIAH",
+    "babilong": "winnow.tasks.babilong:BABILONG",
     "longbench": "winnow.tasks.longbench.benchmarks:LONGBENCH",
     "longbench-e": "winnow.tasks.longbench.benchmarks:LONGBENCH_E",
     "longbench-kvpress": "winnow.tasks.longbench.benchmarks:LONGBENCH_KVPRESS",
