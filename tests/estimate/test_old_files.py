@@ -15,20 +15,20 @@ import pytest
 import torch
 
 from winnow.bundled import MODEL_PATH
+from winnow.commands.failures import FAILED
 from winnow.heads import HeadScores
 from winnow.models import open_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 DATA = Path(__file__).parent / "data"
-JOURNALS = ("needle", "cokv", "tune")
+JOURNALS = ("cokv", "tune")
 COMMANDS = {
     "needle": "needle --kind r --lengths 0,96 --depths 1 --out needle.safetensors",
     "cokv": "cokv --questions 2 --samples 8 --batch 4 --out cokv.safetensors",
     "tune": "tune --method cokv --documents 1 --values 2,4 --budgets 64 --out tune.json",
 }
 WORK = {
-    "needle": "winnow.estimate.needle.run.answer",
     "cokv": "winnow.estimate.cokv.utility.CoalitionUtility.__call__",
     "tune": "winnow.estimate.tune.answering.evaluate",
 }
@@ -79,6 +79,15 @@ def test_the_same_command_resumes_from_an_old_journal_without_new_work(winnow_ru
     found, old = (HeadScores.load(where / f"{name}.safetensors") for where in (folder, DATA))
     assert torch.equal(found.values, old.values)
     assert (found.settings, found.samples, found.license) == (old.settings, old.samples, "Apache-2.0")
+
+
+def test_an_old_journal_that_does_not_tell_whose_weights_it_is_of_is_refused(winnow_run, folder):
+    journal = copied("needle", folder)
+    before = journal.read_bytes()
+    code, _, err = winnow_run("heads", *COMMANDS["needle"].split(), "--dtype", "float32", "--device", "cpu")
+    assert code == FAILED
+    assert "scores of kind r are too coarse to tell if they are this model's: give another --out or --journal" in err
+    assert journal.read_bytes() == before
 
 
 def test_old_head_scores_are_shown_as_before(winnow_run, folder):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
@@ -21,6 +25,18 @@ BUNDLED = open_model(MODEL_PATH)
 def small_plan(kind: NeedleKind, lengths: tuple[int, ...] = (0, 200), depths: int = 3, seed: int = 0) -> NeedlePlan:
     chosen = Settings(kind, lengths, spread_depths(depths), seed)
     return NeedlePlan(BUNDLED.tokenizer, chosen, TaskExamples(2).examples(kind, seed), TaskHaystack(seed))
+
+
+def other_weights(folder: Path) -> Path:
+    """The bundled model with slightly other weights, in a folder; it answers as before and attends otherwise."""
+    shutil.copytree(MODEL_PATH, folder)
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    for name, tensor in tensors.items():
+        if "layernorm" in name:
+            tensors[name] = tensor * 1.03
+    save_file(tensors, file, metadata={"format": "pt"})
+    return folder
 
 
 def chatty_tokenizer() -> PreTrainedTokenizerFast:

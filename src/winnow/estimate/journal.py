@@ -49,10 +49,11 @@ class Journal:
         self._file = file
 
     @classmethod
-    def open(cls, path: Path, config: Mapping[str, Any]) -> Journal:
+    def open(cls, path: Path, config: Mapping[str, Any], earlier: Mapping[str, Any] | None = None) -> Journal:
         """The journal at a path; a new one where there is no file. No other process can write it from then on.
 
-        config: what the records depend on, as plain JSON values; put a `fingerprint` in place of long ones. Raises
+        config: what the records depend on, as plain JSON values; put a `fingerprint` in place of long ones. earlier:
+        the same as an earlier version put it, whose journals are opened, too, and keep their configuration. Raises
         JournalError where the file belongs to another configuration (naming what differs), is none, is damaged, or is
         being written by another process.
         """
@@ -67,7 +68,8 @@ class Journal:
             file.append(_encoded(fresh))
             return cls(path, fresh, [], file)
         header = _header(path, first)
-        _check_config(path, header, plain)
+        if earlier is None or header[HASH] != fingerprint(json.loads(json.dumps(earlier))):
+            _check_config(path, header, plain)
         lines, end = _records(path, header, raw)
         file.cut(len(first) + end)
         return cls(path, header, lines, file)

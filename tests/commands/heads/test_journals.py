@@ -58,8 +58,8 @@ def test_absurd_and_contradicting_records_are_refused_before_any_work(
     lines = lines_of(journal)
     changes, told = ABSURD[name]
     other = {"needle": {"answer": "other"}, "cokv": {"u": [0.5] * 8}, "tune": {"right": {"2 @ 64": [True] * 16}}}[name]
-    for added, text in ((changes, told), (other, "has another result here than in line 2")):
-        journal.write_bytes(b"".join([*lines, crafted(journal, {**record_of(lines[1]), **added})]))
+    for added, text in ((changes, told), (other, f"has another result here than in line {len(lines)}")):
+        journal.write_bytes(b"".join([*lines, crafted(journal, {**record_of(lines[-1]), **added})]))
         before = journal.read_bytes()
         code, err = heads(COMMANDS[name])
         assert code == FAILED
@@ -81,14 +81,14 @@ def test_merging_names_file_and_line(heads: Callable[[str], tuple[int, str]], fo
     assert heads(merge)[0] == 0
     assert HeadScores.load("m.safetensors") == whole
     lines = lines_of(journal)
-    copy.write_bytes(b"".join([*lines, crafted(journal, {**record_of(lines[1]), "batch": -1})]))
+    copy.write_bytes(b"".join([*lines, crafted(journal, {**record_of(lines[-1]), "batch": -1})]))
     code, err = heads(merge)
     assert code == FAILED
     assert f"copy.jsonl, line {len(lines) + 1}: batch must be a whole number" in err
-    copy.write_bytes(lines[0] + crafted(journal, {**record_of(lines[1]), "u": [0.5] * 8}))
+    copy.write_bytes(lines[0] + crafted(journal, {**record_of(lines[-1]), "u": [0.5] * 8}))
     code, err = heads(merge)
     assert code == FAILED
-    assert "copy.jsonl: Two journals have different values for batch 0 of example 0" in err
+    assert "copy.jsonl: Two journals have different values for batch 1 of example 1" in err
 
 
 def test_merging_believes_no_configuration(heads: Callable[[str], tuple[int, str]], folder: Path) -> None:
@@ -97,7 +97,7 @@ def test_merging_believes_no_configuration(heads: Callable[[str], tuple[int, str
     assert heads(COMMANDS["cokv"])[0] == 0
     config = Journal.existing(folder / "cokv.journal.jsonl").config
     for changes, told in (
-        ({"task": "needle"}, 'task must be "cokv", not "needle"'),
+        ({"task": "tune"}, 'task must be "cokv", not "tune"'),
         ({"players": 17}, "4 layers of 4 heads are not 17 players"),
         ({"sizes": []}, "sizes must be a list of some values"),
         ({"pairs": 0}, "pairs must be a whole number"),

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
 from support.clocks import SetClock
-from support.needles import BUNDLED, chatty_tokenizer, small_plan
+from support.needles import BUNDLED, chatty_tokenizer, other_weights, small_plan
+from winnow.bundled import MODEL_PATH
 from winnow.cli import main
+from winnow.commands.failures import FAILED
 from winnow.commands.heads.needle import reads_prose
 from winnow.commands.heads.needle_progress import watching
 from winnow.commands.pace import clock_time
+from winnow.estimate.journal import Journal
 from winnow.estimate.needle import run as running
 from winnow.estimate.needle.effort import Effort
 from winnow.estimate.needle.examples import read_examples
@@ -188,7 +192,7 @@ def test_one_right_run_is_no_table(needle):
 def test_the_estimate_comes_after_the_longest_prompt_and_goes_by_tokens(capsys):
     plan = small_plan(NeedleKind.ER, (0, 400), 3)
     clock = SetClock()
-    with watching(plan, Effort(0.001), clock) as watch:
+    with watching(plan, plan.places, Effort(0.001), clock=clock) as watch:
         for place in plan.places:
             clock.wait(Effort(0.001)(place.tokens) / 20)
             watch.prompt(place, known=False)
@@ -214,7 +218,51 @@ def seconds_of(time: str) -> int:
 
 def test_short_work_needs_no_estimate(capsys):
     plan = small_plan(NeedleKind.ER, (0,), 1)
-    with watching(plan, Effort(0.0), SetClock()) as watch:
+    with watching(plan, plan.places, Effort(0.0), clock=SetClock()) as watch:
         for place in plan.places:
             watch.prompt(place, known=False)
     assert capsys.readouterr().err == ""
+
+
+def test_shards_merge_to_the_whole(needle):
+    assert needle("--kind", "er", *QUICK, "--out", "whole.safetensors")[0] == 0
+    for shard in ("1/2", "2/2"):
+        code, out, _ = needle("--kind", "er", *QUICK, "--out", "s.safetensors", "--shard", shard)
+        assert code == 0
+        assert "one shard, for winnow heads merge" in out
+    assert not Path("s.safetensors").exists()
+    journals = ["s.shard-1-of-2.journal.jsonl", "s.shard-2-of-2.journal.jsonl"]
+    first, second = (len(Journal.existing(Path(name)).records()) for name in journals)
+    assert first
+    assert second
+    assert main(["heads", "merge", journals[0], "--out", "m.safetensors"]) == FAILED
+    assert main(["heads", "merge", *journals, "--out", "m.safetensors"]) == 0
+    assert Path("m.safetensors").read_bytes() == Path("whole.safetensors").read_bytes()
+    assert main(["heads", "merge", *journals, "--out", "q.safetensors", "--per", "query"]) == 0
+    assert HeadScores.load("q.safetensors").grouped(4).values.equal(HeadScores.load("m.safetensors").values)
+    code, _, err = needle("--kind", "er", *QUICK, "--out", "t.safetensors", "--shard", "1/999")
+    assert code == FAILED
+    assert "cannot be divided among" in err
+
+
+@pytest.mark.slow
+def test_processes_give_the_same_file(needle):
+    assert needle("--kind", "r2", *QUICK, "--out", "one.safetensors")[0] == 0
+    workers = ("--executor", "processes", "--workers", "2")
+    assert needle("--kind", "r2", *QUICK, "--out", "two.safetensors", *workers)[0] == 0
+    assert Path("two.safetensors").read_bytes() == Path("one.safetensors").read_bytes()
+
+
+def test_the_journal_knows_the_weights(needle, tmp_path):
+    """Weights that are replaced in place are told; the scores of the old ones never come back under their name."""
+    model = tmp_path / "model"
+    shutil.copytree(MODEL_PATH, model)
+    command = ("--kind", "er", "--model", str(model), "--lengths", "0", "--depths", "1", "--keep-noise")
+    assert needle(*command, "--out", "a.safetensors")[0] == 0
+    other = other_weights(tmp_path / "other")
+    shutil.copy(other / "model.safetensors", model / "model.safetensors")
+    before = Path("a.safetensors").read_bytes()
+    code, _, err = needle(*command, "--out", "a.safetensors", "--force")
+    assert code == FAILED
+    assert "holds work of another configuration, different in weights" in err
+    assert Path("a.safetensors").read_bytes() == before

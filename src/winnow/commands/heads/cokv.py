@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from shutil import rmtree
 from typing import Any, NamedTuple
 
@@ -17,14 +16,15 @@ from winnow.bundled import is_bundled
 from winnow.cache.fingerprint import ModelFingerprint
 from winnow.commands.batch_file import read_answered
 from winnow.commands.checks import check_context, check_output
-from winnow.commands.console import messages, output
+from winnow.commands.console import output
 from winnow.commands.heads.cokv_options import read_shard, read_sizes, stopping_rule
 from winnow.commands.heads.cokv_progress import MemoryNeeds, coalitions_watched, tell_screening
 from winnow.commands.heads.cokv_table import Origin, check_estimate, report, write_table
+from winnow.commands.heads.executors import crew, gpus_for, journal_file
 from winnow.commands.inputs import InputError
 from winnow.commands.model_names import model_name
 from winnow.commands.options.heads.cokv import CokvOptions
-from winnow.commands.progress import journal_path, progress_bar, resumable, stage
+from winnow.commands.progress import progress_bar, resumable, stage
 from winnow.commands.prompt_options import style_of
 from winnow.estimate.cokv.coverage import check_coverage
 from winnow.estimate.cokv.estimator import Estimate
@@ -39,14 +39,12 @@ from winnow.estimate.cokv.screening import leave_out_missed, screen
 from winnow.estimate.cokv.settings import QUESTION_TOKENS, StopRule, Terms
 from winnow.estimate.executors.base import Executor
 from winnow.estimate.executors.local import LocalExecutor
-from winnow.estimate.executors.processes import ProcessExecutor
-from winnow.estimate.executors.ray_cluster import RayExecutor
 from winnow.estimate.journal import Journal
 from winnow.estimate.shape import TableShape, table_shape, token_bytes
 from winnow.evaluate.prompts import encode_prompt
 from winnow.heads.storage import SUFFIX
 from winnow.metrics import metric
-from winnow.models import ModelSource, load_model, open_model, pick_device
+from winnow.models import ModelSource, load_model, open_model
 
 
 @dataclass(frozen=True)
@@ -91,13 +89,13 @@ def cokv(options: CokvOptions) -> None:
         loaded = load_model(source, options.device, options.dtype)
     job = _job(options, source, table_shape(loaded), validation, terms, shard)
     memory = token_bytes(loaded) * sum(lengths[example] for example in job.examples)
-    kept = Journal.open(_journal_file(options, shard), _config(job, ModelFingerprint.of(loaded)))
+    kept = Journal.open(journal_file(options, shard), _config(job, ModelFingerprint.of(loaded)))
     if options.executor == "local":
         executor: Executor[list[float]] = LocalExecutor(job.recipe.worker(loaded, source.tokenizer))
     else:
         # The workers load their own.
         del loaded
-        executor = _crew(options, job.recipe)
+        executor = crew(options, job.recipe)
     with _emptied(job.recipe.memory.folder), executor:
         found = _run(job, executor, kept, memory)
     _finish(job, found, kept, options)
@@ -142,16 +140,6 @@ def _emptied(folder: str | None) -> Iterator[None]:
             rmtree(folder, ignore_errors=True)
 
 
-def _crew(options: CokvOptions, recipe: CoalitionRecipe) -> Executor[list[float]]:
-    if options.executor == "processes":
-        return ProcessExecutor(recipe, options.workers)
-
-    def tell(text: str) -> None:
-        messages().print(text, markup=False, soft_wrap=True)
-
-    return RayExecutor(recipe, options.workers, gpus=1 if pick_device(recipe.device).type == "cuda" else 0, tell=tell)
-
-
 def _examples(options: CokvOptions) -> tuple[ValidationExample, ...]:
     count = options.questions
     if options.examples is None:
@@ -178,16 +166,10 @@ def _check_lengths(source: ModelSource, examples: Sequence[ValidationExample], t
 
 def _memory(options: CokvOptions, shard: tuple[int, int] | None) -> PromptMemory:
     # The nodes of a cluster have other disks, and nobody would clear them.
-    folder = None if options.executor == "ray" else str(_journal_file(options, shard).resolve()) + ".prompts"
-    return PromptMemory(options.prompt_memory, folder, 1 if options.executor == "local" else options.workers)
-
-
-def _journal_file(options: CokvOptions, shard: tuple[int, int] | None) -> Path:
-    if options.journal is not None:
-        return options.journal
-    out = options.out
-    part = "" if shard is None else f".shard-{shard[0] + 1}-of-{shard[1]}"
-    return journal_path(out, part)
+    folder = None if options.executor == "ray" else str(journal_file(options, shard).resolve()) + ".prompts"
+    # Workers on GPUs share one where there are fewer.
+    sharing = -(-options.workers // max(1, gpus_for(options.device)))
+    return PromptMemory(options.prompt_memory, folder, 1 if options.executor == "local" else sharing)
 
 
 def _config(job: CoalitionJob, loaded: ModelFingerprint) -> dict[str, Any]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.markup import escape
 
 from winnow.commands.checks import check_output
 from winnow.commands.console import output
 from winnow.commands.heads.cokv_progress import tell_screening
 from winnow.commands.heads.cokv_table import Origin, check_estimate, report, write_table
+from winnow.commands.heads.merge_needles import merge_needles
 from winnow.commands.inputs import InputError
 from winnow.commands.options.heads.merge import MergeOptions
-from winnow.estimate.cokv.config import CoalitionConfig, coalition_config
+from winnow.estimate.cokv.config import coalition_config
 from winnow.estimate.cokv.ledger import Ledger, evaluated
 from winnow.estimate.cokv.run import estimate_from
 from winnow.estimate.cokv.screening import leave_out_missed, screened
@@ -24,7 +27,15 @@ def merge(options: MergeOptions) -> None:
     """Writes the table of scores that the journals of all shards give together."""
     check_output(options.out, options.force, SUFFIX)
     opened = [Journal.existing(path) for path in options.journals]
-    config = _common_config(opened)
+    check_one_command(opened)
+    if opened[0].config.get("task") == "needle":
+        merge_needles(opened, options)
+    else:
+        _merge_coalitions(opened, options)
+
+
+def _merge_coalitions(opened: Sequence[Journal], options: MergeOptions) -> None:
+    config = coalition_config(opened[0])
     plan = config.plan()
     ledger = Ledger(config.examples)
     for journal in opened:
@@ -51,7 +62,8 @@ def _take_over(ledger: Ledger, journal: Journal, found: list[Done[list[float]]])
         raise JournalError(f"{journal.path}: {problem}") from None
 
 
-def _common_config(opened: list[Journal]) -> CoalitionConfig:
+def check_one_command(opened: Sequence[Journal]) -> None:
+    """Raises JournalError where journals are of different configurations."""
     first = opened[0]
     for other in opened[1:]:
         names = first.config.keys() | other.config.keys()
@@ -60,7 +72,6 @@ def _common_config(opened: list[Journal]) -> CoalitionConfig:
             raise JournalError(
                 f"{first.path} and {other.path} differ in {', '.join(differing)}: shards must be of one command."
             )
-    return coalition_config(first)
 
 
 def _what_is_missing(ledger: Ledger) -> str:

@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from winnow.bundled import is_bundled
+from winnow.cache.fingerprint import ModelFingerprint
 from winnow.commands.checks import check_output
-from winnow.commands.console import output
+from winnow.commands.console import messages, output
+from winnow.commands.heads.cokv_options import read_shard
+from winnow.commands.heads.executors import Shard, crew, journal_file
 from winnow.commands.heads.needle_progress import watching
+from winnow.commands.heads.needle_table import agreement_of, report, told_right, what_was_done
 from winnow.commands.inputs import InputError, read_document
 from winnow.commands.model_names import dtype_name, model_name
 from winnow.commands.options.heads.needle import NeedleOptions
-from winnow.commands.progress import journal_path, resumable, stage
+from winnow.commands.progress import resumable, stage
 from winnow.commands.prompt_options import style_of
+from winnow.estimate.executors.base import Executor
+from winnow.estimate.executors.local import LocalExecutor
 from winnow.estimate.journal import Journal, fingerprint
 from winnow.estimate.needle.effort import Effort
 from winnow.estimate.needle.examples import ExampleSource, FileExamples, ProseExamples, TaskExamples
 from winnow.estimate.needle.haystack import Haystack, ProseHaystack, TaskHaystack, TextHaystack
 from winnow.estimate.needle.plan import NeedlePlan
-from winnow.estimate.needle.run import Outcome, check_hopeful, mean_scores, right_halves, run_needles
+from winnow.estimate.needle.recipe import NeedleRecipe
+from winnow.estimate.needle.recognition import check_weights
+from winnow.estimate.needle.run import (
+    KnownRuns,
+    NeedleShape,
+    Outcome,
+    check_hopeful,
+    known_runs,
+    mean_scores,
+    needle_shape,
+    needle_worker,
+    right_halves,
+    run_places,
+)
 from winnow.estimate.needle.settings import (
     NeedleKind,
     Settings,
@@ -36,8 +53,9 @@ from winnow.estimate.needle.settings import (
     spread_depths,
     spread_lengths,
 )
+from winnow.estimate.records import NeedleRecord
 from winnow.estimate.shape import table_shape
-from winnow.estimate.split_half import SplitHalf, check_signal
+from winnow.estimate.split_half import check_signal
 from winnow.heads import HeadScores
 from winnow.heads.storage import SUFFIX
 from winnow.models import ModelSource, load_model, open_model, pick_device
@@ -52,7 +70,14 @@ class Prepared:
     plan: NeedlePlan
     prose: bool
     """True where built-in examples and haystack are English, False where they are facts of `winnow.tasks`."""
+    shard: Shard | None
     journal: Path
+
+    @property
+    def numbers(self) -> range:
+        """The places to run: all, or those of the shard."""
+        index, count = self.shard or (0, 1)
+        return range(index, len(self.plan.places), count)
 
     def origins(self) -> dict[str, str]:
         """The origin of the examples and the haystack: "prose", "tasks" or "file"."""
@@ -61,21 +86,72 @@ class Prepared:
         return {name: built_in if path is None else "file" for name, path in given.items()}
 
 
+class Loaded(NamedTuple):
+    """Facts of a model whose weights are there."""
+
+    shape: NeedleShape
+    heads: int
+    """KV heads of every layer."""
+    weights: str
+    dtype: str
+    effort: Effort
+
+
 def needle(options: NeedleOptions) -> None:
-    """Runs the needles, writes the scores and prints how many runs count."""
+    """Runs the needles, writes the scores and prints how many runs count; for a shard a part of the journal only."""
     check_output(options.out, options.force, SUFFIX)
     with stage("Reading the tokenizer, cutting haystacks"):
         prepared = _prepare(options)
-    kept = Journal.open(prepared.journal, _config(prepared))
     with stage("Loading the model"):
-        loaded = load_model(prepared.source, options.device, options.dtype)
-    outcomes = _run(loaded, prepared, kept)
-    table = _table(loaded, prepared, outcomes)
-    agreement = _agreement(prepared, outcomes, table)
+        model = load_model(prepared.source, options.device, options.dtype)
+    loaded = _loaded(model)
+    kept = Journal.open(prepared.journal, _config(prepared, loaded), _earlier_config(prepared))
+    known = known_runs(prepared.plan, kept, loaded.shape)
+    if "weights" not in kept.config:
+        check_weights(model, prepared.plan, known, options.chunk_size)
+        _tell_recognized(known)
+    if options.executor == "local":
+        executor: Executor[NeedleRecord] = LocalExecutor(needle_worker(model, prepared.plan, options.chunk_size))
+    else:
+        # The workers load their own.
+        del model
+        recipe = NeedleRecipe(prepared.source.name, options.device, options.dtype, prepared.plan, options.chunk_size)
+        executor = crew(options, recipe)
+    with executor:
+        outcomes = _run(executor, loaded.effort, prepared, known)
+    _finish(prepared, loaded, outcomes)
+
+
+def _finish(prepared: Prepared, loaded: Loaded, outcomes: list[Outcome]) -> None:
+    options = prepared.options
+    if prepared.shard is not None:
+        output().print(f"{escape(str(prepared.journal))}  one shard, for winnow heads merge", soft_wrap=True)
+        return
+    table = _table(prepared, loaded, outcomes)
+    agreement = agreement_of(right_halves(prepared.plan, outcomes), table)
     if not options.keep_noise:
-        check_signal(agreement, _told_right(outcomes), _remedy(prepared))
+        check_signal(agreement, told_right(outcomes), _remedy(prepared))
     table.save(options.out)
-    _report(prepared, outcomes, agreement)
+    report(table, prepared.plan.settings.lengths, outcomes, agreement)
+    console = output()
+    console.print(f"  {escape(str(options.out))}  per {'KV' if options.per == 'kv' else 'query'} head", soft_wrap=True)
+    console.print(f"  {escape(str(prepared.journal))}  every run, to resume from or to delete", soft_wrap=True)
+
+
+def _loaded(model: PreTrainedModel) -> Loaded:
+    weights = ModelFingerprint.of(model).weights
+    return Loaded(needle_shape(model), table_shape(model).heads, weights, dtype_name(model), Effort.of(model))
+
+
+def _tell_recognized(known: KnownRuns) -> None:
+    if known.outcomes:
+        messages().print(
+            f"{known.journal.path} was written by an earlier version, which did not note the model's weights. One of "
+            "its runs was made again, with the same result; it goes on.",
+            style="yellow",
+            markup=False,
+            soft_wrap=True,
+        )
 
 
 def _prepare(options: NeedleOptions) -> Prepared:
@@ -89,7 +165,11 @@ def _prepare(options: NeedleOptions) -> Prepared:
         example_source(options.examples, prose).examples(kind, options.seed),
         haystack_of(options.haystack, options.repeat, prose, options.seed),
     )
-    return Prepared(options, source, plan, prose, options.journal or journal_path(options.out))
+    shard = None if options.shard is None else read_shard(options.shard)
+    prepared = Prepared(options, source, plan, prose, shard, journal_file(options, shard))
+    if shard is not None and len(plan.places) < shard[1]:
+        raise InputError(f"{len(plan.places)} prompts cannot be divided among {options.shard} shards: use fewer.")
+    return prepared
 
 
 def _lengths(source: ModelSource, options: NeedleOptions) -> tuple[int, ...]:
@@ -143,60 +223,63 @@ def haystack_of(path: str | None, repeat: bool, prose: bool, seed: int) -> Hayst
     return ProseHaystack(seed) if prose else TaskHaystack(seed)
 
 
-def _config(prepared: Prepared) -> dict[str, Any]:
-    facts = prepared.source.config.to_dict()
-    facts.pop("_name_or_path", None)
+def _config(prepared: Prepared, loaded: Loaded) -> dict[str, Any]:
+    """Everything that a run depends on, and what a table needs that is merged without the model."""
     return {
-        "task": "needle",
-        "model": model_name(prepared.source),
-        "model_config": fingerprint(facts),
-        "dtype": prepared.options.dtype,
-        **prepared.plan.config(),
+        **_model_config(prepared),
+        "weights": loaded.weights,
+        **loaded.shape._asdict(),
+        "heads": loaded.heads,
+        **_asked(prepared, loaded),
     }
 
 
-def _run(model: PreTrainedModel, prepared: Prepared, journal: Journal) -> list[Outcome]:
+def _earlier_config(prepared: Prepared) -> dict[str, Any]:
+    """The same as versions wrote it that did not look at the weights."""
+    return {**_model_config(prepared), "dtype": prepared.options.dtype, **prepared.plan.config()}
+
+
+def _model_config(prepared: Prepared) -> dict[str, Any]:
+    facts = prepared.source.config.to_dict()
+    facts.pop("_name_or_path", None)
+    return {"task": "needle", "model": model_name(prepared.source), "model_config": fingerprint(facts)}
+
+
+def _asked(prepared: Prepared, loaded: Loaded) -> dict[str, Any]:
+    """The settings of the table."""
+    return {**prepared.plan.asked(), **prepared.origins(), "dtype": loaded.dtype}
+
+
+def _run(executor: Executor[NeedleRecord], effort: Effort, prepared: Prepared, known: KnownRuns) -> list[Outcome]:
     plan = prepared.plan
-    total = len(plan.cells)
+    places = [plan.places[number] for number in prepared.numbers]
+    total = sum(len(place.cells) for place in places)
     outcomes: list[Outcome] = []
-    with watching(plan, Effort.of(model)) as watch:
-        # Before anything is said to be kept: a journal that cannot be used keeps nothing.
-        runs = run_needles(model, plan, journal, prepared.options.chunk_size, watch.prompt)
-        with resumable(journal.path, lambda: f"{len(journal.records())} of {total} runs"):
-            for outcome in runs:
-                outcomes.append(outcome)
-                watch.runs(outcomes)
-                if not prepared.options.keep_going:
-                    check_hopeful(plan, outcomes)
+    with (
+        watching(plan, places, effort, executor.workers) as watch,
+        resumable(known.journal.path, lambda: f"{len(known.journal.records())} of {total} runs"),
+    ):
+        for outcome in run_places(executor, plan, prepared.numbers, known, watch.prompt):
+            outcomes.append(outcome)
+            watch.runs(outcomes)
+            if not prepared.options.keep_going:
+                check_hopeful(plan, outcomes, places)
     return outcomes
 
 
-def _table(model: PreTrainedModel, prepared: Prepared, outcomes: list[Outcome]) -> HeadScores:
+def _table(prepared: Prepared, loaded: Loaded, outcomes: list[Outcome]) -> HeadScores:
     options, plan = prepared.options, prepared.plan
     table = mean_scores(
         plan,
         outcomes,
-        {**prepared.origins(), "dtype": dtype_name(model)},
+        {**prepared.origins(), "dtype": loaded.dtype},
         model=model_name(prepared.source),
         date=date.today().isoformat(),
         license=options.license or ("Apache-2.0" if is_bundled(prepared.source.name) else ""),
-        notes=options.notes or _what_was_done(plan, outcomes),
+        notes=options.notes
+        or what_was_done(len(plan.examples), plan.settings.lengths, len(plan.settings.depths), len(outcomes)),
     )
-    return table if options.per == "query" else table.grouped(table_shape(model).heads)
-
-
-def _agreement(prepared: Prepared, outcomes: list[Outcome], table: HeadScores) -> SplitHalf | None:
-    """Rank correlation of two halves of the runs, with the heads of the table; None where there are no halves."""
-    halves = right_halves(prepared.plan, outcomes)
-    if halves is None:
-        return None
-    one, other = (half.unflatten(1, (table.shape[1], -1)).mean(dim=2) for half in halves)
-    return SplitHalf.of(one, other)
-
-
-def _told_right(outcomes: Sequence[Outcome]) -> str:
-    right = sum(outcome.scores is not None for outcome in outcomes)
-    return f"{right} of {len(outcomes)} runs answered right"
+    return table if options.per == "query" else table.grouped(loaded.heads)
 
 
 def _remedy(prepared: Prepared) -> str:
@@ -204,32 +287,3 @@ def _remedy(prepared: Prepared) -> str:
         f"{prepared.journal} keeps every run: the same command with --keep-noise writes the scores all the same. With "
         "another --out, shorter --lengths, more --depths, other --examples or a larger model may do better."
     )
-
-
-def _what_was_done(plan: NeedlePlan, outcomes: list[Outcome]) -> str:
-    settings = plan.settings
-    lengths = ", ".join(map(str, settings.lengths))
-    return (
-        f"raw means, not normalized; {len(plan.examples)} examples x lengths {lengths} x {len(settings.depths)} depths "
-        f"= {len(outcomes)} runs, of which the right ones count"
-    )
-
-
-def _report(prepared: Prepared, outcomes: list[Outcome], agreement: SplitHalf | None) -> None:
-    settings = prepared.plan.settings
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("tokens", "runs", "answered right"):
-        table.add_column(column, justify="right")
-    for length in settings.lengths:
-        ran = [outcome for outcome in outcomes if outcome.cell.length == length]
-        table.add_row(f"{length:,}", str(len(ran)), str(sum(outcome.scores is not None for outcome in ran)))
-    right = sum(outcome.scores is not None for outcome in outcomes)
-    out, per = escape(str(prepared.options.out)), "KV" if prepared.options.per == "kv" else "query"
-    console = output()
-    console.print(table)
-    halves = "there are no two prompts to compare" if agreement is None else f"halves of them agree: {agreement}"
-    console.print(
-        f"\nheadkv-{settings.kind}: {right} of {len(outcomes)} runs count; {halves}. Written:", soft_wrap=True
-    )
-    console.print(f"  {out}  per {per} head", soft_wrap=True)
-    console.print(f"  {escape(str(prepared.journal))}  every run, to resume from or to delete", soft_wrap=True)

@@ -20,18 +20,20 @@ SHORT = 20.0
 class NeedleWatch:
     """Shows how far the runs of a plan are."""
 
-    def __init__(self, bar: Bar, plan: NeedlePlan, effort: Effort) -> None:
+    def __init__(self, bar: Bar, heading: str, places: Sequence[Place], effort: Effort, workers: int) -> None:
         self._bar = bar
-        self._plan = plan
+        self._heading = heading
+        self._places = places
         self._effort = effort
-        self._timed = False
+        self._untimed = workers
 
     def prompt(self, place: Place, known: bool) -> None:
         """A prompt is done; known: the journal had it."""
         (self._bar.skip if known else self._bar.advance)(place.tokens, self._effort(place.tokens))
-        if not known and not self._timed:
-            self._timed = True
-            self._estimate()
+        if not known and self._untimed:
+            self._untimed -= 1
+            if not self._untimed:
+                self._estimate()
 
     def runs(self, outcomes: Sequence[Outcome]) -> None:
         """So many runs are done."""
@@ -41,9 +43,9 @@ class NeedleWatch:
     def _estimate(self) -> None:
         left = self._bar.pace.left
         if left is not None and left >= SHORT:
-            tokens = [place.tokens for place in self._plan.places]
+            tokens = [place.tokens for place in self._places]
             messages().print(
-                f"{_heading(self._plan)}: {len(tokens)} prompts of {min(tokens):,} to {max(tokens):,} tokens, "
+                f"{self._heading}: {len(tokens)} prompts of {min(tokens):,} to {max(tokens):,} tokens, "
                 f"{sum(tokens):,} in all; about {clock_time(left)} left.",
                 markup=False,
                 soft_wrap=True,
@@ -51,10 +53,12 @@ class NeedleWatch:
 
 
 @contextmanager
-def watching(plan: NeedlePlan, effort: Effort, clock: Clock = time.monotonic) -> Iterator[NeedleWatch]:
-    """A bar of the plan's tokens; the time left goes by the effort of each prompt."""
-    with prompts_bar(_heading(plan), plan.places, effort, clock) as bar:
-        yield NeedleWatch(bar, plan, effort)
+def watching(
+    plan: NeedlePlan, places: Sequence[Place], effort: Effort, workers: int = 1, clock: Clock = time.monotonic
+) -> Iterator[NeedleWatch]:
+    """A bar of the tokens of some of the plan's places; the time left goes by the effort of each prompt."""
+    with prompts_bar(_heading(plan), places, effort, clock) as bar:
+        yield NeedleWatch(bar, _heading(plan), places, effort, workers)
 
 
 @contextmanager

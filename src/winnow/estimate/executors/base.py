@@ -72,8 +72,10 @@ class Queue:
 
     def __init__(self, items: Sequence[Item]) -> None:
         self._waiting: dict[int, list[Item]] = {}
-        for item in reversed(items):
+        for item in items:
             self._waiting.setdefault(item.example, []).append(item)
+        for waiting in self._waiting.values():
+            waiting.reverse()
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -85,7 +87,7 @@ class Queue:
             [example for example in self._waiting if example not in known_to_others],
             list(self._waiting),
         )
-        # The longest line first: it decides when everything is done.
+        # The longest line first: it decides when everything is done. Of equal ones the one that was named first.
         candidates = next(choice for choice in by_choice if choice)
         example = max(candidates, key=lambda each: len(self._waiting[each]))
         item = self._waiting[example].pop()

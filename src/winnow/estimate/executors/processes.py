@@ -31,18 +31,19 @@ class ProcessExecutor(Executor[V]):
     A process that dies (killed, out of memory) is replaced, and its item evaluated again.
     """
 
-    def __init__(self, recipe: Recipe[V], workers: int, threads: int | None = None) -> None:
-        """threads: of torch in every process; without it the processes share this one's.
+    def __init__(self, recipe: Recipe[V] | Sequence[Recipe[V]], workers: int, threads: int | None = None) -> None:
+        """recipe: of all workers, or one for each. threads: of torch in every process; without it the processes share
+        this one's.
 
         Raises ExecutorError for fewer than one worker.
         """
         if workers < 1:
             raise ExecutorError(f"workers must be at least 1, not {workers}.")
-        self._recipe = recipe
+        self._recipes = [*recipe] if isinstance(recipe, Sequence) else [recipe] * workers
         self._threads = threads or max(1, torch.get_num_threads() // workers)
         self.workers = workers
         # One pool for every process: a pool of several would choose by itself who gets an item.
-        self._pools = [self._start() for _ in range(workers)]
+        self._pools = [self._start(who) for who in range(workers)]
         self._known: list[set[int]] = [set() for _ in range(workers)]
 
     def run(self, items: Sequence[Item]) -> Iterator[Done[V]]:
@@ -73,9 +74,9 @@ class ProcessExecutor(Executor[V]):
         for pool in self._pools:
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def _start(self) -> ProcessPoolExecutor:
+    def _start(self, who: int) -> ProcessPoolExecutor:
         context = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(1, context, initializer=_prepare, initargs=(self._recipe, self._threads))
+        pool = ProcessPoolExecutor(1, context, initializer=_prepare, initargs=(self._recipes[who], self._threads))
         with _no_interrupts():
             # The first call starts the process.
             pool.submit(_nothing)
@@ -84,11 +85,11 @@ class ProcessExecutor(Executor[V]):
     def _replace(self, who: int, item: Item, losses: int) -> None:
         if losses >= _LOSSES:
             raise ExecutorError(
-                f"{losses} worker processes died at {item}, probably for lack of "
-                "memory: use fewer --workers or a smaller --batch. What was finished is kept."
+                f"{losses} worker processes died at {item}, probably for lack of memory: use fewer --workers, or let "
+                "them do less at once (--batch, --chunk). What was finished is kept."
             )
         self._pools[who].shutdown(wait=False)
-        self._pools[who], self._known[who] = self._start(), set()
+        self._pools[who], self._known[who] = self._start(who), set()
 
 
 @contextmanager

@@ -35,6 +35,9 @@ class Watched(NamedTuple):
     see: See
 
 
+_AT_ONCE = 8192
+"""Positions whose keys are in float32 together."""
+
 _WATCHED: ContextVar[Watched | None] = ContextVar("winnow_needle", default=None)
 
 
@@ -87,14 +90,12 @@ def showing_attention(
 
 
 def step_weights(query: Tensor, key: Tensor, mask: Tensor | None, spec: AttentionSpec) -> Tensor:
-    """Weights [Hq, n] of one token's query [Hq, D] over key [H, n, D]; softmax in float32 at least.
+    """Weights [Hq, n] of one token's query [Hq, D] over key [H, n, D]; products and softmax in float32 at least.
 
     mask: boolean or additive [1, 1, 1, n], or None. Soft-capping and sinks are the model's; a sink takes its share of
     the weights and is no position.
     """
-    kv = key.shape[0]
-    logits = (query.unflatten(0, (kv, -1)) @ key.mT).flatten(0, 1) * spec.scaling
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    logits = _products(query, key) * spec.scaling
     if spec.softcap is not None:
         logits = spec.softcap * torch.tanh(logits / spec.softcap)
     if mask is not None:
@@ -104,6 +105,15 @@ def step_weights(query: Tensor, key: Tensor, mask: Tensor | None, spec: Attentio
         return logits.softmax(dim=-1)
     sinks = spec.sinks.to(logits).reshape(-1, 1)
     return torch.cat([logits, sinks], dim=-1).softmax(dim=-1)[:, :-1]
+
+
+def _products(query: Tensor, key: Tensor) -> Tensor:
+    """[Hq, n] in float32 at least. A product in 16 bits would be rounded, and other positions would be the highest."""
+    wide = torch.promote_types(query.dtype, torch.float32)
+    grouped = query.to(wide).unflatten(0, (key.shape[0], -1))
+    # A part of the keys at a time, because all of them in float32 are twice what the model holds.
+    parts = [grouped @ part.to(wide).mT for part in key.split(_AT_ONCE, dim=1)]
+    return torch.cat(parts, dim=-1).flatten(0, 1)
 
 
 AttentionInterface.register(IMPLEMENTATION, showing_attention)

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from winnow.estimate.errors import NeedleError
+from winnow.estimate.executors.base import Executor, Item, Worker
+from winnow.estimate.executors.local import LocalExecutor
 from winnow.estimate.journal import Journal
 from winnow.estimate.needle.capture import full_layers
 from winnow.estimate.needle.generate import answer
@@ -63,33 +65,72 @@ def run_needles(
     chunk_size: int | None = None,
     watch: NeedleProgress | None = None,
 ) -> Iterator[Outcome]:
-    """Every run, in the order of the plan's places. What the journal does not have is made in its turn, and written.
-
-    Raises NeedleError for a model that does not show its attention, and JournalError, naming the line, for a record
-    that is no run of the plan, or contradicts another.
-    """
-    found = {outcome.cell: outcome for outcome in map(Outcome.of, journal.read(_records(plan, model)))}
-    return _runs(model, plan, journal, found, chunk_size, watch)
+    """Every run of a model that is loaded, in this process; see `run_places`."""
+    executor = LocalExecutor(needle_worker(model, plan, chunk_size))
+    return run_places(executor, plan, range(len(plan.places)), known_runs(plan, journal, needle_shape(model)), watch)
 
 
-def _runs(
-    model: PreTrainedModel,
+class KnownRuns(NamedTuple):
+    """Runs of a journal, and the journal for those to come."""
+
+    journal: Journal
+    outcomes: dict[Cell, Outcome]
+
+
+def known_runs(plan: NeedlePlan, journal: Journal, shape: NeedleShape) -> KnownRuns:
+    """Runs that a journal has. Raises JournalError, naming the line, for a record that is none, or contradicts one."""
+    found = journal.read(_records(plan, shape))
+    return KnownRuns(journal, {outcome.cell: outcome for outcome in map(Outcome.of, found)})
+
+
+def run_places(
+    executor: Executor[NeedleRecord],
     plan: NeedlePlan,
-    journal: Journal,
-    found: dict[Cell, Outcome],
-    chunk_size: int | None,
-    watch: NeedleProgress | None,
+    numbers: Sequence[int],
+    known: KnownRuns,
+    watch: NeedleProgress | None = None,
 ) -> Iterator[Outcome]:
-    for place in plan.places:
-        known = next((found[cell] for cell in place.cells if cell in found), None)
-        made = known or make_run(model, plan, plan.job(place), chunk_size)
-        for cell in place.cells:
-            if cell not in found:
-                found[cell] = replace(made, cell=cell)
-                journal.append(asdict(found[cell].record(plan)))
+    """The runs at the places of these numbers: first those known, then those made, in the order in which they are done.
+
+    Every run is written to the journal as soon as it is made. Raises NeedleError for a model that does not show its
+    attention.
+    """
+    found = dict(known.outcomes)
+    missing = []
+    for number in numbers:
+        place = plan.places[number]
+        one = next((found[cell] for cell in place.cells if cell in found), None)
+        if one is None:
+            missing.append(number)
+        else:
+            outcomes = _kept(plan, place, one, found, known.journal)
+            if watch is not None:
+                watch(place, True)
+            yield from outcomes
+    for done in executor.run([Item(0, number) for number in missing]):
+        place = plan.places[done.item.example]
+        outcomes = _kept(plan, place, Outcome.of(done.values), found, known.journal)
         if watch is not None:
-            watch(place, known is not None)
-        yield from (found[cell] for cell in place.cells)
+            watch(place, False)
+        yield from outcomes
+
+
+def _kept(plan: NeedlePlan, place: Place, made: Outcome, found: dict[Cell, Outcome], journal: Journal) -> list[Outcome]:
+    """The runs that a prompt stands for; those that the journal does not have are written."""
+    for cell in place.cells:
+        if cell not in found:
+            found[cell] = replace(made, cell=cell)
+            journal.append(asdict(found[cell].record(plan)))
+    return [found[cell] for cell in place.cells]
+
+
+def needle_worker(model: PreTrainedModel, plan: NeedlePlan, chunk_size: int | None = None) -> Worker[NeedleRecord]:
+    """Makes the run at the place whose number an item has for its example, as the first of that place's cells."""
+
+    def run(item: Item) -> NeedleRecord:
+        return make_run(model, plan, plan.job(plan.places[item.example]), chunk_size).record(plan)
+
+    return run
 
 
 def mean_scores(
@@ -128,24 +169,32 @@ def right_halves(plan: NeedlePlan, outcomes: Sequence[Outcome]) -> tuple[Tensor,
     The runs of one prompt are one and the same answer, so they are in the same half.
     """
     right = right_scores(plan, outcomes)
-    prompts = [[right[cell] for cell in place.cells] for place in sorted(plan.places) if place.cells[0] in right]
+    return halves_of(
+        [[right[cell] for cell in place.cells] for place in sorted(plan.places) if place.cells[0] in right]
+    )
+
+
+def halves_of(prompts: Sequence[Sequence[Tensor]]) -> tuple[Tensor, Tensor] | None:
+    """The means over every other prompt, from the scores of every prompt's runs; None where there are not two."""
     if len(prompts) < 2:
         return None
     one, other = (torch.stack(list(chain.from_iterable(prompts[half::2]))).mean(dim=0) for half in (0, 1))
     return one, other
 
 
-def check_hopeful(plan: NeedlePlan, outcomes: Sequence[Outcome]) -> None:
+def check_hopeful(plan: NeedlePlan, outcomes: Sequence[Outcome], places: Sequence[Place] | None = None) -> None:
     """Raises NeedleError where so many prompts without a right answer were run that the others would be in vain.
 
-    That is a third of them, and six at least; they are a fair sample, as the plan orders them.
+    That is a third of them, and six at least; they are a fair sample, as the plan orders them. places: those of a
+    shard.
     """
     made = {outcome.cell for outcome in outcomes}
-    prompts = sum(not made.isdisjoint(place.cells) for place in plan.places)
-    enough = max(LEAST_PROMPTS, ceil(ENOUGH * len(plan.places)))
-    if enough <= prompts < len(plan.places) and not right_scores(plan, outcomes):
+    places = plan.places if places is None else places
+    prompts = sum(not made.isdisjoint(place.cells) for place in places)
+    enough = max(LEAST_PROMPTS, ceil(ENOUGH * len(places)))
+    if enough <= prompts < len(places) and not right_scores(plan, outcomes):
         raise NeedleError(
-            f"None of the first {prompts} of {len(plan.places)} prompts was answered right, so the others are not run. "
+            f"None of the first {prompts} of {len(places)} prompts was answered right, so the others are not run. "
             f"{_given(plan, outcomes)} Or run the others all the same, with --keep-going: the journal has the first."
         )
 
@@ -159,9 +208,20 @@ def make_run(model: PreTrainedModel, plan: NeedlePlan, job: NeedleJob, chunk_siz
     return Outcome(job.cells[0], len(job.prompt.tokens), text, tally.scores() if right else None)
 
 
-def _records(plan: NeedlePlan, model: PreTrainedModel) -> RecordKind[NeedleRecord]:
+class NeedleShape(NamedTuple):
+    """The shape of a run's scores."""
+
+    layers: int
+    query_heads: int
+
+
+def needle_shape(model: PreTrainedModel) -> NeedleShape:
+    """Full-attention layers, and query heads of each."""
+    return NeedleShape(len(full_layers(model)), model.config.get_text_config(decoder=True).num_attention_heads)
+
+
+def _records(plan: NeedlePlan, shape: NeedleShape) -> RecordKind[NeedleRecord]:
     settings = plan.settings
-    shape = len(full_layers(model)), model.config.get_text_config(decoder=True).num_attention_heads
     return needle_records(
         str(settings.kind), len(plan.examples), settings.lengths, settings.depths, settings.max_new_tokens, shape
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
+from winnow.commands.options.heads.executors import ExecutorOptions
 from winnow.commands.options.shared import (
     JournalPath,
     MaxNewTokens,
@@ -30,7 +31,7 @@ KeepMissed = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class CokvOptions(ModelOptions, PromptOptions, PrefillOptions, ScoresFileOptions):
+class CokvOptions(ModelOptions, PromptOptions, PrefillOptions, ScoresFileOptions, ExecutorOptions):
     """Score every KV head by what it adds to coalitions of heads that answer questions together (CoKV).
 
     Evaluated coalitions are kept in a journal; the same command goes on where an interrupted one ended.
@@ -72,15 +73,6 @@ class CokvOptions(ModelOptions, PromptOptions, PrefillOptions, ScoresFileOptions
         WINDOW
     )
     max_new_tokens: MaxNewTokens = MAX_NEW_TOKENS
-    executor: Annotated[
-        Literal["local", "processes", "ray"],
-        typer.Option(help="Who evaluates: this process, several, or a Ray cluster."),
-    ] = "local"
-    workers: Annotated[int, typer.Option(min=1, help="Processes or Ray actors.")] = 2
-    shard: Annotated[
-        str | None,
-        typer.Option(metavar="I/N", help="Evaluate every N-th example only, from the I-th; then winnow heads merge."),
-    ] = None
     keep_missed: KeepMissed = False
     prompt_memory: Annotated[
         int | None,

@@ -9,12 +9,14 @@ from typing import Annotated
 import typer
 
 from winnow.commands.options.heads.cokv import KeepMissed
+from winnow.commands.options.heads.needle import PerHead
 from winnow.commands.options.shared import ScoresFileOptions
 
 
 @dataclass(frozen=True, kw_only=True)
 class MergeOptions(ScoresFileOptions):
-    """Put together what the shards of winnow heads cokv evaluated, and write the table of scores."""
+    """Put together what the shards of winnow heads cokv or needle did, and write the table of scores."""
 
-    journals: Annotated[list[Path], typer.Argument(help="Journals of all shards of one winnow heads cokv.")]
+    journals: Annotated[list[Path], typer.Argument(help="Journals of all shards of one command.")]
+    per: PerHead = "kv"
     keep_missed: KeepMissed = False

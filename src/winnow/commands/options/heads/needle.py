@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from winnow.commands.options.heads.executors import ExecutorOptions
 from winnow.commands.options.shared import (
     JournalPath,
     MaxNewTokens,
@@ -18,9 +19,14 @@ from winnow.commands.options.shared import (
 )
 from winnow.estimate.needle.settings import CONTEXT_ON_CPU, DEPTHS, DEPTHS_ON_CPU, LENGTHS, MAX_NEW_TOKENS
 
+PerHead = Annotated[
+    Literal["kv", "query"],
+    typer.Option(help="Write a score per KV head (mean over its query heads) or query head."),
+]
+
 
 @dataclass(frozen=True, kw_only=True)
-class NeedleOptions(ModelOptions, PromptOptions, PrefillOptions, ScoresFileOptions):
+class NeedleOptions(ModelOptions, PromptOptions, PrefillOptions, ScoresFileOptions, ExecutorOptions):
     """Score every head by how it looks at a needle in a haystack while the model answers.
 
     Finished runs are kept in a journal; the same command goes on where an interrupted one ended.
@@ -67,10 +73,7 @@ class NeedleOptions(ModelOptions, PromptOptions, PrefillOptions, ScoresFileOptio
     ] = None
     max_new_tokens: MaxNewTokens = MAX_NEW_TOKENS
     seed: Annotated[int, typer.Option(help="Chooses words and haystack where they are generated.")] = 0
-    per: Annotated[
-        Literal["kv", "query"],
-        typer.Option(help="Write a score per KV head (mean over its query heads) or query head."),
-    ] = "kv"
+    per: PerHead = "kv"
     keep_going: Annotated[
         bool, typer.Option("--keep-going", help="Run all prompts even where the model answers none of the first third.")
     ] = False

@@ -1,0 +1,104 @@
+"""Needle runs of several journals, put together without model, tokenizer or haystack."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from itertools import groupby
+from typing import Annotated, Any, Literal
+
+import torch
+from torch import Tensor
+
+from winnow.estimate.errors import JournalError
+from winnow.estimate.journal import Journal
+from winnow.estimate.needle.plan import Cell
+from winnow.estimate.needle.run import Outcome, halves_of
+from winnow.estimate.needle.settings import NeedleKind
+from winnow.estimate.records import MOST, needle_records
+from winnow.typed import Between, OneOf, Sized, TypedError, read_as
+
+_Count = Annotated[int, Between(1, 2**16)]
+
+OF_THE_MODEL = ("task", "model", "model_config", "weights", "layers", "query_heads", "heads")
+"""Keys of a journal's configuration that say what the model is; the others are what was asked for."""
+
+
+@dataclass(frozen=True)
+class NeedleConfig:
+    """The part of a journal's configuration that scores are computed from."""
+
+    task: Literal["needle"]
+    model: str
+    layers: _Count
+    query_heads: _Count
+    heads: _Count
+    kind: Annotated[str, OneOf(tuple(map(str, NeedleKind)))]
+    seed: Annotated[int, Between(-(2**63), 2**63 - 1)]
+    lengths: Annotated[list[Annotated[int, Between(0, MOST)]], Sized(1)]
+    depths: Annotated[list[Annotated[float, Between(0, 1)]], Sized(1)]
+    answer_tokens: Annotated[int, Between(1, MOST)]
+    examples: Annotated[int, Between(1, 2**20)]
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Every run, by example, length and depth."""
+        return [
+            Cell(example, length, depth)
+            for example in range(self.examples)
+            for length in self.lengths
+            for depth in self.depths
+        ]
+
+
+def needle_config(journal: Journal) -> NeedleConfig:
+    """The configuration in a journal's first line. Raises JournalError where it is none, or of an earlier version."""
+    known = {field.name for field in fields(NeedleConfig)}
+    told = {name: value for name, value in journal.config.items() if name in known}
+    try:
+        found = read_as(NeedleConfig, told)
+        if found.query_heads % found.heads:
+            raise TypedError(f"{found.query_heads} query heads do not divide among {found.heads} KV heads")
+    except TypedError as problem:
+        raise JournalError(
+            f"{journal.path}, line 1: {problem}. Give journals that winnow heads needle wrote with --shard."
+        ) from None
+    return found
+
+
+def settings_of_journal(journal: Journal) -> str:
+    """Settings of a table: all that was asked for."""
+    return json.dumps({name: value for name, value in journal.config.items() if name not in OF_THE_MODEL})
+
+
+def merged_runs(config: NeedleConfig, journals: Iterable[Journal]) -> dict[Cell, Outcome]:
+    """The runs of all journals. Raises JournalError for a record that is no run, or contradicts another."""
+    shape = config.layers, config.query_heads
+    kind = needle_records(config.kind, config.examples, config.lengths, config.depths, config.answer_tokens, shape)
+    known: dict[Cell, tuple[Journal, Any]] = {}
+    for journal in journals:
+        for record in journal.read(kind):
+            outcome = Outcome.of(record)
+            where, earlier = known.setdefault(outcome.cell, (journal, record))
+            if earlier != record:
+                raise JournalError(
+                    f"{journal.path}: example {record.example}, length {record.length}, depth {record.depth:g} has "
+                    f"another result in {where.path}: their shards ran with different software or hardware, so they "
+                    "cannot be merged."
+                )
+    return {cell: Outcome.of(known[cell][1]) for cell in config.cells if cell in known}
+
+
+def merged_halves(outcomes: Sequence[Outcome]) -> tuple[Tensor, Tensor] | None:
+    """As `right_halves`, from runs by example, length and depth.
+
+    Runs of one prompt are told by their results: neighbors that are equal to the last bit.
+    """
+    right = [(outcome, outcome.scores) for outcome in outcomes if outcome.scores is not None]
+    prompts = groupby(right, key=lambda each: (*each[0].cell[:2], each[0].text, _bits(each[1])))
+    return halves_of([[scores for _, scores in runs] for _, runs in prompts])
+
+
+def _bits(scores: Tensor) -> bytes:
+    return bytes(scores.contiguous().view(torch.uint8).numpy().tobytes())
