@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
-from functools import cache
+from functools import cache, partial
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -78,14 +78,43 @@ def shown(value: object) -> str:
 
 
 def _read(declared: Any, value: object, place: str) -> Any:
-    origin = get_origin(declared)
+    return _reader(declared)(value, place)
+
+
+def _reader(declared: Any) -> Callable[[object, str], Any]:
+    """(value, place) -> the value as the declared type."""
     if declared is Any:
-        return value
+        return lambda value, _: value
     if is_dataclass(declared):
-        return _dataclass(declared, value, place)
+        return partial(_dataclass, declared)
+    origin = get_origin(declared)
     if origin is None:
-        return _plain(declared, value, place, _name(declared))
-    return _GENERIC[origin](get_args(declared), value, place)
+        return partial(_plain, declared)
+    return partial(_GENERIC[origin], get_args(declared))
+
+
+def _as_is(declared: Any, value: object) -> bool:
+    """True for what needs no further look, as most values do: their places, which only errors tell, are not written."""
+    if declared is Any:
+        return True
+    return type(value) is declared and (declared in _EXACT or (type(value) is float and math.isfinite(value)))
+
+
+class _Fields(NamedTuple):
+    """Fields of a dataclass, by name, looked up once."""
+
+    types: dict[str, Any]
+    readers: dict[str, Callable[[object, str], Any]]
+    needed: tuple[str, ...]
+
+
+@cache
+def _fields(declared: Any) -> _Fields:
+    hints = get_type_hints(declared, include_extras=True)
+    found = fields(declared)
+    types = {field.name: hints[field.name] for field in found}
+    readers = {name: _reader(declared) for name, declared in types.items()}
+    return _Fields(types, readers, tuple(field.name for field in found if not _has_default(field)))
 
 
 def _dataclass(declared: Any, value: object, place: str) -> Any:
@@ -93,10 +122,12 @@ def _dataclass(declared: Any, value: object, place: str) -> Any:
     kind = getattr(declared, "name_in_files", None)
     if kind is not None and (found := entries.pop(KIND, None)) != kind:
         raise _misfit(_inside(place, KIND), shown(kind), found)
-    names = [field.name for field in fields(declared)]
-    _check_names(entries, names, [field.name for field in fields(declared) if not _has_default(field)], place)
-    hints = _hints(declared)
-    return declared(**{name: _read(hints[name], entry, _inside(place, name)) for name, entry in entries.items()})
+    types, readers, needed = _fields(declared)
+    _check_names(entries, types, needed, place)
+    for name, entry in entries.items():
+        if not _as_is(types[name], entry):
+            entries[name] = readers[name](entry, _inside(place, name))
+    return declared(**entries)
 
 
 def _check_names(entries: Mapping[str, Any], known: Iterable[str], needed: Iterable[str], place: str) -> None:
@@ -108,21 +139,16 @@ def _check_names(entries: Mapping[str, Any], known: Iterable[str], needed: Itera
             raise TypedError(f"no {shown(_inside(place, name))} belongs there, only {', '.join(known)}")
 
 
-@cache
-def _hints(declared: type[Any]) -> dict[str, Any]:
-    return get_type_hints(declared, include_extras=True)
-
-
 def _has_default(field: Field[Any]) -> bool:
     return field.default is not MISSING or field.default_factory is not MISSING
 
 
-def _plain(declared: type[Any], value: object, place: str, wanted: str) -> Any:
+def _plain(declared: type[Any], value: object, place: str, wanted: str | None = None) -> Any:
     found = _as_float(value) if declared is float else value
     # True and False are integers for Python, and tensors have subclasses.
     fits = type(found) is declared if declared in _NAMES else isinstance(found, declared)
     if not fits or (isinstance(found, float) and not math.isfinite(found)):
-        raise _misfit(place, wanted, value)
+        raise _misfit(place, wanted or _name(declared), value)
     return found
 
 
@@ -145,6 +171,8 @@ def _annotated(arguments: tuple[Any, ...], value: object, place: str) -> Any:
 
 
 def _between(declared: type[Any], bound: Between, value: object, place: str) -> Any:
+    if _as_is(declared, value) and bound.least <= value <= bound.most:  # type: ignore[operator]
+        return value
     ends = (f"{bound.least:,}", f"{bound.most:,}") if declared is int else (f"{bound.least:g}", f"{bound.most:g}")
     wanted = f"{_name(declared)} from {ends[0]} to {ends[1]}"
     found = _plain(declared, value, place, wanted)
@@ -211,7 +239,11 @@ def _choices(arguments: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any
 def _list(arguments: tuple[Any, ...], value: object, place: str) -> list[Any]:
     if not isinstance(value, list | tuple):
         raise _misfit(place, "a list", value)
-    return [_read(arguments[0], each, f"{place}[{index}]") for index, each in enumerate(value)]
+    declared = arguments[0]
+    return [
+        each if _as_is(declared, each) else _read(declared, each, f"{place}[{index}]")
+        for index, each in enumerate(value)
+    ]
 
 
 def _tuple(arguments: tuple[Any, ...], value: object, place: str) -> tuple[Any, ...]:
@@ -226,7 +258,11 @@ def _tuple(arguments: tuple[Any, ...], value: object, place: str) -> tuple[Any, 
 
 def _dict(arguments: tuple[Any, ...], value: object, place: str) -> dict[str, Any]:
     entries = _mapping(value, place)
-    return {name: _read(arguments[1], each, f"{place}[{shown(name)}]") for name, each in entries.items()}
+    declared = arguments[1]
+    return {
+        name: each if _as_is(declared, each) else _read(declared, each, f"{place}[{shown(name)}]")
+        for name, each in entries.items()
+    }
 
 
 _GENERIC: dict[Any, Callable[[tuple[Any, ...], object, str], Any]] = {
@@ -238,6 +274,8 @@ _GENERIC: dict[Any, Callable[[tuple[Any, ...], object, str], Any]] = {
     tuple: _tuple,
     dict: _dict,
 }
+_EXACT = (str, int, bool, NoneType)
+"""Types of which every value fits."""
 _NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", NoneType: "null"}
 
 
