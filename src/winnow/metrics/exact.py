@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from winnow.metrics.base import Expected
@@ -35,7 +36,7 @@ def is_settled(answer: str, expected: Expected) -> bool:
 
 
 def _compare(answer: str, right: str) -> _Comparison:
-    wanted = [word.text for word in words(right)]
+    wanted = _wanted(right)
     if not wanted:
         return _Comparison(right.strip() in _beginnings(answer), settled=False)
     said = words(answer)
@@ -45,6 +46,11 @@ def _compare(answer: str, right: str) -> _Comparison:
     if len(said) == count:
         return _Comparison(right=True, settled=_ends_sentence(answer[said[-1].end :]))
     return _Comparison(_ends_sentence(answer[said[count - 1].end : said[count].start]), settled=True)
+
+
+@lru_cache(maxsize=256)
+def _wanted(right: str) -> list[str]:
+    return [word.text for word in words(right)]
 
 
 def _beginnings(answer: str) -> set[str]:

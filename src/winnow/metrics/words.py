@@ -6,7 +6,7 @@ import re
 import unicodedata
 from typing import NamedTuple
 
-_STEM = re.compile(r"[^\W_]")
+_STEM = re.compile(r"[^\W_]+")
 
 
 class Word(NamedTuple):
@@ -21,7 +21,7 @@ def words(text: str) -> list[Word]:
     """Letters, digits and the marks on them; all else divides words, except the sign of a number."""
     found: list[Word] = []
     while stem := _STEM.search(text, found[-1].end if found else 0):
-        start = end = stem.start()
+        start, end = stem.span()
         while end < len(text) and _goes_on(text[end]):
             end += 1
         found.append(Word(text[start - _is_negative(text, start) : end].casefold(), start, end))
