@@ -1,4 +1,5 @@
-"""Write `report.txt`, the document of the first examples, and `questions.jsonl`, questions about it.
+"""Write `report.txt`, the document of the first examples, and questions about it: `questions.jsonl` for `winnow run`,
+`exam.jsonl` for `winnow eval`.
 
 python examples/make_report.py
 
@@ -10,9 +11,10 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
-from winnow.tasks import QUESTION_KINDS, Question, generate_document
+from winnow.tasks import QUESTION_KINDS, Question, generate_document, lead_in
 
 FOLDER = Path(__file__).resolve().parent
 SEED, TOKENS, PER_KIND = 3_001_222, 1024, 12
@@ -21,15 +23,31 @@ KEPT_PER_KIND = 3
 
 
 def main() -> None:
-    """Writes both files."""
+    """Writes the files."""
     parser = argparse.ArgumentParser(description="Write the examples' document and questions.")
-    parser.add_argument("--out", type=Path, default=FOLDER, help="Folder of both files.")
+    parser.add_argument("--out", type=Path, default=FOLDER, help="Folder of the files.")
     folder = parser.parse_args().out
     document = generate_document(SEED, TOKENS, PER_KIND)
     (folder / "report.txt").write_text(document.text + "\n", encoding="utf-8")
-    lines = [json.dumps({"question": each.text, "answer": each.answer}) for each in chosen(document.questions)]
-    (folder / "questions.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print(f"{len(document.text.split())} words, {len(lines)} questions")
+    questions = chosen(document.questions)
+    write_lines(folder / "questions.jsonl", [{"question": each.text, "answer": each.answer} for each in questions])
+    write_lines(folder / "exam.jsonl", [asked(document.text, each) for each in questions])
+    print(f"{len(document.text.split())} words, {len(questions)} questions")
+
+
+def asked(document: str, question: Question) -> dict[str, str]:
+    """A question in the form of `winnow eval file`, with the words after which the bundled model says a value."""
+    return {
+        "context": document,
+        "question": f"\n\nQuestion: {question.text}\nAnswer:",
+        "answer_prefix": f" {lead_in(question.text)}",
+        "answers": question.answer,
+    }
+
+
+def write_lines(path: Path, records: Sequence[dict[str, str]]) -> None:
+    """Writes JSON objects, one a line."""
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in records), encoding="utf-8")
 
 
 def chosen(questions: tuple[Question, ...]) -> list[Question]:

@@ -83,7 +83,7 @@ def test_the_example_answers_right():
 
 def test_the_report_says_what_is_asked_and_comes_from_its_command(tmp_path):
     script("make_report.py", "--out", str(tmp_path))
-    for name in ("report.txt", "questions.jsonl"):
+    for name in ("report.txt", "questions.jsonl", "exam.jsonl"):
         assert (tmp_path / name).read_bytes() == (EXAMPLES / name).read_bytes()
     asked = [json.loads(line) for line in (EXAMPLES / "questions.jsonl").read_text(encoding="utf-8").splitlines()]
     assert asked[0] == {"question": QUESTION, "answer": ANSWER}

@@ -1,204 +1,220 @@
-"""Answers of pretrained models from compressed caches, the question visible at compression and not.
+"""Answers of pretrained models from compressed caches: runs of `winnow eval`, and the page about them.
 
     python benchmarks/pretrained/pretrained.py MODEL [MODEL …]
 
-MODEL: a directory or a hub name of an instruction-tuned model; TITLE=MODEL gives it another title on the page. With
---headkv FILE, head scores of the model from `winnow heads needle --kind er`, HeadKV is asked as well. A journal in
-build/ keeps what is done.
+MODEL: a directory, a GGUF file or a hub name of an instruction-tuned model; TITLE=MODEL gives it another title on the
+page. Head scores are estimated first. A stopped study goes on where it was; `--parts` runs some of it only.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
+import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from math import exp
 from pathlib import Path
-from statistics import fmean
-from typing import Annotated, Any
-
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from pydoc_data.topics import topics
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import winnow
-from answers import prefix_share
-from journaled import DocumentJournal, Findings
-from reporting import machine, markdown_table, write_results
-from scope import BUDGETS, DOCUMENTS, EVICTIONS, MAX_NEW_TOKENS, RESULTS, ROOT, STORES, WORDS
-from winnow import Method
-from winnow.errors import WinnowError
-from winnow.estimate.journal import Journal
-from winnow.estimate.records import Record
-from winnow.evaluate import evaluate
-from winnow.evaluate.prompts import document_tokens, encode_prompt
-from winnow.evaluate.shared import SharedPrefill
-from winnow.models import load_model, open_model
-from winnow.tasks.facts.documents import fact_document
-from winnow.typed import Between, Sized
-
-SEEN, UNSEEN = "question seen", "question not seen"
-_FOUND = Findings({"right": Annotated[list[bool], Sized(1)], "share": Annotated[float, Between(0, 2)]})
+from reporting import markdown_table, write_results
+from scope import COALITIONS, NEEDLES, PARTS, PICTURES, QUESTIONS, RESULTS, ROOT, Part
+from winnow.cli import main as winnow_command
+from winnow.files import write_text
+from winnow.models import open_model
+from winnow.report.accuracy import Line, draw_accuracy
+from winnow.runs.folder import ABOUT, Run, read_run
+from winnow.runs.summary import MethodSummary, summaries
+from winnow.tasks.benchmark import Request
+from winnow.tasks.registry import benchmark
 
 
-def holds_answer(text: str, answer: str) -> bool:
-    """True if a generated text contains the answer as whole words, whatever the case."""
-    return re.search(rf"\b{re.escape(answer.lower())}\b", text.lower()) is not None
+class Study(NamedTuple):
+    """A model and the folder of all that is found about it."""
+
+    title: str
+    model: str
+    folder: Path
 
 
-class Asking:
-    """A model, and the journal of what it answered already."""
-
-    def __init__(self, model: str, journals: Path) -> None:
-        title, _, name = model.rpartition("=")
-        source = open_model(name)
-        self.name = Path(source.name).name
-        self.title = title or self.name
-        self.tokenizer: PreTrainedTokenizerBase = source.tokenizer
-        self.model: PreTrainedModel = load_model(source, "cpu", "auto")
-        self.model.set_attn_implementation("winnow")
-        config = {"model": self.name, "dtype": str(self.model.dtype), "words": WORDS, "answer": MAX_NEW_TOKENS}
-        opened = Journal.open(journals / f"pretrained-{self.name}.jsonl", config)
-        self.journal = DocumentJournal(opened, {SEEN: _FOUND, UNSEEN: _FOUND}, DOCUMENTS)
-
-    def ask(self, task: str, methods: Sequence[Method]) -> dict[str, list[Record]]:
-        """Findings on every document, by the method's text."""
-        work = {SEEN: self._seen, UNSEEN: self._unseen}[task]
-        return self.journal.over(task, f"{self.title}, {task}", DOCUMENTS, methods, work)
-
-    def _seen(self, seed: int, methods: Sequence[Method]) -> Iterator[Record]:
-        document = fact_document(seed, WORDS)
-        right: dict[Method, list[bool]] = {method: [] for method in methods}
-        shares: dict[Method, list[float]] = {method: [] for method in methods}
-        questions = document.questions
-        for trial in evaluate(self.model, self.tokenizer, document.text, questions, methods, MAX_NEW_TOKENS):
-            right[trial.method].append(holds_answer(trial.text, trial.question.answer))
-            shares[trial.method].append(prefix_share(trial.stats))
-        for method in methods:
-            yield {"method": str(method), "right": right[method], "share": fmean(shares[method])}
-
-    def _unseen(self, seed: int, methods: Sequence[Method]) -> Iterator[Record]:
-        """The document is compressed alone, then all questions are asked on forks of it."""
-        document = fact_document(seed, WORDS)
-        prompts = [encode_prompt(self.tokenizer, document.text, question.text) for question in document.questions]
-        length = document_tokens(self.tokenizer, document.text, prompts)
-        read = prompts[0][:, :length]
-        dense = SharedPrefill(self.model, [read]).dense(read)
-        for method in methods:
-            context = winnow.Context(dense.compress(method).cache, read)
-            texts = self._answers(context, [prompt[0, length:] for prompt in prompts])
-            right = [holds_answer(*each) for each in zip(texts, (q.answer for q in document.questions), strict=True)]
-            yield {"method": str(method), "right": right, "share": prefix_share(context.stats())}
-
-    def _answers(self, context: winnow.Context, questions: Sequence[Tensor]) -> list[str]:
-        """Answers to questions [n], side by side: rows of one cache, padded between document and question."""
-        longest = max(map(len, questions))
-        pads = torch.tensor([longest - len(question) for question in questions])
-        asked = torch.stack([F.pad(question, (longest - len(question), 0)) for question in questions])
-        document = context.input_ids.expand(len(questions), -1)
-        mask = torch.cat([torch.ones_like(document), (torch.arange(longest) >= pads[:, None]).long()], dim=1)
-        cache = context.cache()
-        cache.batch_repeat_interleave(len(questions))
-        ids = torch.cat([document, asked], dim=1)
-        output = self.model.generate(
-            ids, attention_mask=mask, past_key_values=cache, max_new_tokens=MAX_NEW_TOKENS, do_sample=False
-        )
-        return list(self.tokenizer.batch_decode(output[:, ids.shape[1] :], skip_special_tokens=True))
+def run(study: Study, parts: Sequence[Part]) -> None:
+    """Estimates head scores and evaluates what is missing."""
+    study.folder.mkdir(parents=True, exist_ok=True)
+    _write_inputs(study)
+    needle, cokv = study.folder / "headkv-er.safetensors", study.folder / "cokv.safetensors"
+    if not needle.exists():
+        _command("heads", "needle", "--model", study.model, *NEEDLES, "--out", str(needle))
+    if not cokv.exists():
+        examples = str(study.folder / "questions.jsonl")
+        _command("heads", "cokv", "--model", study.model, "--examples", examples, *COALITIONS, "--out", str(cokv))
+    for part in parts:
+        methods = ",".join(each.format(folder=study.folder) for each in part.methods)
+        arguments = [each.format(folder=study.folder) for each in part.arguments]
+        given = ["--model", study.model, "--methods", methods, "--budgets", part.budgets]
+        _command("eval", *arguments, *given, "--out", str(study.folder / part.name))
 
 
-def evictions(scores: str | None) -> dict[str, list[Method]]:
-    """Every eviction at every budget; scores: a file for HeadKV."""
-    names = [*EVICTIONS, *([f"headkv-er(scores={scores})"] if scores else [])]
-    return {name: [winnow.method(name, budget) for budget in BUDGETS] for name in names}
+def _command(*arguments: str) -> None:
+    """A command of winnow, in this process. Ends the study where it fails."""
+    print(" ".join(["winnow", *arguments]), flush=True)
+    if code := winnow_command(arguments):
+        sys.exit(code)
 
 
-def stores() -> dict[str, Method]:
-    """The whole cache, dense and in few bits."""
-    return {name: winnow.method(name) for name in ("full", *(f"full+{store}" for store in STORES))}
+def _write_inputs(study: Study) -> None:
+    """Validation questions for CoKV, and the text whose continuation is predicted."""
+    name, seed, count = QUESTIONS
+    tokenizer = open_model(study.model).tokenizer
 
+    def count_tokens(text: str) -> int:
+        return len(tokenizer(text, add_special_tokens=False).input_ids)
 
-def accuracy(records: Sequence[Record]) -> float:
-    """Share of all questions answered right."""
-    return fmean(right for record in records for right in record["right"])
-
-
-def eviction_table(made: dict[str, list[Method]], found: dict[str, list[Record]]) -> str:
-    """Accuracy of every eviction at every budget, the best first."""
-    means = {name: [accuracy(found[str(method)]) for method in row] for name, row in made.items()}
-    rows = [
-        [f"`{name}`", *(f"{100 * mean:.0f} %" for mean in row)]
-        for name, row in sorted(means.items(), key=lambda item: -sum(item[1]))
+    (task,) = benchmark(name).load(Request(count_tokens, examples=count, seed=seed))
+    asked = [
+        {"context": each.context.strip(), "question": each.question, "answer": each.answers[0]}
+        for each in task.examples
     ]
-    return markdown_table(["method", *BUDGETS], rows)
+    write_text(study.folder / "questions.jsonl", "".join(f"{json.dumps(each)}\n" for each in asked))
+    write_text(study.folder / "reference.txt", "\n\n".join(topics[name] for name in sorted(topics)))
 
 
-def store_table(found: Sequence[dict[str, list[Record]]]) -> str:
-    """Accuracy of the whole cache in every store, question seen and not, with its bytes."""
+def page(studies: Sequence[Study]) -> tuple[str, list[dict[str, Any]]]:
+    """The page and its records, of the parts that were run."""
+    sections, records = [], []
+    for study in studies:
+        found = [(part, read_run(study.folder / part.name)) for part in PARTS if _ran(study, part)]
+        texts = [f"### {part.title}\n\n{_about(run)}\n\n{_tables(study, part, run)}" for part, run in found]
+        sections.append("\n\n".join([f"## {study.title}", *texts]))
+        records += [
+            {"model": study.title, "part": part.name, "processor": run.about.environment["processor"]}
+            | {**vars(each), "scores": {name: score._asdict() for name, score in each.scores.items()}}
+            for part, run in found
+            for each in summaries(run.rows)
+        ]
+    head = (
+        "# Pretrained models\n\nGreedy answers, scores from 0 to 100; budgets are shares of the prompt. "
+        "Intervals are at 95 %. HeadKV's and CoKV's scores were estimated by the study itself, CoKV's "
+        f"from {QUESTIONS[2]} questions about other generated documents.\n\n"
+        "Regenerate with `python benchmarks/pretrained/pretrained.py MODEL …` (hours on two cores, resumable)."
+    )
+    return "\n\n".join([head, *sections]) + "\n", records
+
+
+def _ran(study: Study, part: Part) -> bool:
+    return (study.folder / part.name / ABOUT).exists()
+
+
+def _about(run: Run) -> str:
+    around, rows = run.about.environment, run.rows
+    mean = sum(row.prompt_tokens for row in rows) / len(rows)
+    examples = len({(row.task, row.example) for row in rows})
+    return (
+        f"{examples} examples, prompts of {mean:,.0f} tokens, protocol `{run.about.protocol['name']}`, "
+        f"{run.about.model.dtype}. Measured on {around['processor']}, {around['threads']} threads, torch "
+        f"{around['torch']}, transformers {around['transformers']}, winnow {around['winnow']}."
+    )
+
+
+def _tables(study: Study, part: Part, run: Run) -> str:
+    found = {each.method: each for each in summaries(run.rows)}
+    whole = [each for each in found.values() if "@" not in each.method]
+    budgets = part.budgets.split(",")
+    rows: dict[str, dict[str, MethodSummary]] = {}
+    for each in found.values():
+        name, _, budget = each.method.partition(" @ ")
+        if budget:
+            rows.setdefault(_short(study, name), {})[budget] = each
+    if "score" not in whole[0].scores:
+        return _fidelity_table(list(found.values()), study)
+    return f"{_stores_table(whole)}\n\n{_budget_table(rows, budgets)}"
+
+
+def _stores_table(found: Sequence[MethodSummary]) -> str:
+    rows = [[f"`{each.method}`", f"{100 * each.held_share:.0f} %", _score(each)] for each in found]
+    return markdown_table(["the whole cache", "bytes", "score"], rows)
+
+
+def _budget_table(rows: dict[str, dict[str, MethodSummary]], budgets: Sequence[str]) -> str:
+    ordered = sorted(rows.items(), key=lambda row: -sum(each.scores["score"].mean for each in row[1].values()))
+    body = [
+        [f"`{name}`", *(_score(found[each]) if each in found else "–" for each in budgets)] for name, found in ordered
+    ]
+    return markdown_table(["method", *budgets], body)
+
+
+def _fidelity_table(found: Sequence[MethodSummary], study: Study) -> str:
     rows = [
         [
-            f"`{name}`",
-            f"{100 * fmean(record['share'] for record in found[0][str(method)]):.0f} %",
-            *(f"{100 * accuracy(records[str(method)]):.0f} %" for records in found),
+            f"`{_short(study, each.method)}`",
+            f"{100 * each.held_share:.0f} %",
+            f"{exp(each.scores['nll'].mean):.3f}",
+            f"{each.scores['kl'].mean:.4f}",
+            f"{100 * each.scores['agreement'].mean:.1f} %",
         ]
-        for name, method in stores().items()
+        for each in found
     ]
-    return markdown_table(["store", "bytes of the full cache", SEEN, UNSEEN], rows)
+    return markdown_table(["method", "bytes", "perplexity", "KL from the full cache", "same next token"], rows)
 
 
-def measured(asking: Asking, scores: str | None) -> tuple[str, list[dict[str, Any]]]:
-    """A model's part of the page, and of the records for programs."""
-    made = evictions(scores)
-    kept = [method for row in made.values() for method in row]
-    whole = list(stores().values())
-    seen, unseen = asking.ask(SEEN, [*whole, *kept]), asking.ask(UNSEEN, [*whole, *kept])
-    text = (
-        f"## {asking.title}, {str(asking.model.dtype).removeprefix('torch.')}\n\n"
-        f"The whole cache:\n\n{store_table([seen, unseen])}\n\n"
-        f"Budgets in shares of the prompt, question seen at compression:\n\n{eviction_table(made, seen)}\n\n"
-        f"Question not seen at compression:\n\n{eviction_table(made, unseen)}"
+def _score(found: MethodSummary) -> str:
+    score = found.scores["score"]
+    return f"{100 * score.mean:.0f} ({100 * score.low:.0f}–{100 * score.high:.0f})"
+
+
+def _short(study: Study, name: str) -> str:
+    """A method's name without the folder of its scores."""
+    return name.replace(f"{study.folder}/", "")
+
+
+def draw(studies: Sequence[Study]) -> None:
+    """The picture of the first part, for the first model."""
+    study, part = studies[0], PARTS[0]
+    if not _ran(study, part):
+        return
+    run = read_run(study.folder / part.name)
+    lines: dict[str, list[tuple[float, float]]] = {}
+    full = None
+    for each in summaries(run.rows):
+        name, _, budget = each.method.partition(" @ ")
+        if each.method == "full":
+            full = each.scores["score"].mean
+        elif budget and "bits" not in name and "kivi" not in name:
+            lines.setdefault(_short(study, name).partition("(")[0], []).append((each.slots, each.scores["score"].mean))
+    draw_accuracy(
+        PICTURES / "pretrained.png",
+        [Line(name, sorted(points)) for name, points in lines.items()],
+        f"{study.title}: answers from compressed caches",
+        part.title,
+        full=full,
+        prompt_tokens=sum(row.prompt_tokens for row in run.rows) / len(run.rows),
     )
-    rows = [
-        {"model": asking.title, "task": task, "method": method, "right": sum(map(sum, (r["right"] for r in records)))}
-        | {"asked": sum(len(r["right"]) for r in records), "share": fmean(r["share"] for r in records)}
-        for task, found in ((SEEN, seen), (UNSEEN, unseen))
-        for method, records in found.items()
-    ]
-    return text, rows
 
 
 def main() -> None:
-    """Ask, then write the page."""
+    """Runs what is missing, then writes the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("models", nargs="+", metavar="MODEL", help="directory or hub name, or TITLE=MODEL")
-    parser.add_argument("--journals", type=Path, default=ROOT / "build", help="folder of the journals")
-    parser.add_argument("--headkv", metavar="FILE", help="head scores of the model, for HeadKV")
+    parser.add_argument("models", nargs="+", metavar="MODEL", help="directory, file or hub name, or TITLE=MODEL")
+    parser.add_argument("--runs", type=Path, default=ROOT / "build" / "pretrained", help="folder of all runs")
+    parser.add_argument("--parts", metavar="LIST", help=f"some of {', '.join(part.name for part in PARTS)}")
+    parser.add_argument("--page-only", action="store_true", help="write the page from the runs that are there")
     options = parser.parse_args()
-    options.journals.mkdir(parents=True, exist_ok=True)
-    parts, records = [], []
-    for name in options.models:
-        text, rows = measured(Asking(name, options.journals), options.headkv)
-        parts.append(text)
-        records += rows
-    asked = 6 * len(DOCUMENTS)
-    head = (
-        f"# Pretrained models\n\n{asked} questions about facts in {len(DOCUMENTS)} documents of {WORDS:,} words of "
-        "generated English prose, greedy answers, right where they contain the fact. 95 % intervals reach up to "
-        f"{196 * (0.25 / asked) ** 0.5:.0f} points to either side. {machine()}\n\n"
-        "Regenerate with `python benchmarks/pretrained/pretrained.py MODEL … --headkv FILE` (an hour on two cores, "
-        "resumable)."
-    )
-    write_results(RESULTS, "pretrained", "\n\n".join([head, *parts]) + "\n", records)
-    print("\n\n".join(parts))
+    wanted = [part for part in PARTS if options.parts is None or part.name in options.parts.split(",")]
+    studies = [_study(name, options.runs) for name in options.models]
+    for study in [] if options.page_only else studies:
+        run(study, wanted)
+    text, records = page(studies)
+    write_results(RESULTS, "pretrained", text, records)
+    draw(studies)
+    print(text)
+
+
+def _study(name: str, runs: Path) -> Study:
+    title, _, model = name.rpartition("=")
+    short = Path(model).stem
+    return Study(title or short, model, runs / short)
 
 
 if __name__ == "__main__":
-    try:
-        torch.set_grad_enabled(False)
-        main()
-    except KeyboardInterrupt:
-        sys.exit("Interrupted; the same command goes on where it was.")
-    except WinnowError as problem:
-        sys.exit(str(problem))
+    main()

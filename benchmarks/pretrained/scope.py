@@ -1,26 +1,79 @@
-"""Scope of the study on pretrained models: documents, methods, budgets."""
+"""Scope of the study on pretrained models: the commands that it runs, and the methods that it compares."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results"
-
-WORDS = 1100
-"""Words of a document; about 1,450 tokens."""
-DOCUMENTS = tuple(range(700, 706))
-"""Seeds; every document has six questions."""
-MAX_NEW_TOKENS = 14
-BUDGETS = ("2%", "5%", "10%", "25%")
+PICTURES = ROOT / "docs" / "pictures"
 
 EVICTIONS = (
     "snapkv",
+    "pyramidkv",
     "adakv",
     "kvec",
     "aperturekv",
     "h2o",
+    "tova",
+    "streamingllm",
     "expectedattention(epsilon=0.01)+ada",
     "keydiff",
 )
-STORES = ("bits(8)", "kivi(4)", "bits(4)")
+SCORED = ("headkv-er(scores={folder}/headkv-er.safetensors)", "cokv(scores={folder}/cokv.safetensors, alpha=10)")
+"""Methods with head scores of the model, which the study estimates first."""
+STORES = ("full+bits(8)", "full+kivi(4)", "full+bits(4)")
+COMBINED = ("adakv+bits(8)", "adakv+kivi(4)")
+
+SEEN, UNSEEN = "question seen", "question not seen"
+
+
+class Part(NamedTuple):
+    """One run of `winnow eval`."""
+
+    name: str
+    title: str
+    arguments: tuple[str, ...]
+    """Arguments of `winnow eval`, but for model, methods, budgets and folder."""
+    methods: tuple[str, ...]
+    budgets: str
+
+
+_RULER_TASKS = "niah_single_2,niah_multikey_1,niah_multivalue,vt"
+
+PARTS = (
+    Part(
+        "facts-seen",
+        f"Facts in generated prose, {SEEN} at compression",
+        ("facts", "--lengths", "1400", "--examples", "36", "--protocol", "plain"),
+        (*EVICTIONS, *SCORED, *STORES, *COMBINED),
+        "2%,5%,10%,25%",
+    ),
+    Part(
+        "facts-unseen",
+        f"Facts in generated prose, {UNSEEN} at compression",
+        ("facts", "--lengths", "1400", "--examples", "36", "--protocol", "plain-agnostic"),
+        (*EVICTIONS, *SCORED, *STORES, *COMBINED),
+        "10%,25%,50%",
+    ),
+    Part(
+        "ruler-seen",
+        f"RULER, four tasks of 2,048 tokens, {SEEN} at compression",
+        ("ruler", "--tasks", _RULER_TASKS, "--lengths", "2048", "--examples", "8", "--protocol", "ruler"),
+        ("snapkv", "adakv", "aperturekv", "kvec", "keydiff", *SCORED, *STORES),
+        "5%,10%,25%",
+    ),
+    Part(
+        "text",
+        "Real text: the next 128 tokens behind 1,024 tokens of Python's reference",
+        ("text", "--lengths", "1024", "--examples", "16", "--protocol", "plain", "--data", "{folder}/reference.txt"),
+        ("snapkv", "adakv", "keydiff", "streamingllm", *STORES),
+        "10%,25%,50%",
+    ),
+)
+
+QUESTIONS = ("facts", 7, 12)
+"""Benchmark, seed and number of the validation questions behind CoKV's scores."""
+NEEDLES = ("--kind", "er", "--lengths", "256,512", "--depths", "3")
+COALITIONS = ("--balanced", "--samples", "96", "--metric", "contains_any", "--max-new-tokens", "14")

@@ -47,8 +47,9 @@ def test_answers_to_questions_that_are_seen_are_those_of_generate(model, tokeniz
     assert held["snapkv @ 25%"] < held["keydiff @ 50%"] < held["full"]
 
 
-def test_answers_to_questions_that_are_not_seen_are_those_of_a_context(model, tokenizer):
-    made = recipe(model, [small_task()], seen=False)
+@pytest.mark.parametrize("batch", [1, 3, 8])
+def test_answers_to_questions_that_are_not_seen_are_those_of_a_context(model, tokenizer, batch):
+    made = replace(recipe(model, [small_task()], seen=False), batch=batch)
     for group in made.groups:
         ids = [example_tokens(tokenizer, each, chat_template=True) for each in group.examples]
         length = context_length(tokenizer, group.examples[0], ids, chat_template=True)

@@ -50,7 +50,7 @@ def evaluate(options: EvalOptions) -> None:
     write_text(options.out / ABOUT, json.dumps(asdict(about), indent=2) + "\n")
     space = CellSpace(about.model.fingerprint, work.protocol, options.fold)
     journal = Journal.open(_journal_path(options.out, work.shard), space.config())
-    recipe = RunRecipe(work.source.name, options.device, options.dtype, space, work.groups, work.methods)
+    recipe = RunRecipe(work.source.name, options.device, options.dtype, space, work.groups, work.methods, options.batch)
     evaluation = Evaluation(recipe, journal)
     items = evaluation.missing(work.shard)
     _tell(work, loaded, evaluation)

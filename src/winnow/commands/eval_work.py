@@ -65,7 +65,8 @@ def prepare(options: EvalOptions) -> EvalWork:
             metric(task.judging.metric)
     with stage("Checking the methods"):
         check_shapes(open_skeleton(source, options.device, options.dtype), methods, [], options.fold)
-    groups = tuple(grouped(tasks, options.batch))
+    # A context that is compressed alone is read once, whatever number of questions there is.
+    groups = tuple(grouped(tasks, options.batch if rules.question_seen else None))
     return EvalWork(source, chosen, rules, tasks, groups, methods, shard, options)
 
 

@@ -24,19 +24,21 @@ class Group:
         return len(self.examples[0].context) + sum(len(example.question) for example in self.examples)
 
 
-def grouped(tasks: Iterable[Task], most: int) -> list[Group]:
-    """Groups of at most `most` examples; the tasks take turns, so that the first few groups tell of all of them."""
+def grouped(tasks: Iterable[Task], most: int | None) -> list[Group]:
+    """Groups of at most `most` examples, or of any number; the tasks take turns, so that the first few groups tell of
+    all of them.
+    """
     return _in_turn([_of_task(task, most) for task in tasks])
 
 
-def _of_task(task: Task, most: int) -> list[Group]:
+def _of_task(task: Task, most: int | None) -> list[Group]:
     by_context: dict[str, list[Example]] = {}
     for example in task.examples:
         by_context.setdefault(example.context, []).append(example)
     return [
-        Group(task.benchmark, task.name, task.judging, tuple(examples[first : first + most]))
+        Group(task.benchmark, task.name, task.judging, tuple(examples[first : first + (most or len(examples))]))
         for examples in by_context.values()
-        for first in range(0, len(examples), most)
+        for first in range(0, len(examples), most or len(examples))
     ]
 
 

@@ -25,6 +25,16 @@ from winnow.evaluate.shared import Compressed, DensePrompt, SharedPrefill, dense
 from winnow.tasks.example import Example
 
 
+class Terms(NamedTuple):
+    """Terms on which prompts are read, the same for all groups of a run."""
+
+    question_seen: bool
+    fold_every: int | None = None
+    """See `CompressedCache`; the full cache folds nothing."""
+    batch: int = 8
+    """Questions that are answered side by side, at most."""
+
+
 class Costs(NamedTuple):
     """A prompt's cache after its compression, and the time that led to it."""
 
@@ -37,16 +47,16 @@ class Costs(NamedTuple):
 class Reading(ABC):
     """Examples of one context, read."""
 
-    def __init__(self, model: PreTrainedModel, prompts: Sequence[Tensor], fold_every: int | None) -> None:
+    def __init__(self, model: PreTrainedModel, prompts: Sequence[Tensor], terms: Terms) -> None:
         self.model = model
-        self._fold_every = fold_every
+        self._terms = terms
         self.prompts = prompts
         """[1, N] tokens of every example."""
         self._full: list[Tensor] = []
 
     def compress(self, dense: DensePrompt, method: Method) -> Compressed:
-        """A fork of a prompt, compressed by a method; the full cache folds nothing."""
-        return dense.compress(method, None if method.full else self._fold_every)
+        """A fork of a prompt, compressed by a method."""
+        return dense.compress(method, None if method.full else self._terms.fold_every)
 
     @abstractmethod
     def starts(self, method: Method) -> Iterator[tuple[Costs, Row]]:
@@ -75,25 +85,24 @@ def read_group(
     examples: Sequence[Example],
     methods: Sequence[Method],
     chat_template: bool,
-    question_seen: bool,
-    fold_every: int | None = None,
+    terms: Terms,
 ) -> Reading:
-    """Prefills examples of one context for several methods; fold_every: see `CompressedCache`."""
+    """Prefills examples of one context for several methods."""
     prompts = [example_tokens(tokenizer, example, chat_template) for example in examples]
-    if question_seen:
-        return _Seen(model, prompts, methods, fold_every)
+    if terms.question_seen:
+        return _Seen(model, prompts, methods, terms)
     length = context_length(tokenizer, examples[0], prompts, chat_template)
-    return _Unseen(model, prompts, length, methods, fold_every)
+    return _Unseen(model, prompts, length, methods, terms)
 
 
 class _Seen(Reading):
     """Whole prompts, compressed one by one."""
 
     def __init__(
-        self, model: PreTrainedModel, prompts: Sequence[Tensor], methods: Sequence[Method], fold_every: int | None
+        self, model: PreTrainedModel, prompts: Sequence[Tensor], methods: Sequence[Method], terms: Terms
     ) -> None:
-        super().__init__(model, prompts, fold_every)
-        self._dense = _dense_prompts(model, prompts, methods, fold_every)
+        super().__init__(model, prompts, terms)
+        self._dense = _dense_prompts(model, prompts, methods, terms.fold_every)
 
     def starts(self, method: Method) -> Iterator[tuple[Costs, Row]]:
         for dense in self._dense:
@@ -111,12 +120,12 @@ class _Unseen(Reading):
         prompts: Sequence[Tensor],
         length: int,
         methods: Sequence[Method],
-        fold_every: int | None,
+        terms: Terms,
     ) -> None:
         """length: tokens of the context."""
-        super().__init__(model, prompts, fold_every)
+        super().__init__(model, prompts, terms)
         self._context = prompts[0][:, :length]
-        self._dense = dense_prompt(model, self._context, methods, fold_every=fold_every)
+        self._dense = dense_prompt(model, self._context, methods, fold_every=terms.fold_every)
 
     def starts(self, method: Method) -> Iterator[tuple[Costs, Row]]:
         costs, context = self._compressed(method)
@@ -132,9 +141,15 @@ class _Unseen(Reading):
         if not can_be_joined(context.cache()):
             # Sliding and linear layers cannot leave out what rows are padded with.
             return super().answers(method, max_new_tokens)
-        stops = stop_tokens(self.model)
-        decoded = answers_after(self.model, context, self._questions(), max_new_tokens, stops)
-        return [(costs, each) for each in decoded]
+        stops, questions = stop_tokens(self.model), self._questions()
+        batches = (
+            questions[first : first + self._terms.batch] for first in range(0, len(questions), self._terms.batch)
+        )
+        return [
+            (costs, each)
+            for batch in batches
+            for each in answers_after(self.model, context, batch, max_new_tokens, stops)
+        ]
 
     def _compressed(self, method: Method) -> tuple[Costs, Context]:
         made = self.compress(self._dense, method)

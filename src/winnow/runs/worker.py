@@ -17,7 +17,7 @@ from winnow.models import context_length, load_model, open_model
 from winnow.runs.cells import CellSpace, content_hash, context_hash
 from winnow.runs.groups import Group
 from winnow.runs.judging import judged
-from winnow.runs.reading import Costs, Reading, read_group
+from winnow.runs.reading import Costs, Reading, Terms, read_group
 from winnow.runs.rows import Row
 from winnow.tasks.example import Example
 
@@ -33,6 +33,8 @@ class RunRecipe:
     space: CellSpace
     groups: tuple[Group, ...]
     methods: tuple[Method, ...]
+    batch: int = 8
+    """Questions about one context that are answered side by side, at most."""
 
     def prepare(self) -> Worker[list[Row]]:
         """Loads the model. Raises ModelError where that fails."""
@@ -112,8 +114,7 @@ class _Reader:
                 examples,
                 self._recipe.methods,
                 rules.chat_template,
-                protocol.question_seen,
-                self._recipe.space.fold_every,
+                Terms(protocol.question_seen, self._recipe.space.fold_every, self._recipe.batch),
             )
             self._parts.append(_Part(places, reading))
         self._at = index
