@@ -24,6 +24,8 @@ def math_answer(answer: str, right: str) -> float:
     wanted, said = _stated(own_part(right)), _stated(own_part(answer))
     if _plain(said) == _plain(wanted):
         return 1.0
+    if not said.strip():
+        return 0.0
     # An alarm clock only rings in the main thread.
     seconds = _SECONDS if threading.current_thread() is threading.main_thread() else None
     gold, found = (verifier.parse(_as_formula(text), parsing_timeout=seconds) for text in (wanted, said))

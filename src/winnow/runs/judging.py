@@ -54,8 +54,9 @@ def _answered(
 ) -> Iterator[Judged]:
     judge = metric(judging.metric)
     for example, (costs, decoded) in zip(examples, reading.answers(method, judging.max_new_tokens), strict=True):
-        text = tokenizer.decode(decoded.tokens, skip_special_tokens=True).strip()
-        line = text.split("\n", 1)[0] if judging.first_line else text
+        # To the letter, as published code judges: blanks before a line of code count.
+        text = tokenizer.decode(decoded.tokens, skip_special_tokens=True)
+        line = text.lstrip("\n").split("\n", 1)[0] if judging.first_line else text
         scores = {judge.name: judge.score(line, Expected(example.answers, example.choices))}
         yield Judged(costs, scores, text, len(decoded.tokens), decoded.steps, decoded.seconds)
 
