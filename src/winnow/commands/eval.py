@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
+from rich.console import Console
 from rich.markup import escape
 from transformers import PreTrainedModel
 
@@ -32,6 +34,7 @@ from winnow.runs.cells import CellSpace
 from winnow.runs.environment import environment
 from winnow.runs.evaluation import Evaluation
 from winnow.runs.folder import ABOUT, VERSION, About, ModelFacts, check_same_run
+from winnow.runs.full_row import beside_printed, published_row
 from winnow.runs.memory import full_cache_bytes
 from winnow.runs.rows import Row
 from winnow.runs.summary import summaries
@@ -154,4 +157,30 @@ def _finish(evaluation: Evaluation, work: EvalWork) -> None:
         soft_wrap=True,
     )
     print_table(console, found)
+    _compare_with_paper(console, evaluation.rows, work)
     console.print(f"\n{escape(str(options.out))}  every answer; winnow report and winnow compare read it")
+
+
+def _compare_with_paper(console: Console, rows: Sequence[Row], work: EvalWork) -> None:
+    """Tells the tasks in which the full cache is far from the row that a paper prints for this model."""
+    printed = published_row(work.protocol, work.source.name)
+    if printed is None:
+        return
+    found = beside_printed(rows, printed)
+    far = [each for each in found if each.apart]
+    for each in far:
+        console.print(
+            f"{each.task}: the full cache has {each.found.mean:.1f} ({each.found.low:.1f}–{each.found.high:.1f}), the "
+            f"paper prints {each.printed:.1f}. Texts, prompts or model differ from the paper's, so nothing here compares "
+            "with its tables.",
+            style="yellow",
+            markup=False,
+            soft_wrap=True,
+        )
+    if found and not far:
+        console.print(
+            f"The full cache is where the paper has it, in all of {len(found)} tasks ({work.protocol.source}).",
+            style="dim",
+            markup=False,
+            soft_wrap=True,
+        )
