@@ -171,8 +171,8 @@ def _compare_with_paper(console: Console, rows: Sequence[Row], work: EvalWork) -
     for each in far:
         console.print(
             f"{each.task}: the full cache has {each.found.mean:.1f} ({each.found.low:.1f}–{each.found.high:.1f}), the "
-            f"paper prints {each.printed:.1f}. Texts, prompts or model differ from the paper's, so nothing here compares "
-            "with its tables.",
+            f"paper prints {each.printed:.1f}. Texts, prompts or model differ from the paper's, so nothing here "
+            "compares with its tables.",
             style="yellow",
             markup=False,
             soft_wrap=True,
