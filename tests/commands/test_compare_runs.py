@@ -76,6 +76,15 @@ def test_runs_are_named_where_there_are_several(folder, tmp_path, capsys):
     assert "other" in printed
 
 
+def test_names_do_nothing_to_a_terminal(tmp_path, capsys):
+    task, method = "q\x1b[31m[red]a", "a\x1b]0;title\x07 @ 5%"
+    folder = write_run(tmp_path, run_of([*rows_of(task, "full", GOOD), *rows_of(task, method, GOOD)]))
+    assert main(["compare", str(folder)]) == 0
+    printed = capsys.readouterr().out
+    assert r"q\x1b[31m[red]a" in printed
+    assert "\x1b" not in printed
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from winnow.commands.console import output
+from winnow.commands.failures import readable
 from winnow.runs.compare import Compared, Comparison, shown_arm
 from winnow.runs.folder import Run
 from winnow.runs.intervals import Bootstrap
@@ -24,10 +25,10 @@ def show(runs: Sequence[Run], compared: Compared, bootstrap: Bootstrap) -> None:
     console = output()
     found = compared.comparisons
     for line in _headings(runs, found):
-        console.print(line, style="dim", markup=False, soft_wrap=True)
+        console.print(readable(line), style="dim", markup=False, soft_wrap=True)
     console.print(_table(runs, found, bootstrap))
     for note in [*_missing(runs, found), *compared.notes, *_explanation(found, bootstrap)]:
-        console.print(note, style="dim", markup=False, soft_wrap=True)
+        console.print(readable(note), style="dim", markup=False, soft_wrap=True)
 
 
 def _headings(runs: Sequence[Run], found: Sequence[Comparison]) -> list[str]:
@@ -58,9 +59,9 @@ def _table(runs: Sequence[Run], found: Sequence[Comparison], bootstrap: Bootstra
         if before is not None and _task(before) != name:
             table.add_section()
         table.add_row(
-            "" if before is not None and _task(before) == name else escape(name),
-            escape(each.arm.method),
-            *([escape(str(each.arm.run.path))] if several else []),
+            "" if before is not None and _task(before) == name else _plain(name),
+            _plain(each.arm.method),
+            *([_plain(str(each.arm.run.path))] if several else []),
             f"{each.examples:,}",
             _shown(each.score, each.measure),
             _shown(each.baseline_score, each.measure),
@@ -71,6 +72,11 @@ def _table(runs: Sequence[Run], found: Sequence[Comparison], bootstrap: Bootstra
             style=_STYLES[each.verdict] if each.verdict != "not told apart" else None,
         )
     return table
+
+
+def _plain(name: str) -> str:
+    """A name of somebody's, which is no markup and does nothing to a terminal."""
+    return escape(readable(name))
 
 
 def _task(each: Comparison) -> str:

@@ -70,6 +70,8 @@ def compare_runs(runs: Sequence[Run], wish: Wish | None = None) -> Compared:
     Raises RunError where the runs do not go together, there is no baseline, or no example that both sides have.
     """
     wish = wish or Wish()
+    if empty := next((run for run in runs if not run.rows), None):
+        raise RunError(f"{empty.path} has no results yet, and there is nothing to compare; run winnow eval first.")
     notes = check_alike(runs, wish.models)
     comparisons = []
     single: dict[str, None] = {}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 from winnow.errors import JsonError, WinnowError
 from winnow.estimate.journal import Journal
+from winnow.files import LARGEST_TEXT, decode, reading
+from winnow.runs.measures import measures
 from winnow.runs.rows import Row
 from winnow.strict_json import parse_object
-from winnow.typed import TypedError, read_as
+from winnow.typed import OneOf, TypedError, read_as
 
 VERSION = 1
 ABOUT = "run.json"
@@ -38,7 +41,7 @@ class ModelFacts:
 class About:
     """Facts of a run, equal for all of its rows."""
 
-    winnow_run: int
+    winnow_run: Annotated[int, OneOf((VERSION,))]
     """The version of this form."""
     model: ModelFacts
     benchmark: str
@@ -66,14 +69,24 @@ class Run:
 
 
 def read_about(folder: Path) -> About:
-    """Raises RunError where the folder holds no run."""
+    """Raises RunError where the folder holds no run, FileError where its description cannot be read."""
     path = folder / ABOUT
+    if not _exists(path):
+        raise RunError(f"{folder} is no folder of a run: it has no {ABOUT}. Give one that winnow eval wrote.")
+    with reading(path) as file:
+        text = decode(file.read(LARGEST_TEXT + 1), str(path))
     try:
-        return read_as(About, parse_object(path.read_text(encoding="utf-8")))
-    except OSError:
-        raise RunError(f"{folder} is no folder of a run: it has no {ABOUT}. Give one that winnow eval wrote.") from None
-    except (JsonError, TypedError, UnicodeDecodeError) as problem:
+        return read_as(About, parse_object(text))
+    except (JsonError, TypedError) as problem:
         raise RunError(f"{path} cannot be read: {problem}.") from None
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        # No name of a file; a folder that may not be looked into.
+        return False
 
 
 def check_same_run(folder: Path, about: About) -> None:
@@ -98,15 +111,62 @@ def check_same_run(folder: Path, about: About) -> None:
 def read_run(folder: Path) -> Run:
     """The rows of all journals in a folder, each cell once.
 
-    Raises RunError for a folder without a run or a row that is none; JournalError for a journal that cannot be read.
+    Raises RunError for a folder without a run, journals of different runs, and, naming the line, a row that is none or
+    that contradicts another; JournalError for a journal that cannot be read.
     """
     about = read_about(folder)
-    rows: dict[str, Row] = {}
-    for path in sorted(folder.glob(CELLS)):
-        for number, record in enumerate(Journal.existing(path).records(), start=2):
-            try:
-                row = read_as(Row, record)
-            except TypedError as problem:
-                raise RunError(f"{path}, line {number}: {problem}.") from None
-            rows.setdefault(row.cell, row)
-    return Run(folder, about, tuple(sorted(rows.values(), key=lambda row: (row.task, row.example, row.method))))
+    rows = _Rows(about)
+    journals = [Journal.existing(path) for path in sorted(folder.glob(CELLS))]
+    for journal in journals:
+        if journal.config != journals[0].config:
+            raise RunError(f"{journals[0].path} and {journal.path} are of different runs: keep those of one.")
+        for number, record in enumerate(journal.records(), start=2):
+            rows.add(record, _Line(journal.path, number))
+    return Run(folder, about, rows.ordered())
+
+
+class _Line(NamedTuple):
+    """The place of a row."""
+
+    path: Path
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.path}, line {self.number}"
+
+
+class _Rows:
+    """Rows of a run by their cells."""
+
+    def __init__(self, about: About) -> None:
+        self._about = about
+        self._measures = measures()
+        self._rows: dict[str, tuple[Row, _Line]] = {}
+
+    def add(self, record: Mapping[str, Any], line: _Line) -> None:
+        """Raises RunError for what is no row of this run, and for one that contradicts an earlier one."""
+        try:
+            row = read_as(Row, record)
+        except TypedError as problem:
+            raise RunError(f"{line}: {problem}.") from None
+        if row.benchmark != self._about.benchmark:
+            raise RunError(f"{line}: a result of {row.benchmark}, and the run is one of {self._about.benchmark}.")
+        for name, score in row.scores.items():
+            if name in self._measures and self._measures[name].percent and not 0 <= score <= 1:
+                raise RunError(f"{line}: {name} must be from 0 to 1, not {score:g}.")
+        earlier, place = self._rows.setdefault(row.cell, (row, line))
+        if earlier is not row and _result(earlier) != _result(row):
+            raise RunError(
+                f"{line}: another result than in {place} of the same cell, and nothing tells which is right. Delete "
+                "both lines, and winnow eval does that work again."
+            )
+
+    def ordered(self) -> tuple[Row, ...]:
+        """All of them, by task, example and method."""
+        rows = (row for row, _ in self._rows.values())
+        return tuple(sorted(rows, key=lambda row: (row.task, row.example, row.method)))
+
+
+def _result(row: Row) -> tuple[object, ...]:
+    """All of a row that is the same whenever its cell is evaluated; times are not."""
+    return row.task, row.example, row.content, row.method, row.scores, row.prediction, row.answers

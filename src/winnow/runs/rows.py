@@ -27,7 +27,7 @@ class Row:
     """Hash of its context alone, which several examples may share."""
     method: str
     """Text that `winnow.method` reads, budget included: "adakv @ 10%", "full"."""
-    scores: dict[str, float]
+    scores: Annotated[dict[str, float], Sized(1)]
     """By measure (see `winnow.runs.measures`); the first one is the task's own."""
     prediction: str
     """The answer of the model; empty for tasks that probabilities decide."""
@@ -42,7 +42,7 @@ class Row:
     """Bytes of this sequence's cache after compression and before the answer."""
     full_bytes: Count
     """Bytes of transformers' own cache for the same tokens."""
-    slots: float
+    slots: Annotated[float, Between(0.0, 1e15)]
     """Kept prompt tokens per KV head, mean over heads and layers."""
     prefill_seconds: Seconds
     """Time of the whole prompt, compression included; what several methods share counts in full for each."""

@@ -162,4 +162,4 @@ def _started(run: Run) -> datetime:
 
 def _safe(name: str) -> str:
     """A folder's name; characters are replaced as lm-eval replaces those of models."""
-    return re.sub(r"[\"<>:/|\\?*\[\]\s]+", "__", name)
+    return re.sub(r"[\"<>:/|\\?*\[\]\s]+|^\.{0,2}$", "__", name)
