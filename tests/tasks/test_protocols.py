@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,8 @@ from winnow.tasks.benchmark import BenchmarkError
 from winnow.tasks.full_rows import Printed
 from winnow.tasks.protocol import Protocol
 from winnow.tasks.protocols import PROTOCOLS, protocol, protocols
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "protocols.md"
 
 PRINTED = [
     *full_rows.HEADKV_SIX,
@@ -77,3 +80,27 @@ def test_the_longest_part_of_a_name_decides() -> None:
 def test_an_unknown_protocol_is_told_with_what_there_is() -> None:
     with pytest.raises(BenchmarkError, match=r"no protocol 'longbench-headv': did you mean 'longbench-headkv'\?"):
         protocol("longbench-headv")
+
+
+def lines_of(name: str) -> list[list[str]]:
+    """Cells of the page's table rows about a protocol, without its name."""
+    begin = f"| `{name}` | "
+    lines = (line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith(begin))
+    return [line.removeprefix(begin).removesuffix(" |").split(" | ") for line in lines]
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_the_page_tells_what_the_table_says(name: str) -> None:
+    each, (told, *rows) = PROTOCOLS[name], lines_of(name)
+    limits = ", ".join(f"{limit:,}" for limit in sorted(set(each.model_limits.values()))) or "—"
+    assert told == [
+        ", ".join(f"`{benchmark}`" for benchmark in each.benchmarks) or "any",
+        "yes" if each.chat_template else "no",
+        "yes" if each.question_seen else "no",
+        limits,
+        f"{each.validation:.0%}" if each.validation else "—",
+    ]
+    printed: dict[str, list[float]] = {}
+    for model, *scores in rows:
+        printed.setdefault(model, []).extend(map(float, scores))
+    assert printed == {model: list(scores.values()) for model, scores in each.full_rows.items()}

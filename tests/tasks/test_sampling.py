@@ -37,5 +37,5 @@ def test_tasks_come_in_the_order_of_the_benchmark() -> None:
     known = ["one", "two", "three"]
     assert asked_tasks(Request(len), "made", known) == known
     assert asked_tasks(Request(len, tasks=("three", "one")), "made", known) == ["one", "three"]
-    with pytest.raises(BenchmarkError, match=r"made has no task 'thre': did you mean 'three'\?"):
-        asked_tasks(Request(len, tasks=("thre",)), "made", known)
+    with pytest.raises(BenchmarkError, match=r"made has no task 'tree': did you mean 'three'\?"):
+        asked_tasks(Request(len, tasks=("tree",)), "made", known)

@@ -44,7 +44,7 @@ TASKS = {
     "vcsum": Definition("summary of a Chinese meeting", "rouge_l_zh", 512, "会议总结：", "会议总结："),
     "trec": Definition("class of a question, by examples", "classification", 64, "{input}", "Type:"),
     "triviaqa": Definition("question about a passage, by examples", "token_f1", 32, "{input}", "Answer:"),
-    "samsum": Definition("summary of a dialogue, by examples", "rouge_l", 128, "{input}", "Summary:"),
+    "samsum": Definition("summary of a conversation, by examples", "rouge_l", 128, "{input}", "Summary:"),
     "lsht": Definition("class of Chinese news, by examples", "classification", 64, "{input}", ""),
     "passage_count": Definition(
         "number of different passages", "count", 32, "Please enter the final", "The final answer is: "
