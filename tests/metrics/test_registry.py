@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from winnow.metrics import MetricError, metric, metrics
@@ -9,6 +12,12 @@ from winnow.metrics import MetricError, metric, metrics
 
 def test_every_metric_is_found_by_its_name() -> None:
     assert all(metric(each.name) is each for each in metrics())
+
+
+def test_the_page_has_a_row_for_every_metric() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    rows = "".join(line.split("|")[1] for line in page.splitlines() if line.startswith("| `"))
+    assert sorted(re.findall(r"`(\w+)`", rows)) == sorted(each.name for each in metrics())
 
 
 def test_a_name_that_is_none_is_told_what_there_is() -> None:
