@@ -16,9 +16,9 @@ from transformers import PreTrainedModel
 
 from winnow.cache.fingerprint import ModelFingerprint, written_dtype
 from winnow.commands.console import messages, output
-from winnow.commands.crew import crew
 from winnow.commands.eval_table import as_records, print_table
 from winnow.commands.eval_work import EvalWork, prepare
+from winnow.commands.executors import crew
 from winnow.commands.formats import written_bytes
 from winnow.commands.model_names import model_name
 from winnow.commands.options.eval import EvalOptions
@@ -77,7 +77,7 @@ def _run(
     else:
         # The workers load their own.
         del loaded
-        executor = crew(options.executor, recipe, options.workers, options.device)
+        executor = crew(options, recipe)
     cells = sum(len(work.groups[item.example].examples) for item in items)
     total = sum(evaluation.work(item) for item in items)
     with (

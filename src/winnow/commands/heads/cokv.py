@@ -17,10 +17,10 @@ from winnow.cache.fingerprint import ModelFingerprint
 from winnow.commands.batch_file import read_answered
 from winnow.commands.checks import check_context, check_output
 from winnow.commands.console import output
+from winnow.commands.executors import crew, gpus_for, journal_file
 from winnow.commands.heads.cokv_options import read_shard, read_sizes, stopping_rule
 from winnow.commands.heads.cokv_progress import MemoryNeeds, coalitions_watched, tell_screening
 from winnow.commands.heads.cokv_table import Origin, check_estimate, report, write_table
-from winnow.commands.heads.executors import crew, gpus_for, journal_file
 from winnow.commands.inputs import InputError
 from winnow.commands.model_names import model_name
 from winnow.commands.options.heads.cokv import CokvOptions

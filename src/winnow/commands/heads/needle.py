@@ -15,8 +15,8 @@ from winnow.bundled import is_bundled
 from winnow.cache.fingerprint import ModelFingerprint
 from winnow.commands.checks import check_output
 from winnow.commands.console import messages, output
+from winnow.commands.executors import Shard, crew, journal_file
 from winnow.commands.heads.cokv_options import read_shard
-from winnow.commands.heads.executors import Shard, crew, journal_file
 from winnow.commands.heads.needle_progress import watching
 from winnow.commands.heads.needle_table import agreement_of, report, told_right, what_was_done
 from winnow.commands.inputs import InputError, read_document

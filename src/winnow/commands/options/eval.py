@@ -8,12 +8,13 @@ from typing import Annotated, Literal
 
 import typer
 
+from winnow.commands.options.executors import ExecutorOptions
 from winnow.commands.options.shared import ModelOptions, Plugins
 from winnow.commands.options.values import result_folder
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalOptions(ModelOptions):
+class EvalOptions(ModelOptions, ExecutorOptions):
     """Put a benchmark to a model under methods and budgets; every result is kept in a folder.
 
     The full cache is always among the methods: the others are compared with it. A stopped run goes on with the same
@@ -55,15 +56,6 @@ class EvalOptions(ModelOptions):
     batch: Annotated[
         int, typer.Option(min=1, help="Questions about one context that are answered side by side, at most.")
     ] = 8
-    executor: Annotated[
-        Literal["local", "processes", "ray"],
-        typer.Option(help="Who evaluates: this process, several, or a Ray cluster."),
-    ] = "local"
-    workers: Annotated[int, typer.Option(min=1, help="Processes or Ray actors.")] = 2
-    shard: Annotated[
-        str | None,
-        typer.Option(metavar="I/N", help="Every N-th context only, from the I-th, into the same folder."),
-    ] = None
     allow_zero: Annotated[
         bool, typer.Option("--allow-zero", help="Go on where the full cache answers nothing right.")
     ] = False

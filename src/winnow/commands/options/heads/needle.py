@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from winnow.commands.options.heads.executors import ExecutorOptions
+from winnow.commands.options.executors import ExecutorOptions
 from winnow.commands.options.shared import (
     JournalPath,
     MaxNewTokens,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 
 from winnow.commands.console import messages
-from winnow.commands.options.heads.executors import ExecutorOptions
+from winnow.commands.options.executors import ExecutorOptions
 from winnow.commands.progress import journal_path
 from winnow.estimate.cokv.recipe import CoalitionRecipe
 from winnow.estimate.executors.base import Executor
@@ -18,7 +18,9 @@ from winnow.estimate.executors.processes import ProcessExecutor
 from winnow.estimate.executors.ray_cluster import RayExecutor
 from winnow.estimate.needle.recipe import NeedleRecipe
 from winnow.models import pick_device
+from winnow.runs.worker import RunRecipe
 
+AnyRecipe = TypeVar("AnyRecipe", CoalitionRecipe, NeedleRecipe, RunRecipe)
 Shard = tuple[int, int]
 """Part i of n, i from 0."""
 
@@ -31,7 +33,7 @@ class _Journaled(Protocol):
     def journal(self) -> Path | None: ...
 
 
-def crew(options: ExecutorOptions, recipe: CoalitionRecipe | NeedleRecipe) -> Executor[Any]:
+def crew(options: ExecutorOptions, recipe: AnyRecipe) -> Executor[Any]:
     """Several workers, each of which loads the model: processes of this machine, or actors of a Ray cluster."""
     if options.executor == "processes":
         devices = devices_of(recipe.device, options.workers, gpus_for(recipe.device))

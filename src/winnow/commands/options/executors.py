@@ -1,4 +1,4 @@
-"""Options of who does the work of an estimation."""
+"""Options of who does the work."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ class ExecutorOptions:
     workers: Annotated[int, typer.Option(min=1, help="Processes or Ray actors; they take the GPUs in turn.")] = 2
     shard: Annotated[
         str | None,
-        typer.Option(metavar="I/N", help="Do the I-th of N parts of the work only; then winnow heads merge."),
+        typer.Option(metavar="I/N", help="Do the I-th of N parts of the work only."),
     ] = None
