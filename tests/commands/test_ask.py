@@ -213,7 +213,7 @@ UNUSABLE = {
     "no such context": (("ask", "nowhere.safetensors", "Why?"), "no file nowhere.safetensors"),
     "a document as context": (("ask", "document.txt", "Why?"), "document.txt is not a context"),
     "a model's weights": (("ask", str(MODEL_PATH / "model.safetensors"), "Why?"), "is not a context"),
-    "no such model": ((*ASK, "Why?", "--model", "./nowhere"), "no directory ./nowhere"),
+    "no such model": ((*ASK, "Why?", "--model", "./nowhere"), "no file or directory ./nowhere"),
     "cut off": (("ask", "cut", "Why?"), "is damaged"),
     "changed header": (("ask", "header", "Why?"), "header was changed"),
     "changed content": (("ask", "content", "Why?"), "content was changed"),

@@ -199,7 +199,7 @@ WRONG = {
     "an empty document": (("--document", "empty.txt"), 1, "empty"),
     "a long document": (("--document", "long.txt"), 1, "at most"),
     "a file as folder": (("--out", "document.txt"), 1, "is a file"),
-    "no such model": (("--model", "./nowhere"), 1, "no directory ./nowhere"),
+    "no such model": (("--model", "./nowhere"), 1, "no file or directory ./nowhere"),
 }
 
 

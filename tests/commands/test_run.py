@@ -212,7 +212,7 @@ UNUSABLE = {
     "not UTF-8": (("--document", "latin.txt"), "not UTF-8"),
     "an empty document": (("--document", "empty.txt"), "empty"),
     "a long document": (("--document", "long.txt"), "at most"),
-    "no such model": (("--model", "./nowhere"), "no directory ./nowhere"),
+    "no such model": (("--model", "./nowhere"), "no file or directory ./nowhere"),
     "a file as model": (("--model", "document.txt"), "is a file"),
     "an empty model": (("--model", "."), "no config.json"),
     "no CUDA": (("--device", "cuda"), "CUDA"),

@@ -150,7 +150,14 @@ def prompt(rows: int = 1, length: int = 40, seed: int = 1) -> torch.Tensor:
 
 def vision_models() -> dict[str, Callable[[], PreTrainedModel]]:
     """Vision-language wrappers around small text models."""
-    return {"llava": _llava, "gemma3": _gemma3}
+    return {
+        "llava": _llava,
+        "gemma3": _gemma3,
+        "mistral3": _mistral3,
+        "qwen2_5_vl": _qwen2_5_vl,
+        "qwen3_vl": _qwen3_vl,
+        "internvl": _internvl,
+    }
 
 
 def build_any(name: str) -> PreTrainedModel:
@@ -158,47 +165,65 @@ def build_any(name: str) -> PreTrainedModel:
     return vision_models()[name]() if name in vision_models() else build(name)
 
 
+TOWER = {
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "image_size": 16,
+    "patch_size": 8,
+}
+"""A vision tower, as most families call its parts."""
+QWEN_TOWER = {
+    "depth": 2,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_heads": 2,
+    "out_hidden_size": 64,
+    "patch_size": 8,
+}
+SECTIONS = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 3, 3]}
+"""Rotary angles that count time, height and width of images apart."""
+
+
+def _wrapped(family: str, vision: dict[str, Any], text: dict[str, Any], **facts: Any) -> PreTrainedModel:
+    """A text model with a vision tower."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        config = AutoConfig.for_model(family, vision_config=vision, text_config={**COMMON, **text}, **facts)
+        torch.manual_seed(0)
+        return sharpen(AutoModelForImageTextToText.from_config(config))
+
+
 def _llava() -> PreTrainedModel:
-    vision = {
-        "model_type": "clip_vision_model",
-        "hidden_size": 32,
-        "intermediate_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "image_size": 16,
-        "patch_size": 8,
-        "projection_dim": 32,
-    }
-    text = {**COMMON, "model_type": "llama"}
-    config = AutoConfig.for_model(
-        "llava", vision_config=vision, text_config=text, image_token_index=96, image_seq_length=4
-    )
-    torch.manual_seed(0)
-    return sharpen(AutoModelForImageTextToText.from_config(config))
+    vision = {**TOWER, "model_type": "clip_vision_model", "projection_dim": 32}
+    return _wrapped("llava", vision, {"model_type": "llama"}, image_token_index=96, image_seq_length=4)
 
 
 def _gemma3() -> PreTrainedModel:
-    vision = {
-        "model_type": "siglip_vision_model",
-        "hidden_size": 32,
-        "intermediate_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "image_size": 16,
-        "patch_size": 8,
-    }
-    text = {**COMMON, **FAMILIES["gemma3_text"], "model_type": "gemma3_text"}
-    config = AutoConfig.for_model(
-        "gemma3",
-        vision_config=vision,
-        text_config=text,
-        mm_tokens_per_image=4,
-        image_token_index=96,
-        boi_token_index=95,
-        eoi_token_index=94,
-    )
-    torch.manual_seed(0)
-    return sharpen(AutoModelForImageTextToText.from_config(config))
+    text = {**FAMILIES["gemma3_text"], "model_type": "gemma3_text"}
+    tokens = {"image_token_index": 96, "boi_token_index": 95, "eoi_token_index": 94}
+    return _wrapped("gemma3", {**TOWER, "model_type": "siglip_vision_model"}, text, mm_tokens_per_image=4, **tokens)
+
+
+def _mistral3() -> PreTrainedModel:
+    text = {**FAMILIES["mistral"], "model_type": "mistral"}
+    return _wrapped("mistral3", {**TOWER, "model_type": "pixtral", "head_dim": 16}, text, image_token_index=96)
+
+
+def _qwen2_5_vl() -> PreTrainedModel:
+    vision = {**QWEN_TOWER, "fullatt_block_indexes": [1], "window_size": 32}
+    return _wrapped("qwen2_5_vl", vision, {"rope_parameters": SECTIONS}, image_token_id=96, video_token_id=95)
+
+
+def _qwen3_vl() -> PreTrainedModel:
+    vision = {**QWEN_TOWER, "deepstack_visual_indexes": [0], "num_position_embeddings": 16}
+    return _wrapped("qwen3_vl", vision, {"rope_parameters": SECTIONS}, image_token_id=96, video_token_id=95)
+
+
+def _internvl() -> PreTrainedModel:
+    vision = {**TOWER, "image_size": [16, 16], "patch_size": [8, 8]}
+    return _wrapped("internvl", vision, {"model_type": "qwen2"}, image_token_id=96, image_seq_length=4)
 
 
 EVERY = [*FAMILIES, *vision_models()]

@@ -24,6 +24,7 @@ from winnow.cache.facts import ContextFacts, LayerFacts
 from winnow.cache.fingerprint import ModelFingerprint, check_tokenizer, hash_tokenizer
 from winnow.cache.guards import text_config
 from winnow.cache.layer_state import Expected, LayerState, restore, state_of, taken
+from winnow.cache.placement import layer_devices
 from winnow.cache.probe import check_stock_layers
 from winnow.cache.recorded import describe, recorded
 from winnow.errors import CacheError, ModelError
@@ -128,8 +129,10 @@ class ContextFile:
             raise ValueError(f"there are {len(facts.layers)} layers and the model has {len(cache.layers)}")
         expected = Expected(len(ids), facts.tokens, model.dtype, model.device)
         left = {name: tensor for name, tensor in self._tensors.items() if name not in (IDS, DOCUMENT)}
+        devices = layer_devices(model, len(cache.layers))
         for index, (layer, told) in enumerate(zip(cache.layers, facts.layers, strict=True)):
-            _restore(index, layer, LayerState(told, taken(f"layers.{index}", left)), expected)
+            state = LayerState(told, taken(f"layers.{index}", left))
+            _restore(index, layer, state, expected._replace(device=devices[index]))
         check_stock_layers(model, cache.layers)
         if left:
             raise ValueError(f"there is a tensor {min(left)[:40]!r} that belongs nowhere")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os.path
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -49,7 +49,7 @@ class ModelFingerprint:
     """Facts that a file keeps of its model. Equal for equal weights in any process and on any device; dtypes differ."""
 
     name: str
-    """A hub name, a directory, "winnow-bundled", or empty where the model came from a configuration alone."""
+    """A hub name, a directory, a GGUF file, "winnow-bundled"; empty where the model came from a configuration alone."""
     dtype: str
     """Dtype of the weights: "bfloat16"."""
     architecture: dict[str, Any]
@@ -118,7 +118,7 @@ def _portable(name: str) -> str:
     """A name that leads to the same model from any working directory."""
     if is_bundled(name):
         return NAME
-    return str(Path(name).resolve()) if name and Path(name).is_dir() else name
+    return os.path.realpath(name) if name and os.path.exists(name) else name
 
 
 def _facts(config: PreTrainedConfig, names: tuple[str, ...]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def ask(options: AskOptions) -> None:
     """Answers the questions from the context in the file."""
     if any(not question.strip() for question in options.questions):
         raise typer.BadParameter("it cannot be empty.", param_hint="QUESTION")
-    opened = open_context(options.file, options.model, options.device, options)
+    opened = open_context(options.file, options.model, options, options)
     if options.as_lines:
         for result in _results(opened, options, lambda _: None):
             print(as_json(result, opened.source.name), flush=True)

@@ -77,7 +77,7 @@ def _read_before(options: ChatOptions) -> Opened:
         skeleton = open_skeleton(source, options.device, options.dtype)
         check_shapes(skeleton, [method], [max(1, tokens.shape[1])], every)
     with stage("Loading the model"):
-        model = load_model(source, options.device, options.dtype)
+        model = load_model(source, options.device, options.dtype, options.device_map)
     subject = Subject(document, style)
     reader = Reader(source, model, subject, tokens, options.chunk_size, options.fold)
     return Opened(reader, method, reader.read(method))
@@ -96,7 +96,7 @@ def _saved(options: ChatOptions) -> Opened:
         if value is not None:
             raise typer.BadParameter("the file of --context says that.", param_hint=name)
     named = None if options.model == BUNDLED_MODEL else options.model
-    found = open_context(options.context, named, options.device, options)
+    found = open_context(options.context, named, options, options)
     tokens = found.context.input_ids.cpu()
     subject = Subject(found.document, found.style)
     reader = Reader(found.source, found.model, subject, tokens, options.chunk_size, options.fold)

@@ -6,6 +6,8 @@ import os.path
 from collections.abc import Iterable
 from pathlib import Path
 
+import typer
+
 from winnow.commands.inputs import InputError
 from winnow.composition.method import Method
 from winnow.errors import BudgetError
@@ -57,6 +59,15 @@ def check_context(
         f"{subject} has {tokens:,} tokens{needs}; the model reads {source.context:,} at most. Shorten the text,{cut} "
         "or use a model that reads more."
     )
+
+
+def check_workers(device_map: str | None, executor: str) -> None:
+    """Raises BadParameter for a device map together with workers, which each load the model by themselves."""
+    if device_map is not None and executor != "local":
+        raise typer.BadParameter(
+            f"{executor} would spread several models over the same devices; use --executor local.",
+            param_hint="--device-map",
+        )
 
 
 def check_memory(methods: Iterable[Method], device: str) -> None:

@@ -55,7 +55,7 @@ def compress(options: CompressOptions) -> None:
     check_context(source, tokens.shape[1], "The document", purpose="a question", can_cut=True)
     warn_of_unknown_words(source, [("the document", text)])
     with stage("Loading the model"):
-        loaded = load_model(source, options.device, options.dtype)
+        loaded = load_model(source, options.device, options.dtype, options.device_map)
     with reading(loaded, tokens.shape[1]):
         compressed = compress_document(loaded, chosen, tokens, options.chunk_size)
     with stage(f"Writing {out}"):

@@ -46,7 +46,7 @@ def evaluate(options: EvalOptions) -> None:
     work = prepare(options)
     make_folder(options.out)
     with stage("Loading the model"):
-        loaded = load_model(work.source, options.device, options.dtype)
+        loaded = load_model(work.source, options.device, options.dtype, options.device_map)
         check_modules(loaded, work.methods)
     about = _about(work, loaded)
     check_same_run(options.out, about)

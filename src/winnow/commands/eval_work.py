@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import typer
 
 from winnow.cache.fold import check_foldable
-from winnow.commands.checks import check_memory
+from winnow.commands.checks import check_memory, check_workers
 from winnow.commands.heads.cokv_options import read_shard
 from winnow.commands.inputs import build_all
 from winnow.commands.options.eval import EvalOptions
@@ -49,6 +49,7 @@ def prepare(options: EvalOptions) -> EvalWork:
     shard = (0, 1) if options.shard is None else read_shard(options.shard)
     methods = _methods(options)
     check_memory(methods, options.device)
+    check_workers(options.device_map, options.executor)
     if options.fold is not None:
         for each in methods:
             if not each.full:

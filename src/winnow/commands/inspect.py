@@ -41,7 +41,7 @@ def inspect(options: InspectOptions) -> None:
         inspected = read_inspected(source, options.document, options.question, style)
     warn_of_unknown_words(source, inspected.texts)
     with stage("Loading the model"):
-        loaded = load_model(source, options.device, options.dtype)
+        loaded = load_model(source, options.device, options.dtype, options.device_map)
     found = _diagnoses(loaded, inspected, methods, options.window, options.queries)
     if options.as_lines:
         diagnoses = _print_lines(found, source, inspected)

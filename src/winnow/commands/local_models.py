@@ -39,7 +39,8 @@ def _problem(repo: CachedRepoInfo) -> str | None:
     files = [] if latest is None else [Path(file.file_path) for file in latest.files]
     configuration = _named(files, "config.json")
     if configuration is None:
-        return "no config.json"
+        blocks = min((file for file in files if file.suffix == ".gguf"), default=None)
+        return "no config.json" + ("" if blocks is None else f"; give one of its GGUF files: --model {blocks}")
     if not any(file.suffix in _WEIGHTS for file in files):
         return "no weights"
     # Only where there is a model to look at is torch loaded.

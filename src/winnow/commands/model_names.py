@@ -8,12 +8,15 @@ from transformers import PreTrainedModel
 
 from winnow.bundled import NAME, is_bundled
 from winnow.models import ModelSource
+from winnow.models.gguf import stem
 
 
 def model_name(source: ModelSource) -> str:
     """The name without the machine's folders."""
     if is_bundled(source.name):
         return NAME
+    if source.gguf:
+        return stem(source.name)
     path = Path(source.name).expanduser()
     return path.resolve().name if path.is_dir() else source.name
 

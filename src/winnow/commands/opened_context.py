@@ -15,7 +15,7 @@ from winnow.cache import Context
 from winnow.cache.disk import ContextFile
 from winnow.commands.checks import check_context
 from winnow.commands.inputs import InputError
-from winnow.commands.options.shared import PromptOptions
+from winnow.commands.options.shared import DeviceOptions, PromptOptions
 from winnow.commands.progress import stage
 from winnow.commands.prompt_options import style_of
 from winnow.evaluate.prompts import encode_prompt
@@ -52,7 +52,7 @@ class OpenedContext:
         return prompt
 
 
-def open_context(path: Path, named: str | None, device: str, asked: PromptOptions) -> OpenedContext:
+def open_context(path: Path, named: str | None, where: DeviceOptions, asked: PromptOptions) -> OpenedContext:
     """Opens a file, from what is cheap to check to what is not: header, tokenizer, content, weights.
 
     named: the model, or None for the one that the file names. asked: what is said here about the prompt; all else is
@@ -71,7 +71,8 @@ def open_context(path: Path, named: str | None, device: str, asked: PromptOption
         style = style_of(asked, PromptStyle.of_facts(file.prompt, str(path)))
         _check_start(path, file, encode_prompt(source.tokenizer, document, _PROBE, style))
     with stage("Loading the model"):
-        loaded = load_model(source, device, file.model.dtype if file.model.dtype in DTYPES else "auto")
+        dtype = file.model.dtype if file.model.dtype in DTYPES else "auto"
+        loaded = load_model(source, where.device, dtype, where.device_map)
     return OpenedContext(path, loaded, source, Context(file.cache(loaded), file.input_ids), document, style)
 
 

@@ -66,5 +66,7 @@ def highest(scores: Tensor, count: int) -> Tensor:
 
 
 def _base_name(model: str) -> str:
-    """A model's name without folders or owner, in lower case."""
-    return NAME if is_bundled(model) else model.replace("\\", "/").rstrip("/").rpartition("/")[2].lower()
+    """A model's name without folders, owner or a file's suffix, in lower case."""
+    if is_bundled(model):
+        return NAME
+    return model.replace("\\", "/").rstrip("/").rpartition("/")[2].lower().removesuffix(".gguf")

@@ -15,7 +15,7 @@ from rich.table import Table
 from winnow.bundled import is_bundled
 from winnow.cache.fingerprint import ModelFingerprint
 from winnow.commands.batch_file import read_answered
-from winnow.commands.checks import check_context, check_output
+from winnow.commands.checks import check_context, check_output, check_workers
 from winnow.commands.console import output
 from winnow.commands.executors import crew, gpus_for, journal_file
 from winnow.commands.heads.cokv_options import read_shard, read_sizes, stopping_rule
@@ -79,6 +79,7 @@ class Found(NamedTuple):
 def cokv(options: CokvOptions) -> None:
     """Evaluates coalitions and writes the scores, or for a shard a part of the journal only."""
     check_output(options.out, options.force, SUFFIX)
+    check_workers(options.device_map, options.executor)
     shard = None if options.shard is None else read_shard(options.shard)
     validation = _examples(options)
     check_shards(len(validation), shard[1] if shard else 1)
@@ -86,7 +87,7 @@ def cokv(options: CokvOptions) -> None:
     terms = Terms(options.window, options.max_new_tokens, options.chunk_size, style_of(options), options.metric)
     lengths = _check_lengths(source, validation, terms)
     with stage("Loading the model"):
-        loaded = load_model(source, options.device, options.dtype)
+        loaded = load_model(source, options.device, options.dtype, options.device_map)
     job = _job(options, source, table_shape(loaded), validation, terms, shard)
     memory = token_bytes(loaded) * sum(lengths[example] for example in job.examples)
     kept = Journal.open(journal_file(options, shard), _config(job, ModelFingerprint.of(loaded)))

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from winnow.bundled import is_bundled
 from winnow.cache.fingerprint import ModelFingerprint
-from winnow.commands.checks import check_output
+from winnow.commands.checks import check_output, check_workers
 from winnow.commands.console import messages, output
 from winnow.commands.executors import Shard, crew, journal_file
 from winnow.commands.heads.cokv_options import read_shard
@@ -100,10 +100,11 @@ class Loaded(NamedTuple):
 def needle(options: NeedleOptions) -> None:
     """Runs the needles, writes the scores and prints how many runs count; for a shard a part of the journal only."""
     check_output(options.out, options.force, SUFFIX)
+    check_workers(options.device_map, options.executor)
     with stage("Reading the tokenizer, cutting haystacks"):
         prepared = _prepare(options)
     with stage("Loading the model"):
-        model = load_model(prepared.source, options.device, options.dtype)
+        model = load_model(prepared.source, options.device, options.dtype, options.device_map)
     loaded = _loaded(model)
     kept = Journal.open(prepared.journal, _config(prepared, loaded), _earlier_config(prepared))
     known = known_runs(prepared.plan, kept, loaded.shape)

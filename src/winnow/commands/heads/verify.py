@@ -50,7 +50,7 @@ class Request:
     def loaded(self) -> PreTrainedModel:
         """The model with its weights."""
         with stage("Loading the model"):
-            return load_model(self.source, self.options.device, self.options.dtype)
+            return load_model(self.source, self.options.device, self.options.dtype, self.options.device_map)
 
 
 def verify(options: VerifyOptions) -> None:

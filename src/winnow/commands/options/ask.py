@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from winnow.commands.options.shared import Device, GenerationOptions, PromptOptions
+from winnow.commands.options.shared import DeviceOptions, GenerationOptions, PromptOptions
 from winnow.commands.options.values import plain_text
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskOptions(PromptOptions, GenerationOptions):
+class AskOptions(DeviceOptions, PromptOptions, GenerationOptions):
     """Ask a document that was compressed before, in another process or on another day."""
 
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What winnow compress wrote.")]
@@ -24,7 +24,7 @@ class AskOptions(PromptOptions, GenerationOptions):
         ),
     ]
     model: Annotated[
-        str | None, typer.Option(help="Directory or Hugging Face name.", show_default="the model named in FILE")
+        str | None,
+        typer.Option(help="Directory, GGUF file or Hugging Face name.", show_default="the model named in FILE"),
     ] = None
-    device: Device = "auto"
     as_lines: Annotated[bool, typer.Option("--json", help="One JSON object per answer instead of text.")] = False

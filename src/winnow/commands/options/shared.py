@@ -10,11 +10,20 @@ import typer
 
 from winnow.budget import DEFAULT_BUDGET
 from winnow.bundled import MODEL_PATH
-from winnow.commands.options.values import metric_name, plain_text, result_file, share, temperature
+from winnow.commands.options.values import device_name, metric_name, plain_text, result_file, share, temperature
 
 BUNDLED_MODEL = str(MODEL_PATH)
 
-Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where the model runs.")]
+Device = Annotated[
+    str,
+    typer.Option(
+        parser=device_name, metavar="DEVICE", help="Place of the model: auto, cpu, cuda, cuda:1 or the like, mps."
+    ),
+]
+DeviceMap = Annotated[
+    Literal["auto", "balanced", "balanced_low_0", "sequential"] | None,
+    typer.Option(help="Instead of a device: spread the layers over all devices (needs accelerate)."),
+]
 Compare = Annotated[
     str | None,
     typer.Option(
@@ -49,13 +58,20 @@ Force = Annotated[bool, typer.Option("--force", help="Replace an existing file."
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelOptions:
+class DeviceOptions:
+    """The place of a model."""
+
+    device: Device = "auto"
+    device_map: DeviceMap = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(DeviceOptions):
     """A model, and how it is loaded."""
 
-    model: Annotated[str, typer.Option(help="Directory or Hugging Face name.", show_default="the bundled model")] = (
-        BUNDLED_MODEL
-    )
-    device: Device = "auto"
+    model: Annotated[
+        str, typer.Option(help="Directory, GGUF file or Hugging Face name.", show_default="the bundled model")
+    ] = BUNDLED_MODEL
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"], typer.Option(help="Type of weights and cache.")
     ] = "auto"

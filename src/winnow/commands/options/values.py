@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from pathlib import Path
 
 import typer
@@ -19,6 +20,13 @@ def plain_text(value: str) -> str:
         value.encode("utf-8")
     except UnicodeEncodeError as problem:
         raise typer.BadParameter(f"it is not UTF-8 text (character {problem.start}).") from None
+    return value
+
+
+def device_name(value: str) -> str:
+    """The name of a device. Raises typer.BadParameter for what is none; whether it is there, torch says."""
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", value):
+        raise typer.BadParameter(f"there is no device {value!r}; use auto, cpu, cuda, cuda:1 or the like, or mps.")
     return value
 
 

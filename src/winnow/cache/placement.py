@@ -1,0 +1,25 @@
+"""Devices of a model's layers, where they are spread over several."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+
+def layer_devices(model: PreTrainedModel, layers: int) -> list[torch.device]:
+    """The device on which each of the decoder's layers attends, and so the one where its cache is."""
+    devices = [model.device] * layers
+    if len(set((getattr(model, "hf_device_map", None) or {}).values())) < 2:
+        return devices
+    for name, module in model.named_modules():
+        index = getattr(module, "layer_idx", None)
+        if isinstance(index, int) and index < layers and "vision" not in name and "audio" not in name:
+            devices[index] = _device_of(module, model.device)
+    return devices
+
+
+def _device_of(module: nn.Module, main: torch.device) -> torch.device:
+    """The device of a module's weights; that of the whole model for weights that come only when they are used."""
+    weight = next(module.parameters(), None)
+    return main if weight is None or weight.is_meta else weight.device

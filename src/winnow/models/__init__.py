@@ -1,0 +1,21 @@
+"""Models by name: a hub name, a directory or a GGUF file. First what is small, then the weights."""
+
+from winnow.models.devices import available_memory, pick_device
+from winnow.models.dtypes import DTYPES
+from winnow.models.loading import load_model, open_skeleton, skeleton_in
+from winnow.models.reading import first_line
+from winnow.models.source import ModelSource, answer_room, context_length, open_model
+
+__all__ = [
+    "DTYPES",
+    "ModelSource",
+    "answer_room",
+    "available_memory",
+    "context_length",
+    "first_line",
+    "load_model",
+    "open_model",
+    "open_skeleton",
+    "pick_device",
+    "skeleton_in",
+]

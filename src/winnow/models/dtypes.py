@@ -1,0 +1,47 @@
+"""Types of weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import PreTrainedConfig
+
+from winnow.errors import ModelError
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def pick_dtype(dtype: str, device: torch.device, config: PreTrainedConfig, gguf: bool = False) -> torch.dtype | str:
+    """The type of a name; "auto" for that of the checkpoint. gguf: the weights are a GGUF file's.
+
+    Raises ModelError for an unknown name.
+    """
+    if dtype == "auto":
+        return _of_blocks(device) if gguf else _of_checkpoint(device, config)
+    if dtype not in DTYPES:
+        raise ModelError(f"There is no dtype {dtype!r}; use auto, {', '.join(DTYPES)}.")
+    return DTYPES[dtype]
+
+
+def _of_checkpoint(device: torch.device, config: PreTrainedConfig) -> torch.dtype | str:
+    # CPUs have no float16 arithmetic; emulated, it is slower than float32.
+    slow = device.type == "cpu" and getattr(config, "dtype", None) == torch.float16
+    return torch.float32 if slow else "auto"
+
+
+def _of_blocks(device: torch.device) -> torch.dtype:
+    """The type to unpack a GGUF file's blocks to: they have none of their own.
+
+    bfloat16 is what the checkpoints are that such files are made of, and half the memory; but without instructions for
+    it a CPU converts every number, which is slower than float32.
+    """
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+    return torch.bfloat16 if device.type == "cpu" and _cpu_has_bfloat16() else torch.float32
+
+
+def _cpu_has_bfloat16() -> bool:
+    # Not every release of torch that Winnow works with tells.
+    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))

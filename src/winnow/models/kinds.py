@@ -1,0 +1,37 @@
+"""Kinds of models that write text, and classes of transformers that load them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedConfig
+
+from winnow.errors import ModelError
+
+# Models that are in both read text alone in their text-only form, or are the same class.
+_LOADERS = (AutoModelForCausalLM, AutoModelForImageTextToText)
+
+
+def loader_of(config: PreTrainedConfig) -> Any:
+    """The class of transformers that loads a model for text: of image-text models, the whole of which text is a part.
+
+    Raises ModelError for a model that writes no text.
+    """
+    for loader in _LOADERS:
+        if type(config) in loader._model_mapping:
+            return loader
+    raise ModelError(f"{config.model_type} is no causal language model.")
+
+
+def check_compressible(config: PreTrainedConfig, name: str) -> None:
+    """Raises ModelError for an architecture whose cache winnow cannot compress."""
+    if getattr(config, "is_encoder_decoder", False):
+        raise ModelError(
+            f"{name} is an encoder-decoder model ({config.model_type}); winnow compresses the caches of "
+            "decoder-only models."
+        )
+    if getattr(config.get_text_config(decoder=True), "kv_lora_rank", None):
+        raise ModelError(
+            f"{name} uses multi-head latent attention ({config.model_type}), which has no KV heads to choose "
+            "between; use a model with multi-head or grouped-query attention."
+        )

@@ -1,0 +1,116 @@
+"""Models with their weights, and their skeletons, which tell shapes and compute nothing."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from winnow.errors import ModelError
+from winnow.models.devices import DeviceMap, check_device_map, pick_device
+from winnow.models.dtypes import pick_dtype
+from winnow.models.gguf import end_tokens, follow_settings, read_gguf
+from winnow.models.kinds import loader_of
+from winnow.models.reading import reading
+from winnow.models.source import ModelSource, read_configuration
+
+
+def load_model(
+    source: ModelSource, device: str = "auto", dtype: str = "auto", device_map: DeviceMap | None = None
+) -> PreTrainedModel:
+    """The model with its weights, ready for a CompressedCache.
+
+    device: "auto" (a CUDA device if there is one), "cpu", "cuda", "cuda:1" or "mps". dtype: "auto" (the checkpoint's
+    own; float32 instead of float16 on the CPU; of a GGUF file bfloat16, or float32 on a CPU without instructions for
+    it), "float32", "bfloat16" or "float16". device_map: instead of a device, a way to spread the layers over all.
+
+    Raises:
+        ModelError: the weights are missing or unreadable, or there is no such device.
+    """
+    check_device_map(device_map, device)
+    where = pick_device(device)
+    kind = pick_dtype(dtype, where, source.config, source.gguf)
+    model, missing = _loaded(source, kind, device_map)
+    if missing:
+        raise ModelError(
+            f"{source.name} has no weights for {missing[0]}"
+            + (f" and {len(missing) - 1} more parameters" if len(missing) > 1 else "")
+            + ", which would be random: its files are damaged or of another model; copy them again."
+        )
+    model.set_attn_implementation("winnow")
+    if device_map is None:
+        return model.to(where).eval()
+    if model.device.type == "meta":
+        raise ModelError(
+            f"The memory of all devices does not hold even the first part of {source.name}: use a smaller model, or "
+            "--dtype bfloat16."
+        )
+    return model.eval()
+
+
+def open_skeleton(source: ModelSource, device: str = "auto", dtype: str = "auto") -> PreTrainedModel:
+    """The model as `load_model` would give it, without its weights: modules that tell shapes, and compute nothing.
+
+    Raises:
+        ModelError: the architecture needs another package, or there is no such device.
+    """
+    kind = pick_dtype(dtype, pick_device(device), source.config, source.gguf)
+    return reading(source.name, "architecture", lambda: _without_weights(source.config, kind))
+
+
+def skeleton_in(directory: Path) -> PreTrainedModel:
+    """The same from nothing but the configuration in a directory.
+
+    Raises:
+        ModelError: as `open_model` and `open_skeleton`, or a model that is no causal language model.
+    """
+    name = str(directory)
+    config = read_configuration(name)
+    loader_of(config)
+    model = reading(name, "architecture", lambda: _without_weights(config, "auto"))
+    made = getattr(config, "architectures", None) or [type(model).__name__]
+    if type(model).__name__ not in made:
+        raise ModelError(f"{name} is a {made[0]}, which writes no text.")
+    return model
+
+
+def _without_weights(config: PreTrainedConfig, kind: torch.dtype | str) -> PreTrainedModel:
+    if isinstance(kind, str):
+        # What the weights are tells only the checkpoint, where the configuration does not.
+        kind = getattr(config, "dtype", None) or torch.bfloat16
+    with torch.device("meta"):
+        model: PreTrainedModel = loader_of(config).from_config(config, dtype=kind, trust_remote_code=False)
+    return model
+
+
+def _loaded(
+    source: ModelSource, kind: torch.dtype | str, device_map: DeviceMap | None
+) -> tuple[PreTrainedModel, list[str]]:
+    """The model, and the parameters that its files do not hold."""
+    options: dict[str, Any] = {"dtype": kind, "output_loading_info": True}
+    if device_map is not None:
+        folder = tempfile.mkdtemp(prefix="winnow-offload-")
+        options |= {"device_map": device_map, "offload_folder": folder}
+    loader = loader_of(source.config)
+    if source.gguf:
+        follow_settings()
+        # With the configuration: reading it again takes seconds.
+        options["config"] = source.config
+        model, found = read_gguf(source.name, "weights", lambda file: loader.from_pretrained(**file, **options))
+        model.config.name_or_path = model.name_or_path = source.name
+        model.generation_config.eos_token_id = end_tokens(source.config, source.tokenizer)
+    else:
+        model, found = reading(
+            source.name,
+            "weights",
+            lambda: loader.from_pretrained(source.name, trust_remote_code=False, **options),
+        )
+    if device_map is not None:
+        # Weights that fit into no memory lie there as long as the model lives.
+        weakref.finalize(model, shutil.rmtree, folder, ignore_errors=True)
+    return model, sorted(found["missing_keys"])

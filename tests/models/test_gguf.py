@@ -1,0 +1,212 @@
+"""GGUF files against the models that they were made of."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import winnow
+from support.gguf_files import END, START, TEMPLATE, TEXT_END, TOKENS, tiny_model, write_gguf
+from winnow.bundled import MODEL_PATH
+from winnow.cache.disk import ContextFile
+from winnow.commands.model_names import model_name
+from winnow.errors import ModelError
+from winnow.models import dtypes, load_model, open_model, open_skeleton
+from winnow.models import gguf as gguf_module
+
+pytest.importorskip("gguf")
+pytest.importorskip("accelerate")
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TEXT = "the thin man who lives there is here "
+RUN = ("--document", "text.txt", "--question", "who?", "--max-new-tokens", "3", "--dtype", "float32")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A GGUF file beside the tokenizer of another model, and a text."""
+    folder = tmp_path_factory.mktemp("gguf")
+    model = tiny_model()
+    write_gguf(folder / "Tiny.Q8_0.gguf", model)
+    model.save_pretrained(folder / "dense")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(MODEL_PATH / name, folder)
+    (folder / "text.txt").write_text(TEXT * 4, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def file(folder):
+    return folder / "Tiny.Q8_0.gguf"
+
+
+@pytest.fixture(scope="module")
+def source(file):
+    return open_model(file)
+
+
+@pytest.fixture(scope="module")
+def model(source):
+    return load_model(source, "cpu", "float32")
+
+
+def test_the_logits_are_those_of_the_unpacked_weights(folder, source, model):
+    from transformers import AutoModelForCausalLM
+
+    dense = AutoModelForCausalLM.from_pretrained(folder / "dense", dtype=torch.float32)
+    ids = source.tokenizer(TEXT, return_tensors="pt").input_ids
+    with torch.no_grad():
+        expected, found = dense(ids).logits, model(ids).logits
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    assert expected.std() > 0.01
+
+
+def test_the_tokenizer_is_the_files_own(source):
+    ids = source.tokenizer(f"{START}the{END}").input_ids
+    assert [TOKENS[each] for each in ids] == [START, "t", "he", END]
+    assert source.tokenizer.chat_template == TEMPLATE
+    assert source.context == 512
+
+
+def test_a_file_of_any_name_is_known_by_its_content(file, tmp_path):
+    blob = tmp_path / "sha256-0123"
+    shutil.copy(file, blob)
+    assert load_model(open_model(blob), "cpu", "float32").num_parameters() > 10_000
+
+
+def test_the_skeleton_has_the_same_shapes(source, model):
+    skeleton = open_skeleton(source, "cpu", "float32")
+    assert {name: each.shape for name, each in skeleton.named_parameters()} == {
+        name: each.shape for name, each in model.named_parameters()
+    }
+    assert all(each.is_meta for each in skeleton.parameters())
+
+
+@pytest.mark.parametrize(("eos", "template"), [(END, TEMPLATE), (TEXT_END, TEMPLATE), (TEXT_END, None)])
+def test_answers_end_where_a_turn_does(tmp_path, eos, template):
+    """Some files name the end of all text only, which chat models never write."""
+    file = write_gguf(tmp_path / "m.gguf", tiny_model(), eos=eos, template=template)
+    ends = load_model(open_model(file), "cpu", "float32").generation_config.eos_token_id
+    assert {TOKENS[each] for each in ends} == ({eos, END} if template else {eos})
+
+
+def test_a_context_of_such_a_model_is_loaded_again(source, model, file, tmp_path):
+    ids = source.tokenizer(TEXT * 4, return_tensors="pt").input_ids
+    saved = winnow.compress(model, ids, "snapkv @ 20%").save(tmp_path / "c", tokenizer=source.tokenizer)
+    facts = ContextFile.open(saved)
+    assert facts.model.name == str(file)
+    again = load_model(open_model(facts.model.name), "cpu", "float32")
+    assert winnow.load_context(saved, again, tokenizer=source.tokenizer).stats().tokens_seen == ids.shape[1]
+
+
+def test_names_in_results_are_those_of_the_file(source, model):
+    assert model_name(source) == "Tiny.Q8_0"
+    assert model.config.name_or_path == source.config.name_or_path == source.name
+
+
+def test_commands_take_a_file(winnow_run, file):
+    code, out, err = winnow_run("run", "--model", file.name, *RUN, "--compare", "full")
+    assert code == 0, err
+    assert "model: Tiny.Q8_0, float32 on cpu" in out
+    assert "quantizing" not in err
+    code, _, err = winnow_run(
+        "compress", "text.txt", "--model", file.name, "-o", "c", "--dtype", "float32", "--budget", "20%"
+    )
+    assert code == 0, err
+    code, out, err = winnow_run("ask", "c", "who?", "--json", "--max-new-tokens", "3")
+    assert code == 0, err
+    assert json.loads(out)["model"] == str(file)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-20_000])
+
+
+def cut_short(path):
+    path.write_bytes(path.read_bytes()[:200])
+
+
+def no_gguf(path):
+    path.write_bytes(b"PK" + path.read_bytes())
+
+
+DAMAGES = {
+    cut: "Cannot load the configuration of .* The file is damaged",
+    cut_short: "Cannot load the configuration of .* The file is damaged",
+    no_gguf: "is a file, and no GGUF file; give one, the directory",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_files_are_told_in_a_line(file, tmp_path, damage):
+    copy = tmp_path / "m.gguf"
+    shutil.copy(file, copy)
+    damage(copy)
+    with pytest.raises(ModelError, match=DAMAGES[damage]) as caught:
+        open_model(copy)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_changed_headers_are_told_in_a_line(file, tmp_path, seed):
+    copy, chance = tmp_path / "m.gguf", random.Random(seed)
+    content = bytearray(file.read_bytes())
+    place = chance.randrange(4, content.index(b"blk.1.ffn_norm"))
+    content[place : place + 8] = chance.randbytes(8)
+    copy.write_bytes(content)
+    told = ""
+    try:
+        open_model(copy)  # the change may not matter
+    except ModelError as problem:
+        told = str(problem)
+    assert "\n" not in told
+    assert "winnow-" not in told.replace("winnow-kv", "")
+
+
+def test_an_architecture_that_is_not_read_is_told_in_a_line(tmp_path):
+    with pytest.raises(ModelError, match=r"architecture wavenet.*or give the model's directory") as caught:
+        open_model(write_gguf(tmp_path / "m.gguf", tiny_model(), architecture="wavenet"))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_part_of_a_file_is_told(file, tmp_path):
+    part = tmp_path / "m-00002-of-00003.gguf"
+    shutil.copy(file, part)
+    with pytest.raises(ModelError, match="part 2 of 3; join them"):
+        open_model(part)
+
+
+def test_missing_packages_name_the_extra(file, monkeypatch):
+    monkeypatch.setattr(gguf_module, "find_spec", lambda name: None)
+    with pytest.raises(ModelError, match=r"need gguf and accelerate: pip install 'winnow-kv\[gguf\]'"):
+        open_model(file)
+
+
+def test_a_directory_of_gguf_files_says_which_to_give(folder):
+    with pytest.raises(ModelError, match=r"no config.json; .* or its GGUF file .*Tiny.Q8_0.gguf"):
+        open_model(folder)
+
+
+def test_a_file_that_is_not_there():
+    with pytest.raises(ModelError, match=r"no file or directory none.gguf"):
+        open_model("none.gguf")
+
+
+@pytest.mark.parametrize(("instructions", "expected"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_blocks_become_what_the_cpu_computes_with(source, monkeypatch, instructions, expected):
+    monkeypatch.setattr(dtypes, "_cpu_has_bfloat16", lambda: instructions)
+    assert load_model(source, "cpu").dtype == open_skeleton(source, "cpu").dtype == expected
+
+
+@pytest.mark.parametrize("device_map", ["auto", {"": "cpu"}])
+def test_a_device_map_loads_a_file_as_well(source, model, device_map):
+    spread = load_model(source, device_map=device_map, dtype="float32")
+    ids = source.tokenizer(TEXT, return_tensors="pt").input_ids
+    with torch.no_grad():
+        assert torch.equal(spread(ids).logits, model(ids).logits)
+    assert Path(source.name).exists()
