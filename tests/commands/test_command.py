@@ -76,6 +76,7 @@ REQUIRED = {
     "compress": ("document.txt", "--out", "c"),
     "ask": ("c", "Why?"),
     "compare": ("run",),
+    "eval": ("facts", "--out", "run"),
     "export": ("run", "--to", "csv", "--out", "a.csv"),
     "heads show": ("a.json",),
     "heads convert": ("a.json", "-o", "a.safetensors"),

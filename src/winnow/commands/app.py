@@ -55,7 +55,7 @@ app.command("compress")(command(CompressOptions, "winnow.commands.compress:compr
 app.command("ask")(command(AskOptions, "winnow.commands.ask:ask"))
 app.command("methods")(command(MethodsOptions, "winnow.commands.methods:methods"))
 app.command("models")(command(ModelsOptions, "winnow.commands.models:models"))
-app.command("eval")(command(EvalOptions, "winnow.commands.eval:evaluate"))
+app.command("eval")(command(EvalOptions, "winnow.commands.eval:eval"))
 app.command("benchmarks")(command(BenchmarksOptions, "winnow.commands.benchmarks:benchmarks"))
 app.command("demo")(command(DemoOptions, "winnow.commands.demo:demo"))
 app.command("inspect")(command(InspectOptions, "winnow.commands.inspect:inspect"))

@@ -41,7 +41,7 @@ from winnow.runs.summary import summaries
 from winnow.runs.worker import RunRecipe
 
 
-def evaluate(options: EvalOptions) -> None:
+def eval(options: EvalOptions) -> None:
     """Evaluates all cells that are missing, then prints a table of the run."""
     work = prepare(options)
     make_folder(options.out)
