@@ -75,7 +75,7 @@ PASTIMES = (
     ("collect railway timetables and bind them in green leather", "timetables"),
     ("grow tomatoes on the balcony and name every one of them", "tomatoes"),
     ("repair broken clocks and give them to the neighbors", "clocks"),
-    ("swim across the lake and dry off on the warm stones", "swim"),
+    ("swim across the lake and dry off on the warm stones", "lake"),
     ("photograph old bridges and write postcards about them", "bridges"),
     ("play the accordion in the courtyard and teach the children new songs", "accordion"),
     ("watch migrating geese and note their numbers in a diary", "geese"),
