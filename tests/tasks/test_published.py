@@ -14,8 +14,6 @@ from winnow.tasks.protocols import protocols
 from winnow.tasks.registry import benchmarks
 
 BENCHMARKS = {each.name: each for each in benchmarks()}
-OTHERS = ("babilong", "ruler")
-"""Generated ones, which have tests of their own."""
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
@@ -30,9 +28,8 @@ def test_groups_are_of_tasks_that_there_are(name: str) -> None:
 @pytest.mark.parametrize("each", protocols(), ids=lambda each: each.name)
 def test_protocols_and_their_rows_are_of_tasks_that_there_are(each: Protocol) -> None:
     for name in each.benchmarks:
-        if name in BENCHMARKS or name not in OTHERS:
-            known = set(BENCHMARKS[name].tasks)
-            assert all(set(row) <= known for row in each.full_rows.values())
+        known = set(BENCHMARKS[name].tasks)
+        assert all(set(row) <= known for row in each.full_rows.values())
 
 
 def test_metrics_of_tasks_exist() -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from support.benchmark_files import write_lines, write_parquet, write_zip
 from winnow.tasks.benchmark import BenchmarkError, Request
@@ -53,9 +56,40 @@ def test_damaged_archives_and_parquet_files_are_told(tmp_path: Path) -> None:
     path.write_bytes(whole)
     with pytest.raises(BenchmarkError, match=r"a\.zip, x\.jsonl: cannot be read"):
         opened(path)
+    newer = bytearray(write_zip(tmp_path / "c.zip", {"x.jsonl": [{"a": 1}]}).read_bytes())
+    newer[newer.index(b"PK\x01\x02") + 6] = 190
+    (tmp_path / "c.zip").write_bytes(newer)
+    with pytest.raises(BenchmarkError, match=r"c\.zip cannot be read: zip file version 19"):
+        opened(tmp_path / "c.zip")
     (tmp_path / "b.parquet").write_bytes(b"PAR1 nothing PAR1")
     with pytest.raises(BenchmarkError, match=r"b\.parquet is no Parquet file"):
         opened(tmp_path / "b.parquet")
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "zip"])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_whatever_is_damaged_is_told(tmp_path: Path, suffix: str, data: st.DataObject) -> None:
+    rows = [{"a": "text", "b": [1, 2]}, {"a": "other", "b": []}]
+    whole = tmp_path / f"whole.{suffix}"
+    write = {
+        "jsonl": write_lines,
+        "parquet": write_parquet,
+        "zip": lambda path, rows: write_zip(path, {"x.jsonl": rows}),
+    }
+    content = bytearray(write[suffix](whole, rows).read_bytes())
+    for place in data.draw(st.lists(st.integers(0, len(content) - 1), min_size=1, max_size=8)):
+        content[place] = data.draw(st.integers(0, 255))
+    damaged = tmp_path / f"damaged.{suffix}"
+    damaged.write_bytes(content[: data.draw(st.integers(0, len(content)))])
+    with suppress(BenchmarkError):
+        assert all(isinstance(each, dict) for each in opened(damaged))
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("{}")
+    with pytest.raises(BenchmarkError, match=r"a\.txt has no \.jsonl, \.json, \.parquet files: give --data"):
+        opened(tmp_path / "a.txt")
 
 
 def test_a_name_in_two_folders_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import lzma
 import re
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
@@ -17,6 +19,9 @@ from winnow.tasks.records.hub import HUB, OnHub, download
 
 SUFFIXES = (".jsonl", ".json", ".parquet")
 """In the order in which one is taken where a task has several."""
+
+_DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, OSError, RuntimeError, ValueError, EOFError)
+"""Errors of a zip file that cannot be read: damaged, encrypted, or of an unknown version or compression."""
 
 _SPLIT_PART = re.compile(r"(-\d+-of-\d+)?\Z")
 
@@ -80,7 +85,8 @@ def _is_named(path: str, name: str) -> bool:
 
 def _files(path: Path) -> Mapping[str, Callable[[], bytes]]:
     if path.is_file():
-        return _in_zip(path) if zipfile.is_zipfile(path) else {path.name: partial(_read, path)}
+        known = {path.name: partial(_read, path)} if path.suffix in SUFFIXES else {}
+        return _in_zip(path) if zipfile.is_zipfile(path) else known
     found = {file.relative_to(path).as_posix(): file for file in sorted(path.rglob("*")) if file.is_file()}
     plain = {name: partial(_read, file) for name, file in found.items() if file.suffix in SUFFIXES}
     if plain:
@@ -101,7 +107,7 @@ def _in_zip(path: Path) -> Mapping[str, Callable[[], bytes]]:
     try:
         with zipfile.ZipFile(path) as archive:
             names = sorted(name for name in archive.namelist() if name.endswith(SUFFIXES))
-    except (zipfile.BadZipFile, OSError) as problem:
+    except _DAMAGED as problem:
         raise BenchmarkError(f"{path} cannot be read: {problem}. Fetch it again.") from None
     return {name: partial(_read_member, path, name) for name in names}
 
@@ -110,7 +116,7 @@ def _read_member(path: Path, name: str) -> bytes:
     try:
         with zipfile.ZipFile(path) as archive, archive.open(name) as member:
             return _limited(member.read(LARGEST_TEXT + 1), f"{path}, {name}")
-    except (zipfile.BadZipFile, zlib.error, OSError, RuntimeError, NotImplementedError, EOFError) as problem:
+    except _DAMAGED as problem:
         raise BenchmarkError(f"{path}, {name}: cannot be read ({problem}). Fetch the file again.") from None
 
 

@@ -72,7 +72,7 @@ CHOICE = Benchmark(
     name="choice",
     summary="multiple choice by log-likelihood, from files of one's own or of known data sets",
     source="prompts spaced as in lm-evaluation-harness",
-    tasks={},
+    tasks={"NAME": "a file NAME.jsonl or NAME.parquet; every file of a folder is a task"},
     load=_load,
     data=DATA,
 )

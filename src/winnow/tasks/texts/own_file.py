@@ -118,7 +118,7 @@ FILE = Benchmark(
     name="file",
     summary="examples of one's own: contexts, questions and right answers, judged by any metric",
     source="Winnow",
-    tasks={},
+    tasks={"file": "lines that name no task; those that do are tasks of that name"},
     load=_load,
     data=DATA,
 )
