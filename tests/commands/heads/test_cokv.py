@@ -171,6 +171,37 @@ def test_examples_of_ones_own(capsys):
         assert not Path("f.safetensors").exists()
 
 
+def test_the_first_parts_alone_are_another_table_from_the_same_journal(capsys):
+    more = ("--samples", "64", "--keep-noise")
+    assert cokv(*more) == 0
+    before = Path("a.journal.jsonl").read_bytes()
+    assert cokv(*more, "--halves", "first", "--force") == 0
+    assert Path("a.journal.jsonl").read_bytes() == before
+    first = HeadScores.load("a.safetensors")
+    assert json.loads(first.settings)["halves"] == "first"
+    assert "(first parts only)" in first.notes
+    merge = ["heads", "merge", "a.journal.jsonl", "--keep-noise", "--out"]
+    assert main([*merge, "m.safetensors", "--halves", "first"]) == 0
+    assert Path("m.safetensors").read_bytes() == Path("a.safetensors").read_bytes()
+    assert main([*merge, "b.safetensors"]) == 0
+    both = HeadScores.load("b.safetensors")
+    assert "halves" not in json.loads(both.settings)
+    assert not both.values.equal(first.values)
+    assert main(["heads", "verify", "a.safetensors", "--share", "0.1"]) in (0, 1)
+
+
+def test_theorem_2_sets_the_samples(capsys):
+    command = ["heads", "cokv", "--out", "a.safetensors", "--questions", "2", "--batch", "8", "--keep-noise"]
+    assert main([*command, "--epsilon", "1", "--delta", "0.1"]) == 0
+    # 2 · ln 20, rounded up to a batch.
+    assert HeadScores.load("a.safetensors").samples == 8
+    assert "with 90%; samples needed for (0.1, 0.1): 600." in said(capsys)
+    assert main([*command, "--epsilon", "1", "--samples", "8", "--force"]) == USAGE
+    assert "sets the number of samples, as --samples does" in said(capsys)
+    assert main([*command, "--epsilon", "-1", "--force"]) == FAILED
+    assert "epsilon must be above 0" in said(capsys)
+
+
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [

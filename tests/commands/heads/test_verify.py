@@ -48,7 +48,7 @@ def coalitions(source, model, tmp_path_factory):
     """A small file as `winnow heads cokv` writes it."""
     plan = Sampled(PlayerSplits(16, (8,), 0), 32)
     recipe = CoalitionRecipe(source.name, "cpu", "auto", 4, generated_examples(4, 256), Terms(8), plan)
-    redrawn = Redrawn(recipe.worker(model, source.tokenizer), plan, 4, 4)
+    redrawn = Redrawn(recipe.worker(model, source.tokenizer), plan, 4, 4, "both")
     list(redrawn.evaluate())
     values = redrawn.fresh(128).values.view(4, 4)
     asked = json.dumps(COKV_SETTINGS)

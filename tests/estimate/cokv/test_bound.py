@@ -1,4 +1,4 @@
-"""Theorem 1 on what slicing loses."""
+"""Theorem 1 on what slicing loses, Theorem 2 on what sampling does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import comb, log, sqrt
 import pytest
 
 from support.games import voting
-from winnow.estimate.cokv.bound import slicing_bound
+from winnow.estimate.cokv.bound import samples_needed, sampling_bound, slicing_bound
 from winnow.estimate.cokv.exact import all_coalitions, exact_strata
 from winnow.estimate.errors import ShapleyError
 
@@ -30,3 +30,16 @@ def test_bound_holds_for_random_sizes(count: int) -> None:
         bound = slicing_bound(players, count, float(player.max() - player.min()), 0.2)
         chosen = [player[list(sizes)].mean() - player.mean() for sizes in combinations(range(players), count)]
         assert sum(abs(float(gap)) > bound for gap in chosen) <= 0.2 * comb(players, count)
+
+
+def test_samples_needed() -> None:
+    # 1 · 2² · ln(2 / 0.05) / (2 · 0.1²) = 200 · ln 40
+    assert samples_needed(1, 0.1, 0.05) == 738
+    # 4 · 1² · ln(8 / 0.1) / (2 · 0.05²) = 800 · ln 80
+    assert samples_needed(4, 0.05, 0.1, spread=1.0) == 3506
+    for sizes, epsilon, delta in ((1, 0.1, 0.05), (7, 0.3, 0.01)):
+        assert sampling_bound(samples_needed(sizes, epsilon, delta), sizes, delta) <= epsilon
+        assert sampling_bound(samples_needed(sizes, epsilon, delta) - 1, sizes, delta) > epsilon
+    for wrong in ((0, 0.1, 0.1), (1, 0.0, 0.1), (1, -1.0, 0.1), (1, 0.1, 0.0), (1, 0.1, 1.0), (1, float("nan"), 0.1)):
+        with pytest.raises(ShapleyError):
+            samples_needed(*wrong)

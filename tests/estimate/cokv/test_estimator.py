@@ -97,3 +97,40 @@ def test_common_top() -> None:
     assert common_top(a, b, 3) == 2 / 3
     # Ties go to the lower index, so constant values agree with themselves.
     assert common_top(torch.zeros(4), torch.zeros(4), 2) == 1
+
+
+@settings(max_examples=20, deadline=None)
+@given(players=st.integers(2, 7), seed=st.integers(0, 1000), data=st.data())
+def test_the_first_parts_alone_are_algorithm_1(players: int, seed: int, data: st.DataObject) -> None:
+    """Lines 1 to 13 of the paper's Algorithm 1, written out."""
+    sizes = data.draw(st.lists(st.integers(1, players), min_size=1, max_size=3, unique=True))
+    game = table_game(players, seed)
+    first = PlayerSplits(players, tuple(sizes), seed).first_parts(range(120 * len(sizes)))
+    total = [[0.0] * (players + 1) for _ in range(players)]
+    count = [[0] * (players + 1) for _ in range(players)]
+    for mask in first:
+        chosen = mask.nonzero().flatten().tolist()
+        u = float(game(mask[None]) - game(~mask[None]))
+        for player in chosen:
+            total[player][len(chosen)] += u
+            count[player][len(chosen)] += 1
+    means = [[total[player][size] / count[player][size] for size in sizes] for player in range(players)]
+    expected = [sum(each) / len(sizes) for each in means]
+    found = sliced(strata(first, game(first) - game(~first), "first"))
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
+
+
+def test_sizes_beyond_one_half_can_change_the_order() -> None:
+    """The example of docs/shapley.md: per size n - j changes no order, in the mean over several sizes it can."""
+    worth = {(0,): 0.4, (0, 1): 0.72, (1, 2): 0.36, (1, 3): 0.36}
+    masks = all_coalitions(4)
+    utilities = torch.tensor([worth.get(tuple(mask.nonzero().flatten().tolist()), 0.0) for mask in masks]).double()
+    values = exact_strata(utilities)
+    for size in (1, 2, 3):
+        order = values[:, size - 1].argsort(stable=True)
+        assert torch.equal(values[order, 3 - size].sort().values, values[order, 3 - size])
+    first, both = (values[:2, [size - 1 for size in sizes]].mean(dim=1) for sizes in ((1, 2), (1, 2, 3)))
+    torch.testing.assert_close(first, torch.tensor([0.2, 0.24]).double())
+    torch.testing.assert_close(both, torch.tensor([0.4 / 3, 0.104 / 0.9]).double())
+    assert first[0] < first[1]
+    assert both[0] > both[1]

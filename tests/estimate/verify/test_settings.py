@@ -22,7 +22,7 @@ def test_shipped_files_carry_what_verifying_needs():
         assert settings[:6] == (kind, 0, 10, (0, 512, 1024, 1536, 2048), spread_depths(10), 50)
         assert settings.runs == 500
     settings = cokv_settings(read_scores(HEADS_PATH / "cokv.safetensors"))
-    assert settings == (0, 16, (2, 4, 6, 8), 16_384, 24, 512, 8, 24, (), USUAL, "exact_match")
+    assert settings == (0, 16, (2, 4, 6, 8), 16_384, 24, 512, 8, 24, (), USUAL, "exact_match", "both")
 
 
 def test_coalition_sizes_that_do_not_fit_the_table_are_not_believed():

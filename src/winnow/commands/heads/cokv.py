@@ -20,7 +20,7 @@ from winnow.commands.console import output
 from winnow.commands.executors import crew, gpus_for, journal_file
 from winnow.commands.heads.cokv_options import read_shard, read_sizes, stopping_rule
 from winnow.commands.heads.cokv_progress import MemoryNeeds, coalitions_watched, tell_screening
-from winnow.commands.heads.cokv_table import Origin, check_estimate, report, write_table
+from winnow.commands.heads.cokv_table import EvaluatedPart, Origin, check_estimate, report, theorem_line, write_table
 from winnow.commands.inputs import InputError
 from winnow.commands.model_names import model_name
 from winnow.commands.options.heads.cokv import CokvOptions
@@ -34,7 +34,7 @@ from winnow.estimate.cokv.plan import Sampled
 from winnow.estimate.cokv.prefilled import PromptMemory
 from winnow.estimate.cokv.recipe import CoalitionRecipe
 from winnow.estimate.cokv.run import check_shards, run_sampled, run_shard, shard_examples
-from winnow.estimate.cokv.sampling import PlayerSplits
+from winnow.estimate.cokv.sampling import PlayerSplits, strata_of
 from winnow.estimate.cokv.screening import leave_out_missed, screen
 from winnow.estimate.cokv.settings import QUESTION_TOKENS, StopRule, Terms
 from winnow.estimate.executors.base import Executor
@@ -42,6 +42,7 @@ from winnow.estimate.executors.local import LocalExecutor
 from winnow.estimate.journal import Journal
 from winnow.estimate.shape import TableShape, table_shape, token_bytes
 from winnow.evaluate.prompts import encode_prompt
+from winnow.heads.cokv_file import Halves
 from winnow.heads.storage import SUFFIX
 from winnow.metrics import metric
 from winnow.models import ModelSource, load_model, open_model
@@ -60,6 +61,7 @@ class CoalitionJob:
     tokens: int | None
     """Length of every document, where the questions are generated."""
     keep_missed: bool
+    halves: Halves
 
     @property
     def examples(self) -> range:
@@ -112,8 +114,8 @@ def _job(
 ) -> CoalitionJob:
     splits = PlayerSplits(players.total, read_sizes(options.sizes, players.total), options.seed, options.balanced)
     plan = Sampled(splits, splits.whole_cycles(options.batch))
-    rule = stopping_rule(options.samples, options.overlap)
-    check_coverage(plan, rule.samples)
+    rule = stopping_rule(options, len(strata_of(splits.sizes, splits.players, options.halves)))
+    check_coverage(plan, rule.samples, options.halves)
     recipe = CoalitionRecipe(
         source.name, options.device, options.dtype, players.heads, validation, terms, plan, _memory(options, shard)
     )
@@ -126,6 +128,7 @@ def _job(
         Origin(model_name(source), options.license, options.notes),
         QUESTION_TOKENS if options.examples is None else None,
         options.keep_missed,
+        options.halves,
     )
 
 
@@ -198,9 +201,9 @@ def _run(job: CoalitionJob, executor: Executor[list[float]], journal: Journal, m
         needs = MemoryNeeds(memory, job.recipe.memory.limit)
         with coalitions_watched(len(ledger), executor.workers, needs, job.rule.overlap is not None) as watch:
             if job.shard is not None:
-                run_shard(job.plan, job.rule.samples, job.shard, executor, ledger, watch)
+                run_shard(job.plan, job.rule.samples, job.shard, executor, ledger, watch, job.halves)
                 return Found(None, left_out)
-            return Found(run_sampled(job.plan, job.rule, executor, ledger, watch), left_out)
+            return Found(run_sampled(job.plan, job.rule, executor, ledger, watch, job.halves), left_out)
 
 
 def _screen(job: CoalitionJob, executor: Executor[list[float]], ledger: Ledger) -> tuple[int, ...]:
@@ -221,8 +224,10 @@ def _finish(job: CoalitionJob, result: Found, journal: Journal, options: CokvOpt
         return
     kept = f"{journal.path} keeps every coalition; the same command goes on from there with more --samples."
     check_estimate(found, options.keep_noise, kept)
-    table = write_table(options.out, found, journal.config, job.origin, result.left_out)
+    part = EvaluatedPart(result.left_out, job.halves)
+    table = write_table(options.out, found, journal.config, job.origin, part)
     report(console, found, table, job.rule.overlap)
+    console.print(theorem_line(found, journal.config, part, options.delta), style="dim")
     files = Table(box=None, pad_edge=False, show_header=False)
     for path, what in (
         (options.out, "per KV head"),

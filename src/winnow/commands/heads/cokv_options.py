@@ -6,7 +6,8 @@ import re
 
 import typer
 
-from winnow.commands.options.heads.cokv import MOST_SAMPLES
+from winnow.commands.options.heads.cokv import MOST_SAMPLES, CokvOptions
+from winnow.estimate.cokv.bound import samples_needed
 from winnow.estimate.cokv.sampling import default_sizes
 from winnow.estimate.cokv.settings import OVERLAP, StopRule
 
@@ -33,8 +34,15 @@ def read_sizes(text: str, players: int) -> tuple[int, ...]:
     return tuple(sorted(set(found)))
 
 
-def stopping_rule(samples: int | None, overlap: float | None) -> StopRule:
-    """So many samples, or enough for an overlap, whichever of them was asked for."""
-    if samples is None:
-        return StopRule(MOST_SAMPLES, OVERLAP if overlap is None else overlap)
-    return StopRule(samples, overlap)
+def stopping_rule(options: CokvOptions, sizes: int) -> StopRule:
+    """So many samples, enough for an overlap, or for an error by Theorem 2, whichever of them was asked for.
+
+    sizes: coalition sizes that scores are means over.
+    """
+    if options.epsilon is not None:
+        if options.samples is not None:
+            raise typer.BadParameter("sets the number of samples, as --samples does; give one.", param_hint="--epsilon")
+        return StopRule(samples_needed(sizes, options.epsilon, options.delta), options.overlap)
+    if options.samples is None:
+        return StopRule(MOST_SAMPLES, OVERLAP if options.overlap is None else options.overlap)
+    return StopRule(options.samples, options.overlap)

@@ -11,15 +11,20 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from winnow.bundled import NAME
+from winnow.estimate.cokv.bound import samples_needed, sampling_bound
 from winnow.estimate.cokv.estimator import Estimate
 from winnow.estimate.cokv.sampling import strata_of
 from winnow.estimate.split_half import SplitHalf, check_signal
+from winnow.heads.cokv_file import Halves
 from winnow.heads.scores import HeadScores
 from winnow.metrics import DEFAULT_METRIC
 from winnow.tasks.prompt_style import FACTS
 
 RELEASE = 0.9
 """Overlap of the halves that scores should have before others use them."""
+
+_EPSILON = 0.1
+"""The error that the samples of Theorem 2 are told for."""
 
 _ASKED = (
     "players",
@@ -46,6 +51,19 @@ class Origin(NamedTuple):
     notes: str
 
 
+class EvaluatedPart(NamedTuple):
+    """The part of what a journal has that scores are computed from."""
+
+    left_out: Sequence[int] = ()
+    """Examples that they are not of."""
+    halves: Halves = "both"
+
+    def facts(self) -> dict[str, Any]:
+        """Settings that say so, where it is not everything."""
+        found = {"left_out": list(self.left_out)} if self.left_out else {}
+        return {**found, "halves": self.halves} if self.halves != "both" else found
+
+
 def check_estimate(found: Estimate, keep_noise: bool, remedy: str) -> None:
     """Raises NoiseError where the halves agree by chance only, unless that is to be kept.
 
@@ -55,10 +73,8 @@ def check_estimate(found: Estimate, keep_noise: bool, remedy: str) -> None:
         check_signal(SplitHalf.of(*found.halves), f"{found.samples} samples", f"{remedy} --keep-noise writes them.")
 
 
-def write_table(
-    out: Path, found: Estimate, config: dict[str, Any], origin: Origin, left_out: Sequence[int] = ()
-) -> HeadScores:
-    """The table [L, H], saved. config: of the journal that the estimate comes from. left_out: examples it is not of."""
+def write_table(out: Path, found: Estimate, config: dict[str, Any], origin: Origin, part: EvaluatedPart) -> HeadScores:
+    """The table [L, H], saved. config: of the journal that the estimate comes from."""
     table = HeadScores(
         found.values.view(config["layers"], config["heads"]),
         "cokv",
@@ -67,17 +83,17 @@ def write_table(
         samples=found.samples,
         date=date.today().isoformat(),
         license=origin.license or ("Apache-2.0" if origin.model == NAME else ""),
-        notes=origin.notes or _what_was_done(found, config, config["examples"] - len(left_out)),
-        settings=settings_of(config, found.samples, left_out),
+        notes=origin.notes or _what_was_done(found, config, part),
+        settings=settings_of(config, found.samples, part),
     )
     table.save(out)
     return table
 
 
-def settings_of(config: dict[str, Any], samples: int, left_out: Sequence[int] = ()) -> str:
+def settings_of(config: dict[str, Any], samples: int, part: EvaluatedPart) -> str:
     """Settings of an estimation, for its file. Journals of earlier versions do not know all of them."""
     asked = {name: config[name] for name in _ASKED if name in config}
-    return json.dumps({**asked, "samples": samples, **({"left_out": list(left_out)} if left_out else {})})
+    return json.dumps({**asked, "samples": samples, **part.facts()})
 
 
 def report(console: Console, found: Estimate, table: HeadScores, overlap: float | None) -> None:
@@ -93,10 +109,23 @@ def report(console: Console, found: Estimate, table: HeadScores, overlap: float 
         console.print(f"For scores that others will use, 90% are recommended: --overlap {RELEASE}.", style="dim")
 
 
-def _what_was_done(found: Estimate, config: dict[str, Any], examples: int) -> str:
-    sizes = ", ".join(map(str, strata_of(config["sizes"], config["players"])))
+def theorem_line(found: Estimate, config: dict[str, Any], part: EvaluatedPart, delta: float) -> str:
+    """A sentence on what Theorem 2 promises of so many samples, and on how many it asks for."""
+    sizes = len(strata_of(config["sizes"], config["players"], part.halves))
+    epsilon = sampling_bound(found.samples, sizes, delta)
+    needed = samples_needed(sizes, _EPSILON, delta)
+    return (
+        f"Theorem 2: a score is within {epsilon:.2f} of its sliced value with {100 * (1 - delta):g}%; samples needed "
+        f"for ({_EPSILON:g}, {delta:g}): {needed:,}."
+    )
+
+
+def _what_was_done(found: Estimate, config: dict[str, Any], part: EvaluatedPart) -> str:
+    sizes = ", ".join(map(str, strata_of(config["sizes"], config["players"], part.halves)))
+    alone = "" if part.halves == "both" else " (first parts only)"
+    examples = config["examples"] - len(part.left_out)
     judged = config.get("metric", DEFAULT_METRIC).replace("_", " ")
     return (
-        f"sliced Shapley values over coalitions of {sizes} of {config['players']} heads; {judged} of "
+        f"sliced Shapley values over coalitions of {sizes} of {config['players']} heads{alone}; {judged} of "
         f"{examples} validation examples; window {config['window']}; overlap of halves {found.overlap:.2f}"
     )

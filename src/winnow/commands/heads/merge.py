@@ -9,7 +9,7 @@ from rich.markup import escape
 from winnow.commands.checks import check_output
 from winnow.commands.console import output
 from winnow.commands.heads.cokv_progress import tell_screening
-from winnow.commands.heads.cokv_table import Origin, check_estimate, report, write_table
+from winnow.commands.heads.cokv_table import EvaluatedPart, Origin, check_estimate, report, write_table
 from winnow.commands.heads.merge_needles import merge_needles
 from winnow.commands.inputs import InputError
 from winnow.commands.options.heads.merge import MergeOptions
@@ -47,10 +47,11 @@ def _merge_coalitions(opened: Sequence[Journal], options: MergeOptions) -> None:
     batches = ledger.complete_batches()
     if not batches:
         raise InputError(_what_is_missing(ledger))
-    found = estimate_from(plan, ledger, batches)
+    found = estimate_from(plan, ledger, batches, options.halves)
     origin = Origin(config.model, options.license, options.notes)
     check_estimate(found, options.keep_noise, "Let all shards go on with more --samples, and merge again.")
-    table = write_table(options.out, found, opened[0].config, origin, () if options.keep_missed else screening.missed)
+    part = EvaluatedPart(() if options.keep_missed else screening.missed, options.halves)
+    table = write_table(options.out, found, opened[0].config, origin, part)
     report(output(), found, table, overlap=None)
     output().print(f"{escape(str(options.out))}  from {len(opened)} journals", soft_wrap=True)
 

@@ -133,14 +133,14 @@ def _redrawn(request: Request, settings: CokvSettings) -> Agreement:
     )
     splits = PlayerSplits(settings.players, settings.sizes, seed)
     plan = Sampled(splits, splits.whole_cycles(PAIRS))
-    batches = expected_batches(plan, request.options.share, settings.samples)
+    batches = expected_batches(plan, request.options.share, settings.samples, settings.halves)
     model = request.loaded()
     players = _checked_shape(request.table, model)
     options = request.options
     tokens = options.max_new_tokens or settings.max_new_tokens
     terms = Terms(settings.window, tokens, options.chunk_size, settings.style, settings.metric)
     recipe = CoalitionRecipe(request.source.name, options.device, options.dtype, players.heads, questions, terms, plan)
-    redrawn = Redrawn(recipe.worker(model, request.source.tokenizer), plan, batches, len(questions))
+    redrawn = Redrawn(recipe.worker(model, request.source.tokenizer), plan, batches, len(questions), settings.halves)
     with progress_bar("Coalitions answering", redrawn.items) as bar:
         for _ in redrawn.evaluate():
             bar.advance()

@@ -1,10 +1,13 @@
-"""A bound on the distance of a sliced Shapley value from the Shapley value."""
+"""Bounds of the CoKV paper: what slicing loses, and how many samples bring sampling close."""
 
 from __future__ import annotations
 
-from math import log, sqrt
+from math import ceil, log, sqrt
 
 from winnow.estimate.errors import ShapleyError
+
+CONTRIBUTION_RANGE = 2.0
+"""Between the least and the largest contribution U(S) - U(rest), of utilities from 0 to 1."""
 
 
 def slicing_bound(players: int, sizes: int, spread: float, delta: float) -> float:
@@ -23,3 +26,30 @@ def slicing_bound(players: int, sizes: int, spread: float, delta: float) -> floa
     if spread < 0:
         raise ShapleyError(f"spread must be at least 0, not {spread}.")
     return spread * sqrt((players - sizes + 1) * log(2 / delta) / (2 * sizes * players))
+
+
+def samples_needed(sizes: int, epsilon: float, delta: float, spread: float = CONTRIBUTION_RANGE) -> int:
+    """Theorem 2: so many samples estimate a sliced value within epsilon with probability 1 - delta.
+
+    h·r²·ln(2·h/delta) / (2·epsilon²), rounded up, for h coalition sizes and contributions in a range of r, from
+    Hoeffding's inequality for every size. It takes every sample of a size as one for every head; a head is in j of n.
+
+    Raises ShapleyError for no size, an epsilon that is not positive, and delta outside (0, 1).
+    """
+    _check_confidence(sizes, delta)
+    if not epsilon > 0:
+        raise ShapleyError(f"epsilon must be above 0, not {epsilon:g}.")
+    return ceil(sizes * spread**2 * log(2 * sizes / delta) / (2 * epsilon**2))
+
+
+def sampling_bound(samples: int, sizes: int, delta: float, spread: float = CONTRIBUTION_RANGE) -> float:
+    """Theorem 2 the other way round: the epsilon that so many samples keep with probability 1 - delta."""
+    _check_confidence(sizes, delta)
+    return spread * sqrt(sizes * log(2 * sizes / delta) / (2 * samples))
+
+
+def _check_confidence(sizes: int, delta: float) -> None:
+    if sizes < 1:
+        raise ShapleyError(f"{sizes} coalition sizes are none: give at least one.")
+    if not 0 < delta < 1:
+        raise ShapleyError(f"delta must be between 0 and 1, not {delta:g}.")

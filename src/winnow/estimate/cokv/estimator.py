@@ -9,7 +9,7 @@ SSV[i] is the mean of SV[i, ·] over coalition sizes (Eq. 4). Splits at sizes H 
 and all of these enter the mean with the same weight: this is how both parts of every split are used. For H = {n/2} that
 is Eq. 4 to the letter; for other H it is Eq. 4 with H united with n - H (the paper samples only sizes up to n/2 because
 it finds those of j and n - j nearly the same, App. E.4; its code then drops the second part). H = {1, ..., n} gives the
-Shapley value itself.
+Shapley value itself. "first" takes the samples of S alone, and Eq. 4's sizes H: Algorithm 1 to the letter.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from torch import Tensor
 
 from winnow.estimate.cokv.sampling import HALVES
 from winnow.estimate.errors import ShapleyError
+from winnow.heads.cokv_file import Halves
 from winnow.heads.compare import common_top
 
 
@@ -84,8 +85,10 @@ def contributions(first: Tensor, utilities: Tensor) -> Tensor:
     return utilities[:, 0].double() - utilities[:, 1].double()
 
 
-def strata(first: Tensor, u: Tensor) -> dict[int, Stratum]:
+def strata(first: Tensor, u: Tensor, halves: Halves = "both") -> dict[int, Stratum]:
     """Coalition size -> its samples, from first parts [M, n] and contributions u [M].
+
+    halves: "first" leaves out what a split tells of the rest.
 
     Sums run over the samples in order, so that equal samples give equal bits on any machine.
     """
@@ -94,7 +97,7 @@ def strata(first: Tensor, u: Tensor) -> dict[int, Stratum]:
     for mask, value in zip(first, u.tolist(), strict=True):
         size = int(mask.sum())
         parts.setdefault(size, []).append((mask, value))
-        if size < players:
+        if halves == "both" and size < players:
             parts.setdefault(players - size, []).append((~mask, -value))
     return {size: _stratum(samples) for size, samples in sorted(parts.items())}
 
@@ -128,7 +131,7 @@ def sliced(found: Mapping[int, Stratum]) -> Tensor:
     return torch.stack([stratum.means for stratum in found.values()]).mean(dim=0)
 
 
-def estimate_values(first: Tensor, utilities: Tensor) -> Estimate:
+def estimate_values(first: Tensor, utilities: Tensor, halves: Halves = "both") -> Estimate:
     """Sliced Shapley values from first parts [M, n] and utilities [M, 2] of splits 0, 1, 2, ... of `PlayerSplits`.
 
     Raises ShapleyError without samples, for a player without one, and for utilities that are all the same.
@@ -141,9 +144,9 @@ def estimate_values(first: Tensor, utilities: Tensor) -> Estimate:
             f"the metric is {float(utilities[0, 0]):g} for all {utilities.numel()} coalitions, so heads cannot be told "
             "apart: take questions that the model answers with its whole cache and not with the window alone."
         )
-    halves = [strata(first[half::HALVES], u[half::HALVES]) for half in range(HALVES)]
-    one, other = (sliced(half) for half in halves)
-    squared = torch.stack([_squared_error(half) for half in halves]).sum(dim=0) / HALVES**2
+    parts = [strata(first[half::HALVES], u[half::HALVES], halves) for half in range(HALVES)]
+    one, other = (sliced(part) for part in parts)
+    squared = torch.stack([_squared_error(part) for part in parts]).sum(dim=0) / HALVES**2
     return Estimate((one + other) / HALVES, squared.sqrt(), (one, other), len(u))
 
 

@@ -13,6 +13,7 @@ from winnow.estimate.cokv.plan import Exhaustive, Sampled
 from winnow.estimate.cokv.settings import StopRule
 from winnow.estimate.errors import ShapleyError
 from winnow.estimate.executors.base import Executor, Item
+from winnow.heads.cokv_file import Halves
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,7 +23,12 @@ ItemProgress = Callable[[int, int, Estimate | None], None]
 
 
 def run_sampled(
-    plan: Sampled, rule: StopRule, executor: Executor[list[float]], ledger: Ledger, watch: ItemProgress | None = None
+    plan: Sampled,
+    rule: StopRule,
+    executor: Executor[list[float]],
+    ledger: Ledger,
+    watch: ItemProgress | None = None,
+    halves: Halves = "both",
 ) -> Estimate:
     """Evaluates batches until the rule is met, and estimates from these, whatever else the ledger has.
 
@@ -30,7 +36,7 @@ def run_sampled(
     ShapleyError, before anything is evaluated, where the rule's samples leave a player without one, and for utilities
     that are all the same.
     """
-    check_coverage(plan, rule.samples)
+    check_coverage(plan, rule.samples, halves)
     most = plan.batches(rule.samples)
     # Enough for every worker to have one item in hand and one to come.
     ahead = max(1, -(-2 * executor.workers // len(ledger.kept))) if executor.workers > 1 else 1
@@ -39,16 +45,16 @@ def run_sampled(
         if batch % ahead == 0:
             block = range(batch, min(batch + ahead, most))
             _complete(block, executor, ledger, most, found, watch)
-        found = _estimate_if_possible(plan, ledger, batch + 1) if rule.overlap is not None else None
+        found = _estimate_if_possible(plan, ledger, batch + 1, halves) if rule.overlap is not None else None
         if found is not None and rule.overlap is not None and found.overlap >= rule.overlap:
             return found
-    return found or estimate_from(plan, ledger, most)
+    return found or estimate_from(plan, ledger, most, halves)
 
 
-def estimate_from(plan: Sampled, ledger: Ledger, batches: int) -> Estimate:
+def estimate_from(plan: Sampled, ledger: Ledger, batches: int, halves: Halves = "both") -> Estimate:
     """The estimate from the first batches. Raises ShapleyError as `estimate_values`."""
     first = plan.splits.first_parts(range(batches * plan.pairs))
-    return estimate_values(first, ledger.utilities(range(batches)))
+    return estimate_values(first, ledger.utilities(range(batches)), halves)
 
 
 def run_exhaustive(
@@ -68,13 +74,14 @@ def run_shard(
     executor: Executor[list[float]],
     ledger: Ledger,
     watch: ItemProgress | None = None,
+    halves: Halves = "both",
 ) -> None:
     """Evaluates the examples i, i + n, i + 2n, ... for shard (i, n), i from 0, for so many samples.
 
     Raises ShapleyError for fewer examples than shards: some would have nothing to do; and for too few samples.
     """
     check_shards(ledger.examples, shard[1])
-    check_coverage(plan, samples)
+    check_coverage(plan, samples, halves)
     batches = range(plan.batches(samples))
     mine = shard_examples(ledger.examples, shard)
     items = [Item(batch, example) for example in mine if example in ledger.kept for batch in batches]
@@ -123,9 +130,9 @@ def _evaluate(
             watch(len(ledger), total, found)
 
 
-def _estimate_if_possible(plan: Sampled, ledger: Ledger, batches: int) -> Estimate | None:
+def _estimate_if_possible(plan: Sampled, ledger: Ledger, batches: int, halves: Halves) -> Estimate | None:
     """None while a player has no sample in one of the halves, or nothing tells coalitions apart."""
     try:
-        return estimate_from(plan, ledger, batches)
+        return estimate_from(plan, ledger, batches, halves)
     except ShapleyError:
         return None

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from winnow.estimate.cokv.hadamard import hadamard
 from winnow.estimate.errors import ShapleyError
+from winnow.heads.cokv_file import Halves
 
 HALVES = 2
 """The samples are two independent halves, whose agreement tells when there are enough."""
@@ -100,7 +101,12 @@ def default_sizes(players: int) -> tuple[int, ...]:
     return tuple(sorted({max(1, players * eighths // 8) for eighths in (1, 2, 3, 4)}))
 
 
-def strata_of(sizes: Iterable[int], players: int) -> tuple[int, ...]:
-    """The coalition sizes that splits at `sizes` tell something of, ascending: each j, and n - j of its rest."""
+def strata_of(sizes: Iterable[int], players: int, halves: Halves = "both") -> tuple[int, ...]:
+    """The coalition sizes that splits at `sizes` tell something of, ascending: each j, and n - j of its rest.
+
+    halves: "first" leaves out the rests.
+    """
+    if halves == "first":
+        return tuple(sorted(sizes))
     both = {part for size in sizes for part in (size, players - size)}
     return tuple(sorted(both - {0}))

@@ -18,6 +18,8 @@ WINDOW = 8
 MAX_NEW_TOKENS = 24
 PAIRS = 32
 """Complementary pairs that are decoded side by side."""
+DELTA = 0.05
+"""The chance that a score is further off than the bound of Theorem 2."""
 OVERLAP = 2 / 3
 """The paper's rule (App. E.3): enough samples when two independent runs share so much of their top 50%."""
 

@@ -14,6 +14,7 @@ from winnow.estimate.cokv.plan import Sampled
 from winnow.estimate.errors import VerifyError
 from winnow.estimate.executors.base import Done, Item, Worker
 from winnow.estimate.verify.agreement import Fresh
+from winnow.heads.cokv_file import Halves
 
 _MOST_BATCHES = 4_096
 # Samples that every head needs in coalitions of every size.
@@ -23,10 +24,11 @@ _LEAST = 2
 class Redrawn:
     """Batches of a plan, evaluated one after another."""
 
-    def __init__(self, worker: Worker[list[float]], plan: Sampled, batches: int, examples: int) -> None:
+    def __init__(self, worker: Worker[list[float]], plan: Sampled, batches: int, examples: int, halves: Halves) -> None:
         self._worker = worker
         self._plan = plan
         self._batches = batches
+        self._halves = halves
         self._ledger = Ledger(examples)
 
     @property
@@ -45,17 +47,17 @@ class Redrawn:
     def fresh(self, samples: int) -> Fresh:
         """Sliced Shapley values [n], with the errors of their difference to a table of so many samples."""
         first = self._plan.splits.first_parts(range(self._batches * self._plan.pairs))
-        found = strata(first, contributions(first, self._ledger.utilities(range(self._batches))))
+        found = strata(first, contributions(first, self._ledger.utilities(range(self._batches))), self._halves)
         errors = (_squared_errors(found) * (1 + len(first) / samples)).sqrt()
         return Fresh(sliced(found), errors, len(first) - 1)
 
 
-def expected_batches(plan: Sampled, share: float, samples: int) -> int:
+def expected_batches(plan: Sampled, share: float, samples: int, halves: Halves = "both") -> int:
     """So many that they hold the share of the samples, and every head twice in coalitions of every size.
 
     Raises VerifyError where that takes too many.
     """
-    covering = covering_batches(plan, _LEAST, 1, _MOST_BATCHES)
+    covering = covering_batches(plan, _LEAST, 1, _MOST_BATCHES, halves)
     if covering is None:
         raise VerifyError("Coalitions of these sizes hardly ever have every head: they cannot be drawn again.")
     return max(covering, plan.batches(max(1, round(share * samples))))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from winnow.errors import PromptError
 from winnow.estimate.errors import NotVerifiable
 from winnow.estimate.needle.settings import NeedleKind
+from winnow.heads.cokv_file import Halves
 from winnow.metrics.registry import DEFAULT_METRIC, METRICS
 from winnow.strict_json import parse_object
 from winnow.tasks.prompt_style import FACTS, PromptStyle
@@ -52,6 +53,8 @@ class CokvSettings(NamedTuple):
     """Questions that the whole cache answered wrong, from 0."""
     style: PromptStyle
     metric: str
+    halves: Halves
+    """Parts of a split that count."""
 
 
 def needle_settings(table: HeadScores) -> NeedleSettings:
@@ -95,6 +98,7 @@ def cokv_settings(table: HeadScores) -> CokvSettings:
         left_out,
         asked.style(),
         asked.name("metric", METRICS) if asked.says("metric") else DEFAULT_METRIC,
+        asked.halves(),
     )
 
 
@@ -134,6 +138,12 @@ class _Asked:
             return PromptStyle.of_facts(self._values.get(FACTS, {}), str(self._table))
         except PromptError:
             raise self._no("prompt_style") from None
+
+    def halves(self) -> Halves:
+        """Both where the settings do not speak of them."""
+        if not self.says("halves"):
+            return "both"
+        return "both" if self.name("halves", get_args(Halves)) == "both" else "first"
 
     def name(self, name: str, known: Container[str]) -> str:
         value = self._values.get(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -18,12 +18,16 @@ from winnow.commands.options.shared import (
     ScoresFileOptions,
 )
 from winnow.commands.options.values import byte_count
-from winnow.estimate.cokv.settings import MAX_NEW_TOKENS, PAIRS, QUESTIONS, WINDOW
+from winnow.estimate.cokv.settings import DELTA, MAX_NEW_TOKENS, PAIRS, QUESTIONS, WINDOW
 from winnow.metrics import DEFAULT_METRIC
 
 MOST_SAMPLES = 1024
 """Samples at most, where only an overlap is asked for."""
 
+CountedHalves = Annotated[
+    Literal["both", "first"],
+    typer.Option(help="Samples of both parts of a split, or of the first alone as in the paper's Algorithm 1."),
+]
 KeepMissed = Annotated[
     bool,
     typer.Option("--keep-missed", help="Do not leave out examples that are answered wrong with the whole cache."),
@@ -64,6 +68,12 @@ class CokvOptions(ModelOptions, PromptOptions, PrefillOptions, ScoresFileOptions
             show_default="2/3, or never where --samples is given",
         ),
     ] = None
+    epsilon: Annotated[
+        float | None,
+        typer.Option(metavar="E", help="In place of --samples: as many as keep scores within E, by Theorem 2."),
+    ] = None
+    delta: Annotated[float, typer.Option(metavar="D", help="Share of scores that may be further off.")] = DELTA
+    halves: CountedHalves = "both"
     balanced: Annotated[
         bool,
         typer.Option("--balanced", help="Draw splits of n/2 in balanced blocks of n - 1: fewer samples do."),

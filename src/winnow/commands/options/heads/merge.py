@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from winnow.commands.options.heads.cokv import KeepMissed
+from winnow.commands.options.heads.cokv import CountedHalves, KeepMissed
 from winnow.commands.options.heads.needle import PerHead
 from winnow.commands.options.shared import ScoresFileOptions
 
@@ -20,3 +20,4 @@ class MergeOptions(ScoresFileOptions):
     journals: Annotated[list[Path], typer.Argument(help="Journals of all shards of one command.")]
     per: PerHead = "kv"
     keep_missed: KeepMissed = False
+    halves: CountedHalves = "both"
