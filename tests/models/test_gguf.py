@@ -92,7 +92,10 @@ def test_answers_end_where_a_turn_does(tmp_path, eos, template):
     """Some files name the end of all text only, which chat models never write."""
     file = write_gguf(tmp_path / "m.gguf", tiny_model(), eos=eos, template=template)
     ends = load_model(open_model(file), "cpu", "float32").generation_config.eos_token_id
-    assert {TOKENS[each] for each in ends} == ({eos, END} if template else {eos})
+    found = {TOKENS[each] for each in ends}
+    assert (END in found) == (template is not None or eos == END)
+    # Older releases of transformers add the family's own.
+    assert {eos} <= found <= {END, TEXT_END}
 
 
 def test_a_context_of_such_a_model_is_loaded_again(source, model, file, tmp_path):

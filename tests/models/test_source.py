@@ -7,10 +7,13 @@ import json
 import shutil
 
 import pytest
+import torch
 
+import winnow
+from support.families import prompt, vision_models
 from winnow.bundled import MODEL_PATH
 from winnow.errors import ModelError
-from winnow.models import load_model, open_model
+from winnow.models import load_model, open_model, open_skeleton, skeleton_in
 
 FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
 
@@ -56,4 +59,46 @@ def test_names_that_no_model_can_have(name, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(ModelError) as caught:
         open_model(name)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("family", vision_models())
+def test_image_text_models_are_loaded_for_text(family, directory):
+    made = vision_models()[family]()
+    made.save_pretrained(directory)
+    source = open_model(directory)
+    loaded = load_model(source, "cpu")
+    assert type(loaded) is type(open_skeleton(source)) is type(skeleton_in(directory)) is type(made)
+    ids = prompt(length=40)
+    made.set_attn_implementation("winnow")
+    with torch.no_grad():
+        found, expected = (
+            model(ids, past_key_values=winnow.CompressedCache(model, "snapkv @ 8"), use_cache=True).logits
+            for model in (loaded, made)
+        )
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
+def test_rotations_of_several_axes_are_not_undone(family):
+    model = vision_models()[family]()
+    model.set_attn_implementation("winnow")
+    with pytest.raises(ModelError, match="rotates by positions of several axes"):
+        winnow.CompressedCache(model, "expectedattention @ 8")
+
+
+REFUSED = {
+    "bert": "BertModel, which writes no text",
+    "siglip_vision_model": "siglip_vision_model is no causal language model",
+    "t5": "is an encoder-decoder model",
+    "deepseek_v3": "multi-head latent attention",
+}
+
+
+@pytest.mark.parametrize("family", REFUSED)
+def test_models_that_cannot_be_compressed_are_refused_before_their_weights(family, directory):
+    config = {"model_type": family, "architectures": ["BertModel" if family == "bert" else "Any"]}
+    (directory / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match=REFUSED[family]) as caught:
+        skeleton_in(directory)
     assert "\n" not in str(caught.value)
