@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from hashlib import sha256
 from typing import Any
 
@@ -34,6 +35,30 @@ HASHES = {
     "passage_retrieval_zh": "c1e2346e245eb365",
     "lcc": "6a1f24cf0bb83cd9",
     "repobench-p": "ee9ec182ea5ffeb7",
+}
+# First digits of SHA-256 of context, question and answer prefix of the row below, as kvpress' script divides them.
+KVPRESS = {
+    "narrativeqa": "e264541b2f571bdc",
+    "qasper": "e6f0d7ca73cc5eb1",
+    "multifieldqa_en": "ed0a004e00c29328",
+    "multifieldqa_zh": "ed63d7725227a30a",
+    "hotpotqa": "cb31f468238ee080",
+    "2wikimqa": "cb31f468238ee080",
+    "musique": "cb31f468238ee080",
+    "dureader": "90383a4624de8d75",
+    "gov_report": "a55e01d886553889",
+    "qmsum": "ae573ec24aa26db3",
+    "multi_news": "723729312a3ce294",
+    "vcsum": "521daa01d3f0dc97",
+    "trec": "192ff544919df3bd",
+    "triviaqa": "834a4d48191f8797",
+    "samsum": "413ca4bb194f7f36",
+    "lsht": "14f1261ab8111e44",
+    "passage_count": "b7a0f5c544d9893e",
+    "passage_retrieval_en": "90f7e32d08bdbcff",
+    "passage_retrieval_zh": "b7173eb7e2a4e147",
+    "lcc": "e2191a9c95240d06",
+    "repobench-p": "657b1ad1c9447b88",
 }
 # dataset2maxlen.json.
 LONGEST = {
@@ -88,6 +113,16 @@ def test_kvpress_form_is_the_same_prompt_with_the_answer_begun(task: str) -> Non
         prompt = prompt.removesuffix(cue) + "\n" + cue
     assert example.context + example.question + example.answer_prefix == prompt
     assert example.answer_prefix == TASKS[task].cue
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_kvpress_form_is_divided_as_by_kvpress(task: str) -> None:
+    begun = TASKS[task].cue if task in ("trec", "triviaqa", "samsum") else ""
+    example = kvpress(task, row(input="" if task == "lcc" else "Question: {x}?\n" + begun))
+    # kvpress puts the line break in itself where there is no chat template.
+    question = example.question.removesuffix("\n") if task in PLAIN_TEXT else example.question
+    divided = json.dumps([example.context, question, example.answer_prefix])
+    assert sha256(divided.encode()).hexdigest()[:16] == KVPRESS[task]
 
 
 def test_kvpress_form_keeps_instructions_with_the_context() -> None:
