@@ -127,3 +127,12 @@ def test_benchmarks_protocols_and_metrics_are_listed(winnow_run):
     for each in benchmarks():
         code, out, _ = winnow_run("benchmarks", each.name, "--json")
         assert json.loads(out)["tasks"].keys() == each.tasks.keys()
+
+
+def test_examples_that_no_metric_can_judge_are_told_before_weights_are_loaded(winnow_run, folder, monkeypatch):
+    monkeypatch.setattr("winnow.commands.eval.load_model", lambda *_: pytest.fail("the model was loaded"))
+    line = {"context": "A text.", "question": " Why?", "answers": "no number", "metric": "final_number"}
+    (folder / "own.jsonl").write_text(json.dumps(line))
+    code, _, err = winnow_run("eval", "file", "--data", str(folder / "own.jsonl"), "--out", str(folder / "run"))
+    assert code == 1
+    assert "file, example 1: " in err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import fmean
 
 import pytest
 import torch
@@ -43,6 +44,7 @@ def test_answers_to_questions_that_are_seen_are_those_of_generate(model, tokeniz
         assert row.prediction == generated(model, tokenizer, ids, cache, 12), row
         assert row.prompt_tokens == ids.shape[1]
         assert row.scores == {"contains_any": float(row.answers[0] in row.prediction)}
+    assert all(len(row.kept) == 4 and fmean(map(fmean, row.kept)) == row.slots for row in rows)
     held = {row.method: row.held_bytes for row in rows}
     assert held["snapkv @ 25%"] < held["keydiff @ 50%"] < held["full"]
 

@@ -17,7 +17,7 @@ from winnow.composition.method import Method
 from winnow.composition.names import method
 from winnow.errors import WinnowError
 from winnow.evaluate.checking import check_shapes
-from winnow.metrics import metric
+from winnow.metrics import Expected, MetricError, metric
 from winnow.models import ModelSource, open_model, open_skeleton
 from winnow.runs.groups import Group, grouped
 from winnow.tasks.benchmark import Benchmark, Request
@@ -63,12 +63,22 @@ def prepare(options: EvalOptions) -> EvalWork:
         raise WinnowError(f"No example of {chosen.name} is left in the {options.split} part of {rules.name}.")
     for task in tasks:
         if task.judging.metric not in LIKELIHOODS:
-            metric(task.judging.metric)
+            _check_judged(task)
     with stage("Checking the methods"):
         check_shapes(open_skeleton(source, options.device, options.dtype), methods, [], options.fold)
     # A context that is compressed alone is read once, whatever number of questions there is.
     groups = tuple(grouped(tasks, options.batch if rules.question_seen else None))
     return EvalWork(source, chosen, rules, tasks, groups, methods, shard, options)
+
+
+def _check_judged(task: Task) -> None:
+    """Raises MetricError, naming the example, where the task's metric cannot judge one."""
+    judge = metric(task.judging.metric)
+    for example in task.examples:
+        try:
+            judge.check(Expected(example.answers, example.choices))
+        except MetricError as problem:
+            raise MetricError(f"{task.name}, example {example.name}: {problem}") from None
 
 
 def _check_protocol(chosen: Benchmark, rules: Protocol, options: EvalOptions) -> None:

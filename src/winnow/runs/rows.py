@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from winnow.typed import Between, Sized
@@ -50,3 +50,5 @@ class Row:
     decode_steps: Count
     decode_seconds: Seconds
     """This sequence's share of the batch it was decoded in."""
+    kept: list[list[Count]] = field(default_factory=list)
+    """Kept prompt tokens of every compressed layer and KV head; empty where nobody noted them."""

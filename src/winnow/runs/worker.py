@@ -145,4 +145,5 @@ def _costs(costs: Costs) -> dict[str, Any]:
         "slots": mean_slots(costs.stats),
         "prefill_seconds": costs.prefill_seconds,
         "compress_seconds": costs.compress_seconds,
+        "kept": costs.stats.slots,
     }

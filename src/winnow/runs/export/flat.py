@@ -12,13 +12,14 @@ from typing import Any
 from winnow.runs.folder import Run
 from winnow.runs.rows import Row
 
-_NESTED = ("scores", "facts", "answers")
+_NESTED = ("scores", "facts", "answers", "kept")
 
 
 def csv_text(run: Run) -> str:
     """A table with one row per result, after a line with the names of columns.
 
-    Scores and facts are columns of their own, "score_…" and "fact_…"; answers are a JSON list.
+    Scores and facts are columns of their own, "score_…" and "fact_…"; answers are a JSON list. Slots of single heads
+    are in the JSON form only.
     """
     scores = _names(row.scores for row in run.rows)
     facts = _names(row.facts for row in run.rows)
