@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,11 +13,15 @@ from support.ready import BUDGETED, METHODS, ready
 from support.views import one_layer, random_view, shown_to
 from winnow.allocate import Ada
 from winnow.budget import Budget
+from winnow.bundled import MODEL_PATH
 from winnow.composition.method import Method
 from winnow.composition.names import method
 from winnow.errors import BudgetError, ModelError
+from winnow.heads import HeadScores
+from winnow.heads.shipped import shipped_scores
 from winnow.score import Ranking, Scorer, SnapKV
-from winnow.store import Cost, Dense
+from winnow.store import Bits, Cost, Dense, Packed
+from winnow.store.precision import ByScores
 from winnow.view import LayerView
 
 BYTES = (68.0,) * 4
@@ -113,3 +119,34 @@ def test_methods_can_be_built_by_hand() -> None:
     assert str(made) == "mine @ 20"
     with pytest.raises(BudgetError, match="below the 32 tokens that mine"):
         Method("mine", SnapKV(window=32), Ada(), Dense(), Budget.parse(20))
+
+
+@pytest.mark.parametrize("name", ["headkv-r2", "headkv-er", "cokv", "snapkv+headkv", "snapkv+ada"])
+@pytest.mark.parametrize("bits", ["bits(8, 4)", "mixedbits(5)"])
+def test_bits_follow_the_scores_that_budgets_follow(name: str, bits: str) -> None:
+    generator = torch.Generator().manual_seed(4)
+    own = HeadScores(torch.rand(4, 4, generator=generator), "headkv-r")
+    chosen = method(f"{name}+{bits}", 64, **({"scores": own} if "headkv" in name and "+" in name else {}))
+    served = chosen.for_model(str(MODEL_PATH), (4,) * 4)
+    expected = own if "+headkv" in name else shipped_scores(str(MODEL_PATH), "cokv" if "ada" in name else name)
+    assert expected is not None
+    assert isinstance(served.store, Packed)
+    assert isinstance(served.store.precision, ByScores)
+    assert served.store.precision.scores == expected
+    if served.allocator.head_scores is not None:
+        assert served.allocator.head_scores == expected
+        high = method("full+bits(8, 4)", scores=expected).for_model(str(MODEL_PATH), (4,) * 4).store
+        if bits == "bits(8, 4)":
+            assert isinstance(high, Packed)
+            found = [served.store.precision.bits(layer, 4).tolist() for layer in range(4)]
+            assert found == [high.precision.bits(layer, 4).tolist() for layer in range(4)]
+
+
+def test_bits_that_have_scores_of_their_own_keep_them() -> None:
+    own = HeadScores(torch.arange(1.0, 17).view(4, 4), "other")
+    store = Packed(precision=Bits(high=8, low=4, scores=own))
+    served = method("headkv-r2", 64)
+    served = replace(served, store=store).for_model(str(MODEL_PATH), (4,) * 4)
+    assert isinstance(served.store, Packed)
+    assert isinstance(served.store.precision, Bits)
+    assert served.store.precision.scores == own

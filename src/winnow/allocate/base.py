@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from winnow.heads import HeadScores
+
 
 class SlotPlan(NamedTuple):
     """Facts about a sequence before its first layer is compressed."""
@@ -41,6 +43,11 @@ class Allocator(ABC):
     def takes_budget(self) -> bool:
         """Most divide a budget. Where a rule of its own says what stays, plan.slots is all that the prompt has."""
         return True
+
+    @property
+    def head_scores(self) -> HeadScores | None:
+        """The table that budgets follow; None where they follow none, or that of a model which is not known yet."""
+        return None
 
     def for_model(self, name: str, heads: tuple[int, ...]) -> Allocator:
         """The allocator with what it knows of a model; most serve any as they are.
@@ -76,6 +83,10 @@ class HeadAllocator(Allocator):
     @property
     def takes_budget(self) -> bool:
         return self.across.takes_budget
+
+    @property
+    def head_scores(self) -> HeadScores | None:
+        return self.across.head_scores
 
     def for_model(self, name: str, heads: tuple[int, ...]) -> Allocator:
         return replace(self, across=self.across.for_model(name, heads))

@@ -43,6 +43,10 @@ class TableAllocator(Allocator):
                 f"another file, or combine parts yourself, as in 'snapkv+headkv' or 'snapkv+cokv'."
             )
 
+    @property
+    def head_scores(self) -> HeadScores | None:
+        return self.scores
+
     @abstractmethod
     def slots(self, plan: SlotPlan) -> Tensor:
         """Slots of every head [L, H] int64, each in [plan.guaranteed, plan.length]."""

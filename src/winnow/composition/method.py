@@ -57,8 +57,14 @@ class Method:
         return ByteBudget(self.budget, self.allocator, self.store, self.scorer.window)
 
     def for_model(self, name: str, heads: tuple[int, ...]) -> Method:
-        """The method with what it knows of a model (head scores); see `Allocator.for_model`."""
-        return replace(self, allocator=self.allocator.for_model(name, heads), store=self.store.for_model(name, heads))
+        """The method with what it knows of a model (head scores); see `Allocator.for_model`.
+
+        Bits follow the scores that budgets follow, unless they have their own.
+        """
+        allocator = self.allocator.for_model(name, heads)
+        scores = allocator.head_scores
+        store = self.store if scores is None else self.store.with_scores(scores)
+        return replace(self, allocator=allocator, store=store.for_model(name, heads))
 
     def queries_needed(self, length: int) -> int:
         """Last queries of a prompt of `length` tokens that scorer and store look at."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from winnow.heads import HeadScores
 from winnow.kernels.formats import Block
 from winnow.select import Selection
 from winnow.view import LayerView
@@ -61,6 +62,10 @@ class Store(ABC):
 
     def for_model(self, name: str, heads: tuple[int, ...]) -> Store:
         """The store with what it knows of a model (bits per head); see `Allocator.for_model`."""
+        return self
+
+    def with_scores(self, scores: HeadScores) -> Store:
+        """The store with the head scores that budgets follow, where its form depends on scores and it has no others."""
         return self
 
     @property

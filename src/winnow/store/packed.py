@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from winnow.errors import MethodError
+from winnow.heads import HeadScores
 from winnow.kernels.formats import Block, PackedBlock, Part, Parts
 from winnow.kernels.formats.heads import heads_of_slots
 from winnow.kernels.formats.packed import PackedKeys, PackedRows, PackedValues, join_rows
@@ -43,6 +44,9 @@ class Packed(Store):
 
     def for_model(self, name: str, heads: tuple[int, ...]) -> Store:
         return replace(self, precision=self.precision.for_model(name, heads))
+
+    def with_scores(self, scores: HeadScores) -> Store:
+        return replace(self, precision=self.precision.with_scores(scores))
 
     def queries_needed(self, length: int) -> int:
         return self.channels.queries_needed(length)

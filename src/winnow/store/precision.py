@@ -29,6 +29,10 @@ class Precision(ABC):
         """The precision with what it knows of a model; see `Allocator.for_model`."""
         return self
 
+    def with_scores(self, scores: HeadScores) -> Precision:
+        """The precision with the head scores that budgets follow; see `Store.with_scores`."""
+        return self
+
     @abstractmethod
     def bits(self, layer: int, heads: int) -> Tensor:
         """[H] int64 bits of every head of a layer."""
@@ -71,11 +75,14 @@ class ByScores(PerSlot):
     scores: HeadScores | None = field(
         default=None,
         kw_only=True,
-        metadata=meaning("head scores that decide: a file, or a winnow.HeadScores; none for those shipped"),
+        metadata=meaning("head scores that decide: a file, or a winnow.HeadScores; none for those of the budgets"),
     )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scores", given_scores(self.scores, "bits"))
+
+    def with_scores(self, scores: HeadScores) -> Precision:
+        return replace(self, scores=scores) if self._needs_scores and self.scores is None else self
 
     def for_model(self, name: str, heads: tuple[int, ...]) -> Precision:
         if not self._needs_scores:
