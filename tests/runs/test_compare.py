@@ -63,7 +63,7 @@ def test_questions_about_a_single_context_tell_of_it_alone():
     found = only(compared)
     assert (found.contexts, found.verdict) == (1, "worse")
     assert found.difference == mean_interval([Clusters.of([-1.0] * 15 + [0.0] * 25)], DIFFERENCES)
-    assert compared.notes == ["All questions of qa are about one context: their intervals tell of it alone."]
+    assert compared.notes == ["All questions of qa share one context; their intervals tell of it alone."]
 
 
 def test_a_task_is_compared_by_the_first_score_of_its_rows():
@@ -76,6 +76,9 @@ def test_another_baseline_is_found_whatever_its_blanks():
     rows = [row for method in ("full", "a @ 5%", "a @ 10%") for row in rows_of("qa", method, GOOD)]
     found = compare_runs([run_of(rows)], Wish(baseline="a@10%")).comparisons
     assert [(each.arm.method, each.baseline.method) for each in found] == [("a @ 5%", "a @ 10%"), ("full", "a @ 10%")]
+    methods = [f"a @ {budget}" for budget in ("10%", "2.5%", "5%", "100%")]
+    ordered = compare_runs([run_of(row for method in [*methods, "full"] for row in rows_of("qa", method, GOOD))])
+    assert [each.arm.method for each in ordered.comparisons] == ["a @ 2.5%", "a @ 5%", "a @ 10%", "a @ 100%"]
     with pytest.raises(RunError, match=r"'b @ 10%'.*a @ 10%.*a @ 5%.*full"):
         compare_runs([run_of(rows)], Wish(baseline="b @ 10%"))
 

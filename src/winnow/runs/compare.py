@@ -85,7 +85,7 @@ def compare_runs(runs: Sequence[Run], wish: Wish | None = None) -> Compared:
     if not comparisons:
         raise RunError(" ".join(["There is nothing to compare.", *notes]))
     if single:
-        notes.append(f"All questions of {', '.join(single)} are about one context: their intervals tell of it alone.")
+        notes.append(f"All questions of {', '.join(single)} share one context; their intervals tell of it alone.")
     return Compared(comparisons, notes)
 
 

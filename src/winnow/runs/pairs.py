@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -53,8 +54,14 @@ class Pairs(NamedTuple):
 
 
 def arms(run: Run) -> list[Arm]:
-    """All methods of a run, in the order of their first rows in a table of tasks."""
-    return [Arm(run, method) for method in dict.fromkeys(row.method for row in run.rows)]
+    """All methods of a run by name, budgets from small to large."""
+    return [Arm(run, method) for method in sorted({row.method for row in run.rows}, key=_by_numbers)]
+
+
+def _by_numbers(method: str) -> list[str | float]:
+    """Texts and numbers in turn, so that 5% comes before 10%."""
+    parts = re.split(r"(\d+(?:\.\d+)?)", method)
+    return [float(part) if index % 2 else part for index, part in enumerate(parts)]
 
 
 def find_arm(runs: Iterable[Run], method: str) -> Arm:

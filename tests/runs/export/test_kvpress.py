@@ -57,6 +57,13 @@ def test_lengths_have_folders_of_their_own():
     assert folders == {"4096", "8192"}
 
 
+def test_the_ratio_is_that_of_the_context_where_it_is_compressed_alone():
+    """Prompts have 1000 tokens, the contexts that are compressed 900."""
+    rows = [*ruler("full", 900.0, [1.0]), *ruler(SNAPKV, 225.0, [1.0])]
+    folders = {path.parent.name for path in kvpress_files(run_of(rows, protocol=agnostic()))}
+    assert folders == {"ruler__4096__some--model__no_press__0.00", "ruler__4096__some--model__snapkv__0.75"}
+
+
 def test_metrics_are_those_of_rulers_scorer():
     files = kvpress_files(run_of(ruler(SNAPKV, 250.0, [1.0, 0.5, 0.0]), protocol=agnostic()))
     (metrics,) = (json.loads(text) for path, text in files.items() if path.name == "metrics.json")

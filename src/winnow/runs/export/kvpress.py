@@ -2,15 +2,16 @@
 
 One folder per configuration, `DATASET__DATA_DIR__MODEL__PRESS__RATIO`, with `predictions.csv`, `metrics.json` and
 `config.yaml`. Lengths of RULER and tasks of the other benchmarks are data directories there. The compression ratio is
-the share of slots that are gone, as measured; predictions have the bytes as well.
+the share of the full cache's slots that are gone, as measured; predictions have the bytes as well.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import yaml  # transformers brings it
@@ -36,11 +37,13 @@ class Configuration(NamedTuple):
     press: str
     method: str
     rows: Sequence[Row]
+    ratios: Sequence[float]
+    """Shares of the slots that are gone, row by row."""
 
     @property
     def ratio(self) -> float:
         """The mean over its rows."""
-        return sum(map(_ratio, self.rows)) / len(self.rows)
+        return fmean(self.ratios)
 
     @property
     def query_aware(self) -> bool:
@@ -81,8 +84,9 @@ def kvpress_files(run: Run) -> dict[PurePath, str]:
 def _configurations(run: Run) -> list[Configuration]:
     by_length = run.about.benchmark == _BY_LENGTH
     groups = grouped(run.rows, lambda row: (row.method, str(row.facts.get("length", "")) if by_length else row.task))
+    full = {(row.task, row.example): row.slots for row in run.rows if row.method == "full"}
     return [
-        Configuration(run, data_dir or None, press_name(method), method, rows)
+        Configuration(run, data_dir or None, press_name(method), method, rows, [_ratio(row, full) for row in rows])
         for (method, data_dir), rows in groups.items()
     ]
 
@@ -95,20 +99,21 @@ def _predictions(configuration: Configuration) -> str:
             "task": row.task,
             answers: row.answers,
             "predicted_answer": row.prediction,
-            "compression_ratio": _ratio(row),
+            "compression_ratio": ratio,
             "length": row.facts.get("length"),
             "example": row.example,
             "held_bytes": row.held_bytes,
             "full_bytes": row.full_bytes,
         }
-        for row in configuration.rows
+        for row, ratio in zip(configuration.rows, configuration.ratios, strict=True)
     )
     return table_text([*_COLUMNS, answers, *_MORE], entries)
 
 
-def _ratio(row: Row) -> float:
-    """The share of the prompt's slots that are gone."""
-    return 1 - row.slots / max(1, row.prompt_tokens)
+def _ratio(row: Row, full: Mapping[tuple[str, str], float]) -> float:
+    """The share of the full cache's slots that are gone; where only a context is compressed, of that context's."""
+    whole = full.get((row.task, row.example)) or max(1, row.prompt_tokens)
+    return 1 - row.slots / whole
 
 
 def _metrics(configuration: Configuration) -> Any:
