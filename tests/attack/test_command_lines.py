@@ -87,9 +87,20 @@ def some(rng, options, least=0):
     return found
 
 
-DEVICE = {"--device": ("auto", "cpu", "cuda", "tpu", ""), "--dtype": ("auto", "float32", "float64"), "--model": MODELS}
+DEVICE = {
+    "--device": ("auto", "cpu", "cuda", "cuda:99", "cuda:" + DIGITS, "mps", "tpu", ""),
+    "--device-map": ("auto", "all", ""),
+    "--dtype": ("auto", "float32", "float64"),
+    "--model": MODELS,
+}
+PROMPTS = {
+    "--system": TEXTS,
+    "--prompt-template": FILES,
+    "--no-chat-template": None,
+    "--truncate": ("middle", "end", ""),
+}
 CHOSEN = {"--method": METHODS, "--budget": BUDGETS, "--set": SETTINGS, "--plugin": FILES}
-SAID = {"--system": TEXTS, "--temperature": NUMBERS, "--top-p": NUMBERS, "--seed": NUMBERS}
+SAID = {**PROMPTS, "--temperature": NUMBERS, "--top-p": NUMBERS, "--seed": NUMBERS}
 SCORES = {"--license": TEXTS, "--notes": TEXTS, "--seed": NUMBERS}
 
 
@@ -122,7 +133,14 @@ def run_line(rng):
 
 def compress_line(rng):
     name, force = result(rng)
-    return ["compress", rng.choice(FILES), "-o", name, *force, *some(rng, {"--chunk": NUMBERS, **CHOSEN, **DEVICE})]
+    return [
+        "compress",
+        rng.choice(FILES),
+        "-o",
+        name,
+        *force,
+        *some(rng, {"--chunk": NUMBERS, **PROMPTS, **CHOSEN, **DEVICE}),
+    ]
 
 
 def ask_line(rng):

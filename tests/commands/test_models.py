@@ -96,6 +96,7 @@ def hub(tmp_path):
     add("bad/broken", {"config.json": b"{", "model.safetensors": b"x"})
     add("bad/parts", {"config.json": bundled})
     add("bad/other", {"README.md": b"x"})
+    add("bad/blocks", {"small.gguf": b"x", "large.gguf": b"x"})
     return tmp_path
 
 
@@ -112,6 +113,7 @@ def test_models_of_a_cache_are_judged(hub):
         "bad/broken": "Cannot load the configuration",
         "bad/parts": "no weights",
         "bad/other": "no config.json",
+        "bad/blocks": "large.gguf",
     }
     assert all(expected in found[name].problem for name, expected in reasons.items())
 

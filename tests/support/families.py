@@ -208,7 +208,9 @@ def _gemma3() -> PreTrainedModel:
 
 def _mistral3() -> PreTrainedModel:
     text = {**FAMILIES["mistral"], "model_type": "mistral"}
-    return _wrapped("mistral3", {**TOWER, "model_type": "pixtral", "head_dim": 16}, text, image_token_index=96)
+    return _wrapped(
+        "mistral3", {**TOWER, "image_size": 32, "model_type": "pixtral", "head_dim": 16}, text, image_token_index=96
+    )
 
 
 def _qwen2_5_vl() -> PreTrainedModel:
