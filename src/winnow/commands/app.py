@@ -19,6 +19,7 @@ from winnow.commands.options.eval import EvalOptions
 from winnow.commands.options.export import ExportOptions
 from winnow.commands.options.heads.cokv import CokvOptions
 from winnow.commands.options.heads.convert import ConvertOptions
+from winnow.commands.options.heads.fetch import FetchOptions
 from winnow.commands.options.heads.merge import MergeOptions
 from winnow.commands.options.heads.needle import NeedleOptions
 from winnow.commands.options.heads.show import ShowOptions
@@ -63,6 +64,7 @@ app.command("compare")(command(CompareOptions, "winnow.commands.compare:compare"
 app.command("export")(command(ExportOptions, "winnow.commands.export:export"))
 heads.command("show")(command(ShowOptions, "winnow.commands.heads.show:show"))
 heads.command("convert")(command(ConvertOptions, "winnow.commands.heads.convert:convert"))
+heads.command("fetch")(command(FetchOptions, "winnow.commands.heads.fetch:fetch"))
 heads.command("needle")(command(NeedleOptions, "winnow.commands.heads.needle:needle"))
 heads.command("cokv")(command(CokvOptions, "winnow.commands.heads.cokv:cokv"))
 heads.command("merge")(command(MergeOptions, "winnow.commands.heads.merge:merge"))

@@ -1,0 +1,34 @@
+"""The options of `winnow heads fetch`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from winnow.commands.options.shared import Force
+from winnow.commands.options.values import result_file
+
+
+@dataclass(frozen=True, kw_only=True)
+class FetchOptions:
+    """Fetch the published head scores of a model and write them in Winnow's own format, per KV head."""
+
+    model: Annotated[str, typer.Argument(help="Name of the model: meta-llama/Meta-Llama-3-8B-Instruct.")]
+    kind: Annotated[
+        Literal["headkv-r", "headkv-r2", "duoattention", "cokv"],
+        typer.Argument(help="The method whose scores they are."),
+    ]
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            parser=result_file,
+            metavar="FILE",
+            help="The .safetensors file to write.",
+            show_default="MODEL-KIND.safetensors",
+        ),
+    ] = None
+    force: Force = False
