@@ -66,6 +66,29 @@ def test_prompts_have_the_originals_form_and_the_peer_librarys_parts(task, lengt
         assert example.facts["length"] == length
 
 
+PEER = {
+    "niah": (r"What (?:is|are all) the special magic", "The special magic"),
+    "vt": ("Question: Find all variables that are assigned the value", "Answer:"),
+    "cwe": (r"Question: What are the 10 most common words in the above list\?", "Answer:"),
+    "fwe": (r"Question: Do not provide any explanation\.", "Answer:"),
+}
+"""Beginnings of questions and of answers by which kvpress divides RULER's prompts."""
+
+
+@pytest.mark.parametrize("task", MADE_UP)
+def test_the_peer_library_would_divide_prompts_at_the_same_places(task):
+    question, answer = PEER[task.split("_")[0]]
+    for example in examples(task):
+        text = prompt(example)
+        start = [found.start() for found in re.finditer(question, text)][-1]
+        end = start + re.search(answer, text[start:]).start()
+        assert (text[:start], text[start:end], text[end:]) == (
+            example.context,
+            example.question,
+            example.answer_prefix,
+        )
+
+
 NEEDLE_COUNTS = {
     "niah_single_1": (1, 1),
     "niah_single_2": (1, 1),
