@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from winnow.cache import CacheStats
 from winnow.evaluate.slots import mean_slots, slot_range
+from winnow.report.numbers import written_bytes, written_seconds, written_share
 
-
-def written_bytes(count: float) -> str:
-    """1536 -> "1.5 KiB"."""
-    for unit in ("B", "KiB", "MiB"):
-        if abs(count) < 1024:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.2f} GiB"
-
-
-def written_seconds(seconds: float) -> str:
-    """0.0123 -> "12 ms", 3.21 -> "3.2 s"."""
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+__all__ = ["written_bytes", "written_seconds", "written_share", "written_slots", "written_speed"]
 
 
 def written_slots(stats: CacheStats) -> str:
@@ -32,9 +21,3 @@ def written_speed(tokens_per_second: float | None) -> str:
     if tokens_per_second is None:
         return "–"
     return f"{tokens_per_second:,.{0 if tokens_per_second >= 10 else 1}f} tok/s"
-
-
-def written_share(part: float, whole: float) -> str:
-    """Part of a whole in percent; two digits below ten."""
-    percent = 100 * part / whole if whole else 0.0
-    return f"{percent:.1f}%" if percent < 10 else f"{percent:.0f}%"
