@@ -1,0 +1,41 @@
+"""Methods of a section: their texts, taken apart, and the order in which they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from winnow.budget import Budget
+from winnow.errors import BudgetError
+
+FULL = "full"
+
+
+class MethodName(NamedTuple):
+    """A method as rows name it."""
+
+    text: str
+    base: str
+    """Without its budget."""
+    budget: str
+    """Empty for a method that takes none."""
+
+
+def method_name(text: str) -> MethodName:
+    """A method's text, as in "adakv @ 10%", taken apart."""
+    base, at, budget = text.rpartition(" @ ")
+    return MethodName(text, base, budget) if at else MethodName(text, text, "")
+
+
+def budgets_of(names: Iterable[MethodName]) -> list[str]:
+    """Budgets from the smallest to the largest, those in percent first."""
+    return sorted({name.budget for name in names if name.budget}, key=budget_order)
+
+
+def budget_order(budget: str) -> tuple[int, float, str]:
+    """Place of a budget among others; the last for what is none."""
+    try:
+        parsed = Budget.parse(budget)
+    except BudgetError:
+        return 3, 0.0, budget
+    return ("percent", "tokens", "bytes").index(parsed.unit), parsed.amount, budget

@@ -1,0 +1,195 @@
+"""Numbers of a section against those worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.report_runs import SEEN, TEXT, ruler_rows, text_rows
+from support.runs import ABOUT, ROW
+from winnow.report.page import Content, content_of, sections_of
+from winnow.report.page.data import section_data
+from winnow.report.page.results import BOOTSTRAP
+from winnow.runs.folder import About, Run
+from winnow.runs.intervals import SHARES, Clusters, mean_interval
+from winnow.runs.rows import Row
+
+CELLS = count()
+TASKS = {"easy": "contains_all", "hard": "contains_all"}
+TWO_TASKS = replace(ABOUT, measures=TASKS)
+
+
+def row(task: str, example: str, method: str, score: float, **changes: Any) -> Row:
+    named = {
+        "cell": str(next(CELLS)),
+        "task": task,
+        "example": example,
+        "content": example,
+        "context": example,
+        "method": method,
+    }
+    return replace(ROW, **named, scores={"contains_all": score}, **changes)
+
+
+def content(about: About, rows: Iterable[Row]) -> Content:
+    (section,) = sections_of([Run(Path("run"), about, tuple(rows))])
+    return content_of(section, 1)
+
+
+def means(found: Content, name: str) -> dict[str, tuple[float, int]]:
+    """Mean and examples by method, of all lengths together."""
+    results = (each for each in found.results if each.slice.name == name and each.slice.length is None)
+    return {each.method.text: (each.estimate.mean, each.examples) for each in results}
+
+
+def test_a_mean_over_tasks_counts_every_task_the_same() -> None:
+    rows = [row("easy", str(number), "full", 1.0) for number in range(3)] + [row("hard", "0", "full", 0.5)]
+    found = content(TWO_TASKS, rows)
+    assert means(found, "easy") == {"full": (1.0, 3)}
+    assert means(found, "hard") == {"full": (0.5, 1)}
+    assert means(found, "all tasks") == {"full": (0.75, 4)}
+
+
+def test_a_method_that_lacks_a_task_has_no_mean_over_all_and_fewer_examples_are_told() -> None:
+    rows = [row(task, str(number), "full", 1.0) for task in TASKS for number in range(3)]
+    found = content(TWO_TASKS, [*rows, row("easy", "0", "adakv @ 10%", 1.0)])
+    assert set(means(found, "all tasks")) == {"full"}
+    (partial,) = (each for each in found.results if not each.whole)
+    assert (partial.method.text, partial.slice.name, partial.examples, partial.most) == ("adakv @ 10%", "easy", 1, 3)
+    assert any("adakv @ 10% lack whole tasks" in note for note in found.notes)
+    assert any("fewer examples" in note for note in found.notes)
+
+
+def test_intervals_are_those_of_the_values() -> None:
+    values = [0.0, 1.0, 1.0, 0.25, 1.0]
+    found = content(ABOUT, [row("easy", str(number), "full", value) for number, value in enumerate(values)])
+    assert found.results[0].estimate == mean_interval([Clusters.of(values)], SHARES, BOOTSTRAP)
+
+
+def test_sizes_are_means_and_times_are_medians() -> None:
+    times = [(1.0, 0.1, 4, 0.4), (2.0, 0.2, 2, 0.1), (9.0, 0.9, 0, 0.0)]
+    rows = [
+        row("easy", str(number), "adakv @ 10%", 1.0, held_bytes=100 * (number + 1), prefill_seconds=prefill,
+            compress_seconds=compress, decode_steps=steps, decode_seconds=decode)
+        for number, (prefill, compress, steps, decode) in enumerate(times)
+    ]  # fmt: skip
+    (cost,) = content(ABOUT, rows).costs
+    assert (cost.prefill_seconds, cost.compress_seconds) == (2.0, 0.2)
+    # 100 and 50 ms; the third decoded nothing.
+    assert cost.token_milliseconds == pytest.approx(75.0)
+    assert (cost.holding.held_bytes, cost.holding.share) == pytest.approx((200.0, 0.2))
+
+
+def test_times_of_two_machines_are_apart() -> None:
+    fast = replace(ABOUT, environment={"processor": "a fast one"})
+    runs = [Run(Path(name), about, (row("easy", name, "full", 1.0, prefill_seconds=seconds),))
+            for name, about, seconds in (("0", ABOUT, 4.0), ("1", fast, 1.0))]  # fmt: skip
+    (section,) = sections_of(runs)
+    found = content_of(section, 1)
+    assert [(each.machine, each.prefill_seconds, each.runs) for each in found.costs] == [(1, 4.0, (1,)), (2, 1.0, (2,))]
+    assert means(found, "easy") == {"full": (1.0, 2)}
+
+
+def test_lengths_are_told_apart_and_together() -> None:
+    rows = [row("easy", f"{length}{n}", "full", float(length == 1024), facts={"length": length})
+            for length in (1024, 2048) for n in range(2)]  # fmt: skip
+    found = content(ABOUT, rows)
+    assert [(each.slice.length, each.estimate.mean) for each in found.results] == [
+        (None, 0.5),
+        (1024, 1.0),
+        (2048, 0.0),
+    ]
+
+
+def test_perplexity_is_the_exponential_of_the_likelihood_and_lower_is_better() -> None:
+    found = content(TEXT, text_rows(("full", "adakv @ 10%", "h2o @ 10%"), examples=3))
+    by_name = {(each.quantity, each.method.text): each.estimate for each in found.results}
+    losses = [each.scores["nll"] for each in text_rows(("full",), examples=3)]
+    assert by_name["nll", "full"].mean == pytest.approx(math.exp(sum(losses) / 3))
+    assert [(each.title, each.higher_is_better, each.percent) for each in found.quantities] == [
+        ("perplexity", False, False), ("KL divergence", False, False), ("agreement", True, True)
+    ]  # fmt: skip
+    # The full cache first, then from better to worse.
+    assert found.bases == ["full", "adakv", "h2o"]
+    assert (found.predictions, found.heatmaps) == ([], [])
+
+
+def test_a_heatmap_has_the_means_of_lengths_and_depths() -> None:
+    places = [(length, depth) for length in (1024, 2048) for depth in (0, 25, 50) if (length, depth) != (2048, 50)]
+    rows = [
+        row("easy", f"{length}-{depth}-{n}", "full", float(n < depth / 25), facts={"length": length, "depth": depth})
+        for length, depth in places
+        for n in range(2)
+    ]
+    (found,) = content(ABOUT, rows).heatmaps
+    assert (found.lengths, found.depths) == ((1024, 2048), (0, 25, 50))
+    assert [[square and tuple(square) for square in line] for line in found.squares] == [
+        [(0.0, 2), (0.0, 2)], [(0.5, 2), (0.5, 2)], [(1.0, 2), None]
+    ]  # fmt: skip
+
+
+def test_predictions_have_every_method_in_one_order_and_examples_by_number() -> None:
+    rows = [row("easy", str(number), method, float(method == "full"), prediction=f"{method} says {number}")
+            for number in (10, 9) for method in ("full", "adakv @ 10%") if (number, method) != (9, "full")]  # fmt: skip
+    (found,) = content(ABOUT, rows).predictions
+    assert found.methods == ("full", "adakv @ 10%")
+    assert [(each["name"], each["said"]) for each in found.examples] == [
+        ("9", [None, ["adakv @ 10% says 9", 0.0, False]]),
+        ("10", [["full says 10", 1.0, False], ["adakv @ 10% says 10", 0.0, False]]),
+    ]
+
+
+def test_too_many_predictions_are_taken_evenly_and_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("winnow.report.page.predictions.LARGEST", 10 * (20 + 50))
+    rows = [row("easy", str(number), "full", 1.0, prediction="x" * 50) for number in range(40)]
+    found = content(ABOUT, rows)
+    assert [each["name"] for each in found.predictions[0].examples] == [str(4 * number) for number in range(10)]
+    assert any("10 of its 40 examples" in note for note in found.notes)
+    # The numbers are about all of them.
+    assert found.results[0].examples == 40
+
+
+def test_a_long_prediction_is_cut() -> None:
+    (found,) = content(ABOUT, [row("easy", "0", "full", 1.0, prediction="x" * 5000)]).predictions
+    assert found.examples[0]["said"][0][0] == "x" * 2000 + "… (5,000 characters)"
+
+
+def test_the_main_measure_is_the_score_and_others_keep_their_names() -> None:
+    rows = [replace(row("easy", "0", "full", 1.0), scores={"contains_any": 0.25, "contains_all": 0.5, "own": 3.0})]
+    found = content(replace(ABOUT, measures={"easy": "contains_all"}), rows)
+    assert {each.quantity: each.estimate.mean for each in found.results} == {
+        "score": 0.5, "contains_any": 0.25, "own": 3.0
+    }  # fmt: skip
+    assert [quantity.name for _, quantity in found.columns] == ["score"]
+
+
+def test_truncated_prompts_and_a_missing_full_cache_are_told() -> None:
+    rows = [row("easy", str(number), "adakv @ 10%", 1.0, truncated=number < 2) for number in range(3)]
+    notes = " ".join(content(ABOUT, rows).notes)
+    assert "2 of 3 prompts" in notes
+    assert "full cache was not asked" in notes
+
+
+def test_budgets_of_a_method_are_in_order() -> None:
+    budgets = ("10%", "2%", "64", "1024", "1MiB", "512KiB")
+    found = content(ABOUT, [row("easy", "0", f"adakv @ {budget}", 1.0) for budget in budgets])
+    assert found.budgets == ["2%", "10%", "64", "1024", "512KiB", "1MiB"]
+    assert [method.budget for method in found.methods] == found.budgets
+
+
+def test_numbers_in_json_are_those_of_the_section() -> None:
+    found = content(SEEN, ruler_rows(examples=2))
+    data = section_data(found)
+    assert [
+        (data["slices"][each["slice"]]["name"], data["methods"][each["method"]]["text"], each["quantity"], each["mean"])
+        for each in data["results"]
+    ] == [(each.slice.name, each.method.text, each.quantity, each.estimate.mean) for each in found.results]
+    assert data["runs"][0]["command"] == SEEN.command
+    assert data["machines"] == [SEEN.environment]
+    assert data["protocol"] == SEEN.protocol
