@@ -78,6 +78,7 @@ REQUIRED = {
     "compare": ("run",),
     "eval": ("facts", "--out", "run"),
     "export": ("run", "--to", "csv", "--out", "a.csv"),
+    "report": ("a",),
     "heads show": ("a.json",),
     "heads convert": ("a.json", "-o", "a.safetensors"),
     "heads needle": ("--kind", "r", *OUT),

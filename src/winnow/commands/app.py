@@ -28,6 +28,7 @@ from winnow.commands.options.heads.verify import VerifyOptions
 from winnow.commands.options.inspect import InspectOptions
 from winnow.commands.options.methods import MethodsOptions
 from winnow.commands.options.models import ModelsOptions
+from winnow.commands.options.report import ReportOptions
 from winnow.commands.options.run import RunOptions
 from winnow.version import __version__
 
@@ -62,6 +63,7 @@ app.command("demo")(command(DemoOptions, "winnow.commands.demo:demo"))
 app.command("inspect")(command(InspectOptions, "winnow.commands.inspect:inspect"))
 app.command("compare")(command(CompareOptions, "winnow.commands.compare:compare"))
 app.command("export")(command(ExportOptions, "winnow.commands.export:export"))
+app.command("report")(command(ReportOptions, "winnow.commands.report:report"))
 heads.command("show")(command(ShowOptions, "winnow.commands.heads.show:show"))
 heads.command("convert")(command(ConvertOptions, "winnow.commands.heads.convert:convert"))
 heads.command("fetch")(command(FetchOptions, "winnow.commands.heads.fetch:fetch"))
