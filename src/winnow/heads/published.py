@@ -6,9 +6,13 @@ from dataclasses import dataclass
 
 from winnow.errors import HeadScoresError
 
-_HEADKV = "https://raw.githubusercontent.com/FYYFU/HeadKV/0862a0955fe82e9ff611d59541918e02c5def625/Important_Head/head_score"
+_HEADKV = (
+    "https://raw.githubusercontent.com/FYYFU/HeadKV/0862a0955fe82e9ff611d59541918e02c5def625/Important_Head/head_score"
+)
 _COKV = "https://raw.githubusercontent.com/nawei1010/CoKV/dc9f228ee95af339b345f5624e38ec705dce995d/adaptive_kv/assets"
-_DUO = "https://raw.githubusercontent.com/mit-han-lab/duo-attention/fe93c314ae87306ef6629dc16713250b4718ffe7/attn_patterns"
+_DUO = (
+    "https://raw.githubusercontent.com/mit-han-lab/duo-attention/fe93c314ae87306ef6629dc16713250b4718ffe7/attn_patterns"
+)
 _DUO_RUN = "lr=0.02-reg=0.05-ctx=1000_{context}-multi_passkey10/full_attention_heads.tsv"
 
 PICKLES = {
@@ -89,8 +93,8 @@ def published_table(model: str, method: str) -> PublishedTable:
     if method == "cokv" and name in PICKLES:
         raise HeadScoresError(
             f"CoKV's scores of {model} are published as NumPy pickles, which run code when they are read and which "
-            f"Winnow does not open: {PICKLES[name]}. Write each as JSON where you trust it, then: winnow heads convert *.json "
-            "-o FILE.safetensors."
+            f"Winnow does not open: {PICKLES[name]}. Write each as JSON where you trust it, then: winnow heads "
+            "convert *.json -o FILE.safetensors."
         )
     known = sorted(f"{each.model} ({each.method})" for each in PUBLISHED)
     raise HeadScoresError(
