@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from types import SimpleNamespace
 
 import pytest
@@ -93,6 +94,15 @@ def test_beams_and_rows(whole, spread, ids):
         for model in (whole, spread)
     )
     assert torch.equal(found, expected)
+
+
+def test_the_folder_of_offloaded_weights_goes_with_the_model(source, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    model = load_model(source, device_map=SPLIT)
+    assert len(list(tmp_path.iterdir())) == 1
+    del model
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_needs_weights_that_are_away_is_refused(source, ids, tmp_path):

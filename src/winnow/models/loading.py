@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import weakref
 from pathlib import Path
@@ -93,9 +92,12 @@ def _loaded(
 ) -> tuple[PreTrainedModel, list[str]]:
     """The model, and the parameters that its files do not hold."""
     options: dict[str, Any] = {"dtype": kind, "output_loading_info": True}
-    if device_map is not None:
-        folder = tempfile.mkdtemp(prefix="winnow-offload-")
-        options |= {"device_map": device_map, "offload_folder": folder}
+    # For weights that fit into no memory; it goes with the model, or at once where loading fails.
+    folder = (
+        None if device_map is None else tempfile.TemporaryDirectory("-offload", "winnow-", ignore_cleanup_errors=True)
+    )
+    if folder is not None:
+        options |= {"device_map": device_map, "offload_folder": folder.name}
     loader = loader_of(source.config)
     if source.gguf:
         follow_settings()
@@ -110,7 +112,6 @@ def _loaded(
             "weights",
             lambda: loader.from_pretrained(source.name, trust_remote_code=False, **options),
         )
-    if device_map is not None:
-        # Weights that fit into no memory lie there as long as the model lives.
-        weakref.finalize(model, shutil.rmtree, folder, ignore_errors=True)
+    if folder is not None:
+        weakref.finalize(model, folder.cleanup)
     return model, sorted(found["missing_keys"])
