@@ -1,4 +1,4 @@
-"""Synthetic retrieval tasks for evaluation, training and demonstrations."""
+"""Benchmarks and their protocols; generated documents whose facts can be asked for."""
 
 from winnow.tasks.document import QUESTION_KINDS, Document, Question, generate_document, read_questions
 from winnow.tasks.prompts import format_prompt, lead_in
