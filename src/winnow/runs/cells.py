@@ -49,8 +49,8 @@ def content_hash(example: Example) -> str:
 
 
 def context_hash(example: Example) -> str:
-    """A hash of an example's context."""
-    return fingerprint(example.context)
+    """A hash of an example's context, which others may share; of all its texts where it has none to share."""
+    return fingerprint(example.context) if example.context.strip() else content_hash(example)
 
 
 def _tables(part: object) -> Iterator[str]:

@@ -52,3 +52,5 @@ class Row:
     """This sequence's share of the batch it was decoded in."""
     kept: list[list[Count]] = field(default_factory=list)
     """Kept prompt tokens of every compressed layer and KV head; empty where nobody noted them."""
+    question: str = ""
+    """The end of what was asked, for people who read answers; empty where nobody noted it."""

@@ -21,6 +21,9 @@ from winnow.runs.reading import Costs, Reading, Terms, read_group
 from winnow.runs.rows import Row
 from winnow.tasks.example import Example
 
+LONGEST_QUESTION = 1000
+"""Characters of a question that rows keep; the last ones ask, behind worked examples if there are any."""
+
 
 @dataclass(frozen=True)
 class RunRecipe:
@@ -98,6 +101,7 @@ class _Reader:
                     new_tokens=answer.new_tokens,
                     decode_steps=answer.steps,
                     decode_seconds=answer.seconds,
+                    question=example.question.strip()[-LONGEST_QUESTION:],
                 )
 
     def _read(self, index: int) -> None:

@@ -193,3 +193,19 @@ def test_numbers_in_json_are_those_of_the_section() -> None:
     assert data["runs"][0]["command"] == SEEN.command
     assert data["machines"] == [SEEN.environment]
     assert data["protocol"] == SEEN.protocol
+
+
+def test_a_head_map_has_the_mean_share_of_every_head() -> None:
+    rows = [
+        replace(row("easy", str(n), "adakv @ 10%", 1.0), prompt_tokens=100, kept=[[10 + n, 0], [30, 100]])
+        for n in range(3)
+    ]
+    (found,) = content(ABOUT, rows).headmaps
+    assert found.examples == 3
+    assert [list(map(pytest.approx, layer)) for layer in found.shares] == [[0.11, 0.0], [0.3, 1.0]]
+
+
+def test_head_maps_are_of_methods_that_leave_tokens_out_and_of_rows_that_noted_them() -> None:
+    noted = [replace(row("easy", "1", method, 1.0), kept=[[1, 2]]) for method in ("full", "full+bits(8)")]
+    ragged = [replace(row("easy", "1", "adakv @ 10%", 1.0), kept=[[1, 2], [3]])]
+    assert content(ABOUT, [*noted, *ragged, row("easy", "1", "h2o @ 10%", 1.0)]).headmaps == []

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from winnow.report.page.costs import Cost, costs_of
+from winnow.report.page.headmaps import HeadMap, headmaps_of
 from winnow.report.page.heatmaps import Heatmap, heatmaps_of
 from winnow.report.page.methods import FULL, MethodName, budget_order, budgets_of, method_name
 from winnow.report.page.notes import notes_of
@@ -32,6 +33,7 @@ class Content:
     results: list[Result]
     costs: list[Cost]
     heatmaps: list[Heatmap]
+    headmaps: list[HeadMap]
     predictions: list[Predictions]
     notes: list[str]
 
@@ -123,6 +125,7 @@ def content_of(section: Section, number: int, done: Callable[[int, int], None] =
         results,
         costs,
         list(heatmaps_of(slices, judged, methods)),
+        list(headmaps_of(section, methods)),
         predictions,
         notes_of(section, methods, results, predictions),
     )

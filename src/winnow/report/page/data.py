@@ -38,6 +38,10 @@ def section_data(content: Content) -> Plain:
         "results": [place(each) | _result(each) for each in content.results],
         "costs": [place(each) | _cost(each) for each in content.costs],
         "heatmaps": [{"method": methods[each.method]} | _heatmap(each) for each in content.heatmaps],
+        "headmaps": [
+            {"method": methods[each.method], "shares": each.shares, "examples": each.examples}
+            for each in content.headmaps
+        ],
         "predictions": [_predictions(each) for each in content.predictions],
         "notes": content.notes,
     }

@@ -26,7 +26,7 @@ class Predictions(NamedTuple):
     measure: str
     methods: tuple[str, ...]
     examples: tuple[dict[str, Any], ...]
-    """Name, right answers, facts, and [text, score, truncated] of every method, or None."""
+    """Name, question, right answers, facts, and [text, score, truncated] of every method, or None."""
     most: int
     """Examples that there are."""
 
@@ -58,6 +58,7 @@ def _example(name: str, rows: dict[str, Row], methods: Sequence[str], judged: Ju
     any_row = next(iter(rows.values()))
     return {
         "name": name,
+        "question": any_row.question,
         "answers": [_cut(answer) for answer in any_row.answers],
         "facts": any_row.facts,
         "said": [_said(rows[method], judged) if method in rows else None for method in methods],

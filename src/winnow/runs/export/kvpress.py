@@ -92,11 +92,12 @@ def _configurations(run: Run) -> list[Configuration]:
 
 
 def _predictions(configuration: Configuration) -> str:
-    """A run keeps no texts but answers: question and answer prefix are empty."""
+    """A run keeps no prefixes of answers: that column is empty."""
     answers = "answers" if configuration.run.about.benchmark == "longbench" else "answer"
     entries = (
         {
             "task": row.task,
+            "question": row.question,
             answers: row.answers,
             "predicted_answer": row.prediction,
             "compression_ratio": ratio,

@@ -459,7 +459,7 @@ class Predictions {
   }
 
   holds(example, shown, words) {
-    const texts = [example.name, ...example.answers, ...shown.map(({ index }) => example.said[index]?.[0] ?? "")];
+    const texts = [example.name, example.question, ...example.answers, ...shown.map(({ index }) => example.said[index]?.[0] ?? "")];
     return texts.some((text) => text.toLowerCase().includes(words));
   }
 
@@ -467,6 +467,7 @@ class Predictions {
     const facts = Object.entries(example.facts).map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(" · ");
     const card = element("article", { className: "example" },
       element("h4", {}, `Example ${example.name} `, element("span", { className: "faint" }, facts)),
+      element("p", { className: "question" }, example.question),
       element("p", { className: "right" }, element("b", {}, example.answers.length > 1 ? "Right answers:" : "Right answer:"),
         ...example.answers.map((answer) => element("span", {}, answer))));
     for (const { text, index } of shown) {
