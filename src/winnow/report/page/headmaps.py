@@ -28,9 +28,9 @@ class HeadMap(NamedTuple):
 def headmaps_of(section: Section, methods: Sequence[MethodName]) -> Iterator[HeadMap]:
     """Those of methods that leave tokens out, where rows noted what heads keep."""
     rows: dict[str, list[Row]] = defaultdict(list)
-    for (_, _, method), origin in section.cells.items():
+    for origin in section.cells.values():
         if origin.row.kept:
-            rows[method].append(origin.row)
+            rows[origin.row.method].append(origin.row)
     for method in methods:
         if method.base.partition("+")[0] != FULL and _are_alike(rows[method.text]):
             yield HeadMap(method, _shares(rows[method.text]), len(rows[method.text]))
