@@ -8,13 +8,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 import winnow
-from support.families import EVERY, build, prompt
+from support.families import ONE_AXIS, build, prompt
 from support.watching import OUTPUTS, N, Seen, attentions, run, watched
 from winnow.cache.projection import output_projection
 from winnow.errors import ModelError
 
 
-@pytest.fixture(scope="module", params=EVERY)
+@pytest.fixture(scope="module", params=ONE_AXIS)
 def model(request: pytest.FixtureRequest) -> PreTrainedModel:
     return watched(request.param)
 

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from transformers.models.llama import modeling_llama
 
 import winnow
-from support.families import EVERY, build, prompt
+from support.families import ONE_AXIS, build, prompt
 from support.oracle import full_layers
 from support.watching import N, Seen, attentions, prepared, run, watched
 from winnow.cache.rotary import Rotary, Unrotated, rotation_of
@@ -26,7 +26,7 @@ FUSED = {"phi3", "gpt_neox", "gpt2"}
 """Families without a module whose output is the queries before their rotation."""
 
 
-@pytest.fixture(scope="module", params=EVERY)
+@pytest.fixture(scope="module", params=ONE_AXIS)
 def model(request: pytest.FixtureRequest) -> PreTrainedModel:
     return watched(request.param)
 

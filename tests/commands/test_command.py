@@ -79,6 +79,7 @@ REQUIRED = {
     "eval": ("facts", "--out", "run"),
     "export": ("run", "--to", "csv", "--out", "a.csv"),
     "report": ("a",),
+    "heads fetch": ("llama-3-8b", "headkv-r2"),
     "heads show": ("a.json",),
     "heads convert": ("a.json", "-o", "a.safetensors"),
     "heads needle": ("--kind", "r", *OUT),

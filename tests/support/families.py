@@ -230,3 +230,5 @@ def _internvl() -> PreTrainedModel:
 
 EVERY = [*FAMILIES, *vision_models()]
 """Every name that `build_any` takes."""
+ONE_AXIS = [family for family in EVERY if family not in ("qwen2_5_vl", "qwen3_vl")]
+"""Families whose rotary positions are numbers; those of the others have several axes, which winnow cannot undo."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from winnow.errors import PromptError
 from winnow.estimate.errors import NotVerifiable
 from winnow.estimate.needle.settings import NeedleKind
-from winnow.heads.cokv_file import Halves
 from winnow.metrics.registry import DEFAULT_METRIC, METRICS
 from winnow.strict_json import parse_object
 from winnow.tasks.prompt_style import FACTS, PromptStyle
 
 if TYPE_CHECKING:
+    from winnow.heads.cokv_file import Halves
     from winnow.heads.scores import HeadScores
 
 
@@ -143,7 +143,7 @@ class _Asked:
         """Both where the settings do not speak of them."""
         if not self.says("halves"):
             return "both"
-        return "both" if self.name("halves", get_args(Halves)) == "both" else "first"
+        return "both" if self.name("halves", ("both", "first")) == "both" else "first"
 
     def name(self, name: str, known: Container[str]) -> str:
         value = self._values.get(name)
