@@ -41,14 +41,14 @@ PARTS = (
     Part(
         "facts-seen",
         f"Facts in generated prose, {SEEN} at compression",
-        ("facts", "--lengths", "1400", "--examples", "36", "--protocol", "plain"),
+        ("facts", "--lengths", "1400", "--examples", "24", "--protocol", "plain"),
         (*EVICTIONS, *SCORED, *STORES, *COMBINED),
         "2%,5%,10%",
     ),
     Part(
         "facts-unseen",
         f"Facts in generated prose, {UNSEEN} at compression",
-        ("facts", "--lengths", "1400", "--examples", "36", "--protocol", "plain-agnostic"),
+        ("facts", "--lengths", "1400", "--examples", "24", "--protocol", "plain-agnostic"),
         (*EVICTIONS, *SCORED, *STORES, *COMBINED),
         "10%,25%",
     ),
