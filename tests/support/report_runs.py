@@ -113,6 +113,8 @@ def _row(task: str, example: str, method: str, facts: dict[str, object], reach: 
         compress_seconds=0.0 if method == "full" else 0.02 * length / 1024,
         decode_steps=12,
         decode_seconds=12 * (0.02 + 0.03 * share) * (0.9 + 0.2 * drawn.random()),
+        kept=[[length * step // 10 for step in range(layer, layer + 8)] for layer in range(4)],
+        question=f"Which city does {example} name?",
     )
 
 

@@ -286,7 +286,7 @@ class TestPage:
         assert browser.run("return document.documentElement.dataset.theme") == theme
         for width in WIDTHS:
             browser.resize(width)
-            for part in ("scores", "table", "heatmaps", "costs", "predictions", "origin"):
+            for part in ("scores", "table", "heatmaps", "headmaps", "costs", "predictions", "origin"):
                 show(browser, 1, part)
                 assert browser.run("return [innerWidth, document.documentElement.scrollWidth <= innerWidth]") == [
                     width,
