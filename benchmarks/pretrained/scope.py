@@ -43,7 +43,7 @@ PARTS = (
         f"Facts in generated prose, {SEEN} at compression",
         ("facts", "--lengths", "1400", "--examples", "24", "--protocol", "plain"),
         (*EVICTIONS, *SCORED, *STORES, *COMBINED),
-        "2%,5%,10%",
+        "2%,5%,10%,25%",
     ),
     Part(
         "facts-unseen",
