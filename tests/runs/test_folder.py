@@ -10,7 +10,7 @@ import pytest
 
 from support.runs import ABOUT, ROW
 from winnow.estimate.journal import Journal
-from winnow.runs.folder import RunError, read_run
+from winnow.runs.folder import RunError, going_on, read_run
 
 
 def write_run(folder: Path, **journals: list[dict[str, object]]) -> None:
@@ -39,3 +39,19 @@ def test_a_row_that_is_none_is_named_by_its_line(tmp_path: Path) -> None:
     write_run(tmp_path, cells=[asdict(ROW), {**asdict(ROW), "cell": "b", "held_bytes": -1}])
     with pytest.raises(RunError, match=r"cells\.jsonl, line 3: held_bytes"):
         read_run(tmp_path)
+
+
+def test_a_run_that_goes_on_keeps_its_beginning(tmp_path: Path) -> None:
+    later = replace(ABOUT, command="winnow eval more", started="2027-01-01", measures={"vt": "contains_all"})
+    assert going_on(tmp_path, later) == later
+    write_run(tmp_path)
+    found = going_on(tmp_path, later)
+    assert found.command.splitlines() == [ABOUT.command, "winnow eval more"]
+    assert (found.started, found.measures) == (ABOUT.started, {**ABOUT.measures, **later.measures})
+    assert going_on(tmp_path, ABOUT) == ABOUT
+
+
+def test_another_run_is_refused_with_the_command_of_the_first(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    with pytest.raises(RunError, match=f"another seed.*{ABOUT.command}"):
+        going_on(tmp_path, replace(ABOUT, request={"seed": 1}))

@@ -14,6 +14,7 @@ from winnow.estimate.executors.base import Item
 from winnow.evaluate.example_prompts import context_length, example_tokens
 from winnow.runs.worker import RunRecipe
 from winnow.tasks.example import Example, Judging, Task
+from winnow.tasks.protocols import protocol
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -105,27 +106,41 @@ def test_the_likeliest_choice_is_that_of_plain_forward_passes(model, tokenizer, 
 def test_contexts_that_lose_their_middle_are_read_apart(model, tokenizer):
     task = small_task(documents=1)
     made = recipe(model, [task])
-    short = replace(made, space=replace(made.space, protocol=replace(made.space.protocol, max_prompt_tokens=120)))
+    short = replace(made, space=replace(made.space, limit=120))
     rows = all_rows(short, model, tokenizer)
     assert all(row.truncated and row.prompt_tokens <= 120 for row in rows)
     assert not any(row.truncated for row in all_rows(made, model, tokenizer))
 
 
+def first_cell(space, group, method):
+    return space.cells(group, [method])[0][0]
+
+
 def test_cells_differ_by_everything_that_a_result_depends_on(model):
     made = recipe(model, [small_task()])
-    group, example = made.groups[0], made.groups[0].examples[0]
-    other_space = replace(made.space, protocol=replace(made.space.protocol, chat_template=False))
+    group, space, (first, other, *_) = made.groups[0], made.space, made.methods
+    example = group.examples[0]
     cells = [
-        made.space.cell(group, example, made.methods[0]),
-        made.space.cell(group, example, made.methods[1]),
-        made.space.cell(group, replace(example, question="?"), made.methods[0]),
-        made.space.cell(replace(group, judging=Judging("contains_all", 12)), example, made.methods[0]),
-        other_space.cell(group, example, made.methods[0]),
-        replace(made.space, model="another").cell(group, example, made.methods[0]),
+        first_cell(space, group, first),
+        first_cell(space, group, other),
+        first_cell(space, replace(group, examples=(replace(example, question="?"),)), first),
+        first_cell(space, replace(group, judging=Judging("contains_all", 12)), first),
+        first_cell(replace(space, protocol=replace(space.protocol, chat_template=False)), group, first),
+        first_cell(replace(space, model="another"), group, first),
+        first_cell(replace(space, fold_every=8), group, first),
     ]
     assert len(set(cells)) == len(cells)
-    renamed = replace(made.space, protocol=replace(made.space.protocol, summary="in other words"))
-    assert renamed.cell(group, example, made.methods[0]) == cells[0]
+    renamed = replace(space, protocol=replace(space.protocol, summary="in other words"))
+    assert first_cell(renamed, group, first) == cells[0]
+    assert space.cells(group, made.methods)[0][0] == cells[0]
+
+
+def test_a_limit_that_goes_by_the_models_name_counts_and_one_of_the_protocol_counts_once(model):
+    made = recipe(model, [small_task()])
+    group, method = made.groups[0], made.methods[0]
+    named = replace(made.space, protocol=protocol("longbench-headkv"), limit=7950)
+    assert first_cell(named, group, method) != first_cell(replace(named, limit=31_500), group, method)
+    assert first_cell(made.space, group, method) == first_cell(replace(made.space, limit=100), group, method)
 
 
 def test_scores_in_files_count_by_what_is_in_them(tmp_path, model):
@@ -136,7 +151,7 @@ def test_scores_in_files_count_by_what_is_in_them(tmp_path, model):
         table[0, 0] = value
         path = winnow.HeadScores(table, "headkv-r").save(tmp_path / "scores.safetensors")
         chosen = winnow.method(f"headkv-r(scores={path})", "25%")
-        cells.append(made.space.cell(made.groups[0], made.groups[0].examples[0], chosen))
+        cells.append(first_cell(made.space, made.groups[0], chosen))
     assert cells[0] != cells[1]
 
 

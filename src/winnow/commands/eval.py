@@ -33,7 +33,7 @@ from winnow.models import available_memory, load_model
 from winnow.runs.cells import CellSpace
 from winnow.runs.environment import environment
 from winnow.runs.evaluation import Evaluation
-from winnow.runs.folder import ABOUT, VERSION, About, ModelFacts, check_same_run
+from winnow.runs.folder import ABOUT, VERSION, About, ModelFacts, going_on
 from winnow.runs.full_row import beside_printed, published_row
 from winnow.runs.memory import full_cache_bytes
 from winnow.runs.rows import Row
@@ -48,36 +48,31 @@ def eval(options: EvalOptions) -> None:
     with stage("Loading the model"):
         loaded = load_model(work.source, options.device, options.dtype, options.device_map)
         check_modules(loaded, work.methods)
-    about = _about(work, loaded)
-    check_same_run(options.out, about)
+    about = going_on(options.out, _about(work, loaded))
     write_text(options.out / ABOUT, json.dumps(asdict(about), indent=2) + "\n")
-    space = CellSpace(about.model.fingerprint, work.protocol, options.fold)
+    limit = work.protocol.prompt_limit(work.source.name)
+    space = CellSpace(about.model.fingerprint, work.protocol, options.fold, limit)
     journal = Journal.open(_journal_path(options.out, work.shard), space.config())
     recipe = RunRecipe(work.source.name, options.device, options.dtype, space, work.groups, work.methods, options.batch)
     evaluation = Evaluation(recipe, journal)
-    items = evaluation.missing(work.shard)
     _tell(work, loaded, evaluation)
-    _run(work, loaded, recipe, evaluation, items, journal.path)
+    if items := evaluation.missing(work.shard):
+        executor = _executor(work, loaded, recipe)
+        # Workers of their own load their own.
+        del loaded
+        _run(work, executor, evaluation, items, journal.path)
     _finish(evaluation, work)
 
 
+def _executor(work: EvalWork, loaded: PreTrainedModel, recipe: RunRecipe) -> Executor[list[Row]]:
+    if work.options.executor == "local":
+        return LocalExecutor(recipe.worker(loaded, work.source.tokenizer))
+    return crew(work.options, recipe)
+
+
 def _run(
-    work: EvalWork,
-    loaded: PreTrainedModel,
-    recipe: RunRecipe,
-    evaluation: Evaluation,
-    items: list[Item],
-    journal: Path,
+    work: EvalWork, executor: Executor[list[Row]], evaluation: Evaluation, items: Sequence[Item], journal: Path
 ) -> None:
-    if not items:
-        return
-    options = work.options
-    if options.executor == "local":
-        executor: Executor[list[Row]] = LocalExecutor(recipe.worker(loaded, work.source.tokenizer))
-    else:
-        # The workers load their own.
-        del loaded
-        executor = crew(options, recipe)
     cells = sum(len(work.groups[item.example].examples) for item in items)
     total = sum(evaluation.work(item) for item in items)
     with (
@@ -85,7 +80,7 @@ def _run(
         resumable(journal, lambda: f"{evaluation.done:,} of {len(evaluation.cells):,} results"),
         progress_bar(f"{work.benchmark.name}, {work.protocol.name}", cells, work=total) as bar,
     ):
-        evaluation.run(executor, items, lambda rows, part: bar.advance(len(rows), part), options.allow_zero)
+        evaluation.run(executor, items, lambda rows, part: bar.advance(len(rows), part), work.options.allow_zero)
 
 
 def _tell(work: EvalWork, loaded: PreTrainedModel, evaluation: Evaluation) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any
 
@@ -27,18 +27,25 @@ class CellSpace:
     protocol: Protocol
     fold_every: int | None = None
     """Answer tokens after which methods compress again; None where they do not."""
+    limit: int | None = None
+    """Tokens of a prompt at most, as the protocol has it for this model; None: as much as the model reads."""
 
     def config(self) -> dict[str, Any]:
         """The same as plain JSON values."""
         rules = {name: value for name, value in asdict(self.protocol).items() if name not in _TOLD}
         folds = {} if self.fold_every is None else {"fold_every": self.fold_every}
-        return {"task": "eval", "winnow": __version__, "model": self.model, "protocol": rules, **folds}
+        # A limit of its own for some models is chosen by the model's name, which is no part of its fingerprint.
+        limit = {"limit": self.limit} if self.protocol.model_limits else {}
+        return {"task": "eval", "winnow": __version__, "model": self.model, "protocol": rules, **folds, **limit}
 
-    def cell(self, group: Group, example: Example, method: Method) -> str:
-        """The hash of one example under one method."""
-        place = [group.benchmark, group.task, list(group.judging), content_hash(example)]
-        tables = [found for part in (method.scorer, method.allocator, method.store) for found in _tables(part)]
-        return fingerprint([self.config(), place, str(method), tables])
+    def cells(self, group: Group, methods: Sequence[Method]) -> list[list[str]]:
+        """Hashes of all cells of a group: for every method those of the examples, in order."""
+        config = self.config()
+        places = [[group.benchmark, group.task, list(group.judging), content_hash(each)] for each in group.examples]
+        return [
+            [fingerprint([config, place, str(method), tables]) for place in places]
+            for method, tables in zip(methods, map(_tables_of, methods), strict=True)
+        ]
 
 
 def content_hash(example: Example) -> str:
@@ -51,6 +58,10 @@ def content_hash(example: Example) -> str:
 def context_hash(example: Example) -> str:
     """A hash of an example's context, which others may share; of all its texts where it has none to share."""
     return fingerprint(example.context) if example.context.strip() else content_hash(example)
+
+
+def _tables_of(method: Method) -> list[str]:
+    return [found for part in (method.scorer, method.allocator, method.store) for found in _tables(part)]
 
 
 def _tables(part: object) -> Iterator[str]:

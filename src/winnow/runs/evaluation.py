@@ -28,12 +28,12 @@ class Evaluation:
         self._recipe = recipe
         self._journal = journal
         self._known = {row.cell: row for row in journal.read(RowRecords())}
-        self.cells = [
-            recipe.space.cell(group, example, method)
-            for group in recipe.groups
-            for example in group.examples
-            for method in recipe.methods
-        ]
+        self._cells = {
+            Item(number, place): cells
+            for place, group in enumerate(recipe.groups)
+            for number, cells in enumerate(recipe.space.cells(group, recipe.methods))
+        }
+        self.cells = [cell for cells in self._cells.values() for cell in cells]
         """All of them."""
 
     @property
@@ -51,7 +51,7 @@ class Evaluation:
         index, count = shard
         mine = range(index, len(self._recipe.groups), count)
         items = [Item(method, group) for group in mine for method in range(len(self._recipe.methods))]
-        return [item for item in items if not all(cell in self._known for cell in self._cells(item))]
+        return [item for item in items if not all(cell in self._known for cell in self._cells[item])]
 
     def work(self, item: Item) -> float:
         """A measure of an item's time, by what is read for it."""
@@ -71,10 +71,6 @@ class Evaluation:
             watch(done.values, self.work(done.item))
             if not allow_zero and self._recipe.methods[done.item.batch].full:
                 self._check_not_zero(done.item)
-
-    def _cells(self, item: Item) -> list[str]:
-        group, method = self._recipe.groups[item.example], self._recipe.methods[item.batch]
-        return [self._recipe.space.cell(group, example, method) for example in group.examples]
 
     def _check_not_zero(self, item: Item) -> None:
         group = self._recipe.groups[item.example]

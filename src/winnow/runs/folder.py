@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -54,9 +54,9 @@ class About:
     environment: dict[str, str]
     """Processor, threads, device, and versions of winnow, torch, transformers and Python."""
     command: str
-    """The command that began it."""
+    """The commands that it was made with, a line each."""
     started: str
-    """ISO date and time, UTC."""
+    """ISO date and time of the first one, UTC."""
 
 
 @dataclass(frozen=True)
@@ -89,10 +89,13 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def check_same_run(folder: Path, about: About) -> None:
-    """Raises RunError where a folder holds a run of another model, benchmark, protocol or seed."""
-    if not (folder / ABOUT).exists():
-        return
+def going_on(folder: Path, about: About) -> About:
+    """Facts of a run with those that its folder has already: commands, measures and the beginning.
+
+    Raises RunError where the folder holds a run of another model, benchmark, protocol or seed.
+    """
+    if not _exists(folder / ABOUT):
+        return about
     there = read_about(folder)
     facts = {
         "model": (there.model, about.model),
@@ -104,8 +107,11 @@ def check_same_run(folder: Path, about: About) -> None:
     if differing:
         raise RunError(
             f"{folder} holds a run of another {' and '.join(differing)}: give another folder, or the command that "
-            f"began it ({there.command})."
+            f"began it ({there.command.splitlines()[0]})."
         )
+    commands = dict.fromkeys([*there.command.splitlines(), about.command])
+    measures = {**there.measures, **about.measures}
+    return replace(about, command="\n".join(commands), measures=measures, started=there.started)
 
 
 def read_run(folder: Path) -> Run:

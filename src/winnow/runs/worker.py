@@ -72,19 +72,24 @@ class _Reader:
         self._tokenizer = tokenizer
         self._at: int | None = None
         self._fitted: list[Fitted] = []
+        self._cells: list[list[str]] = []
         self._parts: list[_Part] = []
 
     def rows(self, item: Item) -> Iterator[Row]:
         group, method = self._recipe.groups[item.example], self._recipe.methods[item.batch]
         if item.example != self._at:
             self._read(item.example)
+        cells = self._cells[item.batch]
         for part in self._parts:
             fits = [self._fitted[place] for place in part.places]
             whole = [group.examples[place] for place in part.places]
             answers = judged(self._tokenizer, part.reading, method, [each.example for each in fits], group.judging)
-            for example, fit, answer, prompt in zip(whole, fits, answers, part.reading.prompts, strict=True):
+            numbers = [cells[place] for place in part.places]
+            for cell, example, fit, answer, prompt in zip(
+                numbers, whole, fits, answers, part.reading.prompts, strict=True
+            ):
                 yield Row(
-                    cell=self._recipe.space.cell(group, example, method),
+                    cell=cell,
                     benchmark=group.benchmark,
                     task=group.task,
                     example=example.name,
@@ -108,6 +113,7 @@ class _Reader:
         group, protocol = self._recipe.groups[index], self._recipe.space.protocol
         # What was read before goes first: two full caches would need twice the memory.
         self._at, self._parts = None, []
+        self._cells = self._recipe.space.cells(group, self._recipe.methods)
         rules = prompt_rules(self._recipe, group, self._model)
         self._fitted = [fitted(self._tokenizer, example, rules) for example in group.examples]
         for places in _by_context([each.example for each in self._fitted]):
@@ -130,7 +136,7 @@ def prompt_rules(recipe: RunRecipe, group: Group, model: PreTrainedModel) -> Pro
     context = context_length(model.config)
     return PromptRules(
         protocol.chat_template and group.judging.chat_template,
-        protocol.prompt_limit(recipe.model),
+        recipe.space.limit,
         None if context is None else context - group.judging.max_new_tokens,
     )
 
