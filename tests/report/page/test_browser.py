@@ -318,7 +318,7 @@ class TestPage:
         # The driver's own scripts need them again; the page's do not run any more.
         browser.allow_scripts()
         seen = "return [...document.querySelectorAll(arguments[0])].filter((each) => each.checkVisibility()).length"
-        assert browser.run(seen, "#section-1 .panel") == 6
+        assert browser.run(seen, "#section-1 .panel") == 7
         assert browser.run(seen, "#section-1-results tbody tr") == 90
         assert browser.run(seen, "#section-1-maps figure") == len(METHODS)
         assert browser.run(seen, "select, button, .chart") == 0
