@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from winnow.cache.context import Context
-from winnow.evaluate.batch import Decoded
+from winnow.evaluate.batch import Decoded, Said
 from winnow.evaluate.decoding import clock
 
 
@@ -28,24 +28,19 @@ def answers_after(
     mask = torch.cat([torch.ones(len(questions), document, dtype=torch.long), mask], dim=1).to(model.device)
     cache = context.cache()
     cache.batch_repeat_interleave(len(questions))
-    texts: list[list[int]] = [[] for _ in questions]
-    open_rows = set(range(len(questions)))
+    said = Said(len(questions), max_new_tokens, stops)
     tokens, steps = asked.to(model.device), 0
-    while open_rows:
+    while said.open:
         positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -tokens.shape[1] :]
         output = model(
             input_ids=tokens, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
         )
         steps += 1
         chosen = output.logits[:, -1].argmax(-1)
-        for row, token in enumerate(chosen.tolist()):
-            if row in open_rows and token not in stops:
-                texts[row].append(token)
-            if token in stops or len(texts[row]) == max_new_tokens:
-                open_rows.discard(row)
+        said.add(chosen)
         tokens, mask = chosen[:, None], F.pad(mask, (0, 1), value=1)
     share = (clock(model) - begin) / len(questions)
-    return [Decoded(text, steps, share) for text in texts]
+    return [Decoded(text, steps, share) for text in said.texts]
 
 
 def _padded(questions: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

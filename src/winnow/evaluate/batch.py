@@ -31,6 +31,25 @@ class Decoded(NamedTuple):
     """This row's share of their time."""
 
 
+class Said:
+    """The tokens of rows that are decoded side by side, each up to a stop token or `most` tokens."""
+
+    def __init__(self, rows: int, most: int, stops: frozenset[int]) -> None:
+        self.texts: list[list[int]] = [[] for _ in range(rows)]
+        self.open = set(range(rows))
+        """Rows that go on."""
+        self._most = most
+        self._stops = stops
+
+    def add(self, tokens: Tensor) -> None:
+        """The next token of every row [R]; those of rows that ended do not count."""
+        for row, token in enumerate(tokens.tolist()):
+            if row in self.open and token not in self._stops:
+                self.texts[row].append(token)
+            if token in self._stops or len(self.texts[row]) == self._most:
+                self.open.discard(row)
+
+
 def can_be_joined(cache: CompressedCache) -> bool:
     """True if the cache has compressed layers only; sliding and linear layers keep a state of their own."""
     return len(cache.compressed_layers()) == len(cache.layers)
@@ -46,21 +65,16 @@ def decode_batch(
     positions = torch.tensor([[row.cache.get_seq_length()] for row in rows], device=model.device)
     cache = CompressedCache.joined([row.cache for row in rows]) if len(rows) > 1 else rows[0].cache
     tokens = torch.stack([row.logits for row in rows]).argmax(-1)
-    texts: list[list[int]] = [[] for _ in rows]
-    open_rows = set(range(len(rows)))
+    said = Said(len(rows), max_new_tokens, stops)
     steps = 0
     begin = clock(model)
-    while open_rows:
-        for row, token in enumerate(tokens.tolist()):
-            if row in open_rows and token not in stops:
-                texts[row].append(token)
-            if token in stops or len(texts[row]) == max_new_tokens:
-                open_rows.discard(row)
-        if open_rows:
-            tokens = next_tokens(model, cache, tokens, positions + steps)
-            steps += 1
+    said.add(tokens)
+    while said.open:
+        tokens = next_tokens(model, cache, tokens, positions + steps)
+        steps += 1
+        said.add(tokens)
     share = (clock(model) - begin) / len(rows)
-    return [Decoded(text, steps, share) for text in texts]
+    return [Decoded(text, steps, share) for text in said.texts]
 
 
 def decode_rows(
