@@ -90,6 +90,7 @@ def page(studies: Sequence[Study]) -> tuple[str, list[dict[str, Any]]]:
         records += [
             {"model": study.title, "part": part.name, "processor": run.about.environment["processor"]}
             | {**vars(each), "scores": {name: score._asdict() for name, score in each.scores.items()}}
+            | {"method": _short(study, each.method)}
             for part, run in found
             for each in summaries(run.rows)
         ]
@@ -120,7 +121,6 @@ def _about(run: Run) -> str:
 def _tables(study: Study, part: Part, run: Run) -> str:
     found = {each.method: each for each in summaries(run.rows)}
     whole = [each for each in found.values() if "@" not in each.method]
-    budgets = part.budgets.split(",")
     rows: dict[str, dict[str, MethodSummary]] = {}
     for each in found.values():
         name, _, budget = each.method.partition(" @ ")
@@ -128,6 +128,8 @@ def _tables(study: Study, part: Part, run: Run) -> str:
             rows.setdefault(_short(study, name), {})[budget] = each
     if "score" not in whole[0].scores:
         return _fidelity_table(list(found.values()), study)
+    there = {budget for found_by in rows.values() for budget in found_by}
+    budgets = [each for each in part.budgets.split(",") if each in there]
     return f"{_stores_table(whole)}\n\n{_budget_table(rows, budgets)}"
 
 
