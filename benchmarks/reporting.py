@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,22 +13,15 @@ import transformers
 import winnow
 from winnow.files import write_text
 from winnow.kernels import backend
+from winnow.runs.environment import processor_name
 
 
 def machine() -> str:
     """One line on what a result was measured with."""
     return (
-        f"Measured on {cpu_name()}, {torch.get_num_threads()} threads, torch {torch.__version__}, "
+        f"Measured on {processor_name()}, {torch.get_num_threads()} threads, torch {torch.__version__}, "
         f"transformers {transformers.__version__}, winnow {winnow.__version__}, kernels: {backend()}."
     )
-
-
-def cpu_name() -> str:
-    """The processor's name, as the system tells it."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def markdown_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
