@@ -120,14 +120,15 @@ def _about(run: Run) -> str:
 
 def _tables(study: Study, part: Part, run: Run) -> str:
     found = {each.method: each for each in summaries(run.rows)}
-    whole = [each for each in found.values() if "@" not in each.method]
+    whole = sorted((each for each in found.values() if "@" not in each.method), key=lambda each: -each.held_share)
     rows: dict[str, dict[str, MethodSummary]] = {}
     for each in found.values():
         name, _, budget = each.method.partition(" @ ")
         if budget:
             rows.setdefault(_short(study, name), {})[budget] = each
     if "score" not in whole[0].scores:
-        return _fidelity_table(list(found.values()), study)
+        nearest = sorted(found.values(), key=lambda each: each.scores["kl"].mean)
+        return _fidelity_table(nearest, study)
     there = {budget for found_by in rows.values() for budget in found_by}
     budgets = [each for each in part.budgets.split(",") if each in there]
     return f"{_stores_table(whole)}\n\n{_budget_table(rows, budgets)}"
