@@ -184,7 +184,9 @@ def draw(studies: Sequence[Study]) -> None:
         if each.method == "full":
             full = each.scores["score"].mean
         elif budget and "bits" not in name and "kivi" not in name:
-            lines.setdefault(_short(study, name).partition("(")[0], []).append((each.slots, each.scores["score"].mean))
+            lines.setdefault(_short(study, name).partition("(")[0], []).append(
+                (round(each.slots), each.scores["score"].mean)
+            )
     draw_accuracy(
         PICTURES / "pretrained.png",
         [Line(name, sorted(points)) for name, points in lines.items()],
