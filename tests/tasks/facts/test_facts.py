@@ -37,3 +37,8 @@ def test_seeds_have_other_documents():
 def test_prompts_too_short_for_six_facts_are_refused():
     with pytest.raises(BenchmarkError, match="do not fit into 100 tokens"):
         FACTS.load(Request(words, lengths=(100,)))
+
+
+def test_a_task_that_there_is_not_is_refused():
+    with pytest.raises(BenchmarkError, match="facts has no task 'fact'"):
+        FACTS.load(Request(words, tasks=("fact",)))

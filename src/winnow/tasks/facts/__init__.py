@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from winnow.tasks.benchmark import Benchmark, BenchmarkError, Request
+from winnow.tasks.benchmark import Benchmark, BenchmarkError, Request, asked_tasks
 from winnow.tasks.document import Document
 from winnow.tasks.example import Example, Judging, Task
 from winnow.tasks.facts.documents import fact_document
+from winnow.tasks.haystack.asking import asked_examples, asked_lengths
+from winnow.tasks.haystack.fitting import Pieces, largest_fitting
 
 DEFAULT_LENGTH = 1024
 DEFAULT_EXAMPLES = 24
-FEWEST_WORDS = 180
-"""Words of prose that six facts need to stand in."""
 MAX_NEW_TOKENS = 16
 _SEEDS_APART = 1_000_000
+_WORDS = Pieces(fewest=180, each=1.3)
+"""Words of prose; six facts need some to stand in."""
 
 
 def load(request: Request) -> list[Task]:
     """The one task, with so many examples for each length; six of them share a document."""
-    lengths, wanted = request.lengths or (DEFAULT_LENGTH,), request.examples or DEFAULT_EXAMPLES
+    asked_tasks(request, "facts", ("facts",))
+    wanted = asked_examples(request, DEFAULT_EXAMPLES)
+    lengths = asked_lengths(request, (DEFAULT_LENGTH,))
     examples = [example for length in lengths for example in _examples(request, length, wanted)]
     return [Task("facts", "facts", Judging("contains_any", MAX_NEW_TOKENS), tuple(examples))]
 
@@ -42,23 +46,18 @@ def _document(seed: int, length: int, count_tokens: Callable[[str], int]) -> Doc
 
     Raises BenchmarkError where six facts do not fit.
     """
-    least = _tokens(fact_document(seed, FEWEST_WORDS), count_tokens)
-    if least > length:
-        raise BenchmarkError(f"Six facts and their prose do not fit into {length} tokens; {least} do for this model.")
-    low, high = FEWEST_WORDS, max(length, FEWEST_WORDS)
-    # Words of prose; a text of more words has at least as many tokens.
-    while low < high:
-        middle = (low + high + 1) // 2
-        if _tokens(fact_document(seed, middle), count_tokens) <= length:
-            low = middle
-        else:
-            high = middle - 1
-    return fact_document(seed, low)
 
+    def size(words: int) -> int:
+        document = fact_document(seed, words)
+        longest = max((question.text for question in document.questions), key=len)
+        return count_tokens(f"{document.text}\n\n{longest}") + MAX_NEW_TOKENS
 
-def _tokens(document: Document, count_tokens: Callable[[str], int]) -> int:
-    longest = max((question.text for question in document.questions), key=len)
-    return count_tokens(f"{document.text}\n\n{longest}") + MAX_NEW_TOKENS
+    words = largest_fitting(size, length, _WORDS)
+    if words is None:
+        raise BenchmarkError(
+            f"Six facts and their prose do not fit into {length} tokens; {size(_WORDS.fewest)} do for this model."
+        )
+    return fact_document(seed, words)
 
 
 FACTS = Benchmark(
