@@ -26,6 +26,7 @@ from winnow.commands.progress import progress_bar, resumable, stage
 from winnow.estimate.executors.base import Executor, Item
 from winnow.estimate.executors.local import LocalExecutor
 from winnow.estimate.journal import Journal, fingerprint
+from winnow.estimate.shape import token_bytes
 from winnow.evaluate.checking import check_modules
 from winnow.evaluate.turns import templated
 from winnow.files import make_folder, write_text
@@ -35,7 +36,6 @@ from winnow.runs.environment import environment
 from winnow.runs.evaluation import Evaluation
 from winnow.runs.folder import ABOUT, VERSION, About, ModelFacts, going_on
 from winnow.runs.full_row import beside_printed, published_row
-from winnow.runs.memory import full_cache_bytes
 from winnow.runs.rows import Row
 from winnow.runs.summary import summaries
 from winnow.runs.worker import RunRecipe
@@ -89,7 +89,7 @@ def _tell(work: EvalWork, loaded: PreTrainedModel, evaluation: Evaluation) -> No
     tokens = len(work.source.tokenizer(longest.examples[0].context).input_ids)
     # Questions that are seen are prefilled each in a cache of its own.
     caches = len(longest.examples) if work.protocol.question_seen else 1
-    held = caches * full_cache_bytes(loaded, tokens)
+    held = caches * token_bytes(loaded) * tokens
     known = f", {evaluation.done:,} of them known" if evaluation.done else ""
     lines = [
         f"{len(evaluation.cells):,} results{known}: {sum(len(task.examples) for task in work.tasks):,} examples of "
