@@ -8,7 +8,6 @@ import typer
 
 from winnow.cache.fold import check_foldable
 from winnow.commands.checks import check_memory, check_workers
-from winnow.commands.heads.cokv_options import read_shard
 from winnow.commands.inputs import build_all
 from winnow.commands.options.eval import EvalOptions
 from winnow.commands.options.values import budget_list
@@ -46,7 +45,7 @@ def prepare(options: EvalOptions) -> EvalWork:
     """Checks what is cheap first: names, methods, the tokenizer, texts, shapes."""
     chosen, rules = benchmark(options.benchmark), protocol(options.protocol)
     _check_protocol(chosen, rules, options)
-    shard = (0, 1) if options.shard is None else read_shard(options.shard)
+    shard = options.part or (0, 1)
     methods = _methods(options)
     check_memory(methods, options.device)
     check_workers(options.device_map, options.executor)

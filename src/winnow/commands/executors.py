@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from winnow.commands.console import messages
-from winnow.commands.options.executors import ExecutorOptions
+from winnow.commands.options.executors import ExecutorOptions, Shard
 from winnow.commands.progress import journal_path
 from winnow.estimate.cokv.recipe import CoalitionRecipe
 from winnow.estimate.executors.base import Executor
@@ -21,8 +21,6 @@ from winnow.models import pick_device
 from winnow.runs.worker import RunRecipe
 
 AnyRecipe = TypeVar("AnyRecipe", CoalitionRecipe, NeedleRecipe, RunRecipe)
-Shard = tuple[int, int]
-"""Part i of n, i from 0."""
 
 
 class _Journaled(Protocol):

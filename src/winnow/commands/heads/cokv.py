@@ -18,7 +18,7 @@ from winnow.commands.batch_file import read_answered
 from winnow.commands.checks import check_context, check_output, check_workers
 from winnow.commands.console import output
 from winnow.commands.executors import crew, gpus_for, journal_file
-from winnow.commands.heads.cokv_options import read_shard, read_sizes, stopping_rule
+from winnow.commands.heads.cokv_options import read_sizes, stopping_rule
 from winnow.commands.heads.cokv_progress import MemoryNeeds, coalitions_watched, tell_screening
 from winnow.commands.heads.cokv_table import EvaluatedPart, Origin, check_estimate, report, theorem_line, write_table
 from winnow.commands.inputs import InputError
@@ -82,7 +82,7 @@ def cokv(options: CokvOptions) -> None:
     """Evaluates coalitions and writes the scores, or for a shard a part of the journal only."""
     check_output(options.out, options.force, SUFFIX)
     check_workers(options.device_map, options.executor)
-    shard = None if options.shard is None else read_shard(options.shard)
+    shard = options.part
     validation = _examples(options)
     check_shards(len(validation), shard[1] if shard else 1)
     source = open_model(options.model)

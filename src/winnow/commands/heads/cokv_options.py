@@ -12,14 +12,6 @@ from winnow.estimate.cokv.sampling import default_sizes
 from winnow.estimate.cokv.settings import OVERLAP, StopRule
 
 
-def read_shard(text: str) -> tuple[int, int]:
-    """ "2/4" -> (1, 4)"""
-    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text.strip())
-    if not match or not 1 <= int(match[1]) <= int(match[2]):
-        raise typer.BadParameter(f"{text!r} is not of the form I/N, as in 2/4.", param_hint="--shard")
-    return int(match[1]) - 1, int(match[2])
-
-
 def read_sizes(text: str, players: int) -> tuple[int, ...]:
     """ "n/8, 3n/8, 100" -> (n // 8, 3n // 8, 100)"""
     if text.strip() == "eighths":

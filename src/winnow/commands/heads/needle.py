@@ -16,7 +16,6 @@ from winnow.cache.fingerprint import ModelFingerprint
 from winnow.commands.checks import check_output, check_workers
 from winnow.commands.console import messages, output
 from winnow.commands.executors import Shard, crew, journal_file
-from winnow.commands.heads.cokv_options import read_shard
 from winnow.commands.heads.needle_progress import watching
 from winnow.commands.heads.needle_table import agreement_of, report, told_right, what_was_done
 from winnow.commands.inputs import InputError, read_document
@@ -166,7 +165,7 @@ def _prepare(options: NeedleOptions) -> Prepared:
         example_source(options.examples, prose).examples(kind, options.seed),
         haystack_of(options.haystack, options.repeat, prose, options.seed),
     )
-    shard = None if options.shard is None else read_shard(options.shard)
+    shard = options.part
     prepared = Prepared(options, source, plan, prose, shard, journal_file(options, shard))
     if shard is not None and len(plan.places) < shard[1]:
         raise InputError(f"{len(plan.places)} prompts cannot be divided among {options.shard} shards: use fewer.")

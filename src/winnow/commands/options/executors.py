@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import typer
+
+Shard = tuple[int, int]
+"""Part i of n, i from 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,3 +25,13 @@ class ExecutorOptions:
         str | None,
         typer.Option(metavar="I/N", help="Do the I-th of N parts of the work only."),
     ] = None
+
+    @property
+    def part(self) -> Shard | None:
+        """The shard, read. Raises typer.BadParameter where it is of another form."""
+        if self.shard is None:
+            return None
+        match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", self.shard.strip())
+        if not match or not 1 <= int(match[1]) <= int(match[2]):
+            raise typer.BadParameter(f"{self.shard!r} is not of the form I/N, as in 2/4.", param_hint="--shard")
+        return int(match[1]) - 1, int(match[2])
