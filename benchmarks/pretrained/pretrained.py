@@ -26,6 +26,7 @@ from winnow.files import write_text
 from winnow.models import open_model
 from winnow.report.accuracy import Line, draw_accuracy
 from winnow.runs.folder import ABOUT, Run, read_run
+from winnow.runs.rows import method_and_budget
 from winnow.runs.summary import MethodSummary, summaries
 from winnow.tasks.benchmark import Request
 from winnow.tasks.registry import benchmark
@@ -123,7 +124,7 @@ def _tables(study: Study, part: Part, run: Run) -> str:
     whole = sorted((each for each in found.values() if "@" not in each.method), key=lambda each: -each.held_share)
     rows: dict[str, dict[str, MethodSummary]] = {}
     for each in found.values():
-        name, _, budget = each.method.partition(" @ ")
+        name, budget = method_and_budget(each.method)
         if budget:
             rows.setdefault(_short(study, name), {})[budget] = each
     if "score" not in whole[0].scores:
@@ -180,7 +181,7 @@ def draw(studies: Sequence[Study]) -> None:
     lines: dict[str, list[tuple[float, float]]] = {}
     full = None
     for each in summaries(run.rows):
-        name, _, budget = each.method.partition(" @ ")
+        name, budget = method_and_budget(each.method)
         if each.method == "full":
             full = each.scores["score"].mean
         elif budget and "bits" not in name and "kivi" not in name:
