@@ -56,7 +56,7 @@ def fitted(tokenizer: PreTrainedTokenizerBase, example: Example, rules: PromptRu
 
 
 def cut_to_fit(cut: Callable[[int], Text], over: Callable[[Text], int]) -> Text:
-    """What `cut(excess)` leaves, for the first excess found at which it is no more than `over(text)` = 0 tokens too long.
+    """What `cut(excess)` leaves, `excess` growing by the tokens that are still too many, `over(text)`, until none are.
 
     Raises PromptError where it stays too long.
     """
