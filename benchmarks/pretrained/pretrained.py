@@ -3,7 +3,8 @@
     python benchmarks/pretrained/pretrained.py MODEL [MODEL …]
 
 MODEL: a directory, a GGUF file or a hub name of an instruction-tuned model; TITLE=MODEL gives it another title on the
-page. Head scores are estimated first. A stopped study goes on where it was; `--parts` runs some of it only.
+page. Head scores are estimated first, and the knobs of methods that follow them are chosen. A stopped study goes on
+where it was; `--parts` runs some of it only.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from reporting import markdown_table, write_results
-from scope import COALITIONS, NEEDLES, PARTS, PICTURES, QUESTIONS, RESULTS, ROOT, Part
+from scope import COALITIONS, KNOBS, NEEDLES, PARTS, PICTURES, QUESTIONS, RESULTS, ROOT, TUNING, Part
 from winnow.cli import main as winnow_command
 from winnow.files import write_text
 from winnow.models import open_model
@@ -50,11 +51,22 @@ def run(study: Study, parts: Sequence[Part]) -> None:
     if not cokv.exists():
         examples = str(study.folder / "questions.jsonl")
         _command("heads", "cokv", "--model", study.model, "--examples", examples, *COALITIONS, "--out", str(cokv))
+    knobs = {method: _tuned(study, method) for method in ("headkv-er", "cokv")}
     for part in parts:
-        methods = ",".join(each.format(folder=study.folder) for each in part.methods)
+        methods = ",".join(each.format(folder=study.folder, **knobs) for each in part.methods)
         arguments = [each.format(folder=study.folder) for each in part.arguments]
         given = ["--model", study.model, "--methods", methods, "--budgets", part.budgets]
         _command("eval", *arguments, *given, "--out", str(study.folder / part.name))
+
+
+def _tuned(study: Study, method: str) -> float:
+    """The value of a method's knob, chosen on questions about documents of their own."""
+    chosen = study.folder / f"{method}.json"
+    if not chosen.exists():
+        scores, examples = str(study.folder / f"{method}.safetensors"), str(study.folder / "tuning.jsonl")
+        given = ["--method", method, "--scores", scores, "--examples", examples]
+        _command("heads", "tune", "--model", study.model, *given, *KNOBS, "--out", str(chosen))
+    return float(json.loads(chosen.read_text())["value"])
 
 
 def _command(*arguments: str) -> None:
@@ -65,19 +77,19 @@ def _command(*arguments: str) -> None:
 
 
 def _write_inputs(study: Study) -> None:
-    """Validation questions for CoKV, and the text whose continuation is predicted."""
-    name, seed, count = QUESTIONS
+    """Questions for CoKV and for the choice of knobs, and the text whose continuation is predicted."""
     tokenizer = open_model(study.model).tokenizer
 
     def count_tokens(text: str) -> int:
         return len(tokenizer(text, add_special_tokens=False).input_ids)
 
-    (task,) = benchmark(name).load(Request(count_tokens, examples=count, seed=seed))
-    asked = [
-        {"context": each.context.strip(), "question": each.question, "answer": each.answers[0]}
-        for each in task.examples
-    ]
-    write_text(study.folder / "questions.jsonl", "".join(f"{json.dumps(each)}\n" for each in asked))
+    for file, (name, seed, count) in (("questions", QUESTIONS), ("tuning", TUNING)):
+        (task,) = benchmark(name).load(Request(count_tokens, examples=count, seed=seed))
+        asked = [
+            {"context": each.context.strip(), "question": each.question, "answer": each.answers[0]}
+            for each in task.examples
+        ]
+        write_text(study.folder / f"{file}.jsonl", "".join(f"{json.dumps(each)}\n" for each in asked))
     write_text(study.folder / "reference.txt", "\n\n".join(topics[name] for name in sorted(topics)))
 
 
@@ -98,7 +110,8 @@ def page(studies: Sequence[Study]) -> tuple[str, list[dict[str, Any]]]:
     head = (
         "# Pretrained models\n\nGreedy answers, scores from 0 to 100; budgets are shares of the prompt. "
         "Intervals are at 95 %. HeadKV's and CoKV's scores were estimated by the study itself, CoKV's "
-        f"from {QUESTIONS[2]} questions about other generated documents.\n\n"
+        f"from {QUESTIONS[2]} questions about other generated documents; β and α were chosen on {TUNING[2] // 2} "
+        "questions more.\n\n"
         "Regenerate with `python benchmarks/pretrained/pretrained.py MODEL …` (hours on two cores, resumable)."
     )
     return "\n\n".join([head, *sections]) + "\n", records
