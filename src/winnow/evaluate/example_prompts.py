@@ -56,7 +56,7 @@ def fitted(tokenizer: PreTrainedTokenizerBase, example: Example, rules: PromptRu
 
 
 def cut_to_fit(cut: Callable[[int], Text], over: Callable[[Text], int]) -> Text:
-    """The text that `cut(excess)` leaves, `excess` growing by the tokens that are too many, `over(text)`, until none are.
+    """The text that `cut(excess)` leaves, with `excess` growing by the tokens that are too many, `over(text)`.
 
     Raises PromptError where it stays too long.
     """
