@@ -14,6 +14,9 @@ from winnow.allocate.rounding import round_exactly, water_fill
 from winnow.allocate.uniform import Uniform, even_layers
 from winnow.view import WindowAttention
 
+_LEAST_WEIGHT = 1e-9
+"""Share of the largest weight that a layer without any takes of what the others cannot hold."""
+
 
 class Claim(NamedTuple):
     """What a layer competes with for slots: all that is remembered of it for that."""
@@ -68,20 +71,17 @@ class PreferenceAllocator(SpanningAllocator):
     """Gives layers slots in proportion to one number for each, on top of a minimum that all have."""
 
     def totals(self, claims: Sequence[Claim], plan: SlotPlan) -> list[int]:
-        seen = len(claims)
-        heads = torch.tensor(plan.heads)
-        low = self.least(plan)
-        outside = plan.slots - float(low.sum())
-        high, heads, low = heads[:seen] * plan.length, heads[:seen], low[:seen]
+        seen, least = len(claims), self.least(plan)
+        heads, low = torch.tensor(plan.heads[:seen]), least[:seen]
+        floor, high = heads * plan.guaranteed, heads * plan.length
         weights = torch.tensor([claim.weight for claim in claims], dtype=torch.float64) * heads
         if not float(weights.sum()) > 0:
             weights = heads.double()
-        weights = weights.clamp(min=1e-9 * float(weights.max()))
-        shares = low + outside * weights / weights.sum()
-        total = min(plan.slots - round(float(self.least(plan)[seen:].sum())), int(high.sum()))
-        floor = heads * plan.guaranteed
+        weights = weights.clamp(min=_LEAST_WEIGHT * float(weights.max()))
+        shares = low + (plan.slots - float(least.sum())) * weights / weights.sum()
         if seen == len(plan.heads):
-            return round_exactly(shares, total, floor, high, weights).tolist()
+            return round_exactly(shares, plan.slots, floor, high, weights).tolist()
+        total = min(plan.slots - float(least[seen:].sum()), float(high.sum()))
         # Rounded up: rounding to a sum may give a layer its last slot only once others are there.
         real = water_fill(shares, total, floor, high, weights)
         return torch.minimum(real.floor().long() + 1, high).tolist()

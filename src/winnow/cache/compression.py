@@ -20,6 +20,7 @@ from winnow.cache.arriving import RowParts
 from winnow.cache.coverage import Coverage
 from winnow.cache.fold import check_foldable, queries_to_remember
 from winnow.cache.observer import Observer
+from winnow.cache.prefix import Prefix
 from winnow.cache.progress import Progress
 from winnow.cache.spanning import LayersTogether
 from winnow.composition.byte_budget import Spending
@@ -230,6 +231,11 @@ class Compression:
         ring = self.queries_to_remember() * queries.shape[0] * queries.shape[-1] * queries.element_size()
         tokens = self.fold_every or 0
         return ring + LENGTH_BYTES + tokens * shape.heads * (shape.key_dim + shape.value_dim) * shape.itemsize
+
+    def expect(self, layer: int, prefixes: list[Prefix | None]) -> None:
+        """A layer was compressed for all rows; its prefixes come into this list where the last layer brings them."""
+        if self.spans_layers:
+            self.together.expect(layer, prefixes, layer + 1 == len(self.heads))
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:

@@ -91,12 +91,11 @@ class LayersTogether:
 
     def __init__(self) -> None:
         self._rows: dict[int, tuple[HeldLayer, ...]] = {}
-        self.places: dict[int, list[Prefix | None]] = {}
-        """Layer -> its prefix of every row, which are put there once they are known."""
+        self._places: dict[int, list[Prefix | None]] = {}  # layer -> of every row, once they are known
 
     def __copy__(self) -> LayersTogether:
         twin = LayersTogether()
-        twin._rows, twin.places = dict(self._rows), dict(self.places)  # tuples are never written to
+        twin._rows, twin._places = dict(self._rows), dict(self._places)  # tuples are never written to
         return twin
 
     def add(
@@ -147,11 +146,17 @@ class LayersTogether:
             finished.append(Finished(layer.whole, _packed(layer, method)))
         return finished
 
+    def expect(self, layer: int, prefixes: list[Prefix | None], last: bool) -> None:
+        """A layer was compressed for all rows; its prefixes are put into this list once they are known.
+
+        last: it is the last layer, and they are.
+        """
+        self._places = {} if last else {**self._places, layer: prefixes}
+
     def deliver(self, row: int, prefixes: list[Prefix]) -> None:
         """Puts prefixes of a row where their layers look for them; that of the last layer is its own to take."""
         for layer, prefix in enumerate(prefixes[:-1]):
-            self.places[layer][row] = prefix
-        self.places = {layer: places for layer, places in self.places.items() if None in places}
+            self._places[layer][row] = prefix
 
     def nbytes(self) -> int:
         """Bytes of the keys and values that are held for now."""
