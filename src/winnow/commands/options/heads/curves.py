@@ -39,7 +39,7 @@ class CurvesOptions(ModelOptions, PromptOptions):
     ] = None
     length: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Tokens of generated prompts.", show_default=str(LENGTH)),
+        typer.Option(min=256, metavar="N", help="Tokens of generated prompts.", show_default=str(LENGTH)),
     ] = None
     seed: Annotated[int, typer.Option(min=0, help="Chooses generated texts and questions.")] = 0
     max_new_tokens: MaxNewTokens = MAX_NEW_TOKENS
