@@ -29,7 +29,7 @@ MODEL.set_attn_implementation("winnow")
 
 
 def entropy(votes: np.ndarray) -> float:
-    """Of the votes as shares of their sum; that of equal shares where there are none."""
+    """Entropy of the votes as shares of their sum; that of equal shares where there are none."""
     total = float(sum(votes))
     if total == 0:
         return float(np.log(len(votes)))

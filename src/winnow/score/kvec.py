@@ -124,7 +124,7 @@ class KVEC(Scorer):
 
 
 def _focus(votes: Tensor, criterion: Criterion) -> Tensor:
-    """How far the votes [H, T] of a head tell tokens apart, more for more: [H] float64.
+    """Measure of how well the votes [H, T] of a head tell tokens apart, more for better: [H] float64.
 
     The standard deviation over the tokens (Eq. 4), or -H(p) = Σ p·ln p with the votes scaled to a sum of 1. A head that
     votes for nothing tells no more than one whose votes are all equal, by both.
