@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from pydoc_data.topics import topics
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from winnow.cli import main as winnow_command
 from winnow.files import write_text
-from winnow.runs.folder import ABOUT, Run
-from winnow.runs.summary import MethodSummary
+from winnow.runs.folder import ABOUT, Run, read_run
+from winnow.runs.summary import MethodSummary, summaries
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -47,6 +48,10 @@ class Study(NamedTuple):
     def ran(self, part: Part) -> bool:
         """True if the part was begun."""
         return (self.folder / part.name / ABOUT).exists()
+
+    def runs(self, parts: Sequence[Part]) -> dict[Part, Run]:
+        """The runs of those parts that were begun."""
+        return {part: read_run(self.folder / part.name) for part in parts if self.ran(part)}
 
     def short(self, method: str) -> str:
         """A method's name without the folder of its scores."""
@@ -89,3 +94,14 @@ def score_cell(found: MethodSummary) -> str:
     """The score from 0 to 100, with its interval."""
     score = found.scores["score"]
     return f"{100 * score.mean:.0f} ({100 * score.low:.0f}–{100 * score.high:.0f})"
+
+
+def records(study: Study, parts: Sequence[Part]) -> list[dict[str, Any]]:
+    """What was found under every method, for programs."""
+    return [
+        {"model": study.title, "part": part.name, "processor": run.about.environment["processor"]}
+        | {**vars(each), "scores": {name: score._asdict() for name, score in each.scores.items()}}
+        | {"method": study.short(each.method)}
+        for part, run in study.runs(parts).items()
+        for each in summaries(run.rows)
+    ]

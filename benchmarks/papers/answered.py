@@ -8,7 +8,6 @@ import winnow
 from claims import BUDGETS, CLAIMS, Claim
 from evaluated import Part, Study, about, score_cell
 from reporting import markdown_table
-from winnow.runs.folder import read_run
 from winnow.runs.summary import MethodSummary, summaries
 
 _BUDGETS = BUDGETS.split(",")
@@ -16,7 +15,7 @@ _BUDGETS = BUDGETS.split(",")
 
 def section(study: Study, parts: Sequence[Part]) -> str:
     """The tables of a model, of the parts that were run."""
-    runs = {part: read_run(study.folder / part.name) for part in parts if study.ran(part)}
+    runs = study.runs(parts)
     words = [f"{part.title[0].upper()}{part.title[1:]}: {about(run)}" for part, run in runs.items()]
     found = {part.name: {each.method: each for each in summaries(run.rows)} for part, run in runs.items()}
     tables = [f"#### {claim.title}\n\nPaper: {claim.source}.\n\n{_table(claim, found)}" for claim in CLAIMS]

@@ -26,6 +26,7 @@ from evaluated import (
     Study,
     about,
     evaluate,
+    records,
     run_command,
     score_cell,
     write_reference,
@@ -74,25 +75,18 @@ def _write_inputs(study: Study) -> None:
 
 def page(studies: Sequence[Study]) -> tuple[str, list[dict[str, Any]]]:
     """The page and its records, of the parts that were run."""
-    sections, records = [], []
+    sections = []
     for study in studies:
-        found = [(part, read_run(study.folder / part.name)) for part in PARTS if study.ran(part)]
-        texts = [f"### {part.title}\n\n{about(run)}\n\n{_tables(study, part, run)}" for part, run in found]
+        found = study.runs(PARTS)
+        texts = [f"### {part.title}\n\n{about(run)}\n\n{_tables(study, part, run)}" for part, run in found.items()]
         sections.append("\n\n".join([f"## {study.title}", *texts]))
-        records += [
-            {"model": study.title, "part": part.name, "processor": run.about.environment["processor"]}
-            | {**vars(each), "scores": {name: score._asdict() for name, score in each.scores.items()}}
-            | {"method": study.short(each.method)}
-            for part, run in found
-            for each in summaries(run.rows)
-        ]
     head = (
         "# Pretrained models\n\nGreedy answers, scores from 0 to 100; budgets are shares of the prompt. "
         "Intervals are at 95 %. HeadKV's and CoKV's scores were estimated by the study itself, CoKV's "
         f"from {QUESTIONS[2]} questions about other generated documents.\n\n"
         "Regenerate with `python benchmarks/pretrained/pretrained.py MODEL …` (hours on two cores, resumable)."
     )
-    return "\n\n".join([head, *sections]) + "\n", records
+    return "\n\n".join([head, *sections]) + "\n", [record for study in studies for record in records(study, PARTS)]
 
 
 def _tables(study: Study, part: Part, run: Run) -> str:
@@ -177,8 +171,8 @@ def main() -> None:
     studies = [Study.of(name, options.runs) for name in options.models]
     for study in [] if options.page_only else studies:
         run(study, wanted)
-    text, records = page(studies)
-    write_results(RESULTS, "pretrained", text, records)
+    text, found = page(studies)
+    write_results(RESULTS, "pretrained", text, found)
     draw(studies)
     print(text)
 
