@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import NamedTuple
-
-ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "docs" / "results"
-PICTURES = ROOT / "docs" / "pictures"
+from evaluated import REFERENCE, Part
 
 EVICTIONS = (
     "snapkv",
@@ -27,18 +22,6 @@ STORES = ("full+bits(8)", "full+kivi(4)", "full+bits(4)")
 COMBINED = ("adakv+kivi(4)",)
 
 SEEN, UNSEEN = "question seen", "question not seen"
-
-
-class Part(NamedTuple):
-    """One run of `winnow eval`."""
-
-    name: str
-    title: str
-    arguments: tuple[str, ...]
-    """Arguments of `winnow eval`, but for model, methods, budgets and folder."""
-    methods: tuple[str, ...]
-    budgets: str
-
 
 PARTS = (
     Part(
@@ -65,7 +48,7 @@ PARTS = (
     Part(
         "text",
         "Real text: the next 128 tokens behind 1,024 tokens of Python's reference",
-        ("text", "--lengths", "1024", "--examples", "8", "--protocol", "plain", "--data", "{folder}/reference.txt"),
+        ("text", "--lengths", "1024", "--examples", "8", "--protocol", "plain", "--data", f"{{folder}}/{REFERENCE}"),
         ("snapkv", "adakv", "keydiff", "streamingllm", *STORES),
         "10%,25%,50%",
     ),

@@ -17,6 +17,7 @@ from winnow.cache.prefix import Prefix
 from winnow.composition.method import Method
 from winnow.composition.names import as_method
 from winnow.diagnostics.attention import kept_attention
+from winnow.diagnostics.divergence import head_divergence
 from winnow.diagnostics.kept import head_overlap, kept_mask, retained_diversity
 from winnow.diagnostics.result import Diagnosis, LayerDiagnosis
 from winnow.diagnostics.similarity import mean_cosine
@@ -41,7 +42,7 @@ def diagnose(
         model: a decoder-only model after `model.set_attn_implementation("winnow")`.
         input_ids: [1, N] or [N].
         method: from `winnow.method(name, budget=...)`, or its text: "kvec @ 64".
-        window: last queries whose similarity is measured.
+        window: last queries whose similarity, and whose heads' divergence, is measured.
         queries: last queries whose attention is compared with what kept slots give; each costs a row of N per head.
 
     Raises:
@@ -100,6 +101,7 @@ def _measure(
         iou=head_overlap(mask),
         cosine=mean_cosine(watching),
         diversified_cosine=mean_cosine(diversified(watching, strength)),
+        divergence=head_divergence(view, min(window, view.queries.shape[1]), strength),
         mass=attention.mass,
         error=attention.error,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +14,8 @@ from winnow.score.base import Ranking, Scorer
 from winnow.score.window import Pool, attention_blocks, keep_window, pool_tokens
 from winnow.select import best_tokens
 from winnow.view import Extra, LayerView
+
+Criterion = Literal["std", "entropy"]
 
 
 class Votes(NamedTuple):
@@ -31,10 +33,10 @@ class Votes(NamedTuple):
 class KVEC(Scorer):
     """SnapKV's votes, spread over heads and layers so that fewer tokens are lost everywhere.
 
-    Heads: the `wide_heads` heads of a layer whose votes are least focused (lowest standard deviation over the tokens)
-    vote with the last `wide_window` queries instead (Eq. 4-5). Layers: tokens that few earlier layers kept gain
-    novelty·I·(1 - coverage), I being the importance to any head of the layer (Eq. 6-9); the best `sure` share of a
-    head's slots outside the window, by its own votes, stay whatever that does (Eq. 10).
+    Heads: the `wide_heads` heads of a layer whose votes are least focused (lowest standard deviation over the tokens,
+    Eq. 4, or highest entropy, Table 6f) vote with the last `wide_window` queries instead (Eq. 5). Layers: tokens that
+    few earlier layers kept gain novelty·I·(1 - coverage), I being the importance to any head of the layer (Eq. 6-9);
+    the best `sure` share of a head's slots outside the window, by its own votes, stay whatever that does (Eq. 10).
 
     novelty=0 leaves cross-head coverage alone, wide_heads=0 cross-layer coverage alone, both together SnapKV.
     """
@@ -48,6 +50,9 @@ class KVEC(Scorer):
     )
     kernel: int = field(default=7, metadata=meaning("width of the pooling over neighboring tokens; odd, 1 for none"))
     pool: Pool = field(default="max", metadata=meaning("how neighbors are pooled: max or avg"))
+    criterion: Criterion = field(
+        default="std", metadata=meaning("what tells unfocused heads: std (their votes' lowest) or entropy (highest)")
+    )
 
     def __post_init__(self) -> None:
         check_count(self, "window", 1)
@@ -57,6 +62,7 @@ class KVEC(Scorer):
         check_number(self, "sure", 0, 1)
         check_count(self, "kernel", 1)
         check_choice(self, "pool", ("max", "avg"))
+        check_choice(self, "criterion", ("std", "entropy"))
         if self.kernel % 2 == 0:
             raise MethodError(f"KVEC: kernel must be odd, not {self.kernel}; use {self.kernel + 1}.")
 
@@ -82,8 +88,8 @@ class KVEC(Scorer):
         votes = self._votes(view)
         priority = pool_tokens(votes.near, self.kernel, self.pool)
         if self.wide_heads:
-            # the δ heads of lowest σ; equal ones by their index
-            unfocused = priority.double().std(dim=1, correction=0).argsort(stable=True)[: self.wide_heads]
+            # the δ least focused heads; equal ones by their index
+            unfocused = _focus(priority, self.criterion).argsort(stable=True)[: self.wide_heads]
             priority[unfocused] = pool_tokens(votes.wide[unfocused], self.kernel, self.pool)
         focus = votes.importance * (1 - self._coverage(view))
         return Ranking(keep_window(priority + self.novelty * focus, self.window), keep_window(priority, self.window))
@@ -115,3 +121,17 @@ class KVEC(Scorer):
         if view.coverage is None:
             return 0.0
         return view.coverage[: view.keys.shape[1] - self.window].float() / (view.layer + 1)
+
+
+def _focus(votes: Tensor, criterion: Criterion) -> Tensor:
+    """Measure of how well the votes [H, T] of a head tell tokens apart, more for better: [H] float64.
+
+    The standard deviation over the tokens (Eq. 4), or -H(p) = Σ p·ln p with the votes scaled to a sum of 1. A head that
+    votes for nothing tells no more than one whose votes are all equal, by both.
+    """
+    votes = votes.double()
+    if criterion == "std":
+        return votes.std(dim=1, correction=0)
+    votes = votes + torch.finfo(votes.dtype).tiny
+    shares = votes / votes.sum(dim=1, keepdim=True)
+    return torch.special.xlogy(shares, shares).sum(dim=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -15,16 +16,19 @@ from winnow.score.diversity import diversified
 from winnow.score.window import (
     Pool,
     Reduce,
+    attention_blocks,
     attention_mass,
     keep_window,
     last_queries,
     pool_tokens,
+    prefix_attention,
     prefix_mass,
     reduce_group,
 )
 from winnow.view import LayerView
 
 Over = Literal["visible", "prefix"]
+PoolFirst = bool | Literal["queries"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class SnapKV(Scorer):
     The window itself is always kept. With `diversify` its queries vote after ApertureKV's query diversification, which
     strengthens what they do not have in common; with over="prefix" they attend to the tokens before the window only.
     Defaults are those of HeadKV, CoKV and ApertureKV for every method they compare; AdaKV's release has window=32,
-    kvpress window=64, kernel=5, pool="avg", pool_first=True.
+    kvpress window=64, kernel=5, pool="avg", pool_first=True. CoKV's Algorithm 2 prints pool_first="queries".
     """
 
     window: int = field(default=8, metadata=meaning("last tokens of the prompt that vote and are always kept"))
@@ -43,8 +47,12 @@ class SnapKV(Scorer):
     reduce: Reduce = field(
         default="mean", metadata=meaning("how the query heads of a KV head are reduced: mean, max or sum")
     )
-    pool_first: bool = field(
-        default=False, metadata=meaning("pool every query head before the reduction instead of after it")
+    pool_first: PoolFirst = field(
+        default=False,
+        metadata=meaning(
+            "what is pooled before the reduction instead of after it: false for nothing, true for every query head, "
+            "queries for every query of it"
+        ),
     )
     diversify: float = field(
         default=0.0, metadata=meaning("λ of ApertureKV's query diversification: 0 for none, at most 0.5 in the paper")
@@ -61,7 +69,7 @@ class SnapKV(Scorer):
         check_count(self, "kernel", 1)
         check_choice(self, "pool", ("max", "avg"))
         check_choice(self, "reduce", ("mean", "max", "sum"))
-        check_choice(self, "pool_first", (False, True))
+        check_choice(self, "pool_first", (False, True, "queries"))
         if self.kernel % 2 == 0:
             raise MethodError(f"SnapKV: kernel must be odd, not {self.kernel}; use {self.kernel + 1}.")
 
@@ -78,15 +86,35 @@ class SnapKV(Scorer):
             return view.keys.new_full((heads, length), torch.inf, dtype=torch.float32)
         if self.diversify:
             view = view._replace(queries=diversified(last_queries(view, self.window), self.diversify))
-        # m[t] = 1/w Σ_i A[i, t] for t < N - w, per query head
-        if self.over == "prefix":
-            votes = prefix_mass(view, self.window) / self.window
-        else:
-            votes = attention_mass(view, self.window)[..., : length - self.window] / self.window
         absent = None if view.absent is None else view.absent[:, : length - self.window]
-        if self.pool_first:
+        if self.pool_first == "queries":
+            scores = reduce_group(self._pooled_votes(view, absent), self.reduce)
+        elif self.pool_first:
             absent = None if absent is None else absent[:, None]
-            scores = reduce_group(pool_tokens(votes, self.kernel, self.pool, absent), self.reduce)
+            scores = reduce_group(pool_tokens(self._votes(view), self.kernel, self.pool, absent), self.reduce)
         else:
-            scores = pool_tokens(reduce_group(votes, self.reduce), self.kernel, self.pool, absent)
+            scores = pool_tokens(reduce_group(self._votes(view), self.reduce), self.kernel, self.pool, absent)
         return keep_window(scores, self.window)
+
+    def _votes(self, view: LayerView) -> Tensor:
+        """[H, G, N - w]: m[t] = 1/w Σ_i A[i, t] for t < N - w, per query head."""
+        if self.over == "prefix":
+            return prefix_mass(view, self.window) / self.window
+        outside = view.keys.shape[1] - self.window
+        return attention_mass(view, self.window)[..., :outside] / self.window
+
+    def _pooled_votes(self, view: LayerView, absent: Tensor | None) -> Tensor:
+        """[H, G, N - w]: the same with every A[i] pooled first; absent columns are [H, N - w]."""
+        heads, length, _ = view.keys.shape
+        votes = view.keys.new_zeros((heads, view.queries.shape[0] // heads, length - self.window), dtype=torch.float32)
+        absent = None if absent is None else absent[:, None, None]
+        for attention in self._outside(view):
+            votes += pool_tokens(attention, self.kernel, self.pool, absent).sum(dim=2)
+        return votes / self.window
+
+    def _outside(self, view: LayerView) -> Iterator[Tensor]:
+        """[H, G, r, N - w] blocks of A for t < N - w."""
+        if self.over == "prefix":
+            return prefix_attention(view, self.window)
+        outside = view.keys.shape[1] - self.window
+        return (block.attention[..., :outside] for block in attention_blocks(view, self.window))

@@ -64,12 +64,21 @@ def last_queries(view: LayerView, rows: int) -> Tensor:
     return view.queries[:, view.queries.shape[1] - rows :]
 
 
+def prefix_attention(view: LayerView, window: int) -> Iterator[Tensor]:
+    """[H, G, r, N - w] blocks of what each of the last `window` queries pays to the tokens before the window.
+
+    As if there were no others, in the order of the queries.
+    """
+    for queries in last_queries(view, window).split(_rows_at_once(view), dim=1):
+        yield _probabilities(view, _capped_logits(view, queries, view.keys.shape[1] - window))
+
+
 def prefix_mass(view: LayerView, window: int) -> Tensor:
-    """[H, G, N - w]: what the last `window` queries pay to the tokens before them, as if there were no others."""
+    """[H, G, N - w]: what the last `window` queries pay to the tokens before it, as if there were no others."""
     heads, length, _ = view.keys.shape
     mass = view.keys.new_zeros((heads, view.queries.shape[0] // heads, length - window), dtype=torch.float32)
-    for queries in last_queries(view, window).split(_rows_at_once(view), dim=1):
-        mass += _probabilities(view, _capped_logits(view, queries, length - window)).sum(dim=2)
+    for attention in prefix_attention(view, window):
+        mass += attention.sum(dim=2)
     return mass
 
 
