@@ -42,7 +42,7 @@ class KeepRule:
 
 
 class SegmentRule(NamedTuple):
-    """Channels of a row that stay: the largest of every segment of its head's channels, the lower first among equals."""
+    """Channels of a row that stay: the largest of every segment of its head's, the lower first among equals."""
 
     columns: Tensor
     """int64 [H, D]: the channels of every head, segment after segment."""
