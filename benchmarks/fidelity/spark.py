@@ -162,7 +162,7 @@ def main() -> None:
     sections = [section(table, [rows[store] for store in TABLES[table]]) for table in tables]
     measured = (
         f"{args.model.name if args.model else 'Bundled model'} in bfloat16, {len(prompts)} texts of at most "
-        f"{args.tokens} tokens, of which the last {ASKING} are read over the packed others; window {WINDOW}, dense. "
+        f"{args.tokens} tokens, of which the last {ASKING} are read over the packed others. Output errors leave the last {WINDOW} slots dense. "
         f"{machine()}"
     )
     again = "Regenerate with `python benchmarks/fidelity/spark.py`; how to read it: [stores](../stores.md#spark)."
