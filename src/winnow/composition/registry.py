@@ -9,6 +9,7 @@ from winnow.parameters import Parameter
 from winnow.score import (
     H2O,
     KVEC,
+    RKV,
     TOVA,
     Critical,
     ExpectedAttention,
@@ -161,6 +162,12 @@ PRESETS = (
         CoKV(expects="cokv"),
     ),
     Preset("kvec", "SnapKV that spreads what it keeps over heads and layers.", _KVEC, KVEC()),
+    Preset(
+        "rkv",
+        "Keeps what the last tokens attend to, and one of several tokens alike; for long generations.",
+        "Cai et al. 2025, arXiv 2505.24133",
+        RKV(),
+    ),
     Preset(
         "aperturekv",
         "SnapKV with diversified queries, and more slots for heads unlike the others.",

@@ -9,6 +9,7 @@ from winnow.score.keydiff import KeyDiff
 from winnow.score.knorm import Knorm
 from winnow.score.kvec import KVEC
 from winnow.score.random_scorer import Random
+from winnow.score.rkv import RKV
 from winnow.score.snapkv import SnapKV
 from winnow.score.streamingllm import StreamingLLM
 from winnow.score.tova import TOVA
@@ -16,6 +17,7 @@ from winnow.score.tova import TOVA
 __all__ = [
     "H2O",
     "KVEC",
+    "RKV",
     "TOVA",
     "Critical",
     "ExpectedAttention",

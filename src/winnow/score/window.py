@@ -73,6 +73,18 @@ def prefix_mass(view: LayerView, window: int) -> Tensor:
     return mass
 
 
+def strongest_prefix_attention(view: LayerView, window: int) -> Tensor:
+    """[H, N - w]: attention over the tokens before the window, of the largest logit of the query group.
+
+    The mean over the last `window` queries; the model's attention sinks, one per query head, have no place in it.
+    """
+    heads, length, _ = view.keys.shape
+    mass = view.keys.new_zeros((heads, length - window), dtype=torch.float32)
+    for queries in last_queries(view, window).split(_rows_at_once(view), dim=1):
+        mass += _capped_logits(view, queries, length - window).amax(dim=1).softmax(dim=-1).sum(dim=1)
+    return mass / window
+
+
 def reduce_group(scores: Tensor, reduce: Reduce) -> Tensor:
     """[H, G, T] per query head -> [H, T] per KV head."""
     if reduce == "mean":
