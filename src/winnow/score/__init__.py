@@ -13,6 +13,7 @@ from winnow.score.rkv import RKV
 from winnow.score.snapkv import SnapKV
 from winnow.score.streamingllm import StreamingLLM
 from winnow.score.tova import TOVA
+from winnow.score.triattention import TriAttention
 
 __all__ = [
     "H2O",
@@ -30,4 +31,5 @@ __all__ = [
     "Scorer",
     "SnapKV",
     "StreamingLLM",
+    "TriAttention",
 ]

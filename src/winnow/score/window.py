@@ -17,6 +17,7 @@ from winnow.view import LayerView
 
 Reduce = Literal["mean", "max", "sum"]
 Pool = Literal["max", "avg"]
+Over = Literal["visible", "prefix"]
 
 _BLOCK = 1 << 22
 """Probabilities to hold at once (16 MiB in fp32): they should stay near the processor."""
@@ -71,6 +72,38 @@ def prefix_mass(view: LayerView, window: int) -> Tensor:
     for queries in last_queries(view, window).split(_rows_at_once(view), dim=1):
         mass += _probabilities(view, _capped_logits(view, queries, length - window)).sum(dim=2)
     return mass
+
+
+def window_blocks(view: LayerView, window: int, over: Over) -> Iterator[Tensor]:
+    """[H, G, r, N - w]: attention of the last `window` queries to the tokens before them, some queries at a time.
+
+    over: "visible": of all keys that they see; "prefix": as if there were none but those.
+    """
+    before = view.keys.shape[1] - window
+    if over == "prefix":
+        for queries in last_queries(view, window).split(_rows_at_once(view), dim=1):
+            yield _probabilities(view, _capped_logits(view, queries, before))
+        return
+    for block in attention_blocks(view, window):
+        yield block.attention[..., :before]
+
+
+def peaks(blocks: Iterator[Tensor], kernel: int, pool: Pool, absent: Tensor | None) -> Tensor:
+    """[H, G, N - w]: the most that any query of some blocks [H, G, r, N - w] pays to each token, after pooling.
+
+    Pooling spreads what a query pays over neighbors and leaves its sum as it was. absent: [H, N - w].
+    """
+    most: Tensor | None = None
+    gaps = None if absent is None else absent[:, None, None]
+    for block in blocks:
+        pooled = pool_tokens(block, kernel, pool, gaps)
+        if gaps is not None:
+            pooled.masked_fill_(gaps, 0)  # an average reaches beyond the last token that is held
+        paid, spread = (part.sum(dim=-1, keepdim=True) for part in (block, pooled))
+        highest = pooled.mul_(paid / spread.clamp(min=torch.finfo(torch.float32).tiny)).amax(dim=2)
+        most = highest if most is None else torch.maximum(most, highest)
+    assert most is not None
+    return most
 
 
 def strongest_prefix_attention(view: LayerView, window: int) -> Tensor:
