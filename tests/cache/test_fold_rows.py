@@ -24,7 +24,9 @@ def padded(rows: list[Tensor], length: int) -> tuple[Tensor, Tensor]:
     return ids, torch.stack([torch.arange(length) >= length - len(row) for row in rows]).long()
 
 
-@pytest.mark.parametrize("name", ["adakv", "snapkv, shorter than its window", "tova", "h2o", "rkv", "kvec", "expectedattention"])
+@pytest.mark.parametrize(
+    "name", ["adakv", "snapkv, shorter than its window", "tova", "h2o", "rkv", "kvec", "expectedattention"]
+)
 def test_rows_of_a_padded_batch_are_what_they_are_alone(model, name):
     rule, lengths, steps = RULES[name], [25, 3, 17], 18
     rows = [prompt(length=length + steps, seed=length)[0] for length in lengths]

@@ -31,7 +31,7 @@ class Prefix:
     carried: Tensor | None = None
     """[S] fp32, what the slots scored so far, where the scorer accumulates and the tail is to be folded."""
     moments: QueryMoments | None = None
-    """What all queries so far are like, where the scorer carries that on and the tail is to be folded."""
+    """Moments of all queries so far, where the scorer carries that on and the tail is to be folded."""
 
     def slots(self) -> list[int]:
         """Slots of every KV head that are held, whether this view of them reads them all or not."""

@@ -18,7 +18,7 @@ class Ranking(NamedTuple):
     basis: Tensor | None = None
     """[H, N] a second order, for scorers whose `refine` needs one; what is carried on, for those that accumulate."""
     moments: QueryMoments | None = None
-    """What all queries so far are like, for scorers that carry that on."""
+    """Moments of all queries so far, for scorers that carry that on."""
 
 
 class Scorer(ABC):

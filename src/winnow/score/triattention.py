@@ -16,7 +16,7 @@ from winnow.view import Extra, LayerView, QueryMoments, Rotation
 _CHUNK = 2048
 """Keys converted to fp32 at once."""
 _LEAST_SPREAD = 1e-6
-"""Where all tokens score alike, there is nothing to scale by."""
+"""Least standard deviation to divide by: tokens that all score alike stay alike."""
 
 
 @dataclass(frozen=True)
