@@ -64,6 +64,8 @@ SAME: dict[str, tuple[Scorer, str, dict[str, Any]]] = {
     "streamingllm": (StreamingLLM(), "StreamingLLMPress", {}),
     "knorm": (Knorm(), "KnormPress", {}),
     "keydiff": (KeyDiff(), "KeyDiffPress", {}),
+    "keydiff-blocks": (KeyDiff(block=7), "KeyDiffPress", {}),
+    "keydiff-block": (KeyDiff(block=128), "KeyDiffPress", {}),
     "tova": (TOVA(keep_last=True), "TOVAPress", {}),
     "h2o": (H2O(recent=0, normalize=True), "ObservedAttentionPress", {}),
     "expected": (ExpectedAttention(), "ExpectedAttentionPress", {}),
@@ -74,8 +76,10 @@ SAME: dict[str, tuple[Scorer, str, dict[str, Any]]] = {
         {"use_covariance": False, "use_vnorm": False, "n_future_positions": 64},
     ),
 }
+BLOCKS = {"keydiff-blocks": 7, "keydiff-block": 128}
+"""Tokens of a block, where the peer's BlockPress evicts block by block."""
 CRITICAL = ("snapkv", "snapkv-small", "h2o", "tova", "expected-mean")
-ADA = {name: SAME[name] for name in ("snapkv", "snapkv-small", "knorm", "keydiff")}
+ADA = {name: SAME[name] for name in ("snapkv", "snapkv-small", "knorm", "keydiff", "expected-epsilon")}
 LAYERS = 6
 
 
@@ -116,6 +120,7 @@ def case_of(
         "ratio": ratio,
         "safeguard": safeguard,
         "critical": critical,
+        "block": BLOCKS.get(name),
         "duo": duo,
         "attentions": name == "h2o",
         "heads": heads,
@@ -205,7 +210,7 @@ def test_same_sets_when_heads_compete(peer: Peer, name: str, tensors: str) -> No
     expected = peer[json.dumps(case_of(name, tensors, 0.25, safeguard=0.0))]
     total = sum(len(head) for head in expected)
     assert len({len(head) for head in expected}) > 1
-    assert chosen_by(SAME[name][0], Ada(floor=0), view_of(tensors), total) == expected
+    assert chosen_by(SAME[name][0], Ada(floor=0), view_for(name, tensors), total) == expected
 
 
 @pytest.mark.parametrize("tensors", SHAPES)
@@ -214,7 +219,7 @@ def test_same_sets_for_the_slots_of_its_safeguard(peer: Peer, name: str, tensors
     expected = peer[json.dumps(case_of(name, tensors, 0.25, safeguard=0.2))]
     scorer = SAME[name][0]
     positions, offsets = select(
-        scorer(shown_to(scorer, view_of(tensors))), torch.tensor([len(head) for head in expected])
+        scorer(shown_to(scorer, view_for(name, tensors))), torch.tensor([len(head) for head in expected])
     )
     assert [part.tolist() for part in positions.tensor_split(offsets[1:-1])] == expected
 

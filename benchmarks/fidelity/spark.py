@@ -110,7 +110,7 @@ class Prompt:
 
 
 def row(prompts: Sequence[Prompt], store: str) -> Row:
-    """What a store does to all prompts."""
+    """Measures of a store on all prompts."""
     method = winnow.method(f"full+{store}")
     found = measure([layer for prompt in prompts for layer in prompt.layers], method)
     dense = torch.cat([prompt.dense for prompt in prompts])
@@ -162,8 +162,8 @@ def main() -> None:
     sections = [section(table, [rows[store] for store in TABLES[table]]) for table in tables]
     measured = (
         f"{args.model.name if args.model else 'Bundled model'} in bfloat16, {len(prompts)} texts of at most "
-        f"{args.tokens} tokens, of which the last {ASKING} are read over the packed others. Output errors leave the last {WINDOW} slots dense. "
-        f"{machine()}"
+        f"{args.tokens} tokens, of which the last {ASKING} are read over the packed others. Output errors leave the "
+        f"last {WINDOW} slots dense. {machine()}"
     )
     again = "Regenerate with `python benchmarks/fidelity/spark.py`; how to read it: [stores](../stores.md#spark)."
     page = "\n\n".join(["# SPARK, one choice at a time", measured, again, *sections]) + "\n"

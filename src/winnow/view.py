@@ -27,6 +27,30 @@ class Rotation(Protocol):
     def mean(self, first: int, count: int) -> Tensor:
         """[D, D]: mean of the rotation matrices of `count` positions from `first` on; rotates q as R·q."""
 
+    def pair_sizes(self, states: Tensor) -> Tensor:
+        """[..., F] fp32: the length of every pair of channels of states [..., D] that turns together.
+
+        Channels that do not turn stand alone. No rotation changes these lengths.
+        """
+
+
+class QueryMoments(NamedTuple):
+    """The queries of a text so far in a few numbers per query head, in fp32; they carry on in long generations."""
+
+    number: int
+    """Queries that were counted: those of the tokens after the sinks."""
+    mean: Tensor
+    """[Hq, D] μ of the queries before their rotation."""
+    scatter: Tensor | None = None
+    """[Hq, D, D] Σ (q - μ)(q - μ)ᵀ, where somebody wants it; over `number` it is the covariance."""
+    sizes: Tensor | None = None
+    """[Hq, F] mean of `Rotation.pair_sizes`, where somebody wants it."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensors."""
+        return sum(part.nbytes for part in (self.mean, self.scatter, self.sizes) if part is not None)
+
 
 class LayerView(NamedTuple):
     """One sequence in one layer at the moment of compression (no padding, no batch axis).
@@ -53,7 +77,8 @@ class LayerView(NamedTuple):
     sinks: Tensor | None = None
     """[Hq] extra logits in the softmax denominator where the model has them."""
     coverage: Tensor | None = None
-    """[N] int32, in how many earlier layers any head kept each token. Only for scorers with Extra.COVERAGE."""
+    """[N] int32, in how many earlier layers any head kept each token; [H, N] where columns are different tokens.
+    Only for scorers with Extra.COVERAGE."""
     rotation: Rotation | None = None
     """Rotation of the queries. Only for scorers with Extra.ROTATION."""
     output_projection: Tensor | None = None
@@ -66,6 +91,13 @@ class LayerView(NamedTuple):
     carried: Tensor | None = None
     """[H, M] fp32, `Ranking.basis` of the first M columns when they were kept, 0 where absent; the other N - M tokens
     came since. Only for scorers that accumulate, and None for a prompt."""
+    moments: QueryMoments | None = None
+    """`Ranking.moments` of the last time that this sequence was compressed. As `carried`."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the sequence so far, held or not."""
+        return self.keys.shape[1] if self.positions is None else int(self.positions[0, -1]) + 1
 
     @property
     def counts(self) -> Tensor:

@@ -17,7 +17,7 @@ from winnow.allocate.cake import movement
 from winnow.allocate.spanning import Claim
 from winnow.allocate.zigzag import least_tokens
 from winnow.errors import MethodError
-from winnow.score.moments import window_attention
+from winnow.score.attention_sums import window_attention
 from winnow.view import LayerView
 
 

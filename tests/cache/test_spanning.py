@@ -24,7 +24,7 @@ from winnow.composition.method import Method
 from winnow.errors import BudgetError, CacheError, MethodError
 from winnow.evaluate.shared import dense_prompt
 from winnow.score import Scorer
-from winnow.score.moments import window_attention
+from winnow.score.attention_sums import window_attention
 from winnow.select import Selection, select
 from winnow.view import LayerView
 

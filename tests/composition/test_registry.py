@@ -8,6 +8,7 @@ from winnow.composition.names import methods
 from winnow.score import (
     H2O,
     KVEC,
+    RKV,
     TOVA,
     Critical,
     ExpectedAttention,
@@ -17,6 +18,7 @@ from winnow.score import (
     Random,
     SnapKV,
     StreamingLLM,
+    TriAttention,
 )
 from winnow.store import Dense
 
@@ -32,6 +34,9 @@ def test_presets() -> None:
         "knorm": (Knorm(), Uniform()),
         "keydiff": (KeyDiff(), Uniform()),
         "expectedattention": (ExpectedAttention(), Uniform()),
+        "rkv": (RKV(), Uniform()),
+        "triattention": (TriAttention(), Uniform()),
+        "defensivekv": (Critical(base=SnapKV(reduce="max", aggregate="defensive")), Ada(floor=0.0)),
         "criticalkv": (Critical(base=SnapKV()), Uniform()),
         "critical-adakv": (Critical(base=SnapKV()), Ada()),
         "pyramidkv": (SnapKV(), Pyramid()),
@@ -60,7 +65,7 @@ def test_records_explain_every_parameter() -> None:
     assert {record.kind for record in records.values()} == {"method", "allocator", "refiner", "store"}
     assert all(record.summary and all(p.meaning for p in record.parameters) for record in records.values())
     assert [p.name for p in records["ada-pyramidkv"].parameters] == [
-        *("window", "kernel", "pool", "reduce", "pool_first", "diversify", "over"),
+        *("window", "kernel", "pool", "reduce", "pool_first", "diversify", "over", "aggregate"),
         *("floor", "rounding", "beta"),
     ]
     assert records["full"].parameters == ()

@@ -123,9 +123,9 @@ def test_selection_by_hand() -> None:
 def test_criteria_choose_different_heads() -> None:
     """σ is small where all votes are small; the entropy looks at nothing but how they are spread."""
     votes = torch.tensor([[0.3, 0.3, 0.2, 0.1], [0.02, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
-    assert _focus(votes, "std").argsort(stable=True).tolist() == [2, 1, 0]
-    assert _focus(votes, "entropy").argsort(stable=True).tolist() == [2, 0, 1]
-    assert float(_focus(votes, "entropy")[2]) == pytest.approx(-np.log(4))
+    assert _focus(votes, "std", None).argsort(stable=True).tolist() == [2, 1, 0]
+    assert _focus(votes, "entropy", None).argsort(stable=True).tolist() == [2, 0, 1]
+    assert float(_focus(votes, "entropy", None)[2]) == pytest.approx(-np.log(4))
 
 
 def test_without_its_two_parts_it_is_snapkv() -> None:

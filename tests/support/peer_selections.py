@@ -64,6 +64,8 @@ def press_of(case: dict[str, Any]) -> Any:
     if case["safeguard"] is not None:
         heads_compete = kvpress.CriticalAdaKVPress if case["critical"] else kvpress.AdaKVPress
         return heads_compete(press, alpha_safeguard=case["safeguard"])
+    if case["block"] is not None:
+        return kvpress.BlockPress(press, block_size=case["block"])
     return kvpress.CriticalKVPress(press) if case["critical"] else press
 
 

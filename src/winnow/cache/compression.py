@@ -28,8 +28,6 @@ from winnow.composition.method import Method, Rank, own_ranking
 from winnow.errors import BudgetError, CacheError
 from winnow.store import Cost, LayerShape, Store
 
-CARRIED_BYTES = 4
-"""Bytes of what a slot scored so far, in fp32; see `Prefix.carried`."""
 LENGTH_BYTES = 8
 """Bytes of a row's length in the tail."""
 
@@ -204,7 +202,7 @@ class Compression:
         window = min(self.method.scorer.window, length)
         shapes = [self.shape(layer, parts.keys, parts.values, window) for layer in range(len(self.heads))]
         dense = [self.dense_bytes(shape, parts.queries) for shape in shapes]
-        upkeep = CARRIED_BYTES if self.carries else 0
+        upkeep = self.method.scorer.carried_bytes if self.carries else 0
         costs = [_cost(self.method.store, shape) for shape in shapes]
         full = tuple(Cost(cost.fixed + extra, cost.slot + upkeep) for cost, extra in zip(costs, dense, strict=True))
         try:
@@ -228,7 +226,9 @@ class Compression:
         """
         if not self.folds:
             return 0
-        ring = self.queries_to_remember() * queries.shape[0] * queries.shape[-1] * queries.element_size()
+        heads, _, dim = queries.shape
+        ring = self.queries_to_remember() * heads * dim * queries.element_size()
+        ring += self.method.scorer.moments_bytes(heads, dim) if self.carries else 0
         tokens = self.fold_every or 0
         return ring + LENGTH_BYTES + tokens * shape.heads * (shape.key_dim + shape.value_dim) * shape.itemsize
 

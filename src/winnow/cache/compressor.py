@@ -51,10 +51,13 @@ class LayerCompressor:
             return old
         method = self.compression.method
         held = candidates(old, *tail, method.scorer.window)
-        view = self._view(row, RowParts(queries, held.keys, held.values), self.spec)
+        view = self._view(row, RowParts(queries, held.keys, held.values), self.spec, held.positions)
         absent = held.positions < 0
         view = view._replace(
-            absent=absent if bool(absent.any()) else None, positions=held.positions, carried=held.carried
+            absent=absent if bool(absent.any()) else None,
+            positions=held.positions,
+            carried=held.carried,
+            moments=None if old is None else old.moments,
         )
         prompt, seen = 0 if old is None else old.prompt, int(held.positions[0, -1]) + 1
         # Where turns are folded as prompts are compressed, a share is one of the whole conversation.
@@ -91,8 +94,11 @@ class LayerCompressor:
             shared.observer.see(view, prefix)
         return prefix
 
-    def _view(self, row: int, parts: RowParts, spec: AttentionSpec) -> LayerView:
-        """One sequence as scorer and observer see it, with what the scorer asks for besides keys and queries."""
+    def _view(self, row: int, parts: RowParts, spec: AttentionSpec, positions: Tensor | None = None) -> LayerView:
+        """One sequence as scorer and observer see it, with what the scorer asks for besides keys and queries.
+
+        positions: [H, N], which token every column is, -1 where absent; None: column t is token t.
+        """
         asked = self.compression.method.scorer.extras
         view = LayerView(
             layer=self.index,
@@ -103,7 +109,7 @@ class LayerCompressor:
             scaling=spec.scaling,
             softcap=spec.softcap,
             sinks=spec.sinks,
-            coverage=self._coverage(row, parts) if Extra.COVERAGE in asked else None,
+            coverage=self._coverage(row, parts, positions) if Extra.COVERAGE in asked else None,
             rotation=self._rotation() if Extra.ROTATION in asked else None,
             output_projection=self._output_projection(parts) if Extra.OUTPUT_PROJECTION in asked else None,
         )
@@ -120,8 +126,11 @@ class LayerCompressor:
         module = self.attention() if self.attention is not None else None
         return str(getattr(module, "layer_idx", self.index))
 
-    def _coverage(self, row: int, parts: RowParts) -> Tensor:
-        return self.compression.coverage.before(row, self.index, parts.keys.shape[1], parts.keys.device)
+    def _coverage(self, row: int, parts: RowParts, positions: Tensor | None) -> Tensor:
+        """[N], or [H, N] for columns at `positions`; anything where they are absent."""
+        length = parts.keys.shape[1] if positions is None else int(positions[0, -1]) + 1
+        counts = self.compression.coverage.before(row, self.index, length, parts.keys.device)
+        return counts if positions is None else counts[positions.clamp(min=0)]
 
     def _rotation(self) -> Rotation:
         return rotation_of(_alive(self.compression.model), _alive(self.attention))

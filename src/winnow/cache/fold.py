@@ -19,8 +19,8 @@ from winnow.errors import MethodError
 from winnow.kernels.formats import Block
 from winnow.view import Extra
 
-FOLDABLE = Extra.OUTPUT_PROJECTION
-"""Extras that a scorer may ask for: the others are known of whole prompts only."""
+FOLDABLE = Extra.COVERAGE | Extra.ROTATION | Extra.OUTPUT_PROJECTION
+"""Extras that a scorer may ask for: others are known of whole prompts only."""
 _LONG = 1 << 40
 
 
@@ -78,8 +78,8 @@ def check_foldable(method: Method, every: int | None, turns: int | None = None) 
         )
     if scorer.extras & ~FOLDABLE:
         raise MethodError(
-            f"{method} scores tokens by what is known of a whole prompt only (the layers that kept them, the rotation "
-            f"of all queries); leave {options} out, or use snapkv, adakv, h2o, tova, streamingllm, knorm or keydiff."
+            f"{method} scores tokens by what is known of a whole prompt only; leave {options} out, or use snapkv, "
+            "adakv, rkv, h2o, tova, streamingllm, knorm or keydiff."
         )
     if scorer.accumulates:
         _check_bounded(method, every)
@@ -100,7 +100,7 @@ def check_foldable(method: Method, every: int | None, turns: int | None = None) 
 def _check_bounded(method: Method, every: int | None) -> None:
     if every is None:
         raise MethodError(
-            f"{method} adds up the attention of all tokens, so the queries of those that are not folded yet are kept; "
+            f"{method} counts the queries of all tokens, so those of tokens that are not folded yet are kept; "
             "give fold_every as well as fold_turns, so that they are not more and more."
         )
 

@@ -221,6 +221,7 @@ class CompressedLayer(CacheLayerMixin):
         """Bytes allocated, by kind."""
         parts = [prefix.bytes() for prefix in self.held_prefixes()]
         parts.append({"indices": sum(prefix.view_bytes() for prefix in self.distinct_prefixes())})
+        parts.append({"statistics": sum(each.moments.nbytes for each in self.held_prefixes() if each.moments)})
         if self.tail is not None:
             parts.append(self.tail.bytes())
         parts.append({"other": self.arriving.nbytes() + (self.recent.nbytes() if self.recent else 0)})

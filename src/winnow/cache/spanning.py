@@ -22,7 +22,7 @@ from winnow.errors import BudgetError
 from winnow.kernels.formats import Block, DenseBlock
 from winnow.kernels.formats.heads import heads_of_slots
 from winnow.score import Ranking
-from winnow.score.moments import window_attention
+from winnow.score.attention_sums import window_attention
 from winnow.select import Selection, best_tokens, check_scores, select
 from winnow.store import Dense
 from winnow.store.base import POSITION_BYTES, gathered

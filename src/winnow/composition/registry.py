@@ -23,6 +23,7 @@ from winnow.parameters import Parameter
 from winnow.score import (
     H2O,
     KVEC,
+    RKV,
     TOVA,
     Critical,
     ExpectedAttention,
@@ -33,6 +34,7 @@ from winnow.score import (
     Scorer,
     SnapKV,
     StreamingLLM,
+    TriAttention,
 )
 from winnow.store import Bits, Channels, Kivi, MixedBits, Precision, Spark, SparkG, SparkP, Think
 
@@ -151,6 +153,13 @@ PRESETS = (
         Ada(),
     ),
     Preset(
+        "defensivekv",
+        "CriticalKV for what any of the last tokens attends to, with heads competing for slots.",
+        "Feng et al. 2025, arXiv 2510.13334",
+        Critical(base=SnapKV(reduce="max", aggregate="defensive")),
+        Ada(floor=0.0),
+    ),
+    Preset(
         "headkv-r",
         "SnapKV with slots by head scores: heads that copy a needle token by token.",
         _HEADKV,
@@ -179,6 +188,18 @@ PRESETS = (
         CoKV(expects="cokv"),
     ),
     Preset("kvec", "SnapKV that spreads what it keeps over heads and layers.", _KVEC, KVEC()),
+    Preset(
+        "rkv",
+        "Keeps what the last tokens attend to, and one of several tokens alike; for long generations.",
+        "Cai et al. 2025, arXiv 2505.24133",
+        RKV(),
+    ),
+    Preset(
+        "triattention",
+        "Keeps what the mean query would find at its distance, and long keys; for long generations.",
+        "Mao et al. 2026, arXiv 2604.04921",
+        TriAttention(),
+    ),
     Preset(
         "aperturekv",
         "SnapKV with diversified queries, and more slots for heads unlike the others.",

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from winnow.allocate.raba import distributions, jensen_shannon
 from winnow.score.diversity import diversified
-from winnow.score.window import last_queries, prefix_mass
+from winnow.score.window import last_queries, window_mass
 from winnow.view import LayerView
 
 
@@ -17,7 +17,7 @@ def window_attention(view: LayerView, window: int, strength: float) -> Tensor:
     Eq. 8-12 with λ = `strength`, and the mean of Eq. 13.
     """
     spread = view._replace(queries=diversified(last_queries(view, window), strength))
-    return (prefix_mass(spread, window) / window).flatten(0, 1)
+    return (window_mass(spread, window, "prefix") / window).flatten(0, 1)
 
 
 def head_divergence(view: LayerView, window: int, strength: float) -> Tensor:

@@ -15,8 +15,8 @@ from torch import Tensor
 from winnow.kernels.formats.bits import pack_flags
 
 Statistic = Literal["pruned sizes", "pruned numbers", "pruned rms", "pruned moments", "mean", "moments"]
-"""Of the pruned sizes of a row: mean; mean of the numbers; root mean square; mean, deviation and largest. Of all its
-sizes: mean; mean and deviation."""
+"""Statistics of the pruned sizes of a row: mean; mean of the numbers; root mean square; mean, deviation and largest.
+Those of all its sizes: mean; mean and deviation."""
 
 _SUMS = 16
 

@@ -9,13 +9,16 @@ from winnow.score.keydiff import KeyDiff
 from winnow.score.knorm import Knorm
 from winnow.score.kvec import KVEC
 from winnow.score.random_scorer import Random
+from winnow.score.rkv import RKV
 from winnow.score.snapkv import SnapKV
 from winnow.score.streamingllm import StreamingLLM
 from winnow.score.tova import TOVA
+from winnow.score.triattention import TriAttention
 
 __all__ = [
     "H2O",
     "KVEC",
+    "RKV",
     "TOVA",
     "Critical",
     "ExpectedAttention",
@@ -28,4 +31,5 @@ __all__ = [
     "Scorer",
     "SnapKV",
     "StreamingLLM",
+    "TriAttention",
 ]

@@ -1,8 +1,11 @@
-"""SnapKV: LLM Knows What You Are Looking for Before Generation (Li et al. 2024, arXiv 2404.14469)."""
+"""SnapKV: LLM Knows What You Are Looking for Before Generation (Li et al. 2024, arXiv 2404.14469).
+
+With the aggregation of DefensiveKV: Taming the Fragility of KV Cache Eviction in LLM Inference (Feng et al. 2025, arXiv
+2510.13334).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -14,20 +17,20 @@ from winnow.parameters import check_choice, check_count, check_number, meaning
 from winnow.score.base import Scorer
 from winnow.score.diversity import diversified
 from winnow.score.window import (
+    Over,
     Pool,
     Reduce,
-    attention_blocks,
-    attention_mass,
     keep_window,
     last_queries,
+    peaks,
     pool_tokens,
-    prefix_attention,
-    prefix_mass,
     reduce_group,
+    window_blocks,
+    window_mass,
 )
 from winnow.view import LayerView
 
-Over = Literal["visible", "prefix"]
+Aggregate = Literal["mean", "defensive"]
 PoolFirst = bool | Literal["queries"]
 
 
@@ -37,6 +40,8 @@ class SnapKV(Scorer):
 
     The window itself is always kept. With `diversify` its queries vote after ApertureKV's query diversification, which
     strengthens what they do not have in common; with over="prefix" they attend to the tokens before the window only.
+    aggregate="defensive" takes the most that any of these queries pays instead of the mean, and no token for less than
+    the mean of these peaks over the head's tokens: what nobody asked for just now may be asked for later.
     Defaults are those of HeadKV, CoKV and ApertureKV for every method they compare; AdaKV's release has window=32,
     kvpress window=64, kernel=5, pool="avg", pool_first=True. CoKV's Algorithm 2 prints pool_first="queries".
     """
@@ -62,9 +67,15 @@ class SnapKV(Scorer):
         metadata=meaning("keys that the window attends to: all visible ones, or only the prefix before the window"),
     )
 
+    aggregate: Aggregate = field(
+        default="mean",
+        metadata=meaning("votes of the window's queries: their mean, or defensive: their maximum, raised to its mean"),
+    )
+
     def __post_init__(self) -> None:
         check_count(self, "window", 1)
         check_number(self, "diversify", 0)
+        check_choice(self, "aggregate", ("mean", "defensive"))
         check_choice(self, "over", ("visible", "prefix"))
         check_count(self, "kernel", 1)
         check_choice(self, "pool", ("max", "avg"))
@@ -87,34 +98,33 @@ class SnapKV(Scorer):
         if self.diversify:
             view = view._replace(queries=diversified(last_queries(view, self.window), self.diversify))
         absent = None if view.absent is None else view.absent[:, : length - self.window]
-        if self.pool_first == "queries":
-            scores = reduce_group(self._pooled_votes(view, absent), self.reduce)
-        elif self.pool_first:
-            absent = None if absent is None else absent[:, None]
-            scores = reduce_group(pool_tokens(self._votes(view), self.kernel, self.pool, absent), self.reduce)
-        else:
-            scores = pool_tokens(reduce_group(self._votes(view), self.reduce), self.kernel, self.pool, absent)
+        scores = self._mean(view, absent) if self.aggregate == "mean" else self._defensive(view, absent)
         return keep_window(scores, self.window)
 
-    def _votes(self, view: LayerView) -> Tensor:
-        """[H, G, N - w]: m[t] = 1/w Σ_i A[i, t] for t < N - w, per query head."""
-        if self.over == "prefix":
-            return prefix_mass(view, self.window) / self.window
-        outside = view.keys.shape[1] - self.window
-        return attention_mass(view, self.window)[..., :outside] / self.window
+    def _mean(self, view: LayerView, absent: Tensor | None) -> Tensor:
+        """[H, N - w] from m[t] = 1/w Σ_i A[i, t], per query head."""
+        if self.pool_first == "queries":
+            return reduce_group(self._pooled_votes(view, absent), self.reduce)
+        votes = window_mass(view, self.window, self.over) / self.window
+        if self.pool_first:
+            absent = None if absent is None else absent[:, None]
+            return reduce_group(pool_tokens(votes, self.kernel, self.pool, absent), self.reduce)
+        return pool_tokens(reduce_group(votes, self.reduce), self.kernel, self.pool, absent)
 
     def _pooled_votes(self, view: LayerView, absent: Tensor | None) -> Tensor:
         """[H, G, N - w]: the same with every A[i] pooled first; absent columns are [H, N - w]."""
+        absent = None if absent is None else absent[:, None, None]
         heads, length, _ = view.keys.shape
         votes = view.keys.new_zeros((heads, view.queries.shape[0] // heads, length - self.window), dtype=torch.float32)
-        absent = None if absent is None else absent[:, None, None]
-        for attention in self._outside(view):
+        for attention in window_blocks(view, self.window, self.over):
             votes += pool_tokens(attention, self.kernel, self.pool, absent).sum(dim=2)
         return votes / self.window
 
-    def _outside(self, view: LayerView) -> Iterator[Tensor]:
-        """[H, G, r, N - w] blocks of A for t < N - w."""
-        if self.over == "prefix":
-            return prefix_attention(view, self.window)
-        outside = view.keys.shape[1] - self.window
-        return (block.attention[..., :outside] for block in attention_blocks(view, self.window))
+    def _defensive(self, view: LayerView, absent: Tensor | None) -> Tensor:
+        """[H, N - w] from m[t] = max_i A[i, t] of pooled rows, and at least its mean over the tokens of a head."""
+        highest = peaks(window_blocks(view, self.window, self.over), self.kernel, self.pool, absent)
+        scores = reduce_group(highest, self.reduce)
+        if absent is None:
+            return scores.clamp(min=scores.mean(dim=1, keepdim=True))
+        held = (~absent).sum(dim=1, keepdim=True)
+        return scores.clamp(min=scores.masked_fill(absent, 0).sum(dim=1, keepdim=True) / held.clamp(min=1))

@@ -44,7 +44,7 @@ _WRITTEN: dict[Recovery, Drawn] = {
     "constant": "constant",
     "none": "constant",
 }
-"""What the kernels know a recovery as."""
+"""Names of recoveries in the kernels."""
 _STATISTIC: dict[Drawn, Statistic] = {
     "degenerate": "pruned sizes",
     "truncated gaussian": "pruned moments",
@@ -55,7 +55,7 @@ _STATISTIC: dict[Drawn, Statistic] = {
 }
 """Statistic that pruned sizes are made from (Eq. 11 to 13; App. A.2's "within the pruned set" where truncated)."""
 _COLUMNS: dict[Drawn, tuple[int, ...]] = {"truncated exponential": (0, 2), "constant": ()}
-"""Which of its numbers a slot keeps, where not all."""
+"""Statistics of which a slot keeps some only, by their columns."""
 _LEAST_NORM = 1e-6
 """Least norm, as a share of the largest of its head: a channel that no query uses must not recover to infinity."""
 
@@ -151,7 +151,7 @@ class Saliency(Channels):
         return self.sign == "stored" and self.recovery != "none"
 
     def _recovered(self, signs: Tensor, measured: Tensor) -> _Recovered:
-        """What pruned entries come back as, of signs and measured inverse norms [H, D]."""
+        """Stand-ins for pruned entries, of signs and measured inverse norms [H, D]."""
         written = _WRITTEN[self.recovery]
         if self.recovery == "none":
             return _Recovered(written, None, 0.0, self.seed)
@@ -317,7 +317,7 @@ class SparkG(Saliency):
 
 
 class _Recovered(NamedTuple):
-    """What stands for pruned entries in all slots of a layer, in the words of `Pruned`."""
+    """Stand-ins for pruned entries in all slots of a layer, in the words of `Pruned`."""
 
     recovery: Drawn
     inverse_norms: Tensor | None

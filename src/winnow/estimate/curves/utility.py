@@ -1,4 +1,4 @@
-"""What a token of a context is worth to the tokens that come after it, and what order a scorer would keep it in."""
+"""Worth of a token of a context to the tokens that come after it, and the order in which a scorer would keep it."""
 
 from __future__ import annotations
 

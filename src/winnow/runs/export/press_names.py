@@ -13,6 +13,7 @@ PRESSES = {
     "random": "random",
     "knorm": "knorm",
     "keydiff": "keydiff",
+    "keydiff(block=128)": "block_keydiff",
     "streamingllm": "streaming_llm",
     "tova(keep_last=true)": "tova",
     "h2o(recent=0, normalize=true)": "observed_attention",
