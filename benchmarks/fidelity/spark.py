@@ -69,7 +69,8 @@ TABLES = {
         for keys, values in ((0.5, 0), (0.5, 0.3), (0.5, 0.5), (0.8, 0), (0.8, 0.3), (0.8, 0.8))
     ],
     "Ratios by slot (Table 4)": [
-        *("spark(0.5)", "spark-p", "spark-p(0.95)", "spark-p(0.9)", "spark-p(0.99, saliency=linear)"),
+        *("spark(0.3)", "spark(0.4)", "spark(0.5)"),
+        *("spark-p", "spark-p(0.95)", "spark-p(0.9)", "spark-p(0.99, saliency=linear)"),
         *(f"spark-g({groups}{by})" for groups in (5, 4) for by in ("", ", by=segments")),
         *(f"spark-g({groups}, 0.8, by=lowest, saliency=linear)" for groups in (5, 4)),
     ],
@@ -162,8 +163,8 @@ def main() -> None:
     sections = [section(table, [rows[store] for store in TABLES[table]]) for table in tables]
     measured = (
         f"{args.model.name if args.model else 'Bundled model'} in bfloat16, {len(prompts)} texts of at most "
-        f"{args.tokens} tokens, of which the last {ASKING} are read over the packed others. Output errors leave the last {WINDOW} slots dense. "
-        f"{machine()}"
+        f"{args.tokens} tokens, of which the last {ASKING} are read over the packed others. Output errors leave the "
+        f"last {WINDOW} slots dense. {machine()}"
     )
     again = "Regenerate with `python benchmarks/fidelity/spark.py`; how to read it: [stores](../stores.md#spark)."
     page = "\n\n".join(["# SPARK, one choice at a time", measured, again, *sections]) + "\n"

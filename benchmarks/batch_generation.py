@@ -1,8 +1,8 @@
 """Generation in batches: tokens per second and bytes of a dense cache, of SPARK and of ThinK (SPARK, Fig. 4b and 7).
 
-    python benchmarks/batches.py                                    # writes docs/results/batches.*
-    python benchmarks/batches.py --model DIR --batches 1,4 --lengths 1024 --steps 16      # printed
-    python benchmarks/batches.py --model DIR --methods full snapkv "snapkv+spark(0.8)"
+    python benchmarks/batch_generation.py                                    # writes docs/results/batch_generation.*
+    python benchmarks/batch_generation.py --model DIR --batches 1,4 --lengths 1024 --steps 16      # printed
+    python benchmarks/batch_generation.py --model DIR --methods full snapkv "snapkv+spark(0.8)"
 
 Every row of a batch is a prompt of its own. A batch is prefilled once; each method compresses it, and the caches take
 turns at every decoding step. Medians are reported.
@@ -158,12 +158,12 @@ def main() -> None:
             print(f"{length} tokens, {batch} rows: prefill {rows[-1].prefill_seconds:.1f} s", flush=True)
     text = (
         f"# Generation in batches\n\n{args.model.name if args.model else 'Bundled model'} in bfloat16, random prompts, "
-        f"budget of evicting methods {BUDGET}. {machine()}\n\nRegenerate with `python benchmarks/batches.py`.\n\n"
-        f"{table(rows, args.new)}\n"
+        f"budget of evicting methods {BUDGET}. {machine()}\n\n"
+        f"Regenerate with `python benchmarks/batch_generation.py`.\n\n{table(rows, args.new)}\n"
     )
     print(text)
     if args.model is None:
-        write_results(RESULTS, "batches", text, [asdict(row) for row in rows])
+        write_results(RESULTS, "batch_generation", text, [asdict(row) for row in rows])
 
 
 if __name__ == "__main__":
