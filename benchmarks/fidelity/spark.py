@@ -111,7 +111,7 @@ class Prompt:
 
 
 def row(prompts: Sequence[Prompt], store: str) -> Row:
-    """What a store does to all prompts."""
+    """Bytes and losses of a store over all prompts."""
     method = winnow.method(f"full+{store}")
     found = measure([layer for prompt in prompts for layer in prompt.layers], method)
     dense = torch.cat([prompt.dense for prompt in prompts])

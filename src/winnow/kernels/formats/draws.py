@@ -42,7 +42,7 @@ class Draws(NamedTuple):
 
 
 def distribution(recovery: Recovery, stats: Tensor) -> Draws:
-    """What slots with statistics [n, 1 to 3] draw from."""
+    """Distributions that slots with statistics [n, 1 to 3] draw from."""
     table = draws(recovery).to(stats.device)
     mean, *rest = stats.float().split(1, dim=1)
     none, all_of_it = torch.zeros_like(mean, dtype=torch.int64), torch.full_like(mean, DRAWS, dtype=torch.int64)
