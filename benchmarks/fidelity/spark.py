@@ -118,7 +118,9 @@ def row(prompts: Sequence[Prompt], store: str) -> Row:
     packed = torch.cat([prompt.logits(str(method)) for prompt in prompts])
     divergence = (dense.exp() * (dense - packed)).sum(-1).mean()
     agreement = (dense.argmax(-1) == packed.argmax(-1)).float().mean()
-    return Row(store, found.share, found.error, float(divergence), float(agreement))
+    result = Row(store, found.share, found.error, float(divergence), float(agreement))
+    print(result, file=sys.stderr, flush=True)
+    return result
 
 
 def texts(path: Path | None, tokens: int) -> Iterator[str]:

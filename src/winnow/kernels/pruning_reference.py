@@ -15,7 +15,7 @@ from torch import Tensor
 from winnow.kernels.formats.bits import pack_flags
 
 Statistic = Literal["pruned sizes", "pruned numbers", "pruned rms", "pruned moments", "mean", "moments"]
-"""Numbers that say what a row's sizes are like. Pruned ones: their mean; that of the numbers; the root mean square; mean,
+"""Numbers that say how large a row's sizes are. Pruned ones: their mean; that of the numbers; root mean square; mean,
 deviation and largest. All: mean; mean and deviation."""
 
 _SUMS = 16
