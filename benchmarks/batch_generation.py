@@ -159,8 +159,7 @@ def main() -> None:
     text = (
         f"# Generation in batches\n\n{args.model.name if args.model else 'Bundled model'} in bfloat16, random prompts, "
         f"budget of evicting methods {BUDGET}. {machine()}\n\n"
-        "Regenerate with `python benchmarks/batch_generation.py`.\n\n"
-        f"{table(rows, args.new)}\n"
+        f"Regenerate with `python benchmarks/batch_generation.py`.\n\n{table(rows, args.new)}\n"
     )
     print(text)
     if args.model is None:

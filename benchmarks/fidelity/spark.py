@@ -69,7 +69,8 @@ TABLES = {
         for keys, values in ((0.5, 0), (0.5, 0.3), (0.5, 0.5), (0.8, 0), (0.8, 0.3), (0.8, 0.8))
     ],
     "Ratios by slot (Table 4)": [
-        *("spark(0.5)", "spark-p", "spark-p(0.95)", "spark-p(0.9)", "spark-p(0.99, saliency=linear)"),
+        *("spark(0.3)", "spark(0.4)", "spark(0.5)"),
+        *("spark-p", "spark-p(0.95)", "spark-p(0.9)", "spark-p(0.99, saliency=linear)"),
         *(f"spark-g({groups}{by})" for groups in (5, 4) for by in ("", ", by=segments")),
         *(f"spark-g({groups}, 0.8, by=lowest, saliency=linear)" for groups in (5, 4)),
     ],
@@ -110,14 +111,16 @@ class Prompt:
 
 
 def row(prompts: Sequence[Prompt], store: str) -> Row:
-    """Measures of a store on all prompts."""
+    """Bytes and losses of a store over all prompts."""
     method = winnow.method(f"full+{store}")
     found = measure([layer for prompt in prompts for layer in prompt.layers], method)
     dense = torch.cat([prompt.dense for prompt in prompts])
     packed = torch.cat([prompt.logits(str(method)) for prompt in prompts])
     divergence = (dense.exp() * (dense - packed)).sum(-1).mean()
     agreement = (dense.argmax(-1) == packed.argmax(-1)).float().mean()
-    return Row(store, found.share, found.error, float(divergence), float(agreement))
+    result = Row(store, found.share, found.error, float(divergence), float(agreement))
+    print(result, file=sys.stderr, flush=True)
+    return result
 
 
 def texts(path: Path | None, tokens: int) -> Iterator[str]:

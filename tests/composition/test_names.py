@@ -171,7 +171,7 @@ def test_words_with_hyphens_are_values() -> None:
         ("snapkv+spark(queries=0)", "queries must be a whole number of at least 1"),
         ("snapkv+spark-g(3)", "groups must be one of 4, 5"),
         ("snapkv+spark(recovery=normal)", "recovery must be one of 'degenerate', 'gaussian', 'exponential', "),
-        ("snapkv+spark(fill=-1)", "fill must be a number of at least 0"),
+        ("snapkv+spark(fill=-1)", "fill must be a number between 0 and 65504"),
         ("snapkv+spark-g(5, by=lot)", "by must be one of 'published', 'segments', 'lowest'"),
         ("snapkv+spark-p(1.1)", "share must be a number between 0 and 1"),
         ("snapkv+think(1)", "0.5 drops half of the channels"),

@@ -240,7 +240,7 @@ class Drawn(NamedTuple):
 
 
 def drawn(how: Spark, of_pruned: bool, length: int = 220) -> Drawn:
-    """Draws, and the moments of what the slot's saliencies were."""
+    """Drawn sizes, and the moments of what the slot's saliencies were."""
     view, selection = layer_of(64, length=length, seed=5), selected([length, length], length, 0)
     block = Packed(how).pack(view, selection, 0)
     norms = norms_of(view, how.queries, how.norm)

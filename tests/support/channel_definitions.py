@@ -13,7 +13,7 @@ from winnow.store.spark import Saliency
 from winnow.view import LayerView
 
 RATIOS = {4: (0.25, 0.5, 0.75, 1.0), 5: (0.1, 0.3, 0.5, 0.7, 0.9)}
-"""Shares of SPARK-g's groups."""
+"""Ratios of SPARK-g's groups."""
 
 
 def norms_of(view: LayerView, queries: int, norm: str) -> np.ndarray:
@@ -82,7 +82,7 @@ def segments_of(groups: int, view: LayerView, norms: np.ndarray) -> list[list[li
 
 
 def kept_of_segments(how: SparkG, saliency: np.ndarray, segments: list[list[int]]) -> list[int]:
-    """Channels that the pruning ratio of every segment leaves, the most salient channels of this slot."""
+    """Channels that every segment's pruning ratio leaves, this slot's most salient ones."""
     kept: list[int] = []
     for segment, ratio in zip(segments, RATIOS[how.groups], strict=True):
         stays = len(segment) - math.floor(ratio * len(segment) + 1e-9)

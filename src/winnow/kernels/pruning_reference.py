@@ -15,8 +15,8 @@ from torch import Tensor
 from winnow.kernels.formats.bits import pack_flags
 
 Statistic = Literal["pruned sizes", "pruned numbers", "pruned rms", "pruned moments", "mean", "moments"]
-"""Statistics of the pruned sizes of a row: mean; mean of the numbers; root mean square; mean, deviation and largest.
-Those of all its sizes: mean; mean and deviation."""
+"""Numbers that say how large a row's sizes are. Pruned ones: their mean; that of the numbers; root mean square; mean,
+deviation and largest. All: mean; mean and deviation."""
 
 _SUMS = 16
 

@@ -44,7 +44,7 @@ _WRITTEN: dict[Recovery, Drawn] = {
     "constant": "constant",
     "none": "constant",
 }
-"""Names of recoveries in the kernels."""
+"""Names that blocks and kernels have for recoveries."""
 _STATISTIC: dict[Drawn, Statistic] = {
     "degenerate": "pruned sizes",
     "truncated gaussian": "pruned moments",
@@ -55,7 +55,9 @@ _STATISTIC: dict[Drawn, Statistic] = {
 }
 """Statistic that pruned sizes are made from (Eq. 11 to 13; App. A.2's "within the pruned set" where truncated)."""
 _COLUMNS: dict[Drawn, tuple[int, ...]] = {"truncated exponential": (0, 2), "constant": ()}
-"""Statistics of which a slot keeps some only, by their columns."""
+"""Numbers of the statistic that a slot keeps, where not all."""
+_MOST_FILL = 65504.0
+"""The largest number of float16: no key of a model is larger."""
 _LEAST_NORM = 1e-6
 """Least norm, as a share of the largest of its head: a channel that no query uses must not recover to infinity."""
 
@@ -98,7 +100,7 @@ class Saliency(Channels):
 
     def __post_init__(self) -> None:
         check_choice(self, "recovery", tuple(_WRITTEN))
-        check_number(self, "fill", 0)
+        check_number(self, "fill", 0, _MOST_FILL)
         check_choice(self, "sign", ("stored", "query", "none"))
         check_choice(self, "norm", ("rms", "mean", "group-mean"))
         check_choice(self, "saliency", ("linear", "squared"))
@@ -137,7 +139,7 @@ class Saliency(Channels):
 
     def widths(self, key_dim: int, value_dim: int, itemsize: int) -> tuple[Width, Width]:
         kept = self.rule(key_dim).most
-        signs = -(-(key_dim - kept) // 8) if self._stores_signs else 0
+        signs = -(-(key_dim - kept) // 8) if self.stores_signs else 0
         stats = itemsize * STATISTICS[_WRITTEN[self.recovery]]
         # Rows of different length begin on whole bytes, and every 32nd beginning is known.
         ends = 2 if self.varies else 0
@@ -147,11 +149,12 @@ class Saliency(Channels):
         return 0 if self.recovery == "none" else key_dim * torch.float32.itemsize
 
     @property
-    def _stores_signs(self) -> bool:
+    def stores_signs(self) -> bool:
+        """True if every pruned entry keeps its sign."""
         return self.sign == "stored" and self.recovery != "none"
 
     def _recovered(self, signs: Tensor, measured: Tensor) -> _Recovered:
-        """Stand-ins for pruned entries, of signs and measured inverse norms [H, D]."""
+        """The way back of pruned entries, from signs and measured inverse norms [H, D]."""
         written = _WRITTEN[self.recovery]
         if self.recovery == "none":
             return _Recovered(written, None, 0.0, self.seed)
@@ -317,7 +320,7 @@ class SparkG(Saliency):
 
 
 class _Recovered(NamedTuple):
-    """Stand-ins for pruned entries in all slots of a layer, in the words of `Pruned`."""
+    """The numbers that stand for pruned entries in all slots of a layer, in the words of `Pruned`."""
 
     recovery: Drawn
     inverse_norms: Tensor | None
@@ -346,7 +349,7 @@ class _PerSlot(ChannelChoice):
         statistic = _STATISTIC[recovery]
         if statistic == "pruned sizes" and self.how.saliency == "squared":
             statistic = "pruned rms"
-        signed = self.how._stores_signs
+        signed = self.how.stores_signs
         scale = SaliencyScale(self.inverse_norms, slots.head)
         if isinstance(self.rule, SegmentRule):
             found = prune_segments(slots.keys, self.rule, statistic, signed, scale)

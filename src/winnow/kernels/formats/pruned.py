@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
@@ -16,6 +15,7 @@ from winnow.kernels.formats.entries import Entries
 from winnow.kernels.formats.format import Format
 from winnow.kernels.formats.schema import FINITE, Demand, Rule, Side, cat_present, take_rows
 
+_LARGEST = torch.finfo(torch.float32).max
 STEP = 32
 """Slots between the known beginnings of rows of different length."""
 
@@ -111,11 +111,12 @@ class Pruned(Format, name="pruned"):
             raise ValueError(f"unknown recovery {self.recovery!r}")
         if not 0 <= self.seed < 1 << 32:
             raise ValueError(f"the seed of a recovery is {self.seed} and must be in 0 ... {(1 << 32) - 1}")
-        if not math.isfinite(self.fill):
-            raise ValueError(f"the constant of a recovery is {self.fill} and must be finite")
+        if not abs(self.fill) <= _LARGEST:
+            raise ValueError(f"the constant of a recovery is {self.fill} and must be finite in fp32")
         fitting = Demand("must keep as many channels as there are entries and signs", self._fits(entries, dim))
         yield side.rule("masks", self.masks, torch.uint8, (side.slots, row_bytes(dim, 1)), content=(fitting,))
-        yield side.rule("statistics", self.stats, side.dtype, (side.slots, self._statistics()), content=(FINITE,))
+        statistics = max(self.stats.shape[-1], STATISTICS[self.recovery])
+        yield side.rule("statistics", self.stats, side.dtype, (side.slots, statistics), content=(FINITE,))
         if self.inverse_norms is not None:
             norms = self.inverse_norms
             yield side.rule("norms", norms, torch.float32, (side.heads, dim), content=(FINITE,))
@@ -129,11 +130,6 @@ class Pruned(Format, name="pruned"):
                 lambda starts: not bool(((starts < 0) | (starts > ends.to(starts.device))).any()),
             )
             yield side.rule("starts", self.starts, torch.int64, (-(-side.slots // STEP), 2), (inside,))
-
-    def _statistics(self) -> int:
-        """Numbers of a slot; more than the recovery needs do no harm, but for a Gaussian's, as old files have them."""
-        least = STATISTICS[self.recovery]
-        return least if self.recovery == "gaussian" else max(self.stats.shape[-1], least)
 
     def _fits(self, entries: Entries, dim: int) -> Callable[[Tensor], bool]:
         """A look at all masks: no channels beyond the last, and rows of entries and signs where they say."""
