@@ -16,6 +16,7 @@ class Extra(Flag):
     COVERAGE = auto()
     ROTATION = auto()
     OUTPUT_PROJECTION = auto()
+    REPLAY = auto()
 
 
 class Rotation(Protocol):
@@ -66,6 +67,8 @@ class LayerView(NamedTuple):
     carried: Tensor | None = None
     """[H, M] fp32, `Ranking.basis` of the first M columns when they were kept, 0 where absent; the other N - M tokens
     came since. Only for scorers that accumulate, and None for a prompt."""
+    replayed: Tensor | None = None
+    """[H, N] fp32, what a replay of the prompt found each token to be worth. Only for scorers with Extra.REPLAY."""
 
     @property
     def counts(self) -> Tensor:
@@ -74,3 +77,17 @@ class LayerView(NamedTuple):
         if self.absent is None:
             return torch.full((heads,), length)
         return length - self.absent.sum(dim=1).cpu()
+
+
+class ReplayView(NamedTuple):
+    """One layer of one sequence while the model reads a chunk of its prompt once more, behind the whole of it."""
+
+    layer: LayerView
+    """Of s first tokens of the prompt, the C tokens of the chunk and the n that are read now, as if they were all:
+    queries [Hq, n, D], keys [H, s + C + n, D] and values [H, s + C + n, Dv]."""
+    first: int
+    """s, where the chunk begins among those."""
+    size: int
+    """C, tokens of the chunk."""
+    hidden_norms: Tensor | None = None
+    """[n] fp32, norms of the hidden states that the layer's attention is given. Only where a scorer asks for them."""

@@ -6,6 +6,7 @@ from winnow.allocate.cokv import CoKV
 from winnow.allocate.duo import Duo
 from winnow.allocate.headkv import HeadKV
 from winnow.allocate.masking import Masking
+from winnow.allocate.pool import Global
 from winnow.allocate.pyramid import Pyramid
 from winnow.allocate.raba import RABA
 from winnow.allocate.rounding import Rounding, round_exactly, shared_within
@@ -19,6 +20,7 @@ __all__ = [
     "Allocator",
     "CoKV",
     "Duo",
+    "Global",
     "HeadAllocator",
     "HeadKV",
     "Masking",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
@@ -19,17 +19,23 @@ from winnow.budget import readable_bytes
 from winnow.cache.arriving import RowParts
 from winnow.cache.coverage import Coverage
 from winnow.cache.fold import check_foldable, queries_to_remember
+from winnow.cache.listening import Listening, Replayed
 from winnow.cache.observer import Observer
 from winnow.cache.progress import Progress
 from winnow.composition.byte_budget import Spending
 from winnow.composition.method import Method, Rank, own_ranking
-from winnow.errors import BudgetError, CacheError
+from winnow.errors import BudgetError, CacheError, MethodError
 from winnow.store import Cost, LayerShape, Store
 
 CARRIED_BYTES = 4
 """Bytes of what a slot scored so far, in fp32; see `Prefix.carried`."""
 LENGTH_BYTES = 8
 """Bytes of a row's length in the tail."""
+NEEDS_REPLAY = (
+    "has the model read the whole prompt a second time before anything is compressed: use winnow.compress(model, "
+    "input_ids, method, tokenizer=tokenizer) or winnow.generate, which do so."
+)
+"""Behind a method's name."""
 
 
 @dataclass
@@ -57,6 +63,12 @@ class Compression:
     """Last queries of a row that wait with such a prompt; None: all."""
     observer: Observer | None = None
     rank: Rank = own_ranking
+    listening: Listening | None = None
+    """Set while a waiting prompt is read again: layers then keep nothing."""
+    replayed: Replayed | None = None
+    """Findings of that, for the method."""
+    pools: dict[int, Method] = field(default_factory=dict)
+    """The method with the slots of each row, where they depend on the scores of all layers."""
     progress: Progress = field(default_factory=Progress)
     _chunk: int = 0
     """Tokens that came last while the prompt was not complete."""
@@ -89,12 +101,16 @@ class Compression:
         """The way in which tails are folded; None: they grow."""
         return (self.fold_every, self.fold_turns, self.method) if self.folds else None
 
-    def choose(self, method: Method, rank: Rank, fold_every: int | None, length: int) -> None:
+    def choose(
+        self, method: Method, rank: Rank, fold_every: int | None, length: int, replayed: Replayed | None = None
+    ) -> None:
         """Another method, before anything is compressed. Raises MethodError where it cannot serve the model or fold.
 
-        fold_every: None leaves what is set. length: tokens of the prompt. Raises CacheError where too few queries
-        were kept.
+        fold_every: None leaves what is set. length: tokens of the prompt. replayed: findings of its replay. Raises
+        CacheError where too few queries were kept, or the method's replay is missing.
         """
+        if method.scorer.replayer != (replayed.replayer if replayed else None):
+            raise CacheError(f"{method} {NEEDS_REPLAY}")
         self.fold_every = self.fold_every if fold_every is None else fold_every
         waited = self.waiting_queries
         needed = max(method.queries_needed(length), self.queries_of_folds(method))
@@ -108,7 +124,26 @@ class Compression:
         self.method = self._for_model(method)
         self.rank, self.defer = rank, False
         self.prompt_length = length
-        self.seconds = 0.0
+        self.replayed = replayed
+        self.seconds = replayed.seconds if replayed else 0.0
+
+    def replayed_scores(self, row: int, layer: int) -> Tensor:
+        """[H, N] what a replay found. Raises CacheError where the prompt was not read again."""
+        if self.replayed is None:
+            raise CacheError(f"{self.method} {NEEDS_REPLAY}")
+        return self.replayed.scores[row][layer]
+
+    def method_of(self, row: int) -> Method:
+        """The method, with the slots of a row's prompt where they depend on all of it."""
+        return self.pools.get(row, self.method)
+
+    def pool(self, row: int, scores: Sequence[Tensor]) -> None:
+        """The scores [H, N] of every layer of a row, from which the method's slots follow."""
+        self.pools = {**self.pools, row: self.method.pooled(scores)}
+
+    def forget_prompt(self) -> None:
+        """The prompt is compressed: what was found of it alone is of no more use."""
+        self.rank, self.replayed, self.pools = own_ranking, None, {}
 
     def _for_model(self, method: Method) -> Method:
         model = self.model()
@@ -199,7 +234,7 @@ class Compression:
         costs = [_cost(self.method.store, shape) for shape in shapes]
         full = tuple(Cost(cost.fixed + extra, cost.slot + upkeep) for cost, extra in zip(costs, dense, strict=True))
         try:
-            allocation = self.method.allocation(length, tuple(self.heads), full)
+            allocation = self.method_of(row).allocation(length, tuple(self.heads), full)
         except BudgetError as error:
             if not any(dense):
                 raise
@@ -240,6 +275,17 @@ class Compression:
             coverage=deepcopy(self.coverage, memo),
             spending=deepcopy(self.spending, memo),
             progress=deepcopy(self.progress, memo),
+        )
+
+
+def check_one_reading(method: Method) -> None:
+    """Raises MethodError for a method that cannot compress a layer as soon as it was read."""
+    if method.scorer.replayer is not None:
+        raise MethodError(f"{method} {NEEDS_REPLAY}")
+    if method.waits:
+        raise MethodError(
+            f"{method} compares the scores of all layers before anything is compressed: use winnow.compress(model, "
+            "input_ids, method) or winnow.generate, which wait for that."
         )
 
 

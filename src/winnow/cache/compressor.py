@@ -55,13 +55,28 @@ class LayerCompressor:
         length = allocated_length(method, prompt, seen) if self.compression.fold_turns is None else seen
         return self._next(row, view, length, None if old is None else Continued(old, held.slots))
 
+    def scores(self, row: int, parts: RowParts) -> Tensor:
+        """Scores [H, N] of a row, which compressing it will ask for again."""
+        shared = self.compression
+        if self.spec is None:
+            raise CacheError("a prompt can only be compressed after it was attended to; run it through the model.")
+        if parts.keys.shape[1] == 0:
+            return parts.keys.new_zeros(parts.keys.shape[:2], dtype=torch.float32)
+        view = self._view(row, parts, self.spec)
+        asked = view._replace(queries=_last(view.queries, shared.method.queries_needed(view.keys.shape[1])))
+        return shared.rank(shared.method.scorer, asked).scores
+
+    def module(self) -> Any:
+        """The module that computes queries, keys and values. Raises CacheError where the model is gone."""
+        return _alive(self.attention)
+
     def _next(self, row: int, view: LayerView, length: int, old: Continued | None) -> Prefix:
         """The prefix that follows `old`, with slots as for a row of `length` tokens."""
         shared = self.compression
         parts = RowParts(view.queries, view.keys, view.values)
         allocation = shared.allocation(row, self.index, length, parts)
         asked = view._replace(queries=_last(view.queries, shared.method.queries_needed(view.keys.shape[1])))
-        prefix = next_prefix(shared.method, asked, allocation, old, shared.rank, shared.carries)
+        prefix = next_prefix(shared.method_of(row), asked, allocation, old, shared.rank, shared.carries)
         shared.spending.add(row, self.index, sum(prefix.bytes().values()))
         if view.coverage is not None:
             shared.coverage.add(row, view, prefix)
@@ -84,6 +99,7 @@ class LayerCompressor:
             coverage=self._coverage(row, parts) if Extra.COVERAGE in asked else None,
             rotation=self._rotation() if Extra.ROTATION in asked else None,
             output_projection=self._output_projection(parts) if Extra.OUTPUT_PROJECTION in asked else None,
+            replayed=self.compression.replayed_scores(row, self.index) if Extra.REPLAY in asked else None,
         )
         for name, tensor in (("keys", view.keys), ("values", view.values), ("queries", view.queries)):
             if not _is_finite(tensor):

@@ -65,6 +65,11 @@ def check_foldable(method: Method, every: int | None, turns: int | None = None) 
             f"{method} keeps what a rule of its own says, which grows with the text; leave {options} out, or give a "
             "method with a budget."
         )
+    if method.waits:
+        raise MethodError(
+            f"{method} divides slots by all of a prompt at once, which is gone when a layer is folded; leave {options} "
+            "out, or use snapkv, adakv, h2o, tova, streamingllm, knorm or keydiff."
+        )
     if not method.store.separable:
         raise MethodError(
             f"{method} writes slots in groups, which eviction would break up; leave {options} out, or store them "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -52,6 +52,11 @@ class Method:
         return self.budget.unit == "everything" and self.allocator.takes_budget
 
     @property
+    def waits(self) -> bool:
+        """True if no layer can be compressed before all of them were read, or the prompt was read twice."""
+        return self.allocator.pools or self.scorer.replayer is not None
+
+    @property
     def bytes(self) -> ByteBudget:
         """The budget as one in bytes, where it is one."""
         return ByteBudget(self.budget, self.allocator, self.store, self.scorer.window)
@@ -77,7 +82,13 @@ class Method:
         The totals sum to the budget, except where rounding="paper" drifts. Raises BudgetError for a byte budget
         that cannot hold what is always kept.
         """
-        return _allocation(self, length, heads, costs)
+        # What belongs to one prompt must go with it.
+        divide = _allocation.__wrapped__ if self.allocator.of_one_prompt else _allocation
+        return divide(self, length, heads, costs)
+
+    def pooled(self, scores: Sequence[Tensor]) -> Method:
+        """The method for one prompt, where its slots depend on the scores [H, N] of all layers; else itself."""
+        return replace(self, allocator=self.allocator.for_scores(scores)) if self.allocator.pools else self
 
     @torch.no_grad()
     def select(

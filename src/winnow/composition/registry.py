@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from winnow.allocate import RABA, Ada, Allocator, CoKV, Duo, HeadKV, Masking, Pyramid, Uniform
+from winnow.allocate import RABA, Ada, Allocator, CoKV, Duo, Global, HeadKV, Masking, Pyramid, Uniform
 from winnow.parameters import Parameter
 from winnow.score import (
     H2O,
@@ -15,6 +15,7 @@ from winnow.score import (
     Full,
     KeyDiff,
     Knorm,
+    KVzip,
     Random,
     Scorer,
     SnapKV,
@@ -67,6 +68,7 @@ _HEADKV = "Fu et al. 2024, arXiv 2410.19258"
 _COKV = "Sun et al. 2025, arXiv 2502.17501"
 _DUO = "Xiao et al. 2024, arXiv 2410.10819"
 _KVEC = "K-VEC, under review at ICLR 2026"
+_KVZIP = "Kim et al. 2025, arXiv 2505.23416"
 _SPARK = "Liao et al. 2025, SPARK"
 _APERTURE = "ApertureKV, under review at ICLR 2026"
 
@@ -109,6 +111,20 @@ PRESETS = (
         "Keeps what queries after the prompt can be expected to attend to.",
         "Devoto et al. 2025, arXiv 2510.00636",
         ExpectedAttention(),
+    ),
+    Preset(
+        "kvzip",
+        "Keeps what the model attends to while it repeats the prompt, whatever is asked; heads of all layers compete.",
+        _KVZIP,
+        KVzip(),
+        Global(),
+    ),
+    Preset(
+        "kvzip-plus",
+        "KVzip+: KVzip, with attention weighed by what values do to the output.",
+        _KVZIP,
+        KVzip(normalize=True),
+        Global(),
     ),
     Preset("pyramidkv", "SnapKV with more slots in early layers.", _PYRAMID, SnapKV(), Pyramid()),
     Preset("adakv", "SnapKV with heads of a layer competing for slots.", _ADA, SnapKV(), Ada()),
@@ -182,6 +198,7 @@ PARTS = (
     NamedPart("pyramid", "More slots in early layers, fewer in late ones.", _PYRAMID, Pyramid()),
     NamedPart("ada", "Heads of a layer compete for its slots.", _ADA, Ada()),
     NamedPart("raba", "Heads of a layer that are unlike the others get more of its slots.", _APERTURE, RABA()),
+    NamedPart("global", "Heads of all layers compete for all slots.", _KVZIP, Global()),
     NamedPart("headkv", "Slots by head scores, from a pool that every head gives to.", _HEADKV, HeadKV()),
     NamedPart("cokv", "Slots by how far head scores are above the lowest ones, as in CoKV.", _COKV, CoKV()),
     NamedPart("masking", "The highest or lowest heads by score keep their window, the others all.", _COKV, Masking()),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from winnow.view import Extra, LayerView
+from winnow.view import Extra, LayerView, ReplayView
 
 
 class Ranking(NamedTuple):
@@ -52,6 +52,11 @@ class Scorer(ABC):
         """
         return False
 
+    @property
+    def replayer(self) -> Replayer | None:
+        """The scorer that has the prompt read a second time, if one does; then `extras` has Extra.REPLAY."""
+        return None
+
     @abstractmethod
     def __call__(self, view: LayerView) -> Tensor:
         """Scores [H, N] in fp32; higher is better, +inf means kept whatever happens. Never NaN."""
@@ -63,6 +68,31 @@ class Scorer(ABC):
     def refine(self, ranking: Ranking, slots: Tensor, view: LayerView) -> Tensor:
         """The final order [H, N] once every head knows its slots ([H] int64, on the CPU)."""
         return ranking.scores
+
+
+class Replayer(Scorer):
+    """A scorer that has the model read the prompt once more, chunk by chunk, before anything is compressed.
+
+    What it finds then comes back as `LayerView.replayed`.
+    """
+
+    chunk: int
+    """Tokens of the prompt that are read at a time."""
+    sinks: int
+    """First tokens of the prompt that a replay sees besides its chunk."""
+
+    @property
+    def replayer(self) -> Replayer | None:
+        return self
+
+    @property
+    def hidden_norms(self) -> bool:
+        """True if a replay needs the norms of hidden states."""
+        return False
+
+    @abstractmethod
+    def replayed(self, view: ReplayView) -> Tensor:
+        """Worth [H, C] in fp32 of a chunk's tokens, from the model's second reading of them. Never NaN."""
 
 
 class Refiner(Scorer):
@@ -85,6 +115,10 @@ class Refiner(Scorer):
     @property
     def accumulates(self) -> bool:
         return self.base.accumulates
+
+    @property
+    def replayer(self) -> Replayer | None:
+        return self.base.replayer
 
     def queries_needed(self, length: int) -> int:
         return self.base.queries_needed(length)
