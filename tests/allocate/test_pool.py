@@ -1,4 +1,4 @@
-"""One pool for heads of all layers: shares by definition, ties included, and the allocator that divides by them."""
+"""The pool over layers and heads, by brute force."""
 
 from __future__ import annotations
 
@@ -6,77 +6,73 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
-from support.views import one_layer
-from winnow.allocate import Ada, Global, SlotPlan
+from winnow.allocate import Global, SlotPlan, pooled
 from winnow.allocate.base import Allocation
-from winnow.allocate.pool import pooled
-from winnow.errors import MethodError
 
 
-def by_definition(scores: list[list[list[float]]], total: int) -> list[list[int]]:
-    """The `total` best entries, one by one: by score, then the lowest token, head, layer."""
-    entries = [
-        (-score, token, head, layer)
-        for layer, heads in enumerate(scores)
-        for head, tokens in enumerate(heads)
-        for token, score in enumerate(tokens)
-    ]
-    slots = [[0] * len(heads) for heads in scores]
-    for _, _, head, layer in sorted(entries)[:total]:
-        slots[layer][head] += 1
-    return slots
+def best_of_all(scores: list[torch.Tensor], total: int) -> list[list[int]]:
+    """Slots of every layer's heads: of all (layer, head, token) the best, then lower tokens, heads, layers first."""
+    entries = sorted(
+        (-float(one[head, token]), token, head, layer)
+        for layer, one in enumerate(scores)
+        for head in range(one.shape[0])
+        for token in range(one.shape[1])
+    )
+    certain = sum(1 for entry in entries if entry[0] == -float("inf"))
+    counts = [[0] * len(one) for one in scores]
+    for _, _, head, layer in entries[: max(total, certain)]:
+        counts[layer][head] += 1
+    return counts
 
 
 @st.composite
-def layers_of_scores(draw: st.DrawFn) -> tuple[list[Tensor], int]:
+def models(draw: st.DrawFn) -> tuple[list[torch.Tensor], int, int]:
+    """Scores of layers with many ties, slots that every head holds for sure, and a total."""
+    length = draw(st.integers(1, 12))
     heads = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
-    length = draw(st.integers(1, 9))
-    few = st.sampled_from([0.0, 0.25, 1.0, float("inf")])
-    value = draw(st.sampled_from([few, st.floats(0, 1, width=32)]))
-    scores = [
-        torch.tensor(draw(st.lists(st.lists(value, min_size=length, max_size=length), min_size=n, max_size=n)))
-        for n in heads
-    ]
-    return scores, draw(st.integers(0, sum(heads) * length))
+    guaranteed = draw(st.integers(0, length))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32)))
+    values = draw(st.sampled_from([1, 2, 5, 1 << 20]))
+    scores = [torch.randint(0, values, (count, length), generator=generator) / values for count in heads]
+    for one in scores:
+        one[:, length - guaranteed :] = torch.inf
+    return scores, guaranteed, draw(st.integers(guaranteed * sum(heads), length * sum(heads)))
 
 
 @settings(max_examples=150, deadline=None)
-@given(layers_of_scores())
-def test_shares_are_those_of_the_best_entries(case: tuple[list[Tensor], int]) -> None:
-    scores, total = case
-    slots = pooled(scores, total)
-    assert [layer.tolist() for layer in slots] == by_definition([layer.tolist() for layer in scores], total)
-    assert all(layer.dtype == torch.int64 for layer in slots)
+@given(models())
+def test_the_pool_equals_brute_force(model: tuple[list[torch.Tensor], int, int]) -> None:
+    scores, _, total = model
+    assert [slots.tolist() for slots in pooled(scores, total)] == best_of_all(scores, total)
 
 
-def test_the_allocator_divides_what_the_plan_has() -> None:
-    scores = [torch.rand(2, 30, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
-    for layer in scores:
-        layer[:, :4] = torch.inf
-    allocator = Global().for_scores(scores)
-    for slots in (24, 60, 180):
-        plan = SlotPlan(slots, (2, 2, 2), 30, 4)
-        allocation = Allocation(plan, tuple(allocator.layer_totals(plan)))
-        shares = [allocator.head_slots(scores[layer], allocation, layer) for layer in range(3)]
-        assert [int(share.sum()) for share in shares] == list(allocation.totals)
-        assert torch.cat(shares).sum() == slots
-        assert all(int(share.min()) >= 4 for share in shares)
+@settings(max_examples=150, deadline=None)
+@given(models())
+def test_layer_by_layer_it_gives_the_same(model: tuple[list[torch.Tensor], int, int]) -> None:
+    scores, guaranteed, total = model
+    plan = SlotPlan(total, tuple(len(one) for one in scores), scores[0].shape[1], guaranteed)
+    allocator, claims, before = Global(), [], []
+    for one in scores:
+        claims.append(allocator.claim(one, None, plan))
+        totals = allocator.totals(claims, plan)
+        assert sum(totals) <= total
+        assert all(now <= then for now, then in zip(totals, before, strict=False))
+        claims = [claim.first(count) for claim, count in zip(claims, totals, strict=True)]
+        before = totals
+    expected = best_of_all(scores, total)
+    assert before == [sum(layer) for layer in expected]
+    slots = [allocator.head_slots(one, Allocation(plan, tuple(before)), layer) for layer, one in enumerate(scores)]
+    assert [each.tolist() for each in slots] == expected
 
 
-def test_heads_can_compete_for_a_layer_of_the_pool() -> None:
-    scores = [torch.rand(2, 30) * (layer + 1) for layer in range(3)]
-    allocator = Ada(across=Global())
-    assert allocator.pools
-    divided = allocator.for_scores(scores)
-    plan = SlotPlan(60, (2, 2, 2), 30, 0)
-    totals = divided.layer_totals(plan)
-    assert totals == Global().for_scores(scores).layer_totals(plan)
-    slots = divided.head_slots(scores[2], Allocation(plan, tuple(totals)), 2)
-    assert int(slots.sum()) == totals[2]
+def test_what_is_always_kept_is_in_the_pool_whatever_its_size() -> None:
+    scores = [torch.tensor([[0.5, torch.inf]]), torch.tensor([[torch.inf, torch.inf]])]
+    assert [slots.tolist() for slots in pooled(scores, 1)] == [[1], [2]]
+    assert [slots.tolist() for slots in pooled(scores, 0)] == [[1], [2]]
 
 
-def test_one_layer_alone_is_refused() -> None:
-    with pytest.raises(MethodError, match="for_scores"):
-        Global().head_slots(torch.rand(2, 8), one_layer(2, 8, 4), 0)
+@pytest.mark.parametrize("total", [0, 3, 99])
+def test_totals_beyond_what_there_is_are_clamped(total: int) -> None:
+    scores = [torch.zeros(2, 3), torch.ones(1, 3)]
+    assert sum(int(slots.sum()) for slots in pooled(scores, total)) == min(total, 9)

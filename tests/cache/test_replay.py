@@ -101,7 +101,7 @@ def _alike(kept: torch.Tensor, expected: torch.Tensor) -> bool:
     return len(set(kept.tolist()) ^ set(expected.tolist())) <= 2
 
 
-@pytest.mark.parametrize("name", ["kvzip", "kvzip-plus", "kvzip+ada", "kvzip+critical", "snapkv+global"])
+@pytest.mark.parametrize("name", ["kvzip", "kvzip-plus", "kvzip+ada", "kvzip+critical", "kvzip+uniform"])
 @pytest.mark.parametrize("family", ["llama", "gemma2", "gpt_oss", "qwen3_next", "gemma3n_text"])
 def test_decoding_is_dense_attention_over_what_was_kept(family: str, name: str) -> None:
     model, ids = made(family), prompt(length=43)
@@ -163,9 +163,8 @@ def test_a_short_prompt_is_kept_whole() -> None:
 
 
 @pytest.mark.parametrize("store", ["", "+bits(4)", "+spark(0.5)", "+kivi(4)"])
-@pytest.mark.parametrize("name", ["kvzip", "snapkv+global"])
-def test_a_budget_in_bytes_is_met(name: str, store: str) -> None:
-    context = winnow.compress(MODEL, prompt(length=240), f"{name}{store} @ 20KiB", tokenizer=WORDS)
+def test_a_budget_in_bytes_is_met(store: str) -> None:
+    context = winnow.compress(MODEL, prompt(length=240), f"kvzip{store} @ 20KiB", tokenizer=WORDS)
     kinds = context.stats().bytes
     held = sum(size for kind, size in kinds.items() if not kind.startswith("tail"))
     assert 0.9 * 20 * 1024 <= held <= 20 * 1024 + 64
@@ -195,25 +194,19 @@ def test_time_and_memory_are_those_of_the_fork() -> None:
     assert stats.compress_seconds > 0
     assert sum(map(sum, stats.slots)) == 8 * 4
     assert stats.used_bytes < stats.full_bytes / 5
-    compression = context.cache().compression
-    assert compression.replayed is None
-    assert not compression.pools
+    assert context.cache().compression.replayed is None
 
 
 def test_what_cannot_be_read_again_is_refused() -> None:
     ids = prompt(length=30)
     with pytest.raises(MethodError, match=r"winnow\.compress\(model"):
         winnow.CompressedCache(MODEL, "kvzip @ 8")
-    with pytest.raises(MethodError, match=r"winnow\.compress\(model"):
-        winnow.CompressedCache(MODEL, "snapkv+global @ 16")
     with pytest.raises(MethodError, match="tokenizer=tokenizer"):
         winnow.compress(MODEL, ids, "kvzip @ 8")
     with pytest.raises(MethodError, match="without pixel_values"):
         winnow.compress(MODEL, ids, "kvzip @ 8", tokenizer=WORDS, pixel_values=torch.zeros(1))
     with pytest.raises(MethodError, match="fold_every"):
         winnow.compress(MODEL, ids, "kvzip @ 8", tokenizer=WORDS, fold_every=8)
-    with pytest.raises(MethodError, match="fold_turns"):
-        winnow.compress(MODEL, ids, "snapkv+global @ 16", fold_turns=8)
     with pytest.raises(CacheError, match=r"winnow\.compress\(model"):
         waiting(MODEL, ids).compressed_by("kvzip @ 8")
     with pytest.raises(CacheError, match=r"\[1, 30\], not \[1, 29\]"):

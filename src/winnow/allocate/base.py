@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -58,20 +57,6 @@ class Allocator(ABC):
         """
         return self
 
-    @property
-    def pools(self) -> bool:
-        """True if slots depend on the scores of all layers, so that none is compressed before they are known."""
-        return False
-
-    @property
-    def of_one_prompt(self) -> bool:
-        """True if it knows the scores of a prompt; nothing remembers it after that."""
-        return False
-
-    def for_scores(self, scores: Sequence[Tensor]) -> Allocator:
-        """The allocator of one prompt, where it `pools`, from the scores [H, N] of every layer."""
-        return self
-
     @abstractmethod
     def layer_totals(self, plan: SlotPlan) -> list[int]:
         """Slots of every compressed layer, each within [heads·guaranteed, heads·length].
@@ -105,17 +90,6 @@ class HeadAllocator(Allocator):
 
     def for_model(self, name: str, heads: tuple[int, ...]) -> Allocator:
         return replace(self, across=self.across.for_model(name, heads))
-
-    @property
-    def pools(self) -> bool:
-        return self.across.pools
-
-    @property
-    def of_one_prompt(self) -> bool:
-        return self.across.of_one_prompt
-
-    def for_scores(self, scores: Sequence[Tensor]) -> Allocator:
-        return replace(self, across=self.across.for_scores(scores))
 
     def layer_totals(self, plan: SlotPlan) -> list[int]:
         return self.across.layer_totals(plan)

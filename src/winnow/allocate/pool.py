@@ -1,87 +1,85 @@
-"""One pool of slots for all heads of all layers: what KVzip and others evict from."""
+"""One pool of slots for all heads of all layers: the best scores of a prompt, wherever they are.
+
+KVzip (Kim et al. 2025, arXiv 2505.23416) evicts so; here any scorer may.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from winnow.allocate.base import Allocation, Allocator, SlotPlan
-from winnow.allocate.rounding import full_tensor
-from winnow.allocate.uniform import even_layers
-from winnow.errors import MethodError
+from winnow.allocate.ada import winners_per_head
+from winnow.allocate.base import Allocation, SlotPlan
+from winnow.allocate.spanning import Claim, SpanningAllocator
 from winnow.select import kth_largest
+from winnow.view import WindowAttention
 
 
 def pooled(scores: Sequence[Tensor], total: int) -> list[Tensor]:
-    """Each head's share of the `total` best scores of all layers together: [H, N] per layer -> [H] int64, CPU.
+    """Slots per head of every layer: how many of its scores are among the `total` best of all layers together.
 
-    Equal scores go to the lower token index, then to the lower head index, then to the lower layer.
+    scores: [H, N] fp32 of every layer. Returns [H] int64 on the CPU for each. Scores of +inf are always among the best;
+    equal scores go to the lower token, then the lower head, then the lower layer.
     """
-    heads = [len(layer) for layer in scores]
-    if total <= 0:
-        return [full_tensor(count, 0) for count in heads]
-    together = torch.cat([layer.flatten() for layer in scores])
-    threshold = kth_largest(together, min(total, len(together)))
-    above = torch.cat([(layer > threshold).sum(dim=1) for layer in scores])
-    # [T, 3] layer, head and token of every tie, the lowest token first
-    tied = torch.cat([F.pad((layer == threshold).nonzero(), (1, 0), value=i) for i, layer in enumerate(scores)])
-    for column in range(3):  # stable: a later one decides, an earlier one breaks ties
-        tied = tied[tied[:, column].argsort(stable=True)]
-    taken = tied[: total - int(above.sum())]
-    firsts = torch.tensor([0, *heads[:-1]], device=taken.device).cumsum(dim=0)  # of each layer, among all heads
-    slots = above + (firsts[taken[:, 0]] + taken[:, 1]).bincount(minlength=sum(heads))
-    return list(slots.cpu().split(heads))
+    claims = [_best(each, total) for each in scores]
+    counts = _counts(claims, [len(each) for each in scores], total)
+    return [winners_per_head(each, count) for each, count in zip(scores, counts, strict=True)]
 
 
 @dataclass(frozen=True)
-class Global(Allocator):
-    """Heads of all layers compete for all slots, without a floor: what scores highest stays, wherever it is.
+class Global(SpanningAllocator):
+    """All heads of all layers compete for slots by their scores; a head may end up with what is always kept alone.
 
-    Only tokens that a scorer always keeps (scores of +inf) are sure of theirs. It divides slots once the scores of all
-    layers are known (`for_scores`).
+    Scores of different layers are compared as they are, so they should be of one kind, as attention is.
     """
 
-    @property
-    def pools(self) -> bool:
-        return True
+    def claim(self, scores: Tensor, attention: WindowAttention | None, plan: SlotPlan) -> Claim:
+        return _best(scores, plan.slots)
 
-    def for_scores(self, scores: Sequence[Tensor]) -> Allocator:
-        return PooledSlots(tuple(scores))
-
-    def layer_totals(self, plan: SlotPlan) -> list[int]:
-        return even_layers(plan)
+    def totals(self, claims: Sequence[Claim], plan: SlotPlan) -> list[int]:
+        return _counts(claims, plan.heads[: len(claims)], plan.slots)
 
     def head_slots(self, scores: Tensor, allocation: Allocation, layer: int) -> Tensor:
-        """Refused. Raises MethodError: one layer's scores do not tell."""
-        raise MethodError(
-            "Global divides the slots of all layers together; give it the scores of all of them (for_scores), as "
-            "caches do."
-        )
+        return winners_per_head(scores, allocation.totals[layer])
 
 
-@dataclass(frozen=True, eq=False)
-class PooledSlots(Allocator):
-    """The slots of one prompt, from the scores [H, N] of all its layers."""
+def _best(scores: Tensor, total: int) -> Claim:
+    """The `total` best of [H, N] scores, and all of +inf, in the order in which they are chosen."""
+    certain = int((scores == torch.inf).sum())
+    count = min(max(total, certain), scores.numel())
+    by_token = scores.t().flatten()
+    if count == 0:
+        return Claim(scores=by_token[:0], places=torch.empty(0, dtype=torch.int64, device=scores.device))
+    places = (by_token >= kth_largest(by_token, count)).nonzero().flatten()
+    order = by_token[places].argsort(descending=True, stable=True)[:count]
+    return Claim(scores=by_token[places[order]], places=places[order])
 
-    scores: tuple[Tensor, ...]
-    _known: dict[int, list[Tensor]] = field(default_factory=dict, repr=False)
 
-    @property
-    def of_one_prompt(self) -> bool:
-        return True
+def _counts(claims: Sequence[Claim], heads: Sequence[int], total: int) -> list[int]:
+    """How many of the `total` best of all claims, and of all that is +inf, are each layer's."""
+    scores = torch.cat([_scores(claim) for claim in claims])
+    total = min(max(total, int((scores == torch.inf).sum())), len(scores))
+    if total <= 0:
+        return [0] * len(claims)
+    threshold = kth_largest(scores, total)
+    above = torch.stack([(_scores(claim) > threshold).sum() for claim in claims]).cpu()
+    tied = torch.cat([_tied(claim, layer, heads, threshold) for layer, claim in enumerate(claims)])
+    taken = tied.sort().values[: total - int(above.sum())] % len(claims)
+    counts: list[int] = (above + torch.bincount(taken.cpu(), minlength=len(claims))).tolist()
+    return counts
 
-    def layer_totals(self, plan: SlotPlan) -> list[int]:
-        return [int(slots.sum()) for slots in self._slots(plan)]
 
-    def head_slots(self, scores: Tensor, allocation: Allocation, layer: int) -> Tensor:
-        return self._slots(allocation.plan)[layer]
+def _tied(claim: Claim, layer: int, heads: Sequence[int], threshold: Tensor) -> Tensor:
+    """[n] int64: places of a layer's scores that are the threshold, in an order over all layers: token, head, layer."""
+    assert claim.places is not None
+    places = claim.places[_scores(claim) == threshold]
+    token, head = places // heads[layer], places % heads[layer]
+    return (token * max(heads) + head) * len(heads) + layer
 
-    def _slots(self, plan: SlotPlan) -> list[Tensor]:
-        """Every layer asks for the same, hence the memory."""
-        if plan.slots not in self._known:
-            self._known[plan.slots] = pooled(self.scores, plan.slots)
-        return self._known[plan.slots]
+
+def _scores(claim: Claim) -> Tensor:
+    assert claim.scores is not None
+    return claim.scores

@@ -69,7 +69,7 @@ class CompressedCache(Cache):
         ModelError: an encoder-decoder, latent-attention or bidirectional model; one that does not show what the
             method asks for (how queries are rotated, a plain output projection).
         MethodError: a method without the head scores that it needs, or with those of a model of another shape; one that
-            has to see all layers, or the whole prompt twice, before it compresses (kvzip) without `defer`; one that
+            has a prompt read twice before it compresses it (kvzip), without `defer`; one that
             cannot fold; a fold_every or fold_turns that is no number of tokens.
     """
 
@@ -163,18 +163,11 @@ class CompressedCache(Cache):
         read = [part for layer in self.compressed_layers() for part in (layer.arriving, layer.tail)]
         twin = deepcopy(self, {id(part): part for part in read})
         twin.compression.choose(as_method(method), rank, fold_every, self.get_seq_length(), replayed)
-        twin._compress_waiting()
-        return twin
-
-    def _compress_waiting(self) -> None:
-        ours, shared = self.compressed_layers(), self.compression
-        if shared.method.allocator.pools:
-            for row in range(len(ours[0].prefixes)):
-                shared.pool(row, [layer.ranked(row) for layer in ours])
-        for layer in ours:
+        for layer in twin.compressed_layers():
             layer.compress_waiting()
         # What is folded later is another prompt to a ranking that remembers this one.
-        shared.forget_prompt()
+        twin.compression.forget_prompt()
+        return twin
 
     def extended(self, prompt_length: int) -> CompressedCache:
         """A fork of a prompt that is still arriving, which will be `prompt_length` tokens long.
@@ -267,6 +260,7 @@ class CompressedCache(Cache):
         if not query_length:
             raise nothing_new(self.compressed_layers()[0].seen)
         self._check_linear_gradients()
+        self._compress_waiting()
         sizes: tuple[int, int] = super().get_mask_sizes(query_length, layer_idx)
         return sizes
 
@@ -371,6 +365,13 @@ class CompressedCache(Cache):
         model = self.compression.model()
         if self._has_linear and torch.is_grad_enabled() and model is not None and self.compressed_layers()[0].seen:
             check_no_gradients(*model.parameters())
+
+    def _compress_waiting(self) -> None:
+        """Compresses a prompt that waits before its first layer is asked, where that one's slots depend on the last."""
+        if self.compression.spans_layers and not self.compression.defer:
+            for layer in self.compressed_layers():
+                if layer.waiting:
+                    layer.compress_waiting()
 
     def _touch_linear(self, layer_idx: int) -> None:
         self.compression.progress.touch(Part("linear", layer_idx))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
@@ -14,14 +14,16 @@ from weakref import ref
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from winnow.allocate import Allocation
+from winnow.allocate import Allocation, spanning_of
 from winnow.budget import readable_bytes
 from winnow.cache.arriving import RowParts
 from winnow.cache.coverage import Coverage
 from winnow.cache.fold import check_foldable, queries_to_remember
 from winnow.cache.listening import Listening, Replayed
 from winnow.cache.observer import Observer
+from winnow.cache.prefix import Prefix
 from winnow.cache.progress import Progress
+from winnow.cache.spanning import LayersTogether
 from winnow.composition.byte_budget import Spending
 from winnow.composition.method import Method, Rank, own_ranking
 from winnow.errors import BudgetError, CacheError, MethodError
@@ -53,6 +55,8 @@ class Compression:
     """Time spent on scoring, selecting and packing so far."""
     coverage: Coverage = field(default_factory=Coverage)
     spending: Spending = field(default_factory=Spending)
+    together: LayersTogether = field(default_factory=LayersTogether)
+    """Layers that wait for the last one, where the allocator spans them."""
     fold_every: int | None = None
     """After how many tokens the tail of a row is folded into its prefix; None: it grows."""
     fold_turns: int | None = None
@@ -67,14 +71,17 @@ class Compression:
     """Set while a waiting prompt is read again: layers then keep nothing."""
     replayed: Replayed | None = None
     """Findings of that, for the method."""
-    pools: dict[int, Method] = field(default_factory=dict)
-    """The method with the slots of each row, where they depend on the scores of all layers."""
     progress: Progress = field(default_factory=Progress)
     _chunk: int = 0
     """Tokens that came last while the prompt was not complete."""
     _warned: bool = False
     _modules: frozenset[int] = frozenset()
     """Ids of all modules of the model, once they were asked for."""
+
+    @property
+    def spans_layers(self) -> bool:
+        """True if the slots of a layer are known when all layers are."""
+        return spanning_of(self.method.allocator) is not None
 
     @property
     def folds(self) -> bool:
@@ -133,17 +140,9 @@ class Compression:
             raise CacheError(f"{self.method} {NEEDS_REPLAY}")
         return self.replayed.scores[row][layer]
 
-    def method_of(self, row: int) -> Method:
-        """The method, with the slots of a row's prompt where they depend on all of it."""
-        return self.pools.get(row, self.method)
-
-    def pool(self, row: int, scores: Sequence[Tensor]) -> None:
-        """The scores [H, N] of every layer of a row, from which the method's slots follow."""
-        self.pools = {**self.pools, row: self.method.pooled(scores)}
-
     def forget_prompt(self) -> None:
         """The prompt is compressed: what was found of it alone is of no more use."""
-        self.rank, self.replayed, self.pools = own_ranking, None, {}
+        self.rank, self.replayed = own_ranking, None
 
     def _for_model(self, method: Method) -> Method:
         model = self.model()
@@ -234,7 +233,7 @@ class Compression:
         costs = [_cost(self.method.store, shape) for shape in shapes]
         full = tuple(Cost(cost.fixed + extra, cost.slot + upkeep) for cost, extra in zip(costs, dense, strict=True))
         try:
-            allocation = self.method_of(row).allocation(length, tuple(self.heads), full)
+            allocation = self.method.allocation(length, tuple(self.heads), full)
         except BudgetError as error:
             if not any(dense):
                 raise
@@ -258,14 +257,19 @@ class Compression:
         tokens = self.fold_every or 0
         return ring + LENGTH_BYTES + tokens * shape.heads * (shape.key_dim + shape.value_dim) * shape.itemsize
 
+    def expect(self, layer: int, prefixes: list[Prefix | None]) -> None:
+        """A layer was compressed for all rows; its prefixes come into this list where the last layer brings them."""
+        if self.spans_layers:
+            self.together.expect(layer, prefixes, layer + 1 == len(self.heads))
+
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
         """Within, a layer is compressed; if that fails, nothing was counted, so that it can be tried again."""
-        coverage, spending = copy(self.coverage), copy(self.spending)
+        coverage, spending, together = copy(self.coverage), copy(self.spending), copy(self.together)
         try:
             yield
         except BaseException:
-            self.coverage, self.spending = coverage, spending
+            self.coverage, self.spending, self.together = coverage, spending, together
             raise
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Compression:
@@ -274,19 +278,15 @@ class Compression:
             self,
             coverage=deepcopy(self.coverage, memo),
             spending=deepcopy(self.spending, memo),
+            together=deepcopy(self.together, memo),
             progress=deepcopy(self.progress, memo),
         )
 
 
 def check_one_reading(method: Method) -> None:
-    """Raises MethodError for a method that cannot compress a layer as soon as it was read."""
+    """Raises MethodError for a method that has a prompt read twice before it is compressed."""
     if method.scorer.replayer is not None:
         raise MethodError(f"{method} {NEEDS_REPLAY}")
-    if method.waits:
-        raise MethodError(
-            f"{method} compares the scores of all layers before anything is compressed: use winnow.compress(model, "
-            "input_ids, method) or winnow.generate, which wait for that."
-        )
 
 
 @lru_cache(maxsize=1024)

@@ -31,9 +31,15 @@ class LayerCompressor:
         self.attention: ref[nn.Module] | None = None  # the module that computes queries, keys and values
 
     def compress(self, row: int, parts: RowParts) -> Prefix | None:
-        """The first prefix of a row, from its prompt; none for a row of nothing but padding."""
+        """The first prefix of a row, from its prompt; none for a row of nothing but padding.
+
+        None, too, where slots are known with the last layer, which then has those of all: they are put into the places
+        that earlier layers left for them.
+        """
         if parts.keys.shape[1] == 0 or self.spec is None:
             return None
+        if self.compression.spans_layers:
+            return self._together(row, self._view(row, parts, self.spec), parts.keys.shape[1])
         return self._next(row, self._view(row, parts, self.spec), parts.keys.shape[1], None)
 
     def fold(self, row: int, old: Prefix | None, tail: tuple[Tensor, Tensor], queries: Tensor) -> Prefix | None:
@@ -55,20 +61,25 @@ class LayerCompressor:
         length = allocated_length(method, prompt, seen) if self.compression.fold_turns is None else seen
         return self._next(row, view, length, None if old is None else Continued(old, held.slots))
 
-    def scores(self, row: int, parts: RowParts) -> Tensor:
-        """Scores [H, N] of a row, which compressing it will ask for again."""
-        shared = self.compression
-        if self.spec is None:
-            raise CacheError("a prompt can only be compressed after it was attended to; run it through the model.")
-        if parts.keys.shape[1] == 0:
-            return parts.keys.new_zeros(parts.keys.shape[:2], dtype=torch.float32)
-        view = self._view(row, parts, self.spec)
-        asked = view._replace(queries=_last(view.queries, shared.method.queries_needed(view.keys.shape[1])))
-        return shared.rank(shared.method.scorer, asked).scores
-
     def module(self) -> Any:
         """The module that computes queries, keys and values. Raises CacheError where the model is gone."""
         return _alive(self.attention)
+
+    def _together(self, row: int, view: LayerView, length: int) -> Prefix | None:
+        """The prefix of the last layer of a row; of others there is none yet."""
+        shared = self.compression
+        plan = shared.allocation(row, self.index, length, RowParts(view.queries, view.keys, view.values)).plan
+        asked = view._replace(queries=_last(view.queries, shared.method.queries_needed(length)))
+        ranking = shared.rank(shared.method.scorer, asked)
+        shared.together.add(row, shared.method, asked, ranking, plan, view if shared.observer else None)
+        if self.index + 1 < len(shared.heads):
+            return None
+        finished = shared.together.finish(row, shared.method, plan)
+        for seen, prefix in finished:
+            if shared.observer is not None and seen is not None:
+                shared.observer.see(seen, prefix)
+        shared.together.deliver(row, [prefix for _, prefix in finished])
+        return finished[-1].prefix
 
     def _next(self, row: int, view: LayerView, length: int, old: Continued | None) -> Prefix:
         """The prefix that follows `old`, with slots as for a row of `length` tokens."""
@@ -76,7 +87,7 @@ class LayerCompressor:
         parts = RowParts(view.queries, view.keys, view.values)
         allocation = shared.allocation(row, self.index, length, parts)
         asked = view._replace(queries=_last(view.queries, shared.method.queries_needed(view.keys.shape[1])))
-        prefix = next_prefix(shared.method_of(row), asked, allocation, old, shared.rank, shared.carries)
+        prefix = next_prefix(shared.method, asked, allocation, old, shared.rank, shared.carries)
         shared.spending.add(row, self.index, sum(prefix.bytes().values()))
         if view.coverage is not None:
             shared.coverage.add(row, view, prefix)

@@ -121,6 +121,7 @@ def compress(
         raise CacheError(f"input_ids has shape {list(input_ids.shape)}; give [rows, tokens] with at least one token.")
     chunk_size = optional_count("chunk_size", chunk_size, "tokens that are prefilled at a time")
     length, method = input_ids.shape[1], as_method(method)
+    replayer = method.scorer.replayer
     _check_repeatable(method, tokenizer, inputs)
     shown = 0 if observer is None else observer.queries
     cache = CompressedCache(
@@ -129,7 +130,7 @@ def compress(
         prompt_length=length,
         fold_every=fold_every,
         fold_turns=fold_turns,
-        defer=method.waits,
+        defer=replayer is not None,
         waiting_queries=max(1, shown, method.queries_needed(length)),
         observer=observer,
     )
@@ -146,10 +147,8 @@ def compress(
                 use_cache=True,
                 **inputs,
             )
-    if method.waits:
-        replayer = method.scorer.replayer
-        replayed = None if replayer is None else replay(cache, input_ids, replayer, tokenizer)
-        cache = cache.compressed_by(method, replayed=replayed)
+    if replayer is not None:
+        cache = cache.compressed_by(method, replayed=replay(cache, input_ids, replayer, tokenizer))
     return Context(cache, input_ids)
 
 

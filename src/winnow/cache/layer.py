@@ -390,10 +390,6 @@ class CompressedLayer(CacheLayerMixin):
         self.pending = Handle(self, Phase.REPLAY, keys.shape[2] - held.keys.shape[1], earlier=held.keys.shape[1])
         return attach(keys, self.pending), values
 
-    def ranked(self, row: int) -> Tensor:
-        """Scores [H, N] of a row of the waiting prompt."""
-        return self.compressor.scores(row, self.arriving.row(row, *self._held_tail().filled()))
-
     def _phase(self, new: int) -> Phase:
         if self.compressed:
             return Phase.TAIL
@@ -477,6 +473,7 @@ class CompressedLayer(CacheLayerMixin):
                 parts = self.arriving.row(row, keys, values)
                 prefixes.append(self.compressor.compress(row, parts))
                 recent.append(parts.queries[:, max(0, parts.queries.shape[1] - count) :].clone())
+            self.compression.expect(self.index, prefixes)
         # In one step, so that an interrupt finds all of it done or nothing.
         self.__dict__.update(
             prefixes=prefixes,

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from winnow.allocate import Allocation, Allocator, SlotPlan, shared_within
+from winnow.allocate import Allocation, Allocator, SlotPlan, shared_within, spanning_of
 from winnow.budget import Budget
 from winnow.composition.byte_budget import ByteBudget
+from winnow.errors import MethodError
 from winnow.score import Ranking, Scorer
 from winnow.select import Selection, check_scores, everything, select
 from winnow.store import Cost, Dense, Earlier, Store
-from winnow.view import LayerView
+from winnow.view import Extra, LayerView
 
 Rank = Callable[[Scorer, LayerView], Ranking]
 """A way to ask a scorer for its ranking of a layer: `own_ranking`, or one that remembers the answers."""
@@ -30,7 +31,8 @@ def own_ranking(scorer: Scorer, view: LayerView) -> Ranking:
 class Method:
     """Everything there is to decide about compressing a cache. Made by `winnow.method(name, budget=...)`.
 
-    Raises BudgetError where the budget is below what the scorer always keeps.
+    Raises BudgetError where the budget is below what the scorer always keeps, MethodError for a scorer that asks what
+    earlier layers kept and an allocator that decides it after the last one.
     """
 
     name: str
@@ -42,6 +44,11 @@ class Method:
 
     def __post_init__(self) -> None:
         self.budget.check(self.scorer.guaranteed, self.name)
+        if Extra.COVERAGE in self.scorer.extras and spanning_of(self.allocator) is not None:
+            raise MethodError(
+                f"{self.name} asks which tokens earlier layers kept, and that is known after the last layer only where "
+                "layers share their slots; use another scorer (snapkv, h2o, expectedattention), or another allocator."
+            )
 
     def __str__(self) -> str:
         return self.name if self.budget.unit == "everything" else f"{self.name} @ {self.budget}"
@@ -50,11 +57,6 @@ class Method:
     def full(self) -> bool:
         """True if every token of every prompt is kept."""
         return self.budget.unit == "everything" and self.allocator.takes_budget
-
-    @property
-    def waits(self) -> bool:
-        """True if no layer can be compressed before all of them were read, or the prompt was read twice."""
-        return self.allocator.pools or self.scorer.replayer is not None
 
     @property
     def bytes(self) -> ByteBudget:
@@ -73,7 +75,9 @@ class Method:
 
     def queries_needed(self, length: int) -> int:
         """Last queries of a prompt of `length` tokens that scorer and store look at."""
-        return max(self.scorer.queries_needed(length), self.store.queries_needed(length))
+        spanning = spanning_of(self.allocator)
+        rows = 0 if spanning is None else min(spanning.attention_rows, length)
+        return max(self.scorer.queries_needed(length), self.store.queries_needed(length), rows)
 
     def allocation(self, length: int, heads: tuple[int, ...], costs: tuple[Cost, ...]) -> Allocation:
         """The slots for a prompt of `length` tokens, divided among the layers.
@@ -82,13 +86,7 @@ class Method:
         The totals sum to the budget, except where rounding="paper" drifts. Raises BudgetError for a byte budget
         that cannot hold what is always kept.
         """
-        # What belongs to one prompt must go with it.
-        divide = _allocation.__wrapped__ if self.allocator.of_one_prompt else _allocation
-        return divide(self, length, heads, costs)
-
-    def pooled(self, scores: Sequence[Tensor]) -> Method:
-        """The method for one prompt, where its slots depend on the scores [H, N] of all layers; else itself."""
-        return replace(self, allocator=self.allocator.for_scores(scores)) if self.allocator.pools else self
+        return _allocation(self, length, heads, costs)
 
     @torch.no_grad()
     def select(

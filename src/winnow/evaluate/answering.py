@@ -72,7 +72,7 @@ def read_with_question(
     """
     begin = clock(model)
     length = prompt.shape[1]
-    if method.waits:
+    if method.scorer.replayer is not None:
         dense = dense_prompt(model, prompt, [method], chunk_size, fold_every, words)
         cache = dense.compress(method, fold_every).cache
         return Prefilled(cache, dense.logits, length, clock(model) - begin, question_seen=True)

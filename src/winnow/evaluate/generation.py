@@ -181,7 +181,7 @@ def _with_question(model: PreTrainedModel, prompts: list[Tensor], reading: _Read
     """Caches that see text and question together."""
     for prompt in prompts:
         begin, length = clock(model), prompt.shape[1]
-        if reading.method.waits:
+        if reading.method.scorer.replayer is not None:
             # Its last token is left for `model.generate`, which needs logits to begin with.
             yield next(_before_questions(model, [prompt], reading, length - 1))._replace(question_seen=True)
             continue
