@@ -15,6 +15,8 @@ from winnow.view import Extra, LayerView, ReplayView
 
 _BLOCK = 1 << 23
 """Projected numbers to hold at once (32 MiB in fp32)."""
+_LEAST_NORM = 1e-12
+"""A hidden state of zeros (a padding token's) must not make scores infinite."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def _row_norms(view: ReplayView, first: int, rows: int) -> Tensor:
     if view.hidden_norms is None:
         raise MethodError("KVzip+ needs the norms of hidden states: give ReplayView.hidden_norms, as caches do.")
     start = first - view.first - view.size
-    return view.hidden_norms[start : start + rows, None]
+    return view.hidden_norms[start : start + rows, None].clamp(min=_LEAST_NORM)
 
 
 def _output_norms(view: LayerView, chunk: slice) -> Tensor:
