@@ -72,19 +72,23 @@ def batches(draw: st.DrawFn):
     scorer = KVzip(draw(st.integers(1, 30)), draw(st.integers(0, 5)), draw(st.booleans()))
     budget = draw(st.integers(max(1, scorer.sinks), 12) | st.sampled_from(["50%", "100%"]))
     parts = draw(st.sampled_from(["", "+ada", "+uniform", "+bits(8)", "+critical"]))
-    return lengths, scorer, budget, parts, draw(st.none() | st.integers(1, max(lengths)))
+    return lengths, scorer, budget, parts, draw(st.none() | st.integers(1, max(lengths))), draw(st.booleans())
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(batches())
 def test_rows_of_a_batch_keep_what_they_keep_alone(batch) -> None:
-    lengths, scorer, budget, parts, chunk = batch
+    lengths, scorer, budget, parts, chunk, right = batch
     method = winnow.method(f"kvzip{parts}", budget, chunk=scorer.chunk, sinks=scorer.sinks, normalize=scorer.normalize)
     rows = [prompt(length=length, seed=index) for index, length in enumerate(lengths)]
     ids = torch.zeros(len(rows), max(lengths), dtype=torch.int64)
     mask = torch.zeros_like(ids)
     for index, row in enumerate(rows):
         ids[index, max(lengths) - row.shape[1] :], mask[index, max(lengths) - row.shape[1] :] = row[0], 1
+    if right:
+        ids, mask = (
+            torch.stack([row.roll(int(part.sum())) for row, part in zip(x, mask, strict=True)]) for x in (ids, mask)
+        )
     together = winnow.compress(MODEL, ids, method, attention_mask=mask, chunk_size=chunk, tokenizer=WORDS)
     for index, row in enumerate(rows):
         alone = winnow.compress(MODEL, row, method, tokenizer=WORDS)

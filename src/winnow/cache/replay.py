@@ -50,14 +50,17 @@ def replay(cache: CompressedCache, prompt: Tensor, replayer: Replayer, words: Wo
     waiting = cache.compressed_layers()
     rows = []
     for row in range(prompt.shape[0]):
-        tokens = prompt[row][waiting[0].arriving.valid(row).to(prompt.device)].cpu()
+        valid = waiting[0].arriving.valid(row).cpu()
+        tokens = prompt[row].cpu()[valid]
+        # As without padding: what is read stands right behind the row's last token.
+        behind = int(valid.nonzero().max()) + 1 if len(tokens) else 0
         _check_room(model, cache.get_seq_length(), chosen, replayer, tokens)
         listening = Listening(replayer, row, cache.compression.heads, len(tokens))
         with _heard(cache, listening), _norms_of(waiting if replayer.hidden_norms else [], listening):
             for part in chosen.parts(tokens, replayer.chunk):
                 listening.part = part
                 with _kept_as_they_are(cache):
-                    _read(model, cache, part.tokens)
+                    _read(model, cache, part.tokens, behind)
         rows.append(listening.scores)
     return Replayed(replayer, rows, time.perf_counter() - begin)
 
@@ -169,6 +172,11 @@ def _kept_as_they_are(cache: CompressedCache) -> Iterator[None]:
             cache.layers[index] = layer
 
 
-def _read(model: PreTrainedModel, cache: CompressedCache, tokens: Tensor) -> None:
-    last_only = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
-    model(input_ids=tokens[None].to(model.device), past_key_values=cache, use_cache=True, **last_only)
+def _read(model: PreTrainedModel, cache: CompressedCache, tokens: Tensor, first: int) -> None:
+    """Feeds tokens [n] at the positions from `first` on."""
+    named: dict[str, Any] = {}
+    if "logits_to_keep" in inspect.signature(model.forward).parameters:
+        named["logits_to_keep"] = 1
+    if first != cache.get_seq_length():
+        named["position_ids"] = torch.arange(first, first + len(tokens), device=model.device)[None]
+    model(input_ids=tokens[None].to(model.device), past_key_values=cache, use_cache=True, **named)

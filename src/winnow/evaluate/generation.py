@@ -107,7 +107,7 @@ def generate(
         question_aware: compress text and question together, so that what the question needs is kept: the better
             answers, for a prefill of the whole text per question. False: compress the text once, before any question
             is known, and answer every question from it; with methods that watch the end of the prompt (SnapKV and its
-            kin) much is lost, keydiff and others that look at keys alone do not mind.
+            kin) much is lost, keydiff and others that look at keys alone do not mind, kvzip is made for it.
         max_new_tokens: of an answer; by default what generation_config says, or 128. Never more than the model can
             read.
         generation_config: sampling, stop strings and so on, in transformers' terms; beams and several sequences need
