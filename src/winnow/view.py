@@ -83,7 +83,7 @@ class ReplayView(NamedTuple):
     """One layer of one sequence while the model reads a chunk of its prompt once more, behind the whole of it."""
 
     layer: LayerView
-    """Of s first tokens of the prompt, the C tokens of the chunk and the n that are read now, as if they were all:
+    """First s tokens of the prompt, the C tokens of the chunk and the n that are read now, as if they were all:
     queries [Hq, n, D], keys [H, s + C + n, D] and values [H, s + C + n, Dv]."""
     first: int
     """s, where the chunk begins among those."""
