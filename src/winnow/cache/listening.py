@@ -39,7 +39,7 @@ class ReadAgain(NamedTuple):
 
 
 class Listening:
-    """What a scorer hears of one row: scores [H, N] of each layer, filled in chunk by chunk."""
+    """Scorer hearing one row read again: scores [H, N] of each layer, filled in chunk by chunk."""
 
     def __init__(self, replayer: Replayer, row: int, heads: Sequence[int], length: int) -> None:
         """heads: KV heads of every compressed layer; length: N, tokens of the row."""
@@ -48,7 +48,7 @@ class Listening:
         self.norms: dict[int, Tensor] = {}
         """[n] norms of the hidden states that each layer's attention was given last."""
         self.part: ReplayPart | None = None
-        """What is read now."""
+        """Part that is read now."""
         self._replayer = replayer
         self._length = length
 
