@@ -1,4 +1,4 @@
-"""What a token of a context is worth to the tokens that come after it, and what order a scorer would keep it in."""
+"""The worth of a context's tokens to the tokens that come after it, in the order in which a scorer keeps them."""
 
 from __future__ import annotations
 
