@@ -6,6 +6,7 @@ from winnow.allocate.cake import Cake
 from winnow.allocate.cokv import CoKV
 from winnow.allocate.duo import Duo
 from winnow.allocate.headkv import HeadKV
+from winnow.allocate.lukv import LUKV
 from winnow.allocate.masking import Masking
 from winnow.allocate.pool import Global, pooled
 from winnow.allocate.pyramid import Pyramid
@@ -17,6 +18,7 @@ from winnow.allocate.uniform import Uniform
 from winnow.allocate.zigzag import ZigZag
 
 __all__ = [
+    "LUKV",
     "RABA",
     "Ada",
     "Allocation",

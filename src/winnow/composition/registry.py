@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from winnow.allocate import (
+    LUKV,
     RABA,
     Ada,
     Allocator,
@@ -83,6 +84,7 @@ _COKV = "Sun et al. 2025, arXiv 2502.17501"
 _DUO = "Xiao et al. 2024, arXiv 2410.10819"
 _KVEC = "K-VEC, under review at ICLR 2026"
 _KVZIP = "Kim et al. 2025, arXiv 2505.23416"
+_LUKV = "Tang et al. 2026, arXiv 2602.08585"
 _SPARK = "Liao et al. 2025, SPARK"
 _APERTURE = "ApertureKV, under review at ICLR 2026"
 _ZIGZAG = "Zhong et al. 2024, arXiv 2412.09036"
@@ -218,6 +220,7 @@ PARTS = (
     NamedPart("zigzag", "More slots in layers where many tokens hold the attention.", _ZIGZAG, ZigZag()),
     NamedPart("headkv", "Slots by head scores, from a pool that every head gives to.", _HEADKV, HeadKV()),
     NamedPart("cokv", "Slots by how far head scores are above the lowest ones, as in CoKV.", _COKV, CoKV()),
+    NamedPart("lukv", "Slots by what the next one of each head is worth to what follows.", _LUKV, LUKV()),
     NamedPart("masking", "The highest or lowest heads by score keep their window, the others all.", _COKV, Masking()),
     NamedPart(
         "critical",
