@@ -16,6 +16,7 @@ class Extra(Flag):
     COVERAGE = auto()
     ROTATION = auto()
     OUTPUT_PROJECTION = auto()
+    REPLAY = auto()
 
 
 class Rotation(Protocol):
@@ -93,6 +94,8 @@ class LayerView(NamedTuple):
     came since. Only for scorers that accumulate, and None for a prompt."""
     moments: QueryMoments | None = None
     """`Ranking.moments` of the last time that this sequence was compressed. As `carried`."""
+    replayed: Tensor | None = None
+    """[H, N] fp32, what a replay of the prompt found each token to be worth. Only for scorers with Extra.REPLAY."""
 
     @property
     def tokens(self) -> int:
@@ -106,6 +109,20 @@ class LayerView(NamedTuple):
         if self.absent is None:
             return torch.full((heads,), length)
         return length - self.absent.sum(dim=1).cpu()
+
+
+class ReplayView(NamedTuple):
+    """One layer of one sequence while the model reads a chunk of its prompt once more, behind the whole of it."""
+
+    layer: LayerView
+    """First s tokens of the prompt, the C tokens of the chunk and the n that are read now, as if they were all:
+    queries [Hq, n, D], keys [H, s + C + n, D] and values [H, s + C + n, Dv]."""
+    first: int
+    """s, where the chunk begins among those."""
+    size: int
+    """C, tokens of the chunk."""
+    hidden_norms: Tensor | None = None
+    """[n] fp32, norms of the hidden states that the layer's attention is given. Only where a scorer asks for them."""
 
 
 class WindowAttention(NamedTuple):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from support.ready import METHODS, random_scores, ready
-from winnow.allocate import RABA, Ada, CoKV, Duo, HeadKV, Pyramid, Uniform
+from support.ready import METHODS, REPLAYED, random_scores, ready
+from winnow.allocate import RABA, Ada, CoKV, Duo, Global, HeadKV, Pyramid, Uniform
 from winnow.composition.names import methods
 from winnow.score import (
     H2O,
@@ -15,6 +15,7 @@ from winnow.score import (
     Full,
     KeyDiff,
     Knorm,
+    KVzip,
     Random,
     SnapKV,
     StreamingLLM,
@@ -46,6 +47,8 @@ def test_presets() -> None:
         "headkv-er": (SnapKV(), HeadKV(random_scores((4, 2), "headkv-er"), expects="headkv-er")),
         "headkv-r2": (SnapKV(), HeadKV(random_scores((4, 2), "headkv-r2"), expects="headkv-r2")),
         "cokv": (SnapKV(), CoKV(random_scores((4, 2), "cokv"), expects="cokv")),
+        "kvzip": (KVzip(), Global()),
+        "kvzip-plus": (KVzip(normalize=True), Global()),
         "kvec": (KVEC(), Uniform()),
         "aperturekv": (SnapKV(diversify=0.45, over="prefix"), RABA()),
         "duoattention": (
@@ -53,7 +56,7 @@ def test_presets() -> None:
             Duo(random_scores((4, 2), "duoattention"), expects="duoattention"),
         ),
     }
-    assert set(expected) == set(METHODS)
+    assert set(expected) == {*METHODS, *REPLAYED}
     for name, (scorer, allocator) in expected.items():
         made = ready(name, 64)
         assert made.name.partition("(")[0] == name

@@ -59,7 +59,7 @@ def _best(scores: Tensor, total: int) -> Claim:
 
 
 def _counts(claims: Sequence[Claim], heads: Sequence[int], total: int) -> list[int]:
-    """Number of slots of each layer among the `total` best of all claims and all that are +inf."""
+    """Slots of every layer: its scores among the `total` best of all claims, all that is +inf included."""
     scores = torch.cat([_scores(claim) for claim in claims])
     total = min(max(total, int((scores == torch.inf).sum())), len(scores))
     if total <= 0:

@@ -19,7 +19,7 @@ _LEAST_WEIGHT = 1e-9
 
 
 class Claim(NamedTuple):
-    """Means by which a layer competes for slots: all that is remembered of it for that."""
+    """The stake of a layer in the competition for slots: all that is remembered of it for that."""
 
     weight: float = 1.0
     """Its share of what is given out by preference, in proportion to the other layers'."""

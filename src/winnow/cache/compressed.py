@@ -14,13 +14,14 @@ from transformers.cache_utils import LinearAttentionLayer
 
 from winnow.budget import readable_bytes
 from winnow.cache.another_prompt import nothing_new
-from winnow.cache.compression import Compression
+from winnow.cache.compression import Compression, check_one_reading
 from winnow.cache.extras import check_extras
 from winnow.cache.fold import check_foldable
 from winnow.cache.gradients import check_no_gradients
 from winnow.cache.guards import check_implementation, check_model, optional_count, text_config
 from winnow.cache.hybrid import CompactSlidingLayer, check_crop, heads_of, layers_of, parts_of
 from winnow.cache.layer import CompressedLayer
+from winnow.cache.listening import Replayed
 from winnow.cache.observer import Observer
 from winnow.cache.progress import Part
 from winnow.cache.stats import CacheStats, storage_bytes
@@ -68,6 +69,7 @@ class CompressedCache(Cache):
         ModelError: an encoder-decoder, latent-attention or bidirectional model; one that does not show what the
             method asks for (how queries are rotated, a plain output projection).
         MethodError: a method without the head scores that it needs, or with those of a model of another shape; one that
+            has a prompt read twice before it compresses it (kvzip), without `defer`; one that
             cannot fold; a fold_every or fold_turns that is no number of tokens.
     """
 
@@ -93,6 +95,8 @@ class CompressedCache(Cache):
         prompt_length = optional_count("prompt_length", prompt_length, "prompt tokens")
         waiting_queries = optional_count("waiting_queries", waiting_queries, "queries that wait with a prompt")
         self.config = text_config(model)
+        if not defer:
+            check_one_reading(method)
         heads = list(heads_per_layer) if heads_per_layer is not None else heads_of(model, self.config)
         method = method.for_model(model.config.name_or_path, tuple(heads))
         check_extras(model, self.config, method.scorer.extras)
@@ -130,7 +134,11 @@ class CompressedCache(Cache):
         return [layer for layer in self.layers if isinstance(layer, CompressedLayer)]
 
     def compressed_by(
-        self, method: Method | str, rank: Rank = own_ranking, fold_every: int | None = None
+        self,
+        method: Method | str,
+        rank: Rank = own_ranking,
+        fold_every: int | None = None,
+        replayed: Replayed | None = None,
     ) -> CompressedCache:
         """A fork of a prompt that waits for its compression, compressed by `method`.
 
@@ -138,10 +146,11 @@ class CompressedCache(Cache):
         method, is then done once for any number of methods. The fork reads the prompt where it lies and holds nothing
         but what its method keeps.
 
-        rank: see `Method.select`; for the prompt alone. fold_every: the fork's own; None: as this cache's.
+        rank: see `Method.select`; for the prompt alone. fold_every: the fork's own; None: as this cache's. replayed:
+        what `winnow.cache.replay.replay` found, for a method that has the prompt read again.
 
         Raises:
-            CacheError: no prompt is waiting; a method that looks at more queries than wait.
+            CacheError: no prompt is waiting; a method that looks at more queries than wait; one without its replay.
             MethodError: a method that cannot fold, where the fork is to.
         """
         self._check_whole()
@@ -153,11 +162,11 @@ class CompressedCache(Cache):
         # Compression reads the prompt and lets go of it, so the fork needs no copy.
         read = [part for layer in self.compressed_layers() for part in (layer.arriving, layer.tail)]
         twin = deepcopy(self, {id(part): part for part in read})
-        twin.compression.choose(as_method(method), rank, fold_every, self.get_seq_length())
+        twin.compression.choose(as_method(method), rank, fold_every, self.get_seq_length(), replayed)
         for layer in twin.compressed_layers():
             layer.compress_waiting()
         # What is folded later is another prompt to a ranking that remembers this one.
-        twin.compression.rank = own_ranking
+        twin.compression.forget_prompt()
         return twin
 
     def extended(self, prompt_length: int) -> CompressedCache:

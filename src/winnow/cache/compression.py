@@ -19,17 +19,23 @@ from winnow.budget import readable_bytes
 from winnow.cache.arriving import RowParts
 from winnow.cache.coverage import Coverage
 from winnow.cache.fold import check_foldable, queries_to_remember
+from winnow.cache.listening import Listening, Replayed
 from winnow.cache.observer import Observer
 from winnow.cache.prefix import Prefix
 from winnow.cache.progress import Progress
 from winnow.cache.spanning import LayersTogether
 from winnow.composition.byte_budget import Spending
 from winnow.composition.method import Method, Rank, own_ranking
-from winnow.errors import BudgetError, CacheError
+from winnow.errors import BudgetError, CacheError, MethodError
 from winnow.store import Cost, LayerShape, Store
 
 LENGTH_BYTES = 8
 """Bytes of a row's length in the tail."""
+NEEDS_REPLAY = (
+    "has the model read the whole prompt a second time before anything is compressed: use winnow.compress(model, "
+    "input_ids, method, tokenizer=tokenizer) or winnow.generate, which do so."
+)
+"""Behind a method's name."""
 
 
 @dataclass
@@ -59,6 +65,10 @@ class Compression:
     """Last queries of a row that wait with such a prompt; None: all."""
     observer: Observer | None = None
     rank: Rank = own_ranking
+    listening: Listening | None = None
+    """Set while a waiting prompt is read again: layers then keep nothing."""
+    replayed: Replayed | None = None
+    """Findings of that, for the method."""
     progress: Progress = field(default_factory=Progress)
     _chunk: int = 0
     """Tokens that came last while the prompt was not complete."""
@@ -96,12 +106,16 @@ class Compression:
         """The way in which tails are folded; None: they grow."""
         return (self.fold_every, self.fold_turns, self.method) if self.folds else None
 
-    def choose(self, method: Method, rank: Rank, fold_every: int | None, length: int) -> None:
+    def choose(
+        self, method: Method, rank: Rank, fold_every: int | None, length: int, replayed: Replayed | None = None
+    ) -> None:
         """Another method, before anything is compressed. Raises MethodError where it cannot serve the model or fold.
 
-        fold_every: None leaves what is set. length: tokens of the prompt. Raises CacheError where too few queries
-        were kept.
+        fold_every: None leaves what is set. length: tokens of the prompt. replayed: findings of its replay. Raises
+        CacheError where too few queries were kept, or the method's replay is missing.
         """
+        if method.scorer.replayer != (replayed.replayer if replayed else None):
+            raise CacheError(f"{method} {NEEDS_REPLAY}")
         self.fold_every = self.fold_every if fold_every is None else fold_every
         waited = self.waiting_queries
         needed = max(method.queries_needed(length), self.queries_of_folds(method))
@@ -115,7 +129,18 @@ class Compression:
         self.method = self._for_model(method)
         self.rank, self.defer = rank, False
         self.prompt_length = length
-        self.seconds = 0.0
+        self.replayed = replayed
+        self.seconds = replayed.seconds if replayed else 0.0
+
+    def replayed_scores(self, row: int, layer: int) -> Tensor:
+        """[H, N] what a replay found. Raises CacheError where the prompt was not read again."""
+        if self.replayed is None:
+            raise CacheError(f"{self.method} {NEEDS_REPLAY}")
+        return self.replayed.scores[row][layer]
+
+    def forget_prompt(self) -> None:
+        """The prompt is compressed: what was found of it alone is of no more use."""
+        self.rank, self.replayed = own_ranking, None
 
     def _for_model(self, method: Method) -> Method:
         model = self.model()
@@ -256,6 +281,12 @@ class Compression:
             together=deepcopy(self.together, memo),
             progress=deepcopy(self.progress, memo),
         )
+
+
+def check_one_reading(method: Method) -> None:
+    """Raises MethodError for a method that has a prompt read twice before it is compressed."""
+    if method.scorer.replayer is not None:
+        raise MethodError(f"{method} {NEEDS_REPLAY}")
 
 
 @lru_cache(maxsize=1024)

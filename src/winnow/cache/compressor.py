@@ -64,6 +64,10 @@ class LayerCompressor:
         length = allocated_length(method, prompt, seen) if self.compression.fold_turns is None else seen
         return self._next(row, view, length, None if old is None else Continued(old, held.slots))
 
+    def module(self) -> Any:
+        """The module that computes queries, keys and values. Raises CacheError where the model is gone."""
+        return _alive(self.attention)
+
     def _together(self, row: int, view: LayerView, length: int) -> Prefix | None:
         """The prefix of the last layer of a row; of others there is none yet."""
         shared = self.compression
@@ -112,6 +116,7 @@ class LayerCompressor:
             coverage=self._coverage(row, parts, positions) if Extra.COVERAGE in asked else None,
             rotation=self._rotation() if Extra.ROTATION in asked else None,
             output_projection=self._output_projection(parts) if Extra.OUTPUT_PROJECTION in asked else None,
+            replayed=self.compression.replayed_scores(row, self.index) if Extra.REPLAY in asked else None,
         )
         for name, tensor in (("keys", view.keys), ("values", view.values), ("queries", view.queries)):
             if not _is_finite(tensor):

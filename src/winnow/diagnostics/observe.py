@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from winnow.cache import compress
 from winnow.cache.prefix import Prefix
+from winnow.cache.replay import Words
 from winnow.composition.method import Method
 from winnow.composition.names import as_method
 from winnow.diagnostics.attention import kept_attention
@@ -34,7 +35,13 @@ DIVERSIFY = 0.45
 
 
 def diagnose(
-    model: PreTrainedModel, input_ids: Tensor, method: Method | str, *, window: int = 8, queries: int = 64
+    model: PreTrainedModel,
+    input_ids: Tensor,
+    method: Method | str,
+    *,
+    window: int = 8,
+    queries: int = 64,
+    tokenizer: Words | None = None,
 ) -> Diagnosis:
     """Measures what `method` keeps of a prompt, in one prefill and in memory linear in the prompt.
 
@@ -44,6 +51,7 @@ def diagnose(
         method: from `winnow.method(name, budget=...)`, or its text: "kvec @ 64".
         window: last queries whose similarity, and whose heads' divergence, is measured.
         queries: last queries whose attention is compared with what kept slots give; each costs a row of N per head.
+        tokenizer: as of `winnow.compress`.
 
     Raises:
         CacheError: several prompts or an empty one; no query to measure; an attention implementation that is not
@@ -55,7 +63,7 @@ def diagnose(
     _check_positive("window", window)
     _check_positive("queries", queries)
     measuring = _Measuring(window, queries, _strength(method.scorer), isinstance(method.store, Dense))
-    compress(model, prompt, method, observer=measuring)
+    compress(model, prompt, method, observer=measuring, tokenizer=tokenizer)
     return Diagnosis(method, prompt.shape[1], window, queries, measuring.strength, tuple(measuring.layers))
 
 

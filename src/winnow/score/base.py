@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from winnow.view import Extra, LayerView, QueryMoments
+from winnow.view import Extra, LayerView, QueryMoments, ReplayView
 
 
 class Ranking(NamedTuple):
@@ -55,6 +55,11 @@ class Scorer(ABC):
         return False
 
     @property
+    def replayer(self) -> Replayer | None:
+        """The scorer that has the prompt read a second time, if one does; then `extras` has Extra.REPLAY."""
+        return None
+
+    @property
     def refines(self) -> bool:
         """True if `refine` orders tokens otherwise than the scores do."""
         return type(self).refine is not Scorer.refine
@@ -81,6 +86,31 @@ class Scorer(ABC):
         return ranking.scores
 
 
+class Replayer(Scorer):
+    """A scorer that has the model read the prompt once more, chunk by chunk, before anything is compressed.
+
+    What it finds then comes back as `LayerView.replayed`.
+    """
+
+    chunk: int
+    """Tokens of the prompt that are read at a time."""
+    sinks: int
+    """First tokens of the prompt that a replay sees besides its chunk."""
+
+    @property
+    def replayer(self) -> Replayer | None:
+        return self
+
+    @property
+    def hidden_norms(self) -> bool:
+        """True if a replay needs the norms of hidden states."""
+        return False
+
+    @abstractmethod
+    def replayed(self, view: ReplayView) -> Tensor:
+        """Worth [H, C] in fp32 of a chunk's tokens, from the model's second reading of them. Never NaN."""
+
+
 class Refiner(Scorer):
     """A second stage over another scorer, `base`: what it asks for and keeps for sure is the base's."""
 
@@ -105,6 +135,10 @@ class Refiner(Scorer):
     @property
     def carried_bytes(self) -> int:
         return self.base.carried_bytes
+
+    @property
+    def replayer(self) -> Replayer | None:
+        return self.base.replayer
 
     def queries_needed(self, length: int) -> int:
         return self.base.queries_needed(length)

@@ -1,4 +1,4 @@
-"""Worth of slots, in float64 with loops from the paper's definitions; budgets of least loss by brute force."""
+"""The worth of slots, in float64 with loops from the paper's definitions; budgets of least loss by brute force."""
 
 from __future__ import annotations
 

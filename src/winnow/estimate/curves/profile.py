@@ -1,4 +1,4 @@
-"""From what slots are worth to how many every head gets: convex losses, and the best of all their steps together."""
+"""Slots of every head from what they are worth: convex losses, and the best of all their steps together."""
 
 from __future__ import annotations
 

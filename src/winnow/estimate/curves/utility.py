@@ -1,4 +1,4 @@
-"""Worth of a token of a context to the tokens that come after it, and the order in which a scorer would keep it."""
+"""The worth of a context's tokens to the tokens that come after it, in the order in which a scorer keeps them."""
 
 from __future__ import annotations
 

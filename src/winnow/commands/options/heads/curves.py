@@ -12,7 +12,7 @@ from winnow.commands.options.shared import Force, JournalPath, MaxNewTokens, Mod
 from winnow.commands.options.values import plain_text, result_file
 
 QUESTIONS, LENGTH, MAX_NEW_TOKENS = 24, 1024, 16
-"""Number of generated questions, tokens of their prompts, and tokens of an answer."""
+"""Counts of generated questions, tokens of their prompts, and tokens of an answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
