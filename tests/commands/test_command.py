@@ -84,6 +84,7 @@ REQUIRED = {
     "heads convert": ("a.json", "-o", "a.safetensors"),
     "heads needle": ("--kind", "r", *OUT),
     "heads cokv": OUT,
+    "heads centers": ("document.txt", "-o", "a.safetensors"),
     "heads merge": ("a.jsonl", *OUT),
     "heads tune": ("--method", "cokv", "--out", "a.json"),
     "heads verify": ("a.safetensors",),

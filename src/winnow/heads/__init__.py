@@ -1,6 +1,7 @@
 """The importance of each head: tables with their origin, files of published tables, comparison."""
 
 from winnow.errors import HeadScoresError
+from winnow.heads.centers import QueryCenters
 from winnow.heads.compare import rank_correlation, top_heads, top_overlap
 from winnow.heads.readers import read_cokv, read_duo, read_headkv, read_scores, read_tables
 from winnow.heads.scores import HeadScores
@@ -9,6 +10,7 @@ from winnow.heads.summary import Summary, TopHead, summarize
 __all__ = [
     "HeadScores",
     "HeadScoresError",
+    "QueryCenters",
     "Summary",
     "TopHead",
     "rank_correlation",
