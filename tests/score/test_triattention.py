@@ -189,5 +189,9 @@ def test_misuse() -> None:
         score(TriAttention(), random_view()._replace(rotation=None))
     with pytest.raises(MethodError, match="horizon"):
         TriAttention(horizon=0)
+    with pytest.raises(MethodError, match="horizon"):
+        TriAttention(horizon=10**300)
+    with pytest.raises(MethodError, match="centers must be a file"):
+        TriAttention(centers=3)  # type: ignore[arg-type]
     with pytest.raises(MethodError, match="sinks"):
         TriAttention(sinks=-1)

@@ -11,13 +11,15 @@ from torch import Tensor
 
 from winnow.errors import MethodError
 from winnow.heads import QueryCenters
-from winnow.parameters import check_count, meaning
+from winnow.parameters import check_count, check_number, meaning
 from winnow.score.base import Ranking, Scorer
 from winnow.score.moments import moments_of, no_rotation
 from winnow.view import Extra, LayerView, QueryMoments, Rotation
 
 _CHUNK = 2048
 """Keys converted to fp32 at once."""
+_FARTHEST = 1 << 24
+"""Positions beyond it are no whole numbers in fp32."""
 _LEAST_SPREAD = 1e-6
 """Least standard deviation to divide by: tokens that all score alike stay alike."""
 
@@ -44,7 +46,6 @@ class TriAttention(Scorer):
         default=4, metadata=meaning("first tokens, which are always kept and whose queries do not count")
     )
     horizon: int = field(default=65536, metadata=meaning("farthest distance ahead of the text; powers of 2 up to it"))
-
     centers: QueryCenters | None = field(
         default=None,
         metadata=meaning("centers of the model's queries, from winnow heads centers; none: the text's own"),
@@ -53,8 +54,11 @@ class TriAttention(Scorer):
     def __post_init__(self) -> None:
         if isinstance(self.centers, str | Path):
             object.__setattr__(self, "centers", QueryCenters.load(self.centers))
+        if self.centers is not None and not isinstance(self.centers, QueryCenters):
+            raise MethodError(f"TriAttention: centers must be a file of query centers, not {self.centers!r}.")
         check_count(self, "sinks", 0)
         check_count(self, "horizon", 1)
+        check_number(self, "horizon", 1, _FARTHEST)
 
     @property
     def guaranteed(self) -> int:
