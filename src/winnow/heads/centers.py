@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os.path
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor
 
-from winnow.errors import FileError, HeadScoresError, JsonError
-from winnow.files import replacing
-from winnow.strict_json import parse_object
+from winnow.errors import HeadScoresError
+from winnow.heads import storage
 
 VERSION = 1
-SUFFIX = ".safetensors"
 HEADER = "winnow_query_centers"
 _TENSORS = ("mean", "sizes")
 
@@ -65,7 +60,7 @@ class QueryCenters:
         """Reads a file that `save` wrote. Raises HeadScoresError, and never unpickles."""
         try:
             with safetensors.safe_open(path, framework="pt") as file:
-                facts = _facts(path, file.metadata() or {})
+                facts = _facts(Path(path), file.metadata() or {})
                 names = set(file.keys())
                 if names != set(_TENSORS):
                     raise HeadScoresError(f"{path} holds {sorted(names)}, not query centers; measure them again.")
@@ -79,22 +74,9 @@ class QueryCenters:
 
     def save(self, path: Path | str) -> Path:
         """Writes a safetensors file, over an existing one if need be; returns its path. Raises HeadScoresError."""
-        path = Path(path)
-        if os.path.isdir(path):
-            raise HeadScoresError(f"{path} is a directory; name a file in it.")
-        if path.suffix.lower() != SUFFIX:
-            raise HeadScoresError(
-                f"Query centers are saved as {SUFFIX}: name the file {path.with_suffix(SUFFIX).name}."
-            )
-        header = json.dumps({"version": VERSION, "tokens": self.tokens, "model": self.model})
+        header = {"version": VERSION, "tokens": self.tokens, "model": self.model}
         tensors = {name: getattr(self, name) for name in _TENSORS}
-        content = safetensors.torch.save(tensors, metadata={HEADER: header})
-        try:
-            with replacing(path) as file:
-                file.write(content)
-        except FileError as problem:
-            raise HeadScoresError(str(problem)) from None
-        return path
+        return storage.write_tensors(Path(path), tensors, HEADER, header, "Query centers")
 
     @cached_property
     def _identity(self) -> tuple[object, ...]:
@@ -112,17 +94,10 @@ class QueryCenters:
         return str(self.path) if self.path is not None else f"<query centers, {layers}x{heads}>"
 
 
-def _facts(path: Path | str, metadata: dict[str, str]) -> dict[str, Any]:
+def _facts(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
     """Tokens and model from a file's header."""
-    if HEADER not in metadata:
-        raise HeadScoresError(
-            f"{path} is a safetensors file without query centers (no {HEADER} in its metadata): give a file that "
-            "winnow heads centers wrote."
-        )
-    try:
-        header = parse_object(metadata[HEADER])
-    except JsonError as problem:
-        raise HeadScoresError(f"{path} is damaged (its header: {problem}): measure the centers again.") from None
+    missing = f"query centers (no {HEADER} in its metadata): give a file that winnow heads centers wrote."
+    header = storage.read_header(path, metadata, HEADER, missing)
     if header.get("version") != VERSION:
         raise HeadScoresError(f"{path} has version {header.get('version')!r} of query centers, {VERSION} is known.")
     return {name: header[name] for name in ("tokens", "model") if name in header}

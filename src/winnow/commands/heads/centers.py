@@ -10,7 +10,7 @@ from winnow.commands.inputs import read_document
 from winnow.commands.options.heads.centers import CentersOptions
 from winnow.commands.progress import stage
 from winnow.estimate.centers import measure_centers
-from winnow.heads.centers import SUFFIX
+from winnow.heads.storage import SUFFIX
 from winnow.models import load_model, open_model
 
 
