@@ -12,6 +12,8 @@ Where it differs, and what is compared then:
   only bases without are compared. Its CriticalAdaKV has AdaKV's slots per head, which are taken over.
 - Its TOVA always keeps the last token: TOVA(keep_last=True).
 - Its DuoAttention has no budget either: with the same scores and share of streaming heads, the same sets.
+- Its LU-KV gives the leftover of a layer to its heads, and gives every head one slot: within one slot of ours for the
+  same table, and the same sets for its slots.
 - Ties: torch.topk leaves them open there. Random keys have none.
 """
 
@@ -36,11 +38,12 @@ import winnow
 from support.ready import random_scores
 from support.views import one_layer, random_view, shown_to
 from winnow import HeadScores
-from winnow.allocate import Ada, Allocator, Uniform
+from winnow.allocate import LUKV, Ada, Allocator, SlotPlan, Uniform
 from winnow.allocate.pyramid import pyramid
 from winnow.budget import Budget
 from winnow.cache.rotary import Embedding, Rotary
 from winnow.composition.method import Method
+from winnow.heads import BudgetCurves
 from winnow.score import H2O, TOVA, Critical, ExpectedAttention, KeyDiff, Knorm, Scorer, SnapKV, StreamingLLM
 from winnow.select import select
 from winnow.store import Cost, Dense
@@ -76,6 +79,7 @@ SAME: dict[str, tuple[Scorer, str, dict[str, Any]]] = {
 }
 CRITICAL = ("snapkv", "snapkv-small", "h2o", "tova", "expected-mean")
 ADA = {name: SAME[name] for name in ("snapkv", "snapkv-small", "knorm", "keydiff")}
+CURVES = ("snapkv-small", "knorm", "keydiff")
 LAYERS = 6
 
 
@@ -138,6 +142,8 @@ def all_cases() -> Iterator[dict[str, Any]]:
         yield case_of("snapkv-small", tensors, ratio, layer=layer, press="PyramidKVPress")
     for tensors, ratio, layer in product(SHAPES, [0.25, 0.5], range(LAYERS)):
         yield duo_case(tensors, ratio, layer)
+    for name, tensors, ratio in product(CURVES, SHAPES, RATIOS):
+        yield curves_case(name, tensors, ratio)
 
 
 def duo_case(tensors: str, streaming: float, layer: int) -> dict[str, Any]:
@@ -149,6 +155,17 @@ def duo_case(tensors: str, streaming: float, layer: int) -> dict[str, Any]:
 
 def gates(tensors: str) -> HeadScores:
     return random_scores((LAYERS, SHAPES[tensors][0]), "duoattention", seed=len(tensors))
+
+
+def budget_curves(tensors: str) -> BudgetCurves:
+    """Shares that rise from nothing to everything, for every head at its own pace."""
+    generator = torch.Generator().manual_seed(len(tensors))
+    pace = torch.rand(1, LAYERS, SHAPES[tensors][0], generator=generator) + 0.5
+    return BudgetCurves((torch.arange(1, 100)[:, None, None] / 100) ** pace)
+
+
+def curves_case(name: str, tensors: str, ratio: float) -> dict[str, Any]:
+    return case_of(name, tensors, ratio, layer=1) | {"curves": budget_curves(tensors).ratios.tolist()}
 
 
 Peer = dict[str, list[list[int]]]
@@ -264,3 +281,18 @@ def test_same_schedule_and_sets_in_a_pyramid(peer: Peer, tensors: str, ratio: fl
     planned = round(levels[layer]) if fits else max(1, round(length * (1 - ratio)))
     assert {len(head) for head in expected} == {planned}
     assert chosen_by(scorer, Uniform(), view_of(tensors), planned * len(expected)) == expected
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+@pytest.mark.parametrize("tensors", SHAPES)
+@pytest.mark.parametrize("name", CURVES)
+def test_same_slots_and_sets_by_budget_curves(peer: Peer, name: str, tensors: str, ratio: float) -> None:
+    expected = peer[json.dumps(curves_case(name, tensors, ratio))]
+    counts = torch.tensor([len(head) for head in expected])
+    heads, _, length, _ = SHAPES[tensors]
+    plan = SlotPlan(round(LAYERS * heads * length * (1 - ratio)), (heads,) * LAYERS, length, 0)
+    published = LUKV(budget_curves(tensors), rounding="paper").slots(plan)[1]
+    assert bool(((counts - published >= 0) & (counts - published <= 1)).all())
+    scorer = SAME[name][0]
+    positions, offsets = select(scorer(shown_to(scorer, view_of(tensors))), counts)
+    assert [part.tolist() for part in positions.tensor_split(offsets[1:-1])] == expected
