@@ -21,7 +21,7 @@ class Section(NamedTuple):
     title: str
     methods: tuple[str, ...]
     budgets: str
-    """Of methods that name none and keep a part only."""
+    """Budgets of methods that name none and keep a part only."""
     parts: dict[str, tuple[str, ...]]
     """Arguments of `winnow eval`, but for model, methods, budgets and folder, by what is asked."""
 
