@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any, NamedTuple
@@ -58,9 +58,12 @@ class Study(NamedTuple):
         return method.replace(f"{self.folder}/", "")
 
 
-def evaluate(study: Study, part: Part) -> None:
-    """Evaluates what is missing of a part. Ends the program where that fails."""
-    methods = ",".join(each.format(folder=study.folder) for each in part.methods)
+def evaluate(study: Study, part: Part, values: Mapping[str, object] | None = None) -> None:
+    """Evaluates what is missing of a part. Ends the program where that fails.
+
+    values: by name, for what stands in braces in methods besides {folder}.
+    """
+    methods = ",".join(each.format(folder=study.folder, **(values or {})) for each in part.methods)
     arguments = [each.format(folder=study.folder) for each in part.arguments]
     given = ["--model", study.model, "--methods", methods, "--budgets", part.budgets]
     run_command("eval", *arguments, *given, "--out", str(study.folder / part.name))

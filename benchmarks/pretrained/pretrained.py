@@ -3,7 +3,8 @@
     python benchmarks/pretrained/pretrained.py MODEL [MODEL …]
 
 MODEL: a directory, a GGUF file or a hub name of an instruction-tuned model; TITLE=MODEL gives it another title on the
-page. Head scores are estimated first. A stopped study goes on where it was; `--parts` runs some of it only.
+page. Head scores are estimated first, and the knobs of methods that follow them are chosen. A stopped study goes on
+where it was; `--parts` runs some of it only.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ from evaluated import (
     write_reference,
 )
 from reporting import markdown_table, write_results
-from scope import COALITIONS, NEEDLES, PARTS, QUESTIONS
+from scope import COALITIONS, KNOBS, NEEDLES, PARTS, QUESTIONS, TUNING
 from winnow.files import write_text
 from winnow.models import open_model
 from winnow.report.accuracy import Line, draw_accuracy
 from winnow.runs.folder import Run, read_run
+from winnow.runs.rows import method_and_budget
 from winnow.runs.summary import MethodSummary, summaries
 from winnow.tasks.benchmark import Request
 from winnow.tasks.registry import benchmark
@@ -52,24 +54,35 @@ def run(study: Study, parts: Sequence[Part]) -> None:
     if not cokv.exists():
         examples = str(study.folder / "questions.jsonl")
         run_command("heads", "cokv", "--model", study.model, "--examples", examples, *COALITIONS, "--out", str(cokv))
+    knobs = {method: _tuned(study, method) for method in ("headkv-er", "cokv")}
     for part in parts:
-        evaluate(study, part)
+        evaluate(study, part, knobs)
+
+
+def _tuned(study: Study, method: str) -> float:
+    """The value of a method's knob, chosen on questions about documents of their own."""
+    chosen = study.folder / f"{method}.json"
+    if not chosen.exists():
+        scores, examples = str(study.folder / f"{method}.safetensors"), str(study.folder / "tuning.jsonl")
+        given = ["--method", method, "--scores", scores, "--examples", examples]
+        run_command("heads", "tune", "--model", study.model, *given, *KNOBS, "--out", str(chosen))
+    return float(json.loads(chosen.read_text())["value"])
 
 
 def _write_inputs(study: Study) -> None:
-    """Validation questions for CoKV, and the text whose continuation is predicted."""
-    name, seed, count = QUESTIONS
+    """Questions for CoKV and for the choice of knobs, and the text whose continuation is predicted."""
     tokenizer = open_model(study.model).tokenizer
 
     def count_tokens(text: str) -> int:
         return len(tokenizer(text, add_special_tokens=False).input_ids)
 
-    (task,) = benchmark(name).load(Request(count_tokens, examples=count, seed=seed))
-    asked = [
-        {"context": each.context.strip(), "question": each.question, "answer": each.answers[0]}
-        for each in task.examples
-    ]
-    write_text(study.folder / "questions.jsonl", "".join(f"{json.dumps(each)}\n" for each in asked))
+    for file, (name, seed, count) in (("questions", QUESTIONS), ("tuning", TUNING)):
+        (task,) = benchmark(name).load(Request(count_tokens, examples=count, seed=seed))
+        asked = [
+            {"context": each.context.strip(), "question": each.question, "answer": each.answers[0]}
+            for each in task.examples
+        ]
+        write_text(study.folder / f"{file}.jsonl", "".join(f"{json.dumps(each)}\n" for each in asked))
     write_reference(study)
 
 
@@ -83,7 +96,8 @@ def page(studies: Sequence[Study]) -> tuple[str, list[dict[str, Any]]]:
     head = (
         "# Pretrained models\n\nGreedy answers, scores from 0 to 100; budgets are shares of the prompt. "
         "Intervals are at 95 %. HeadKV's and CoKV's scores were estimated by the study itself, CoKV's "
-        f"from {QUESTIONS[2]} questions about other generated documents.\n\n"
+        f"from {QUESTIONS[2]} questions about other generated documents; β and α were chosen on {TUNING[2] // 2} "
+        "questions more.\n\n"
         "Regenerate with `python benchmarks/pretrained/pretrained.py MODEL …` (hours on two cores, resumable)."
     )
     return "\n\n".join([head, *sections]) + "\n", [record for study in studies for record in records(study, PARTS)]
@@ -94,7 +108,7 @@ def _tables(study: Study, part: Part, run: Run) -> str:
     whole = sorted((each for each in found.values() if "@" not in each.method), key=lambda each: -each.held_share)
     rows: dict[str, dict[str, MethodSummary]] = {}
     for each in found.values():
-        name, _, budget = each.method.partition(" @ ")
+        name, budget = method_and_budget(each.method)
         if budget:
             rows.setdefault(study.short(name), {})[budget] = each
     if "score" not in whole[0].scores:
@@ -142,7 +156,7 @@ def draw(studies: Sequence[Study]) -> None:
     lines: dict[str, list[tuple[float, float]]] = {}
     full = None
     for each in summaries(run.rows):
-        name, _, budget = each.method.partition(" @ ")
+        name, budget = method_and_budget(each.method)
         if each.method == "full":
             full = each.scores["score"].mean
         elif budget and "bits" not in name and "kivi" not in name:

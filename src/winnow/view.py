@@ -74,3 +74,19 @@ class LayerView(NamedTuple):
         if self.absent is None:
             return torch.full((heads,), length)
         return length - self.absent.sum(dim=1).cpu()
+
+
+class WindowAttention(NamedTuple):
+    """Attention that the last queries of a layer pay to the tokens before them, in sums over those queries.
+
+    Probabilities are of all keys that a query sees, so they sum to less than 1 over the tokens before the window.
+    """
+
+    rows: int
+    """w, how many queries there are."""
+    mass: Tensor
+    """[Hq, N - w] fp32, Σ a over the queries."""
+    squares: Tensor
+    """[Hq, N - w] fp32, Σ a² over the queries."""
+    entropy: Tensor
+    """[Hq] fp32, Σ -a·ln a over the queries and the tokens."""

@@ -251,6 +251,7 @@ class CompressedCache(Cache):
         if not query_length:
             raise nothing_new(self.compressed_layers()[0].seen)
         self._check_linear_gradients()
+        self._compress_waiting()
         sizes: tuple[int, int] = super().get_mask_sizes(query_length, layer_idx)
         return sizes
 
@@ -355,6 +356,13 @@ class CompressedCache(Cache):
         model = self.compression.model()
         if self._has_linear and torch.is_grad_enabled() and model is not None and self.compressed_layers()[0].seen:
             check_no_gradients(*model.parameters())
+
+    def _compress_waiting(self) -> None:
+        """Compresses a prompt that waits before its first layer is asked, where that one's slots depend on the last."""
+        if self.compression.spans_layers and not self.compression.defer:
+            for layer in self.compressed_layers():
+                if layer.waiting:
+                    layer.compress_waiting()
 
     def _touch_linear(self, layer_idx: int) -> None:
         self.compression.progress.touch(Part("linear", layer_idx))

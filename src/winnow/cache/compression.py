@@ -14,13 +14,15 @@ from weakref import ref
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from winnow.allocate import Allocation
+from winnow.allocate import Allocation, spanning_of
 from winnow.budget import readable_bytes
 from winnow.cache.arriving import RowParts
 from winnow.cache.coverage import Coverage
 from winnow.cache.fold import check_foldable, queries_to_remember
 from winnow.cache.observer import Observer
+from winnow.cache.prefix import Prefix
 from winnow.cache.progress import Progress
+from winnow.cache.spanning import LayersTogether
 from winnow.composition.byte_budget import Spending
 from winnow.composition.method import Method, Rank, own_ranking
 from winnow.errors import BudgetError, CacheError
@@ -47,6 +49,8 @@ class Compression:
     """Time spent on scoring, selecting and packing so far."""
     coverage: Coverage = field(default_factory=Coverage)
     spending: Spending = field(default_factory=Spending)
+    together: LayersTogether = field(default_factory=LayersTogether)
+    """Layers that wait for the last one, where the allocator spans them."""
     fold_every: int | None = None
     """After how many tokens the tail of a row is folded into its prefix; None: it grows."""
     fold_turns: int | None = None
@@ -63,6 +67,11 @@ class Compression:
     _warned: bool = False
     _modules: frozenset[int] = frozenset()
     """Ids of all modules of the model, once they were asked for."""
+
+    @property
+    def spans_layers(self) -> bool:
+        """True if the slots of a layer are known when all layers are."""
+        return spanning_of(self.method.allocator) is not None
 
     @property
     def folds(self) -> bool:
@@ -223,14 +232,19 @@ class Compression:
         tokens = self.fold_every or 0
         return ring + LENGTH_BYTES + tokens * shape.heads * (shape.key_dim + shape.value_dim) * shape.itemsize
 
+    def expect(self, layer: int, prefixes: list[Prefix | None]) -> None:
+        """A layer was compressed for all rows; its prefixes come into this list where the last layer brings them."""
+        if self.spans_layers:
+            self.together.expect(layer, prefixes, layer + 1 == len(self.heads))
+
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
         """Within, a layer is compressed; if that fails, nothing was counted, so that it can be tried again."""
-        coverage, spending = copy(self.coverage), copy(self.spending)
+        coverage, spending, together = copy(self.coverage), copy(self.spending), copy(self.together)
         try:
             yield
         except BaseException:
-            self.coverage, self.spending = coverage, spending
+            self.coverage, self.spending, self.together = coverage, spending, together
             raise
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Compression:
@@ -239,6 +253,7 @@ class Compression:
             self,
             coverage=deepcopy(self.coverage, memo),
             spending=deepcopy(self.spending, memo),
+            together=deepcopy(self.together, memo),
             progress=deepcopy(self.progress, memo),
         )
 

@@ -31,9 +31,15 @@ class LayerCompressor:
         self.attention: ref[nn.Module] | None = None  # the module that computes queries, keys and values
 
     def compress(self, row: int, parts: RowParts) -> Prefix | None:
-        """The first prefix of a row, from its prompt; none for a row of nothing but padding."""
+        """The first prefix of a row, from its prompt; none for a row of nothing but padding.
+
+        None, too, where slots are known with the last layer, which then has those of all: they are put into the places
+        that earlier layers left for them.
+        """
         if parts.keys.shape[1] == 0 or self.spec is None:
             return None
+        if self.compression.spans_layers:
+            return self._together(row, self._view(row, parts, self.spec), parts.keys.shape[1])
         return self._next(row, self._view(row, parts, self.spec), parts.keys.shape[1], None)
 
     def fold(self, row: int, old: Prefix | None, tail: tuple[Tensor, Tensor], queries: Tensor) -> Prefix | None:
@@ -54,6 +60,22 @@ class LayerCompressor:
         # Where turns are folded as prompts are compressed, a share is one of the whole conversation.
         length = allocated_length(method, prompt, seen) if self.compression.fold_turns is None else seen
         return self._next(row, view, length, None if old is None else Continued(old, held.slots))
+
+    def _together(self, row: int, view: LayerView, length: int) -> Prefix | None:
+        """The prefix of the last layer of a row; of others there is none yet."""
+        shared = self.compression
+        plan = shared.allocation(row, self.index, length, RowParts(view.queries, view.keys, view.values)).plan
+        asked = view._replace(queries=_last(view.queries, shared.method.queries_needed(length)))
+        ranking = shared.rank(shared.method.scorer, asked)
+        shared.together.add(row, shared.method, asked, ranking, plan, view if shared.observer else None)
+        if self.index + 1 < len(shared.heads):
+            return None
+        finished = shared.together.finish(row, shared.method, plan)
+        for seen, prefix in finished:
+            if shared.observer is not None and seen is not None:
+                shared.observer.see(seen, prefix)
+        shared.together.deliver(row, [prefix for _, prefix in finished])
+        return finished[-1].prefix
 
     def _next(self, row: int, view: LayerView, length: int, old: Continued | None) -> Prefix:
         """The prefix that follows `old`, with slots as for a row of `length` tokens."""

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from winnow.allocate import spanning_of
 from winnow.cache.prefix import Prefix
 from winnow.composition.method import Method
 from winnow.errors import MethodError
@@ -64,6 +65,11 @@ def check_foldable(method: Method, every: int | None, turns: int | None = None) 
         raise MethodError(
             f"{method} keeps what a rule of its own says, which grows with the text; leave {options} out, or give a "
             "method with a budget."
+        )
+    if spanning_of(method.allocator) is not None:
+        raise MethodError(
+            f"{method} gives a layer its slots when all layers are known, and tails are folded layer by layer; leave "
+            f"{options} out, or let every layer have its own slots (adakv, pyramidkv, headkv)."
         )
     if not method.store.separable:
         raise MethodError(

@@ -455,6 +455,7 @@ class CompressedLayer(CacheLayerMixin):
                 parts = self.arriving.row(row, keys, values)
                 prefixes.append(self.compressor.compress(row, parts))
                 recent.append(parts.queries[:, max(0, parts.queries.shape[1] - count) :].clone())
+            self.compression.expect(self.index, prefixes)
         # In one step, so that an interrupt finds all of it done or nothing.
         self.__dict__.update(
             prefixes=prefixes,

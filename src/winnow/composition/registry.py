@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from winnow.allocate import RABA, Ada, Allocator, CoKV, Duo, HeadKV, Masking, Pyramid, Uniform
+from winnow.allocate import (
+    LUKV,
+    RABA,
+    Ada,
+    Allocator,
+    Cake,
+    CoKV,
+    Duo,
+    Global,
+    HeadKV,
+    Masking,
+    Pyramid,
+    Uniform,
+    ZigZag,
+)
 from winnow.parameters import Parameter
 from winnow.score import (
     H2O,
@@ -62,13 +76,17 @@ class NamedPart(NamedTuple):
 _SNAPKV = "Li et al. 2024, arXiv 2404.14469"
 _PYRAMID = "Cai et al. 2024, arXiv 2406.02069"
 _ADA = "Feng et al. 2024, arXiv 2407.11550"
+_CAKE = "Qin et al. 2025, arXiv 2503.12491"
 _CRITICAL = "Feng et al. 2025, arXiv 2502.03805"
 _HEADKV = "Fu et al. 2024, arXiv 2410.19258"
 _COKV = "Sun et al. 2025, arXiv 2502.17501"
 _DUO = "Xiao et al. 2024, arXiv 2410.10819"
 _KVEC = "K-VEC, under review at ICLR 2026"
+_KVZIP = "Kim et al. 2025, arXiv 2505.23416"
+_LUKV = "Tang et al. 2026, arXiv 2602.08585"
 _SPARK = "Liao et al. 2025, SPARK"
 _APERTURE = "ApertureKV, under review at ICLR 2026"
+_ZIGZAG = "Zhong et al. 2024, arXiv 2412.09036"
 
 PRESETS = (
     Preset("full", "Keeps everything; what other methods are compared with.", "", Full()),
@@ -182,8 +200,12 @@ PARTS = (
     NamedPart("pyramid", "More slots in early layers, fewer in late ones.", _PYRAMID, Pyramid()),
     NamedPart("ada", "Heads of a layer compete for its slots.", _ADA, Ada()),
     NamedPart("raba", "Heads of a layer that are unlike the others get more of its slots.", _APERTURE, RABA()),
+    NamedPart("global", "All heads of all layers compete for slots by their scores.", _KVZIP, Global()),
+    NamedPart("cake", "More slots in layers whose attention is spread widely and moves.", _CAKE, Cake()),
+    NamedPart("zigzag", "More slots in layers where many tokens hold the attention.", _ZIGZAG, ZigZag()),
     NamedPart("headkv", "Slots by head scores, from a pool that every head gives to.", _HEADKV, HeadKV()),
     NamedPart("cokv", "Slots by how far head scores are above the lowest ones, as in CoKV.", _COKV, CoKV()),
+    NamedPart("lukv", "Slots by what the next one of each head is worth to what follows.", _LUKV, LUKV()),
     NamedPart("masking", "The highest or lowest heads by score keep their window, the others all.", _COKV, Masking()),
     NamedPart(
         "critical",

@@ -52,6 +52,11 @@ class Scorer(ABC):
         """
         return False
 
+    @property
+    def refines(self) -> bool:
+        """True if `refine` orders tokens otherwise than the scores do."""
+        return type(self).refine is not Scorer.refine
+
     @abstractmethod
     def __call__(self, view: LayerView) -> Tensor:
         """Scores [H, N] in fp32; higher is better, +inf means kept whatever happens. Never NaN."""
