@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define WINNOW_ABI 6
+#define WINNOW_ABI 7
 #define WINNOW_SCALE_GROUP 32 /* channels of a value, or slots of keys, that share a scale and a zero */
 #define WINNOW_START_STEP 32  /* where rows differ in length, the beginning of every 32nd is known */
 #define WINNOW_BLOCK_BYTES 16 /* of a block of numbers of 4 or 2 bits */
@@ -54,6 +54,7 @@ struct winnow_rows {
   int64_t signs_bytes;
   const float *inverse_norms;  /* [H, dim] */
   const float *draws;          /* [WINNOW_DRAWS] */
+  const void *means;           /* [H, dim] of the model's dtype: what was subtracted from the keys of every head */
   const int64_t *starts;       /* [ceil(S / WINNOW_START_STEP), 2] where slots keep different numbers of entries */
   int64_t kept;                /* T, entries of a slot; with masks, which tell how many, all channels */
   int64_t row_bytes;           /* of data and of signs from slot to slot; 0 with starts */
@@ -63,6 +64,7 @@ struct winnow_rows {
   int32_t stats_width;
   int32_t recovery;
   uint32_t seed;
+  int32_t rotated;             /* 1: rows are those after a Walsh-Hadamard transform */
 };
 
 /* A prefix, or the slots of a prefix that share a format. */
@@ -116,6 +118,15 @@ struct winnow_prune_args {
   int32_t threads;
 };
 
+/* S rows that a Walsh-Hadamard transform turns; src/winnow/kernels/formats/hadamard.py defines it to the bit. */
+struct winnow_rotate_args {
+  const void *rows;            /* [S, D] contiguous */
+  int64_t slots, dim;
+  float *output;               /* [S, D] contiguous */
+  int32_t dtype;               /* of the rows */
+  int32_t threads;
+};
+
 struct winnow_constant {
   const char *name;
   int64_t value;
@@ -132,6 +143,9 @@ WINNOW_EXPORT int32_t winnow_prune(const struct winnow_prune_args *args);
 
 /* Copies what the masks keep, and the signs of the rest: reads rows and masks, writes kept and signs. */
 WINNOW_EXPORT int32_t winnow_take(const struct winnow_prune_args *args);
+
+/* Rows in the coordinates in which they are packed. Returns a winnow_status. */
+WINNOW_EXPORT int32_t winnow_rotate(const struct winnow_rotate_args *args);
 
 /* The instruction set in use: "avx512bf16", "avx512vnni", "avx512", "avx2" or "portable". */
 WINNOW_EXPORT const char *winnow_isa(void);

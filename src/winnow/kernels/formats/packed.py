@@ -18,9 +18,21 @@ from winnow.kernels.formats.bits import unpack_flags
 from winnow.kernels.formats.columns import columns_rule, spread_columns
 from winnow.kernels.formats.entries import GROUP, Entries, Quantizer, join_entries, quantize_flat
 from winnow.kernels.formats.format import ON_CPU, Format
+from winnow.kernels.formats.hadamard import hadamard
 from winnow.kernels.formats.heads import HeadBounds, heads_of_slots, offsets_rule
 from winnow.kernels.formats.pruned import Pruned, join_pruned, known_starts, row_sizes
-from winnow.kernels.formats.schema import Demand, Rule, Side, cat_present, check, check_sizes
+from winnow.kernels.formats.schema import FINITE, Demand, Rule, Side, cat_present, check, check_sizes
+
+
+class Form(NamedTuple):
+    """The way in which the numbers of keys, or of values, are written."""
+
+    bits: int
+    """One of ENTRY_BITS."""
+    rotated: bool = False
+    """True if they are integers of rows after a Walsh–Hadamard transform (`hadamard.py`)."""
+    centered: bool = False
+    """True if the head's mean was subtracted from rows first."""
 
 
 class PackedMatrix(Format):
@@ -29,6 +41,12 @@ class PackedMatrix(Format):
     dim: int
     entries: Entries
     pruned: Pruned | None
+    rotated: bool
+
+    @property
+    def form(self) -> Form:
+        """The way in which the numbers are written."""
+        return Form(self.entries.bits, self.rotated)
 
     @property
     def slots(self) -> int:
@@ -39,7 +57,8 @@ class PackedMatrix(Format):
         """Rows [n, dim] fp32 of slots [n] of heads [n]."""
         if self.pruned is not None:
             return self.pruned.recover(self.entries, self.dim, slots, head)
-        return self.entries.decode(self.entries.data[slots], slots, self.dim)
+        rows = self.entries.decode(self.entries.data[slots], slots, self.dim)
+        return hadamard(rows) if self.rotated else rows
 
     def take(self, slots: Tensor) -> PackedRows:
         """Rows of slots [n] as they are written, in that order; not where slots share scales."""
@@ -61,6 +80,8 @@ class PackedMatrix(Format):
     def rules(self, side: Side) -> Iterator[Rule]:
         """Schema of the keys or values of a block."""
         flat = self.pruned is not None and self.pruned.starts is not None
+        if self.rotated and (self.pruned is not None or self.entries.bits == 16):
+            raise ValueError(f"{side.name} are rotated only as integers of all channels")
         yield from self.entries.rules(side, None if self.pruned is not None else self.dim, flat)
         if self.pruned is not None:
             yield from self.pruned.rules(side, self.entries, self.dim)
@@ -76,11 +97,21 @@ class PackedKeys(PackedMatrix, name="keys"):
     channels: Tensor | None = None
     """int16 [H, T]: the channels that all slots of a head kept, ascending; the others are zero (ThinK)."""
     pruned: Pruned | None = None
+    rotated: bool = False
+    """True if entries are those of rows after a Walsh–Hadamard transform (`hadamard.py`)."""
+    means: Tensor | None = None
+    """In the model's dtype, [H, D]: what was subtracted from a head's keys before all else."""
+
+    @property
+    def form(self) -> Form:
+        """The way in which the numbers are written."""
+        return super().form._replace(centered=self.means is not None)
 
     def recover(self, slots: Tensor, head: Tensor) -> Tensor:
         """Rows [n, D] fp32 of slots [n] of heads [n]."""
         if self.channels is None:
-            return super().recover(slots, head)
+            rows = super().recover(slots, head)
+            return rows if self.means is None else rows + self.means[head].float()
         kept = self.entries.decode(self.entries.data[slots], slots, self.channels.shape[1])
         return spread_columns(kept, self.channels, head, self.dim)
 
@@ -92,13 +123,19 @@ class PackedKeys(PackedMatrix, name="keys"):
     def counted(self) -> Iterator[tuple[str, Tensor | None]]:
         """Every tensor beside the kind of bytes that it counts as."""
         yield from super().counted()
-        yield "indices", self.channels
+        yield from (("indices", self.channels), ("statistics", self.means))
 
     def rules(self, side: Side) -> Iterator[Rule]:
         """Schema of the keys of a block."""
+        if self.means is not None:
+            if self.channels is not None or self.pruned is not None or self.entries.bits == 16:
+                raise ValueError("keys are centered only as integers of all channels")
+            yield side.rule("means", self.means, side.dtype, (side.heads, self.dim), content=(FINITE,))
         if self.channels is None:
             yield from super().rules(side)
             return
+        if self.rotated:
+            raise ValueError("keys have channels per head or are rotated, not both")
         if self.pruned is not None:
             raise ValueError("keys have channels per head or masks per slot, not both")
         yield columns_rule(side, self.channels, self.dim)
@@ -113,6 +150,8 @@ class PackedValues(PackedMatrix, name="values"):
     """Dv"""
     entries: Entries
     pruned: Pruned | None = None
+    rotated: bool = False
+    """True if entries are those of rows after a Walsh–Hadamard transform (`hadamard.py`)."""
 
 
 _WHOLE_GROUPS = Demand(
