@@ -55,10 +55,14 @@ class PackedMatrix(Format):
 
     def recover(self, slots: Tensor, head: Tensor) -> Tensor:
         """Rows [n, dim] fp32 of slots [n] of heads [n]."""
+        rows = self.numbers(slots, head)
+        return hadamard(rows) if self.rotated else rows
+
+    def numbers(self, slots: Tensor, head: Tensor) -> Tensor:
+        """The same as they are written: rotated rows stay so, and lack their head's mean."""
         if self.pruned is not None:
             return self.pruned.recover(self.entries, self.dim, slots, head)
-        rows = self.entries.decode(self.entries.data[slots], slots, self.dim)
-        return hadamard(rows) if self.rotated else rows
+        return self.entries.decode(self.entries.data[slots], slots, self.dim)
 
     def take(self, slots: Tensor) -> PackedRows:
         """Rows of slots [n] as they are written, in that order; not where slots share scales."""
@@ -109,9 +113,13 @@ class PackedKeys(PackedMatrix, name="keys"):
 
     def recover(self, slots: Tensor, head: Tensor) -> Tensor:
         """Rows [n, D] fp32 of slots [n] of heads [n]."""
+        rows = super().recover(slots, head)
+        return rows if self.means is None else rows + self.means[head].float()
+
+    def numbers(self, slots: Tensor, head: Tensor) -> Tensor:
+        """The same as they are written: rotated rows stay so, and lack their head's mean."""
         if self.channels is None:
-            rows = super().recover(slots, head)
-            return rows if self.means is None else rows + self.means[head].float()
+            return super().numbers(slots, head)
         kept = self.entries.decode(self.entries.data[slots], slots, self.channels.shape[1])
         return spread_columns(kept, self.channels, head, self.dim)
 
@@ -213,6 +221,13 @@ class PackedBlock(HeadBounds, Format, name="packed"):
         flat = slots.flatten()
         head = heads_of_slots(self.offsets, flat)
         keys, values = self.keys.recover(flat, head), self.values.recover(flat, head)
+        return keys.view(*slots.shape, self.key_dim), values.view(*slots.shape, self.value_dim)
+
+    def numbers(self, slots: Tensor) -> tuple[Tensor, Tensor]:
+        """As `recover`, but in the coordinates in which keys and values are written."""
+        flat = slots.flatten()
+        head = heads_of_slots(self.offsets, flat)
+        keys, values = self.keys.numbers(flat, head), self.values.numbers(flat, head)
         return keys.view(*slots.shape, self.key_dim), values.view(*slots.shape, self.value_dim)
 
     def bytes(self) -> dict[str, int]:
