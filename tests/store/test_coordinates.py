@@ -172,13 +172,14 @@ def test_slots_of_another_form_are_written_again(other: Bits) -> None:
 REFUSED = {
     "full+spark(0.5)+bits(4, rotate=true)": "rotate mixes all channels of a key",
     "full+spark-p+bits(4, rotate=true)": "leave rotate out",
+    "full+think+bits(4, rotate=values)": "leave rotate out",
     "full+think+kivi(rotate=true)": "the part that drops channels",
     "full+think+bits(4, center=true)": "center needs keys with all their channels",
     "full+bits(8, 4, k=4)": "low is for half of the heads",
     "full+bits(2, k=8, v=4)": "nothing is left to have 2 bits",
     "full+bits(k=16, v=16)": "writes everything as it is",
     "full+bits(k=5)": "k must be one of",
-    "full+bits(rotate=1)": "rotate must be one of True, False, 'auto'",
+    "full+bits(rotate=1)": "rotate must be one of True, False, 'keys', 'values'",
     "full+kivi(rotate=maybe)": "rotate must be one of",
     "full+bits(center=2)": "center must be one of",
 }
@@ -204,6 +205,19 @@ def test_names_read_back(name: str) -> None:
     made = winnow.method(name)
     assert str(made) == name
     assert winnow.method(str(made)) == made
+
+
+@pytest.mark.parametrize(("rotate", "sides"), [("keys", (True, False)), ("values", (False, True))])
+def test_one_side_alone_is_rotated(rotate: Any, sides: tuple[bool, bool]) -> None:
+    view, selection = layer_of(40, 24), selected([9, 24], 24)
+    block = packed_in(Packed(precision=Bits(high=4, rotate=rotate)).pack(view, selection, WINDOW))
+    assert (block.keys.rotated, block.values.rotated) == sides
+    for slot in slots_of(block, view, selection, WINDOW):
+        for turned, number, found in zip(
+            sides, (slot.key, slot.value), (slot.found_key, slot.found_value), strict=True
+        ):
+            turn = sylvester(len(number)) if turned else np.eye(len(number))
+            assert_on_the_grid(turn @ number, turn @ found, 4, torch.float32)
 
 
 @pytest.mark.parametrize("channels", [Spark(), SparkP(), Think()])

@@ -45,7 +45,7 @@ class Packed(Store):
                 "kivi scales every key channel over 32 slots, but after spark each slot has channels of its own; "
                 "combine spark with bits, or kivi with think."
             )
-        if not self._whole and self.precision.rotate is True:
+        if not self._whole and self.precision.rotate not in (False, "auto"):
             raise MethodError(
                 "rotate mixes all channels of a key, so a choice of some of them would be lost; leave rotate out, or "
                 "the part that drops channels (spark, think)."
@@ -123,9 +123,11 @@ class Packed(Store):
 
     def _form(self, keys: int, values: int) -> Forms:
         """The form of heads with so many bits; numbers that stay as they are stay where they are, too."""
-        rotate = self._whole and bool(self.precision.rotate)
+        rotate = self.precision.rotate if self._whole else False
+        of_keys, of_values = rotate not in (False, "values"), rotate not in (False, "keys")
         return Forms(
-            Form(keys, rotate and keys < 16, self.precision.center and keys < 16), Form(values, rotate and values < 16)
+            Form(keys, of_keys and keys < 16, self.precision.center and keys < 16),
+            Form(values, of_values and values < 16),
         )
 
     def _apart(self, window: int) -> int:

@@ -19,11 +19,13 @@ from winnow.parameters import check_choice, check_number, meaning
 _LEAST_WEIGHT = 0.01
 """Weight of a head without a score, in units of the largest."""
 
-Rotate = bool | Literal["auto"]
+Rotate = bool | Literal["keys", "values", "auto"]
 ROTATE: Rotate = False
 """Whether bits rotate where nothing else is said."""
+_ROTATIONS: tuple[Rotate, ...] = (True, False, "keys", "values", "auto")
 _ROTATE = (
-    "spread outliers over channels by a Walsh–Hadamard transform: true, false, auto (where no channels are dropped)"
+    "spread outliers over channels by a Walsh–Hadamard transform: true, keys, values, false, or auto (true where no "
+    "channels are dropped)"
 )
 _CENTER = "subtract the mean of a head's keys first"
 
@@ -34,7 +36,7 @@ class Precision(ABC):
     slots_together: int = 1
     """Slots of a head that can only be written together."""
     rotate: Rotate = False
-    """True if integers are those of rows after a Walsh–Hadamard transform; "auto": where all channels stay."""
+    """Whose integers are those of rows after a Walsh–Hadamard transform; "auto": all, where no channels are dropped."""
     center: bool = False
     """True if a mean of the head's keys is subtracted from them first."""
 
@@ -98,7 +100,7 @@ class ByScores(PerSlot):
     center: bool = field(default=False, kw_only=True, metadata=meaning(_CENTER))
 
     def __post_init__(self) -> None:
-        check_choice(self, "rotate", (True, False, "auto"))
+        check_choice(self, "rotate", _ROTATIONS)
         check_choice(self, "center", (True, False))
         object.__setattr__(self, "scores", given_scores(self.scores, "bits"))
 
@@ -230,7 +232,7 @@ class Kivi(Precision):
 
     def __post_init__(self) -> None:
         check_choice(self, "width", ENTRY_BITS[1:])
-        check_choice(self, "rotate", (True, False, "auto"))
+        check_choice(self, "rotate", _ROTATIONS)
 
     def bits(self, layer: int, heads: int) -> Tensor:
         return torch.full((heads,), self.width)
