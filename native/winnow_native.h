@@ -55,6 +55,7 @@ struct winnow_rows {
   const float *inverse_norms;  /* [H, dim] */
   const float *draws;          /* [WINNOW_DRAWS] */
   const void *means;           /* [H, dim] of the model's dtype: what was subtracted from the keys of every head */
+  const void *spreads;         /* the same, by what the rest was divided then */
   const int64_t *starts;       /* [ceil(S / WINNOW_START_STEP), 2] where slots keep different numbers of entries */
   int64_t kept;                /* T, entries of a slot; with masks, which tell how many, all channels */
   int64_t row_bytes;           /* of data and of signs from slot to slot; 0 with starts */

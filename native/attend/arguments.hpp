@@ -59,8 +59,9 @@ inline bool masked_fit(const winnow_rows& rows, const SideSizes& sizes) {
 
 // Rows in other coordinates are integers of all channels.
 inline bool coordinates_fit(const winnow_rows& rows, const SideSizes& sizes) {
-  if (!rows.rotated && !rows.means) return true;
-  return rows.bits != 16 && !rows.masks && !rows.channels && rows.kept == sizes.dim && (sizes.keys || !rows.means);
+  const bool of_heads = rows.means || rows.spreads;
+  if (!rows.rotated && !of_heads) return true;
+  return rows.bits != 16 && !rows.masks && !rows.channels && rows.kept == sizes.dim && (sizes.keys || !of_heads);
 }
 
 inline bool rows_fit(const winnow_rows& rows, const SideSizes& sizes) {

@@ -26,7 +26,7 @@ inline void score_in_place(const Shape& shape, const Chunk& chunk, const Queries
   Chunk numbers = chunk;
   numbers.keys = static_cast<const Key*>(rows.data) + chunk.slot * shape.key_dim;
   numbers.values = numbers.keys;
-  gather_for<kQueries, Key, T>(rows, shape, queries, first, scratch.query);
+  gather_for<kQueries, Key, T>(shape, chunk, queries, first, scratch.query);
   score<kQueries, Key>(shape, numbers, scratch.query, scratch.edge, scratch.logits);
 }
 
@@ -51,7 +51,7 @@ inline void score_unpacked(const Shape& shape, const Chunk& chunk, const Queries
   const winnow_rows& rows = chunk.part->keys;
   RowReader<T> reader(rows, *chunk.part, chunk.head, chunk.slot + token, shape.key_dim, false, packed.reader,
                       packed.row_floats);
-  gather_for<kQueries, float, T>(rows, shape, queries, first, scratch.query);
+  gather_for<kQueries, float, T>(shape, chunk, queries, first, scratch.query);
   for (int64_t t = token; t < chunk.tokens; t += kTileRows) {
     Chunk tile = chunk;
     tile.keys = tile.values = packed.tile;

@@ -27,9 +27,19 @@ inline Queries pick_channels(const Shape& shape, const Chunk& chunk, const Queri
 
 // gather_queries for keys that are integers, in the coordinates of these.
 template <int kQueries, class Key, class T>
-inline void gather_for(const winnow_rows& rows, const Shape& shape, const Queries& queries, int64_t first,
-                       float* block) {
+inline void gather_for(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first, float* block) {
+  const winnow_rows& rows = chunk.part->keys;
   gather_queries<kQueries, Key, T>(shape, queries, first, block);
+  if (rows.spreads) {
+    const T* spreads = static_cast<const T*>(rows.spreads) + chunk.head * shape.key_dim;
+    for (int64_t d = 0; d < shape.key_dim; d += Vec::width) {
+      const Vec spread = load_up_to(spreads + d, shape.key_dim - d);
+      unroll<kQueries>([&](auto i) {
+        float* at = block + d * kQueries + i * Vec::width;
+        store(at, spread * load(at));
+      });
+    }
+  }
   if (!rows.rotated) return;
   for (int64_t i = 0; i < kQueries; ++i) transform_row(block + i * Vec::width, shape.key_dim, kQueries * Vec::width);
 }

@@ -41,7 +41,7 @@ STORES = [
     "bits(8)",
     "bits(2)",
     "bits(4, rotate=true)",
-    "bits(k=4, v=2, rotate=true, center=true)",
+    "bits(k=4, v=2, rotate=true, center=true, smooth=true)",
     "spark(0.5)",
     "spark(0.5)+bits(2)",
     "spark(0.8, values=0.5, sign=query)+bits(2)",

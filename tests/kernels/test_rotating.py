@@ -12,7 +12,7 @@ from support.instruction_sets import available
 from support.packed_oracle import sylvester
 from winnow.kernels import native
 from winnow.kernels.formats.hadamard import hadamard, hadamard_block
-from winnow.kernels.rotating import centered_rows, rotated_rows
+from winnow.kernels.rotating import centered_rows, rotated_rows, smoothed_rows
 
 SIZES = [1, 2, 3, 6, 8, 12, 16, 20, 24, 40, 64, 72, 80, 96, 112, 128, 192, 256, 576]
 
@@ -58,8 +58,9 @@ def test_outliers_are_spread() -> None:
     assert rotated_rows(rows).abs().max() == pytest.approx(100 / 128**0.5)
 
 
-def test_means_of_heads_go_off_their_own_rows() -> None:
-    rows, means = torch.randn(5, 8), torch.randn(2, 8)
+def test_means_and_spreads_are_those_of_a_rows_own_head() -> None:
+    rows, constants = torch.randn(5, 8), torch.rand(2, 8) + 0.5
     head = torch.tensor([1, 0, 0, 1, 1])
-    expected = torch.stack([row - means[int(mine)] for row, mine in zip(rows, head, strict=True)])
-    torch.testing.assert_close(centered_rows(rows, means, head), expected)
+    own = [(row, constants[int(mine)]) for row, mine in zip(rows, head, strict=True)]
+    torch.testing.assert_close(centered_rows(rows, constants, head), torch.stack([row - c for row, c in own]))
+    torch.testing.assert_close(smoothed_rows(rows, constants, head), torch.stack([row / c for row, c in own]))

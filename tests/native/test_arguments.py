@@ -60,6 +60,7 @@ CASES = {
     "rotated channels": ("think 8", setting("keys", "rotated", 1)),
     "means of values": ("8", lambda part: setattr(part.values, "means", part.keys.scales)),
     "means of masked keys": ("spark 8", lambda part: setattr(part.keys, "means", part.keys.scales)),
+    "spreads of values": ("8", lambda part: setattr(part.values, "spreads", part.keys.scales)),
     "masks and channels": ("spark", lambda part: setattr(part.keys, "channels", part.starts)),
 }
 

@@ -58,6 +58,7 @@ PRECISIONS: list[Precision] = [
 OF_ALL_CHANNELS: list[Precision] = [
     Bits(high=4, rotate=True),
     Bits(k=8, v=16, center=True),
+    Bits(high=2, smooth=True, center=True),
     MixedBits(mean=6, rotate=True, center=True, scores=HEAD_SCORES),
 ]
 TOGETHER = [(c, p) for c, p in product(CHANNELS, PRECISIONS) if not (c.per_slot and isinstance(p, Kivi))]

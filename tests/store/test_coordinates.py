@@ -141,9 +141,43 @@ def test_error_is_within_half_a_step_of_the_transformed_row(
             assert np.linalg.norm(found - number) <= allowed
 
 
-def test_means_stay_those_of_the_prompt() -> None:
+def head_spreads(view: LayerView, selection: Selection, centered: bool) -> list[np.ndarray]:
+    """The fourth root of the mean square of the kept keys of every head, about their mean or about 0."""
+    found = []
+    for head, (start, stop) in enumerate(pairwise(selection.offsets.tolist())):
+        kept = view.keys[head, selection.positions[start:stop]].double().numpy()
+        about = kept - kept.mean(0) if centered else kept
+        spread = (about**2).mean(0) ** 0.25
+        found.append(np.array([rounded(float(each), view.keys.dtype) or 1.0 for each in spread]))
+    return found
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rotate", [False, True])
+@pytest.mark.parametrize("center", [False, True])
+def test_smoothed_keys_are_quantized_over_the_root_of_their_spread(
+    center: bool, rotate: bool, dtype: torch.dtype
+) -> None:
+    selection = selected([9, 24], 24)
+    view = layer_of(40, 24, dtype=dtype)
+    view.keys[:, :, 3] *= 50
+    view.keys[:, :, 5] = 0.5 if center else 0
+    block = packed_in(
+        Packed(precision=Bits(high=4, center=center, smooth=True, rotate=rotate)).pack(view, selection, WINDOW)
+    )
+    means, spreads = head_means(view, selection), head_spreads(view, selection, center)
+    turn = sylvester(40) if rotate else np.eye(40)
+    assert block.keys.spreads is not None
+    np.testing.assert_allclose(block.keys.spreads.double().numpy(), np.stack(spreads), rtol=torch.finfo(dtype).eps)
+    for slot in slots_of(block, view, selection, WINDOW):
+        mean = means[slot.head] if center else 0.0
+        own = block.keys.spreads[slot.head].double().numpy()
+        assert_on_the_grid(turn @ ((slot.key - mean) / own), turn @ ((slot.found_key - mean) / own), 4, dtype)
+
+
+def test_statistics_stay_those_of_the_prompt() -> None:
     view, selection = layer_of(40, 24), selected([9, 24], 24)
-    store = Packed(precision=Bits(high=4, center=True, rotate=True))
+    store = Packed(precision=Bits(high=4, center=True, smooth=True, rotate=True))
     block = packed_in(store.pack(view, selection, WINDOW))
     slots = torch.full((2, 24), -1)
     later = packed_in(store.pack(layer_of(40, 24, seed=9), selection, WINDOW, Earlier(block, slots)))
@@ -151,9 +185,14 @@ def test_means_stay_those_of_the_prompt() -> None:
     assert later.keys.means is not None
     assert torch.equal(block.keys.means, later.keys.means)
     assert block.keys.means.data_ptr() != later.keys.means.data_ptr()
+    assert block.keys.spreads is not None
+    assert later.keys.spreads is not None
+    assert torch.equal(block.keys.spreads, later.keys.spreads)
 
 
-@pytest.mark.parametrize("other", [Bits(high=4, rotate=True), Bits(high=4, center=True), Bits(k=4, v=8)])
+@pytest.mark.parametrize(
+    "other", [Bits(high=4, rotate=True), Bits(high=4, center=True), Bits(high=4, smooth=True), Bits(k=4, v=8)]
+)
 def test_slots_of_another_form_are_written_again(other: Bits) -> None:
     """A context that was saved under one form goes on under another."""
     view, selection = layer_of(40, 24), selected([9, 24], 24)
@@ -174,7 +213,9 @@ REFUSED = {
     "full+spark-p+bits(4, rotate=true)": "leave rotate out",
     "full+think+bits(4, rotate=values)": "leave rotate out",
     "full+think+kivi(rotate=true)": "the part that drops channels",
-    "full+think+bits(4, center=true)": "center needs keys with all their channels",
+    "full+think+bits(4, center=true)": "center and smooth need keys with all their channels",
+    "full+spark+bits(4, smooth=true)": "leave them out",
+    "full+bits(smooth=2)": "smooth must be one of",
     "full+bits(8, 4, k=4)": "low is for half of the heads",
     "full+bits(2, k=8, v=4)": "nothing is left to have 2 bits",
     "full+bits(k=16, v=16)": "writes everything as it is",

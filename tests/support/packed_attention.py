@@ -33,6 +33,8 @@ class Format(NamedTuple):
     rotated: bool = False
     centered: bool = False
     """Of keys."""
+    smoothed: bool = False
+    """Of keys."""
 
 
 class Layer(NamedTuple):
@@ -112,7 +114,9 @@ class Maker:
         slots, heads = int(offsets[-1]), len(offsets) - 1
         if form.kept == "all":
             means = guarded(self.normal(heads, dim)) if form.centered else None
-            return PackedKeys(dim, self.entries(form, slots, dim, True), rotated=form.rotated, means=means)
+            spreads = guarded(self.positive(heads, dim)) if form.smoothed else None
+            entries = self.entries(form, slots, dim, True)
+            return PackedKeys(dim, entries, rotated=form.rotated, means=means, spreads=spreads)
         if form.kept == "channels":
             count = int(self.below(dim + 1, 1))
             chosen = torch.stack([torch.randperm(dim, generator=self.generator)[:count].msort() for _ in range(heads)])
@@ -212,6 +216,9 @@ KEYS = {
     "centered 8": Format(8, centered=True),
     "centered kivi 2": Format(2, grouped=True, centered=True),
     "rotated and centered 2": Format(2, rotated=True, centered=True),
+    "smoothed 8": Format(8, smoothed=True),
+    "smoothed kivi 4": Format(4, grouped=True, smoothed=True),
+    "rotated, centered and smoothed 4": Format(4, rotated=True, centered=True, smoothed=True),
     "think": Format(kept="channels"),
     "think 8": Format(8, kept="channels"),
     "think 4": Format(4, kept="channels"),

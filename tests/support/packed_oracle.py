@@ -113,6 +113,8 @@ def oracle_side(rows: PackedKeys | PackedValues, block: PackedBlock) -> np.ndarr
         out[slot, places] = numbers
         if rows.rotated:
             out[slot] = sylvester(rows.dim) @ out[slot]
+        if isinstance(rows, PackedKeys) and rows.spreads is not None:
+            out[slot] *= rows.spreads[head].double().numpy()
         if isinstance(rows, PackedKeys) and rows.means is not None:
             out[slot] += rows.means[head].double().numpy()
         if pruned is None:

@@ -32,7 +32,7 @@ class RowsArgs(ctypes.Structure):
         ("data_bytes", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("scales", "zeros", "channels", "masks", "stats", "signs")),
         ("signs_bytes", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ("inverse_norms", "draws", "means", "starts")),
+        *((name, ctypes.c_void_p) for name in ("inverse_norms", "draws", "means", "spreads", "starts")),
         *((name, ctypes.c_int64) for name in ("kept", "row_bytes", "sign_row_bytes")),
         *((name, ctypes.c_int32) for name in ("bits", "scaling", "stats_width", "recovery")),
         ("seed", ctypes.c_uint32),
@@ -173,9 +173,10 @@ def _rows(packed: PackedKeys | PackedValues) -> RowsArgs:
         kept=packed.dim if channels is None else channels.shape[1],
         row_bytes=_row_bytes(entries.data),
         channels=address(channels),
-        means=address(packed.means if isinstance(packed, PackedKeys) else None),
         rotated=packed.rotated,
     )
+    if isinstance(packed, PackedKeys):
+        args.means, args.spreads = address(packed.means), address(packed.spreads)
     if entries.bits != 16:
         args.scaling = PER_SLOT if entries.zeros is None else GROUPED
         args.scales, args.zeros = address(entries.scales), address(entries.zeros)

@@ -182,6 +182,8 @@ def _asking(part: Part, queries: Tensor) -> Asking:
         return Asking(queries, None)
     means = part.keys.means
     bias = None if means is None else queries @ means.float()[..., None]
+    if part.keys.spreads is not None:
+        queries = queries * part.keys.spreads.float()[:, None]
     return Asking(hadamard(queries) if part.keys.rotated else queries, bias)
 
 

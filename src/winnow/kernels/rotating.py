@@ -17,6 +17,11 @@ def centered_rows(rows: Tensor, means: Tensor, head: Tensor) -> Tensor:
     return rows.float() - means.float()[head]
 
 
+def smoothed_rows(rows: Tensor, spreads: Tensor, head: Tensor) -> Tensor:
+    """Rows [S, D] of heads [S] -> fp32, divided by the spreads [H, D] of their heads."""
+    return rows.float() / spreads.float()[head]
+
+
 def rotated_rows(rows: Tensor) -> Tensor:
     """Rows [S, D] -> fp32 after a Walsh–Hadamard transform, the same to the bit on every backend."""
     if rows.device.type != "cpu" or rows.dtype not in DTYPES or native.library() is None:

@@ -14,12 +14,12 @@ from winnow.kernels.formats import Block, PackedBlock, Part, Parts
 from winnow.kernels.formats.entries import Entries
 from winnow.kernels.formats.heads import heads_of_slots
 from winnow.kernels.formats.packed import Form, PackedKeys, PackedRows, PackedValues, join_rows
-from winnow.kernels.rotating import centered_rows, rotated_rows
+from winnow.kernels.rotating import centered_rows, rotated_rows, smoothed_rows
 from winnow.select import Selection
 from winnow.store.base import OFFSET_BYTES, POSITION_BYTES, Cost, Earlier, LayerShape, Store
 from winnow.store.channels import AllChannels, ChannelChoice, Channels, Slots, check_finite, packed_part
 from winnow.store.dense import dense_block
-from winnow.store.means import key_means
+from winnow.store.key_statistics import KeyStatistics, key_statistics
 from winnow.store.precision import AsIs, Precision
 from winnow.store.written import Forms, written_before
 from winnow.view import LayerView
@@ -50,8 +50,11 @@ class Packed(Store):
                 "rotate mixes all channels of a key, so a choice of some of them would be lost; leave rotate out, or "
                 "the part that drops channels (spark, think)."
             )
-        if not self._whole and self.precision.center:
-            raise MethodError("center needs keys with all their channels; leave center out, or spark and think.")
+        if not self._whole and (self.precision.center or self.precision.smooth):
+            raise MethodError(
+                "center and smooth need keys with all their channels; leave them out, or the part that drops channels "
+                "(spark, think)."
+            )
 
     def for_model(self, name: str, heads: tuple[int, ...]) -> Store:
         return replace(self, precision=self.precision.for_model(name, heads))
@@ -68,8 +71,9 @@ class Packed(Store):
         making = _Making(view, self.channels.choose(view, selection, like), earlier)
         parts: list[Part] = []
         forms = self._forms(view.layer, len(counts))
-        if any(form.keys.centered for form, _ in forms):
-            making = making._replace(means=key_means(view, _first_slots(selection, counts), like))
+        if any(form.keys.centered or form.keys.smoothed for form, _ in forms):
+            first, how = _first_slots(selection, counts), self.precision
+            making = making._replace(statistics=key_statistics(view, first, like, how.center, how.smooth))
         for form, heads in forms:
             part = _first_slots(selection, torch.where(heads, counts, 0))
             if len(part.positions):
@@ -126,7 +130,7 @@ class Packed(Store):
         rotate = self.precision.rotate if self._whole else False
         of_keys, of_values = rotate not in (False, "values"), rotate not in (False, "keys")
         return Forms(
-            Form(keys, of_keys and keys < 16, self.precision.center and keys < 16),
+            Form(keys, of_keys and keys < 16, self.precision.center and keys < 16, self.precision.smooth and keys < 16),
             Form(values, of_values and values < 16),
         )
 
@@ -141,8 +145,8 @@ class Packed(Store):
 
     def _block_bytes(self, shape: LayerShape, form: Forms) -> int:
         """Bytes of a block besides its slots."""
-        means = shape.key_dim * shape.itemsize if form.keys.centered else 0
-        return OFFSET_BYTES * (shape.heads + 1) + shape.heads * (self.channels.head_bytes(shape.key_dim) + means)
+        statistics = (form.keys.centered + form.keys.smoothed) * shape.key_dim * shape.itemsize
+        return OFFSET_BYTES * (shape.heads + 1) + shape.heads * (self.channels.head_bytes(shape.key_dim) + statistics)
 
     def _slot_bytes(self, shape: LayerShape, form: Forms) -> float:
         """Bytes of a packed slot of a head that is written in a form."""
@@ -166,10 +170,9 @@ class Packed(Store):
         order = written.order() if written else None
         keys = join_rows([piece[0] for piece in pieces], view.keys.shape[-1], order)
         values = join_rows([piece[1] for piece in pieces], view.values.shape[-1], order)
-        # A copy: every block holds, and counts, its own.
-        means = making.means.clone() if making.means is not None and form.keys.centered else None
+        own = making.of(form).copied()
         return PackedBlock(
-            PackedKeys(view.keys.shape[-1], keys.entries, keys.channels, keys.pruned, form.keys.rotated, means),
+            PackedKeys(view.keys.shape[-1], keys.entries, keys.channels, keys.pruned, form.keys.rotated, *own),
             PackedValues(view.values.shape[-1], values.entries, values.pruned, form.values.rotated),
             selection.offsets,
             view.keys.dtype,
@@ -181,12 +184,12 @@ class Packed(Store):
         slots = _slots(view, selection, start)
         check_finite(slots.keys, view.layer, "keys")
         check_finite(slots.values, view.layer, "values")
-        dtype, means = view.keys.dtype, making.means if form.keys.centered else None
+        dtype, nothing = view.keys.dtype, KeyStatistics()
         keys, values = making.choice.keys(slots), making.choice.values(slots)
-        if form.keys.rotated or means is not None:
-            keys = _turned(slots.keys, form.keys, means, slots.head)
+        if form.keys != Form(form.keys.bits):
+            keys = _turned(slots.keys, form.keys, making.of(form), slots.head)
         if form.values.rotated:
-            values = _turned(slots.values, form.values, None, slots.head)
+            values = _turned(slots.values, form.values, nothing, slots.head)
         return (
             keys.quantized(form.keys.bits, dtype, self.precision.keys),
             values.quantized(form.values.bits, dtype, self.precision.values),
@@ -199,13 +202,18 @@ class _Making(NamedTuple):
     view: LayerView
     choice: ChannelChoice
     earlier: Earlier | None
-    means: Tensor | None = None
-    """[H, D] of every head's keys, where they are subtracted."""
+    statistics: KeyStatistics = KeyStatistics()
+
+    def of(self, form: Forms) -> KeyStatistics:
+        """Statistics of keys that are written in a form."""
+        return self.statistics if form.keys.bits < 16 else KeyStatistics()
 
 
-def _turned(rows: Tensor, form: Form, means: Tensor | None, head: Tensor) -> PackedRows:
+def _turned(rows: Tensor, form: Form, statistics: KeyStatistics, head: Tensor) -> PackedRows:
     """Rows [n, D] of heads [n] in fp32, in the coordinates in which they are quantized."""
+    means, spreads = statistics
     turned = rows if means is None else centered_rows(rows, means, head)
+    turned = turned if spreads is None else smoothed_rows(turned, spreads, head)
     turned = rotated_rows(turned) if form.rotated else turned
     if rows.dtype == torch.float16:
         # Sums of numbers near its end are beyond what a scale can be.

@@ -28,6 +28,7 @@ _ROTATE = (
     "channels are dropped)"
 )
 _CENTER = "subtract the mean of a head's keys first"
+_SMOOTH = "divide the channels of a head's keys by the root of their spread, before they are rotated"
 
 
 class Precision(ABC):
@@ -39,6 +40,8 @@ class Precision(ABC):
     """Whose integers are those of rows after a Walsh–Hadamard transform; "auto": all, where no channels are dropped."""
     center: bool = False
     """True if a mean of the head's keys is subtracted from them first."""
+    smooth: bool = False
+    """True if channels of keys are divided by the square root of their spread next."""
 
     def for_model(self, name: str, heads: tuple[int, ...]) -> Precision:
         """The precision with what it knows of a model; see `Allocator.for_model`."""
@@ -98,10 +101,12 @@ class ByScores(PerSlot):
     )
     rotate: Rotate = field(default=ROTATE, kw_only=True, metadata=meaning(_ROTATE))
     center: bool = field(default=False, kw_only=True, metadata=meaning(_CENTER))
+    smooth: bool = field(default=False, kw_only=True, metadata=meaning(_SMOOTH))
 
     def __post_init__(self) -> None:
         check_choice(self, "rotate", _ROTATIONS)
         check_choice(self, "center", (True, False))
+        check_choice(self, "smooth", (True, False))
         object.__setattr__(self, "scores", given_scores(self.scores, "bits"))
 
     def with_scores(self, scores: HeadScores) -> Precision:

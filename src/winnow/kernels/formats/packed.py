@@ -33,6 +33,8 @@ class Form(NamedTuple):
     """True if they are integers of rows after a Walsh–Hadamard transform (`hadamard.py`)."""
     centered: bool = False
     """True if the head's mean was subtracted from rows first."""
+    smoothed: bool = False
+    """True if what was left was divided by the head's spreads."""
 
 
 class PackedMatrix(Format):
@@ -59,7 +61,7 @@ class PackedMatrix(Format):
         return hadamard(rows) if self.rotated else rows
 
     def numbers(self, slots: Tensor, head: Tensor) -> Tensor:
-        """The same as they are written: rotated rows stay so, and lack their head's mean."""
+        """The same as they are written: rotated rows stay so, and lack their head's mean and spreads."""
         if self.pruned is not None:
             return self.pruned.recover(self.entries, self.dim, slots, head)
         return self.entries.decode(self.entries.data[slots], slots, self.dim)
@@ -105,19 +107,23 @@ class PackedKeys(PackedMatrix, name="keys"):
     """True if entries are those of rows after a Walsh–Hadamard transform (`hadamard.py`)."""
     means: Tensor | None = None
     """In the model's dtype, [H, D]: what was subtracted from a head's keys before all else."""
+    spreads: Tensor | None = None
+    """In the model's dtype, [H, D]: by what they were divided next."""
 
     @property
     def form(self) -> Form:
         """The way in which the numbers are written."""
-        return super().form._replace(centered=self.means is not None)
+        return super().form._replace(centered=self.means is not None, smoothed=self.spreads is not None)
 
     def recover(self, slots: Tensor, head: Tensor) -> Tensor:
         """Rows [n, D] fp32 of slots [n] of heads [n]."""
         rows = super().recover(slots, head)
+        if self.spreads is not None:
+            rows = rows * self.spreads[head].float()
         return rows if self.means is None else rows + self.means[head].float()
 
     def numbers(self, slots: Tensor, head: Tensor) -> Tensor:
-        """The same as they are written: rotated rows stay so, and lack their head's mean."""
+        """The same as they are written: rotated rows stay so, and lack their head's mean and spreads."""
         if self.channels is None:
             return super().numbers(slots, head)
         kept = self.entries.decode(self.entries.data[slots], slots, self.channels.shape[1])
@@ -131,14 +137,16 @@ class PackedKeys(PackedMatrix, name="keys"):
     def counted(self) -> Iterator[tuple[str, Tensor | None]]:
         """Every tensor beside the kind of bytes that it counts as."""
         yield from super().counted()
-        yield from (("indices", self.channels), ("statistics", self.means))
+        yield from (("indices", self.channels), ("statistics", self.means), ("statistics", self.spreads))
 
     def rules(self, side: Side) -> Iterator[Rule]:
         """Schema of the keys of a block."""
-        if self.means is not None:
+        for name, constants in (("means", self.means), ("spreads", self.spreads)):
+            if constants is None:
+                continue
             if self.channels is not None or self.pruned is not None or self.entries.bits == 16:
-                raise ValueError("keys are centered only as integers of all channels")
-            yield side.rule("means", self.means, side.dtype, (side.heads, self.dim), content=(FINITE,))
+                raise ValueError(f"keys have {name} only as integers of all channels")
+            yield side.rule(name, constants, side.dtype, (side.heads, self.dim), content=(FINITE,))
         if self.channels is None:
             yield from super().rules(side)
             return
