@@ -101,7 +101,7 @@ def main() -> None:
         "# Rotated, centered and smoothed bits\n\nError of attention outputs over a packed prompt of "
         f"{TOKENS} tokens: the mean over layers, and the worst layer. Random layers have Llama-3-8B's attention shape "
         "and bfloat16: as they are, with four key channels of every head eight times as large, and with a bias of "
-        f"{SHIFT:g} on four key channels. Models read Python's reference in fp32. Bytes are those of the random layers. "
+        f"{SHIFT:g} on four key channels. Models read Python's reference in fp32. Bytes are the random layers'. "
         f"{machine()}\n\nRegenerate with `python benchmarks/fidelity/rotation.py [MODEL …]`; how to read it: "
         f"[docs/stores.md](../stores.md#bits).\n\n{table}\n"
     )
