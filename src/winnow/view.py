@@ -28,6 +28,15 @@ class Rotation(Protocol):
         """[D, D]: mean of the rotation matrices of `count` positions from `first` on; rotates q as R·q."""
 
 
+class Latents(NamedTuple):
+    """What heads that share one latent per token (multi-head latent attention) have in common: what is cached."""
+
+    keys: Tensor
+    """[1, N, C] latents, of which each head makes its keys and values by matrices of its own."""
+    values: Tensor
+    """[1, N, Dr] the rotated part of the keys, the same in all heads."""
+
+
 class LayerView(NamedTuple):
     """One sequence in one layer at the moment of compression (no padding, no batch axis).
 
@@ -66,6 +75,15 @@ class LayerView(NamedTuple):
     carried: Tensor | None = None
     """[H, M] fp32, `Ranking.basis` of the first M columns when they were kept, 0 where absent; the other N - M tokens
     came since. Only for scorers that accumulate, and None for a prompt."""
+    latents: Latents | None = None
+    """What is cached where heads share latents; keys and values are then those that the H heads make of them."""
+
+    @property
+    def stored(self) -> LayerView:
+        """The view of what is cached: of one head, that all share, where there are latents."""
+        if self.latents is None:
+            return self
+        return self._replace(keys=self.latents.keys, values=self.latents.values, latents=None)
 
     @property
     def counts(self) -> Tensor:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
 import winnow
-from support.families import COMMON, build, prompt
+from support.families import build, prompt
 from winnow import CacheError, ModelError
 
 METHOD = winnow.method("snapkv", budget=9, window=3)
@@ -74,25 +74,6 @@ def test_encoder_decoder():
     )
     with pytest.raises(ModelError, match="decoder-only"):
         winnow.CompressedCache(AutoModelForSeq2SeqLM.from_config(config), METHOD)
-
-
-def test_latent_attention():
-    config = AutoConfig.for_model(
-        "deepseek_v3",
-        **{**COMMON, "num_key_value_heads": 4},
-        q_lora_rank=16,
-        kv_lora_rank=16,
-        qk_nope_head_dim=16,
-        qk_rope_head_dim=16,
-        v_head_dim=16,
-        first_k_dense_replace=3,
-        n_routed_experts=4,
-        moe_intermediate_size=32,
-    )
-    model = AutoModelForCausalLM.from_config(config)
-    model.set_attn_implementation("winnow")
-    with pytest.raises(ModelError, match="latent"):
-        winnow.CompressedCache(model, METHOD)
 
 
 def test_no_full_attention_layer():

@@ -8,9 +8,10 @@ from winnow.allocate.headkv import HeadKV
 from winnow.allocate.masking import Masking
 from winnow.allocate.pyramid import Pyramid
 from winnow.allocate.raba import RABA
-from winnow.allocate.rounding import Rounding, round_exactly, shared_within
+from winnow.allocate.rounding import Rounding, full_tensor, round_exactly, shared_within
 from winnow.allocate.table import TableAllocator
 from winnow.allocate.uniform import Uniform
+from winnow.allocate.union import HeadUnion, of_sharing_heads, union_of
 
 __all__ = [
     "RABA",
@@ -21,12 +22,16 @@ __all__ = [
     "Duo",
     "HeadAllocator",
     "HeadKV",
+    "HeadUnion",
     "Masking",
     "Pyramid",
     "Rounding",
     "SlotPlan",
     "TableAllocator",
     "Uniform",
+    "full_tensor",
+    "of_sharing_heads",
     "round_exactly",
     "shared_within",
+    "union_of",
 ]

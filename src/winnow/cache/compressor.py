@@ -48,7 +48,9 @@ class LayerCompressor:
         view = self._view(row, RowParts(queries, held.keys, held.values), self.spec)
         absent = held.positions < 0
         view = view._replace(
-            absent=absent if bool(absent.any()) else None, positions=held.positions, carried=held.carried
+            absent=absent if bool(absent.any()) else None,
+            positions=held.positions.expand(len(view.keys), -1),  # heads that share a latent hold the same
+            carried=held.carried,
         )
         prompt, seen = 0 if old is None else old.prompt, int(held.positions[0, -1]) + 1
         # Where turns are folded as prompts are compressed, a share is one of the whole conversation.
@@ -58,7 +60,7 @@ class LayerCompressor:
     def _next(self, row: int, view: LayerView, length: int, old: Continued | None) -> Prefix:
         """The prefix that follows `old`, with slots as for a row of `length` tokens."""
         shared = self.compression
-        parts = RowParts(view.queries, view.keys, view.values)
+        parts = RowParts(view.queries, view.stored.keys, view.stored.values)
         allocation = shared.allocation(row, self.index, length, parts)
         asked = view._replace(queries=_last(view.queries, shared.method.queries_needed(view.keys.shape[1])))
         prefix = next_prefix(shared.method, asked, allocation, old, shared.rank, shared.carries)
@@ -102,14 +104,14 @@ class LayerCompressor:
         return self.compression.coverage.before(row, self.index, parts.keys.shape[1], parts.keys.device)
 
     def _rotation(self) -> Rotation:
-        return rotation_of(_alive(self.compression.model), _alive(self.attention))
+        return rotation_of(alive(self.compression.model), alive(self.attention))
 
     def _output_projection(self, parts: RowParts) -> Tensor:
-        return output_projection(_alive(self.attention), parts.queries.shape[0], parts.values.shape[-1])
+        return output_projection(alive(self.attention), parts.queries.shape[0], parts.values.shape[-1])
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LayerCompressor:
         # The sinks in `spec` are the model's own parameters.
-        twin = LayerCompressor(deepcopy(self.compression, memo), self.index)
+        twin = type(self)(deepcopy(self.compression, memo), self.index)
         twin.spec, twin.attention = self.spec, self.attention
         return twin
 
@@ -119,7 +121,7 @@ def _last(queries: Tensor, count: int) -> Tensor:
     return queries[:, max(0, queries.shape[1] - count) :]
 
 
-def _alive(module: ref[Any] | None) -> Any:
+def alive(module: ref[Any] | None) -> Any:
     """The model, or the module of one, that a cache refers to."""
     found = module() if module is not None else None
     if found is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from winnow.allocate import RABA, Ada, Allocator, CoKV, Duo, HeadKV, Masking, Pyramid, Uniform
+from winnow.allocate import RABA, Ada, Allocator, CoKV, Duo, HeadKV, HeadUnion, Masking, Pyramid, Uniform
 from winnow.parameters import Parameter
 from winnow.score import (
     H2O,
@@ -182,6 +182,7 @@ PARTS = (
     NamedPart("pyramid", "More slots in early layers, fewer in late ones.", _PYRAMID, Pyramid()),
     NamedPart("ada", "Heads of a layer compete for its slots.", _ADA, Ada()),
     NamedPart("raba", "Heads of a layer that are unlike the others get more of its slots.", _APERTURE, RABA()),
+    NamedPart("union", "Heads that share one latent per token agree on one set of tokens.", _APERTURE, HeadUnion()),
     NamedPart("headkv", "Slots by head scores, from a pool that every head gives to.", _HEADKV, HeadKV()),
     NamedPart("cokv", "Slots by how far head scores are above the lowest ones, as in CoKV.", _COKV, CoKV()),
     NamedPart("masking", "The highest or lowest heads by score keep their window, the others all.", _COKV, Masking()),

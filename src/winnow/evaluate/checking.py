@@ -14,6 +14,7 @@ from winnow.cache.compressed import CompressedCache
 from winnow.cache.compression import Compression
 from winnow.cache.guards import text_config
 from winnow.cache.hybrid import heads_of
+from winnow.cache.latent import query_dim, slot_dims
 from winnow.composition.method import Method
 from winnow.composition.names import method
 from winnow.models import skeleton_in
@@ -39,9 +40,9 @@ def check_shapes(
     """
     config, tokens = text_config(skeleton), sorted(set(lengths))
     heads = heads_of(skeleton, config)
-    dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    slot = torch.empty(1, 1, dim, dtype=skeleton.dtype, device="meta")
-    shapes = RowParts(slot.expand(config.num_attention_heads, 1, dim), slot, slot)
+    slot = torch.empty(1, 1, 1, dtype=skeleton.dtype, device="meta")
+    keys, values = (slot.expand(1, 1, dim) for dim in slot_dims(config))
+    shapes = RowParts(slot.expand(config.num_attention_heads, 1, query_dim(config)), keys, values)
     for each in methods:
         served = each.for_model(skeleton.config.name_or_path, tuple(heads))
         for length in tokens if each.budget.unit == "bytes" else ():

@@ -25,6 +25,11 @@ class Precision(ABC):
     slots_together: int = 1
     """Slots of a head that can only be written together."""
 
+    @property
+    def by_head(self) -> bool:
+        """True if heads have bits of their own, by scores."""
+        return False
+
     def for_model(self, name: str, heads: tuple[int, ...]) -> Precision:
         """The precision with what it knows of a model; see `Allocator.for_model`."""
         return self
@@ -92,6 +97,10 @@ class ByScores(PerSlot):
             "heads cokv` estimates them), or the same bits for all, as in bits(4)."
         )
         return replace(self, scores=scores_of_model(self.scores, "cokv", name, heads, lacking))
+
+    @property
+    def by_head(self) -> bool:
+        return self._needs_scores
 
     @property
     def _needs_scores(self) -> bool:
