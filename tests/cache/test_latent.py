@@ -24,7 +24,7 @@ from winnow.view import LayerView
 HEADS, LATENT_DIM, ROTATED_DIM = 4, 32, 8
 PROMPT, STEPS = 40, 6
 TOLERANCE = {"kimi_linear": 1e-4, "youtu": 5e-5}
-"""Linear layers are computed by another formula when stepping than over a whole sequence; weights of youtu are larger."""
+"""Linear layers are computed by another formula when stepping than over a whole sequence. Youtu has larger weights."""
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -103,11 +103,11 @@ class Projection:
         """query [R, Hq, Q, D] -> what it asks of latents [R, Hq, Q, C], and of rotated keys [R, Hq, Q, Dr]."""
         matrix = self.matrices().keys
         plain, rotated = query.split([matrix.shape[1], query.shape[-1] - matrix.shape[1]], dim=-1)
-        return plain @ matrix, rotated
+        return _by_head(plain, matrix), rotated
 
     def output(self, sums: Tensor) -> Tensor:
         """Sums of latents [R, Hq, Q, C] -> outputs of heads [R, Q, Hq, Dv]."""
-        return (sums @ self.matrices().values.mT).transpose(1, 2)
+        return _by_head(sums, self.matrices().values.mT).transpose(1, 2)
 
     def _check(self, attention: nn.Module, latent_dim: int, rotated_dim: int) -> None:
         """Compares a token as the module expands it with what the matrices make of it."""
@@ -129,6 +129,13 @@ class Projection:
                     f"{_name(attention)} does not expand latents as its weight alone would (an adapter, a scaling?). "
                     f"{_REMEDY}"
                 )
+
+
+def _by_head(vectors: Tensor, matrices: Tensor) -> Tensor:
+    """vectors [R, Hq, Q, X] times matrices [Hq, X, Y]: one product per head, whatever the number of rows."""
+    rows, heads, tokens, _ = vectors.shape
+    together = vectors.transpose(0, 1).reshape(heads, rows * tokens, -1)
+    return torch.bmm(together, matrices).view(heads, rows, tokens, -1).transpose(0, 1)
 
 
 def _name(attention: nn.Module) -> str:

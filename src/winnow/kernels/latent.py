@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from winnow.kernels.formats import Block, Part, parts_of
+from winnow.kernels.formats import Block, DenseBlock, Part, parts_of
 from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import check_layer
 
@@ -132,7 +132,11 @@ def _slots(part: Part, queries: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Latents [n, C] and rotated keys [n, Dr] of a part, some at a time."""
     first, stop = int(part.starts[0]), int(part.stops[0])
     for start, end in _pieces(stop - first, queries):
-        yield part.recover(torch.arange(first + start, first + end, device=part.device))
+        span = slice(first + start, first + end)
+        if isinstance(part, DenseBlock):
+            yield part.keys[span], part.values[span]  # where they lie, without a copy
+        else:
+            yield part.recover(torch.arange(span.start, span.stop, device=part.device))
 
 
 def _pieces(count: int, queries: int) -> Iterator[tuple[int, int]]:
