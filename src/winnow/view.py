@@ -29,7 +29,7 @@ class Rotation(Protocol):
 
 
 class Latents(NamedTuple):
-    """What heads that share one latent per token (multi-head latent attention) have in common: what is cached."""
+    """Cached numbers of heads that share one latent per token (multi-head latent attention)."""
 
     keys: Tensor
     """[1, N, C] latents, of which each head makes its keys and values by matrices of its own."""
@@ -76,7 +76,7 @@ class LayerView(NamedTuple):
     """[H, M] fp32, `Ranking.basis` of the first M columns when they were kept, 0 where absent; the other N - M tokens
     came since. Only for scorers that accumulate, and None for a prompt."""
     latents: Latents | None = None
-    """What is cached where heads share latents; keys and values are then those that the H heads make of them."""
+    """Cached numbers where heads share latents; keys and values are then those that the H heads make of them."""
 
     @property
     def stored(self) -> LayerView:

@@ -76,6 +76,14 @@ def test_encoder_decoder():
         winnow.CompressedCache(AutoModelForSeq2SeqLM.from_config(config), METHOD)
 
 
+def test_latents_that_transformers_expands_before_it_caches_them(monkeypatch):
+    model = build("deepseek_v3")
+    model.set_attn_implementation("winnow")
+    monkeypatch.delattr(type(model.model.layers[0].self_attn), "expand_kv", raising=False)
+    with pytest.raises(ModelError, match=r"Update transformers to 5\.16"):
+        winnow.CompressedCache(model, METHOD)
+
+
 def test_no_full_attention_layer():
     model = build("mistral", sliding_window=8)
     model.set_attn_implementation("winnow")

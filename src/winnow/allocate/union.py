@@ -45,7 +45,7 @@ class HeadUnion(HeadAllocator):
         return self.across.head_slots(scores, allocation, layer)
 
     def need(self, order: Tensor, slots: Tensor) -> Tensor:
-        """How much the heads of a layer need each token [N] fp64, +inf where all of them are guaranteed it.
+        """Need of the heads of a layer for each token [N] fp64, +inf where all of them are guaranteed it.
 
         order: [H, N] scores as they are when every head knows its slots; +inf in some heads only is their best score.
         slots: [H] int64, of every head beyond the guaranteed ones; where there are none, heads weigh the same.

@@ -8,6 +8,7 @@ weighted sum of the latents (DeepSeek-V2, arXiv 2405.04434, §2.1): attention st
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 from weakref import ref
 
@@ -17,6 +18,10 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from winnow.errors import CacheError, ModelError
 
+UNCACHED = (
+    "this model uses multi-head latent attention, and this version of transformers expands latents before it caches "
+    "them. Update transformers to 5.16 or later, or use the model's own cache."
+)
 _REMEDY = "Use the model unquantized and not offloaded, with adapters merged into its weights, or its own cache."
 _TOLERANCE = 8
 """Units in the last place, relative to the norms, by which two orders of summing may differ."""
@@ -56,17 +61,17 @@ def check_latent_model(model: PreTrainedModel, config: PreTrainedConfig) -> None
             "attention); use the model's own cache."
         )
     if not any(hasattr(module, "expand_kv") for module in model.modules()):
-        raise ModelError(
-            f"{name} uses multi-head latent attention, whose latents this version of transformers does not cache (it "
-            "expands them first). Update transformers, or use the model's own cache."
-        )
+        raise ModelError(UNCACHED)
 
 
 def expanded(attention: nn.Module, latents: Tensor, rotated: Tensor) -> tuple[Tensor, Tensor]:
-    """Keys [Hq, N, D] and values [Hq, N, Dv] that the heads make of latents [1, N, C] and rotated keys [1, N, Dr]."""
+    """Keys [R, Hq, N, D] and values [R, Hq, N, Dv] as a module makes them for its heads.
+
+    latents, rotated: [R, 1, N, C] and [R, 1, N, Dr].
+    """
     with torch.no_grad():
-        keys, values = attention.expand_kv(latents[None], rotated[None])  # type: ignore[operator]
-    return keys[0], values[0]
+        keys, values = attention.expand_kv(latents, rotated)  # type: ignore[operator]
+    return keys, values
 
 
 class Matrices(NamedTuple):
@@ -89,12 +94,15 @@ class Projection:
         self._attention = ref(attention)
         self._heads = heads
         self._check(attention, latent_dim, rotated_dim)
+        plain, value = (matrix.shape[1] for matrix in self.matrices())
+        saved = 2 * latent_dim - plain - value
+        self.tokens_to_expand_for = latent_dim * (plain + value) / saved if saved > 0 else math.inf
+        """New tokens at a time from which on expanding is less work than attending to latents: per latent and head,
+        C·(D - Dr + Dv) products once and D + Dv for each token, instead of 2·C + Dr for each."""
 
     def matrices(self) -> Matrices:
         """Views of the weight as it is now. Raises CacheError where the model is gone."""
-        attention = self._attention()
-        if attention is None:
-            raise CacheError("the model of this cache is gone; keep it as long as you decode.")
+        attention = self._module()
         weight = attention.kv_b_proj.weight.detach().unflatten(0, (self._heads, -1))  # type: ignore[union-attr,operator]
         nope = int(attention.qk_nope_head_dim)  # type: ignore[arg-type]
         return Matrices(weight[:, :nope], weight[:, nope:])
@@ -109,6 +117,16 @@ class Projection:
         """Sums of latents [R, Hq, Q, C] -> outputs of heads [R, Q, Hq, Dv]."""
         return _by_head(sums, self.matrices().values.mT).transpose(1, 2)
 
+    def expanded(self, latents: Tensor, rotated: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values that the heads make of latents; see `expanded`."""
+        return expanded(self._module(), latents, rotated)
+
+    def _module(self) -> nn.Module:
+        attention = self._attention()
+        if attention is None:
+            raise CacheError("the model of this cache is gone; keep it as long as you decode.")
+        return attention
+
     def _check(self, attention: nn.Module, latent_dim: int, rotated_dim: int) -> None:
         """Compares a token as the module expands it with what the matrices make of it."""
         linear = getattr(attention, "kv_b_proj", None)
@@ -116,15 +134,13 @@ class Projection:
         if type(weight) is not nn.Parameter or not weight.is_floating_point() or weight.is_meta:
             raise ModelError(f"{_name(attention)} has no plain weight behind its latents. {_REMEDY}")
         generator = torch.Generator().manual_seed(0)
-        latent, rotated = (
-            torch.randn(1, 1, size, generator=generator).to(weight) for size in (latent_dim, rotated_dim)
-        )
-        keys, values = expanded(attention, latent, rotated)
+        latent, rotated = (torch.randn(size, generator=generator).to(weight) for size in (latent_dim, rotated_dim))
+        keys, values = expanded(attention, latent[None, None, None], rotated[None, None, None])
         matrices = self.matrices()
-        ours = torch.cat([matrices.keys @ latent[0, 0], rotated[0].expand(self._heads, -1)], dim=-1)
-        for found, said in ((keys, ours), (values, matrices.values @ latent[0, 0])):
-            bound = _TOLERANCE * torch.finfo(weight.dtype).eps * said.float().norm()
-            if found[:, 0].shape != said.shape or bool((found[:, 0].float() - said.float()).norm() > bound):
+        ours = torch.cat([matrices.keys @ latent, rotated.expand(self._heads, -1)], dim=-1)
+        for made, said in ((keys, ours), (values, matrices.values @ latent)):
+            found, bound = made[0, :, 0], _TOLERANCE * torch.finfo(weight.dtype).eps * said.float().norm()
+            if found.shape != said.shape or bool((found.float() - said.float()).norm() > bound):
                 raise ModelError(
                     f"{_name(attention)} does not expand latents as its weight alone would (an adapter, a scaling?). "
                     f"{_REMEDY}"

@@ -16,13 +16,14 @@ from winnow.allocate import Allocator, HeadAllocator, HeadUnion, TableAllocator
 from winnow.cache.arriving import RowParts
 from winnow.cache.compressor import LayerCompressor, alive
 from winnow.cache.handle import Attended, carried_on, handle_of
-from winnow.cache.latent import Projection, expanded
+from winnow.cache.latent import UNCACHED, Projection, expanded
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.prefix import Prefix
 from winnow.cache.tail import Tail
 from winnow.composition.method import Method
-from winnow.errors import CacheError, MethodError
-from winnow.kernels.interface import AttentionPlan, AttentionSpec, TailSegments
+from winnow.errors import CacheError, MethodError, ModelError
+from winnow.kernels.formats import Block, DenseBlock
+from winnow.kernels.interface import AttentionPlan, AttentionSpec, DecodePlan, TailSegments
 from winnow.kernels.latent import LatentAttention
 from winnow.store import AllChannels, Packed
 from winnow.view import Extra, Latents, LayerView
@@ -83,6 +84,15 @@ class LatentLayer(CompressedLayer):
         self._arrived: tuple[Tensor, Tensor] | None = None  # what `update` gave, until it was attended to
         self._projection: Projection | None = None
 
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """As in other layers, from latents [R, 1, N, C] and rotated keys [R, 1, N, Dr].
+
+        Raises ModelError for what is neither, as releases give it that expand latents before they cache them.
+        """
+        if key_states.shape[1] != 1:
+            raise ModelError(UNCACHED)
+        super().lazy_initialization(key_states, value_states)
+
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Counts the new tokens' latents [R, 1, N, C] and rotated keys [R, 1, N, Dr], and hands them on.
 
@@ -137,7 +147,11 @@ class LatentLayer(CompressedLayer):
 
 
 class LatentPlan:
-    """Decode attention straight from latents, as `DecodePlan` is it from keys and values."""
+    """Decode attention over latents, as `DecodePlan` is it over keys and values.
+
+    A few new tokens attend straight to latents. Many at a time attend to the keys and values that the heads make of
+    them: made once for all, layer by layer, and let go.
+    """
 
     def __init__(
         self, prefixes: Sequence[Prefix | None], dense: Tail, spec: AttentionSpec, projection: Projection
@@ -145,14 +159,35 @@ class LatentPlan:
         """Raises ValueError when prefixes and tail do not fit together."""
         self.spec = spec
         self._projection = projection
-        blocks = [prefix.block if prefix else None for prefix in prefixes]
-        self._attention = LatentAttention(blocks, TailSegments(dense.keys, dense.values, dense.lengths), spec)
+        self._blocks = [prefix.block if prefix else None for prefix in prefixes]
+        self._tail = TailSegments(dense.keys, dense.values, dense.lengths)
+        self._attention = LatentAttention(self._blocks, self._tail, spec)
 
     def run(self, query: Tensor) -> Tensor:
         """query [R, Hq, Q, D] -> output [R, Q, Hq, Dv]; the tail already holds the Q new tokens."""
         with torch.no_grad():
+            if query.shape[2] >= self._projection.tokens_to_expand_for:
+                return DecodePlan(self._expanded_blocks(), self._expanded_tail(), self.spec).run(query)
             sums = self._attention.run(*self._projection.absorbed(query))
             return self._projection.output(sums.to(query.dtype)).contiguous()
+
+    def _expanded_blocks(self) -> list[Block | None]:
+        """Blocks of all heads' keys and values, those of rows that share one once."""
+        made = {id(block): self._expanded(block) for block in self._blocks if block is not None}
+        return [None if block is None else made[id(block)] for block in self._blocks]
+
+    def _expanded(self, block: Block) -> DenseBlock:
+        read = torch.arange(int(block.starts[0]), int(block.stops[0]), device=self._tail.keys.device)
+        latents, rotated = (part.to(self._tail.keys.dtype)[None, None] for part in block.recover(read))
+        keys, values = (part[0].flatten(0, 1).contiguous() for part in self._projection.expanded(latents, rotated))
+        heads = len(keys) // max(len(read), 1)
+        return DenseBlock(keys, values, torch.arange(heads + 1) * len(read))
+
+    def _expanded_tail(self) -> TailSegments:
+        longest = int(self._tail.lengths.max())
+        held = self._tail.keys[:, :, :longest], self._tail.values[:, :, :longest]
+        keys, values = (part.contiguous() for part in self._projection.expanded(*held))
+        return TailSegments(keys, values, self._tail.lengths)
 
     def nbytes(self) -> int:
         """Bytes of tensors beyond prefixes and tail: none, as matrices are the model's own."""
@@ -168,6 +203,6 @@ class LatentCompressor(LayerCompressor):
     """Shows scorers the keys and values that heads make of latents, and stores the latents."""
 
     def _view(self, row: int, parts: RowParts, spec: AttentionSpec) -> LayerView:
-        keys, values = expanded(alive(self.attention), parts.keys, parts.values)
-        view = super()._view(row, RowParts(parts.queries, keys, values), spec)
+        keys, values = expanded(alive(self.attention), parts.keys[None], parts.values[None])
+        view = super()._view(row, RowParts(parts.queries, keys[0], values[0]), spec)
         return view._replace(latents=Latents(parts.keys, parts.values))
