@@ -20,8 +20,7 @@ from winnow.cache.fold import check_foldable
 from winnow.cache.gradients import check_no_gradients
 from winnow.cache.guards import check_implementation, check_model, optional_count, text_config
 from winnow.cache.hybrid import CompactSlidingLayer, check_crop, heads_of, layers_of, parts_of
-from winnow.cache.latent import is_latent
-from winnow.cache.latent_layer import check_latent_method, check_own_heads
+from winnow.cache.latent_layer import check_sharing
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.observer import Observer
 from winnow.cache.progress import Part
@@ -95,7 +94,7 @@ class CompressedCache(Cache):
         prompt_length = optional_count("prompt_length", prompt_length, "prompt tokens")
         waiting_queries = optional_count("waiting_queries", waiting_queries, "queries that wait with a prompt")
         self.config = text_config(model)
-        self._check_sharing(method, folds=fold_every is not None or fold_turns is not None)
+        check_sharing(self.config, method, folds=fold_every is not None or fold_turns is not None)
         heads = list(heads_per_layer) if heads_per_layer is not None else heads_of(model, self.config)
         method = method.for_model(model.config.name_or_path, tuple(heads))
         check_extras(model, self.config, method.scorer.extras)
@@ -149,7 +148,7 @@ class CompressedCache(Cache):
         """
         self._check_whole()
         method = as_method(method)
-        self._check_sharing(method, folds=fold_every is not None or self.compression.folds)
+        check_sharing(self.config, method, folds=fold_every is not None or self.compression.folds)
         if not all(layer.waiting for layer in self.compressed_layers()):
             raise CacheError(
                 "no prompt is waiting for its compression; make the cache with defer=True, then run the prompt through "
@@ -164,13 +163,6 @@ class CompressedCache(Cache):
         # What is folded later is another prompt to a ranking that remembers this one.
         twin.compression.rank = own_ranking
         return twin
-
-    def _check_sharing(self, method: Method, folds: bool) -> None:
-        """Raises MethodError for a method that treats heads otherwise than this model does; folds: tails are."""
-        if is_latent(self.config):
-            check_latent_method(method, folds)
-        else:
-            check_own_heads(method)
 
     def extended(self, prompt_length: int) -> CompressedCache:
         """A fork of a prompt that is still arriving, which will be `prompt_length` tokens long.

@@ -11,12 +11,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedConfig
 
 from winnow.allocate import Allocator, HeadAllocator, HeadUnion, TableAllocator
 from winnow.cache.arriving import RowParts
 from winnow.cache.compressor import LayerCompressor, alive
 from winnow.cache.handle import Attended, carried_on, handle_of
-from winnow.cache.latent import UNCACHED, Projection, expanded
+from winnow.cache.latent import UNCACHED, Projection, expanded, is_latent
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.prefix import Prefix
 from winnow.cache.tail import Tail
@@ -29,27 +30,38 @@ from winnow.store import AllChannels, Packed
 from winnow.view import Extra, Latents, LayerView
 
 
-def check_latent_method(method: Method, folds: bool) -> None:
-    """Raises MethodError for a method that gives heads what they cannot have where they share latents.
+def check_sharing(config: PreTrainedConfig, method: Method, folds: bool) -> None:
+    """Raises MethodError for a method that treats heads otherwise than a model with this configuration does.
 
     folds: later tokens are folded into what is compressed.
     """
-    if isinstance(_innermost(method.allocator), TableAllocator) or not method.allocator.takes_budget:
+    if is_latent(config):
+        _check_parts(method)
+        _check_scorer(method, folds)
+    elif isinstance(method.allocator, HeadUnion):
+        raise MethodError(
+            f"{method} makes heads share one set of tokens, but every head of this model has keys and values of its "
+            "own. Leave union out."
+        )
+
+
+def _check_parts(method: Method) -> None:
+    if isinstance(_innermost(method.allocator), TableAllocator):
         raise MethodError(
             f"{method} gives slots to heads by scores of their own, but the heads of this model share one latent per "
             "token: leave head scores out, as in snapkv, adakv or aperturekv."
         )
     store = method.store
-    if isinstance(store, Packed):
-        if not isinstance(store.channels, AllChannels):
-            raise MethodError(
-                f"{method} prunes channels of keys, but this model caches latents, of which every head makes keys and "
-                "values; use bits."
-            )
-        if store.precision.by_head:
-            raise MethodError(
-                f"{method} gives heads bits of their own, but they share latents; use bits(8) or bits(4)."
-            )
+    if isinstance(store, Packed) and not isinstance(store.channels, AllChannels):
+        raise MethodError(
+            f"{method} prunes channels of keys, but this model caches latents, of which every head makes keys and "
+            "values; use bits."
+        )
+    if isinstance(store, Packed) and store.precision.by_head:
+        raise MethodError(f"{method} gives heads bits of their own, but they share latents; use bits(8) or bits(4).")
+
+
+def _check_scorer(method: Method, folds: bool) -> None:
     if Extra.ROTATION in method.scorer.extras:
         raise MethodError(
             f"{method} undoes the rotation of queries, of which this model rotates a part only; use another scorer."
@@ -58,15 +70,6 @@ def check_latent_method(method: Method, folds: bool) -> None:
         raise MethodError(
             f"{method} adds up what tokens were paid head by head, which is not kept where heads share latents; leave "
             "fold_every and fold_turns out, or let the last queries vote (snapkv, adakv, tova)."
-        )
-
-
-def check_own_heads(method: Method) -> None:
-    """Raises MethodError for a method that makes heads agree on one set where each has keys and values of its own."""
-    if isinstance(method.allocator, HeadUnion):
-        raise MethodError(
-            f"{method} makes heads share one set of tokens, but every head of this model has keys and values of its "
-            "own. Leave union out."
         )
 
 
