@@ -187,11 +187,11 @@ def captured(model):
         logits = (query @ key.mT * scaling).masked_fill(~mask, -torch.inf)
         return (logits.softmax(-1) @ value).transpose(1, 2).contiguous(), None
 
-    AttentionInterface.register("test-capture", attention)
+    AttentionInterface.register("test-latent-capture", attention)
     AttentionMaskInterface.register(
-        "test-capture", lambda *a, **k: sdpa_mask(*a, **{**k, "allow_is_causal_skip": False})
+        "test-latent-capture", lambda *a, **k: sdpa_mask(*a, **{**k, "allow_is_causal_skip": False})
     )
-    model.set_attn_implementation("test-capture")
+    model.set_attn_implementation("test-latent-capture")
     yield seen
     model.set_attn_implementation("winnow")
 
@@ -377,9 +377,9 @@ def seeing(model, visible):
         logits = (query.double() @ key.double().mT * scaling).masked_fill(~allowed, -torch.inf)
         return (logits.softmax(-1) @ value.double()).to(query.dtype).transpose(1, 2).contiguous(), None
 
-    AttentionInterface.register("test-seeing", attention)
-    AttentionMaskInterface.register("test-seeing", sdpa_mask)
-    model.set_attn_implementation("test-seeing")
+    AttentionInterface.register("test-latent-seeing", attention)
+    AttentionMaskInterface.register("test-latent-seeing", sdpa_mask)
+    model.set_attn_implementation("test-latent-seeing")
     yield
     model.set_attn_implementation("winnow")
 
