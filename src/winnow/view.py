@@ -53,6 +53,15 @@ class QueryMoments(NamedTuple):
         return sum(part.nbytes for part in (self.mean, self.scatter, self.sizes) if part is not None)
 
 
+class Latents(NamedTuple):
+    """Cached numbers of heads that share one latent per token (multi-head latent attention)."""
+
+    keys: Tensor
+    """[1, N, C] latents, of which each head makes its keys and values by matrices of its own."""
+    values: Tensor
+    """[1, N, Dr] the rotated part of the keys, the same in all heads."""
+
+
 class LayerView(NamedTuple):
     """One sequence in one layer at the moment of compression (no padding, no batch axis).
 
@@ -96,11 +105,20 @@ class LayerView(NamedTuple):
     """`Ranking.moments` of the last time that this sequence was compressed. As `carried`."""
     replayed: Tensor | None = None
     """[H, N] fp32, what a replay of the prompt found each token to be worth. Only for scorers with Extra.REPLAY."""
+    latents: Latents | None = None
+    """Cached numbers where heads share latents; keys and values are then those that the H heads make of them."""
 
     @property
     def tokens(self) -> int:
         """Tokens of the sequence so far, held or not."""
         return self.keys.shape[1] if self.positions is None else int(self.positions[0, -1]) + 1
+
+    @property
+    def stored(self) -> LayerView:
+        """The view of what is cached: of one head, that all share, where there are latents."""
+        if self.latents is None:
+            return self
+        return self._replace(keys=self.latents.keys, values=self.latents.values, latents=None)
 
     @property
     def counts(self) -> Tensor:

@@ -231,7 +231,7 @@ def test_what_cannot_be_used_is_one_line_and_code_1(winnow_run, no_weights, monk
 
 MODELS = {
     "encoder-decoder": ({"model_type": "t5"}, "decoder-only"),
-    "latent attention": ({"model_type": "deepseek_v3", "kv_lora_rank": 64}, "latent attention"),
+    "sparse attention": ({"model_type": "deepseek_v32"}, "an index of its own"),
     "unknown": ({"model_type": "of-the-future"}, "Cannot load the configuration"),
     "no tokenizer": ({"model_type": "llama"}, "has no tokenizer"),
 }

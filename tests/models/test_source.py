@@ -91,7 +91,7 @@ REFUSED = {
     "bert": "BertModel, which writes no text",
     "siglip_vision_model": "siglip_vision_model is no causal language model",
     "t5": "is an encoder-decoder model",
-    "deepseek_v3": "multi-head latent attention",
+    "deepseek_v32": "an index of its own",
 }
 
 

@@ -122,10 +122,49 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }
 """Model type -> what its configuration needs besides COMMON."""
 
+MLA: dict[str, Any] = {
+    "num_key_value_heads": 4,
+    "head_dim": 8,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 12,
+    "first_k_dense_replace": 1,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "n_group": 1,
+    "topk_group": 1,
+}
+LATENT: dict[str, dict[str, Any]] = {
+    "deepseek_v2": {**MLA, "q_lora_rank": None, "topk_method": "greedy"},
+    "deepseek_v3": MLA,
+    "glm4_moe_lite": MLA,
+    "minicpm3": MLA,
+    "youtu": MLA,
+    "longcat_flash": {
+        **MLA,
+        "num_layers": 2,
+        "ffn_hidden_size": 96,
+        "expert_ffn_hidden_size": 32,
+        "moe_topk": 2,
+        "zero_expert_num": 1,
+    },
+    "kimi_linear": {
+        **MLA,
+        "num_hidden_layers": 4,
+        "linear_head_dim": 16,
+        "linear_num_heads": 4,
+        "layer_types": ["linear_attention", "full_attention"] * 2,
+    },
+}
+"""The same for families whose heads share one latent per token (multi-head latent attention)."""
+
 
 def build(family: str, seed: int = 0, **overrides: Any) -> PreTrainedModel:
     """A small random model of a family, in fp32, evaluating; weights large enough for attention to be uneven."""
-    options = {**COMMON, **FAMILIES[family], **overrides}
+    options = {**COMMON, **(FAMILIES | LATENT)[family], **overrides}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         config = AutoConfig.for_model(family, **options)
@@ -135,9 +174,12 @@ def build(family: str, seed: int = 0, **overrides: Any) -> PreTrainedModel:
 
 
 def sharpen(model: PreTrainedModel, gain: float = 4.0) -> PreTrainedModel:
-    """Scales query projections up: freshly initialized models attend almost uniformly, which would hide errors."""
+    """Scales query projections up, and those of latents.
+
+    Freshly initialized models attend almost uniformly, which would hide errors.
+    """
     for name, parameter in model.named_parameters():
-        if any(part in name for part in ("q_proj", "qkv_proj", "query_key_value", "c_attn")):
+        if any(part in name for part in ("q_proj", "q_b_proj", "kv_b_proj", "qkv_proj", "query_key_value", "c_attn")):
             parameter.data.mul_(gain)
     return model.eval()
 

@@ -11,10 +11,11 @@ from winnow.allocate.masking import Masking
 from winnow.allocate.pool import Global, pooled
 from winnow.allocate.pyramid import Pyramid
 from winnow.allocate.raba import RABA
-from winnow.allocate.rounding import Rounding, round_exactly, shared_within
+from winnow.allocate.rounding import Rounding, full_tensor, round_exactly, shared_within
 from winnow.allocate.spanning import Claim, SpanningAllocator, spanning_of
 from winnow.allocate.table import TableAllocator
 from winnow.allocate.uniform import Uniform
+from winnow.allocate.union import HeadUnion, of_sharing_heads, union_of
 from winnow.allocate.zigzag import ZigZag
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Global",
     "HeadAllocator",
     "HeadKV",
+    "HeadUnion",
     "Masking",
     "Pyramid",
     "Rounding",
@@ -38,8 +40,11 @@ __all__ = [
     "TableAllocator",
     "Uniform",
     "ZigZag",
+    "full_tensor",
+    "of_sharing_heads",
     "pooled",
     "round_exactly",
     "shared_within",
     "spanning_of",
+    "union_of",
 ]

@@ -17,7 +17,7 @@ from transformers.masking_utils import causal_mask_function, sdpa_mask
 
 from winnow.cache.dense import dense_attention, padded_attention
 from winnow.cache.gradients import check_no_gradients
-from winnow.cache.handle import Handle, Phase, handle_of
+from winnow.cache.handle import Handle, Phase, handle_of, plain
 from winnow.cache.length import LogicalLength
 from winnow.errors import CacheError
 from winnow.kernels.interface import AttentionSpec
@@ -49,6 +49,7 @@ def winnow_attention(
     handle = handle_of(key)
     if handle is None:
         return _ordinary(module, query, key, value, attention_mask, spec, dropout, is_causal, kwargs), None
+    key, value = plain(key), plain(value)
     # A second layer that shares these keys and values finds them already stored.
     first, handle.taken = not handle.taken, True
     _check(handle, module, query, attention_mask, spec, kwargs, first)

@@ -20,6 +20,7 @@ from winnow.cache.fold import check_foldable
 from winnow.cache.gradients import check_no_gradients
 from winnow.cache.guards import check_implementation, check_model, optional_count, text_config
 from winnow.cache.hybrid import CompactSlidingLayer, check_crop, heads_of, layers_of, parts_of
+from winnow.cache.latent_layer import check_sharing
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.listening import Replayed
 from winnow.cache.observer import Observer
@@ -97,6 +98,7 @@ class CompressedCache(Cache):
         self.config = text_config(model)
         if not defer:
             check_one_reading(method)
+        check_sharing(self.config, method, folds=fold_every is not None or fold_turns is not None)
         heads = list(heads_per_layer) if heads_per_layer is not None else heads_of(model, self.config)
         method = method.for_model(model.config.name_or_path, tuple(heads))
         check_extras(model, self.config, method.scorer.extras)
@@ -154,6 +156,8 @@ class CompressedCache(Cache):
             MethodError: a method that cannot fold, where the fork is to.
         """
         self._check_whole()
+        method = as_method(method)
+        check_sharing(self.config, method, folds=fold_every is not None or self.compression.folds)
         if not all(layer.waiting for layer in self.compressed_layers()):
             raise CacheError(
                 "no prompt is waiting for its compression; make the cache with defer=True, then run the prompt through "
@@ -162,7 +166,7 @@ class CompressedCache(Cache):
         # Compression reads the prompt and lets go of it, so the fork needs no copy.
         read = [part for layer in self.compressed_layers() for part in (layer.arriving, layer.tail)]
         twin = deepcopy(self, {id(part): part for part in read})
-        twin.compression.choose(as_method(method), rank, fold_every, self.get_seq_length(), replayed)
+        twin.compression.choose(method, rank, fold_every, self.get_seq_length(), replayed)
         for layer in twin.compressed_layers():
             layer.compress_waiting()
         # What is folded later is another prompt to a ranking that remembers this one.

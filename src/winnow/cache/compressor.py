@@ -55,7 +55,7 @@ class LayerCompressor:
         absent = held.positions < 0
         view = view._replace(
             absent=absent if bool(absent.any()) else None,
-            positions=held.positions,
+            positions=held.positions.expand(len(view.keys), -1),  # heads that share a latent hold the same
             carried=held.carried,
             moments=None if old is None else old.moments,
         )
@@ -66,7 +66,7 @@ class LayerCompressor:
 
     def module(self) -> Any:
         """The module that computes queries, keys and values. Raises CacheError where the model is gone."""
-        return _alive(self.attention)
+        return alive(self.attention)
 
     def _together(self, row: int, view: LayerView, length: int) -> Prefix | None:
         """The prefix of the last layer of a row; of others there is none yet."""
@@ -87,7 +87,7 @@ class LayerCompressor:
     def _next(self, row: int, view: LayerView, length: int, old: Continued | None) -> Prefix:
         """The prefix that follows `old`, with slots as for a row of `length` tokens."""
         shared = self.compression
-        parts = RowParts(view.queries, view.keys, view.values)
+        parts = RowParts(view.queries, view.stored.keys, view.stored.values)
         allocation = shared.allocation(row, self.index, length, parts)
         asked = view._replace(queries=_last(view.queries, shared.method.queries_needed(view.keys.shape[1])))
         prefix = next_prefix(shared.method, asked, allocation, old, shared.rank, shared.carries)
@@ -138,14 +138,14 @@ class LayerCompressor:
         return counts if positions is None else counts[positions.clamp(min=0)]
 
     def _rotation(self) -> Rotation:
-        return rotation_of(_alive(self.compression.model), _alive(self.attention))
+        return rotation_of(alive(self.compression.model), alive(self.attention))
 
     def _output_projection(self, parts: RowParts) -> Tensor:
-        return output_projection(_alive(self.attention), parts.queries.shape[0], parts.values.shape[-1])
+        return output_projection(alive(self.attention), parts.queries.shape[0], parts.values.shape[-1])
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LayerCompressor:
         # The sinks in `spec` are the model's own parameters.
-        twin = LayerCompressor(deepcopy(self.compression, memo), self.index)
+        twin = type(self)(deepcopy(self.compression, memo), self.index)
         twin.spec, twin.attention = self.spec, self.attention
         return twin
 
@@ -155,7 +155,7 @@ def _last(queries: Tensor, count: int) -> Tensor:
     return queries[:, max(0, queries.shape[1] - count) :]
 
 
-def _alive(module: ref[Any] | None) -> Any:
+def alive(module: ref[Any] | None) -> Any:
     """The model, or the module of one, that a cache refers to."""
     found = module() if module is not None else None
     if found is None:

@@ -18,7 +18,7 @@ Dimension = Annotated[int, Between(1, 1 << 20)]
 _ROWS = 1 << 16
 """Sequences of a batch, at most."""
 
-Kind = Literal["full", "full+linear", "sliding", "linear", "none"]
+Kind = Literal["full", "latent", "full+linear", "sliding", "linear", "none"]
 """Kinds of layers."""
 
 

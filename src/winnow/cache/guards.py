@@ -7,6 +7,7 @@ from numbers import Integral
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from winnow.cache.attention import IMPLEMENTATION
+from winnow.cache.latent import check_latent_model, is_latent
 from winnow.errors import CacheError, ModelError, WinnowError
 
 
@@ -23,11 +24,8 @@ def check_model(model: PreTrainedModel) -> None:
             f"{type(model).__name__} is an encoder-decoder model; winnow compresses the caches of decoder-only models."
         )
     config = text_config(model)
-    if getattr(config, "kv_lora_rank", None):
-        raise ModelError(
-            f"{type(model).__name__} uses multi-head latent attention: its cache is one compressed latent per token, "
-            "without KV heads to choose between. Use the model's own cache."
-        )
+    if is_latent(config):
+        check_latent_model(model, config)
     if not getattr(config, "is_causal", True):
         raise ModelError(f"{type(model).__name__} is configured as bidirectional; winnow needs a causal model.")
     check_implementation(config)

@@ -6,13 +6,14 @@ travel is the key tensor that `update` returns, so the layer leaves a note on it
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from winnow.kernels.interface import AttentionSpec, DecodePlan
+from winnow.kernels.interface import AttentionPlan, AttentionSpec
 
 ATTRIBUTE = "_winnow_handle"
 
@@ -29,8 +30,8 @@ class Phase(Enum):
 class Attended(Protocol):
     """Prefixes and dense tokens of a layer, as kernels attend over them."""
 
-    def plan(self, spec: AttentionSpec) -> DecodePlan: ...
-    def row_plan(self, row: int, spec: AttentionSpec) -> DecodePlan: ...
+    def plan(self, spec: AttentionSpec) -> AttentionPlan: ...
+    def row_plan(self, row: int, spec: AttentionSpec) -> AttentionPlan: ...
 
 
 class AttendedLayer(Protocol):
@@ -67,6 +68,51 @@ def attach(keys: Tensor, handle: Handle) -> Tensor:
     noted = keys.view(keys.shape)
     setattr(noted, ATTRIBUTE, handle)
     return noted
+
+
+class Carrier(Tensor):
+    """A tensor whose handle goes on to everything that is computed from it.
+
+    Models that cache latents make keys of what `update` returns, so a note on that alone would be lost.
+    """
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """As a plain tensor's, then the note of the first carrier among the arguments."""
+        result = super().__torch_function__(function, types, args, kwargs)
+        _pass_on(result, _first_handle(args))
+        return result
+
+
+def carried_on(latents: Tensor, handle: Handle) -> Tensor:
+    """The same memory as a tensor that passes the handle on."""
+    carrier = latents.as_subclass(Carrier)
+    setattr(carrier, ATTRIBUTE, handle)
+    return carrier
+
+
+def plain(tensor: Tensor) -> Tensor:
+    """The tensor without anything that it passes on."""
+    return tensor.as_subclass(Tensor) if isinstance(tensor, Carrier) else tensor
+
+
+def _first_handle(values: Iterable[Any]) -> Handle | None:
+    for value in values:
+        if isinstance(value, Carrier):
+            found = handle_of(value)
+        else:
+            found = _first_handle(value) if isinstance(value, list | tuple) else None
+        if found is not None:
+            return found
+    return None
+
+
+def _pass_on(result: Any, handle: Handle | None) -> None:
+    for each in result if isinstance(result, list | tuple) else (result,):
+        if isinstance(each, Carrier) and handle is not None:
+            setattr(each, ATTRIBUTE, handle)
 
 
 def handle_of(keys: Tensor) -> Handle | None:

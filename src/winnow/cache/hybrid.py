@@ -17,6 +17,8 @@ from transformers.cache_utils import (
 )
 
 from winnow.cache.compression import Compression
+from winnow.cache.latent import is_latent
+from winnow.cache.latent_layer import LatentLayer
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.progress import Part
 from winnow.errors import CacheError
@@ -145,16 +147,18 @@ def is_full_attention(layer: CacheLayerMixin) -> bool:
 def layers_of(config: PreTrainedConfig, compression: Compression) -> list[CacheLayerMixin]:
     """One cache layer per decoder layer, in order."""
     layers: list[CacheLayerMixin] = []
-    full = 0
+    full, kind = 0, LatentLayer if is_latent(config) else CompressedLayer
     for stock in stock_layers(config):
-        layers.append(_own_layer(stock, compression, full))
+        layers.append(_own_layer(stock, compression, full, kind))
         full += is_full_attention(stock)
     return layers
 
 
-def _own_layer(stock: CacheLayerMixin, compression: Compression, index: int) -> CacheLayerMixin:
+def _own_layer(
+    stock: CacheLayerMixin, compression: Compression, index: int, kind: type[CompressedLayer]
+) -> CacheLayerMixin:
     if type(stock) is DynamicLayer:
-        return CompressedLayer(compression, index)
+        return kind(compression, index)
     if type(stock) is LinearAttentionAndFullAttentionLayer:
         return CompressedHybridLayer(compression, index, stock.number_of_states)
     if type(stock) is DynamicSlidingWindowLayer:
@@ -163,7 +167,12 @@ def _own_layer(stock: CacheLayerMixin, compression: Compression, index: int) -> 
 
 
 def heads_of(model: PreTrainedModel, config: PreTrainedConfig) -> list[int]:
-    """KV heads of every full-attention layer, from its attention module where that says so."""
+    """KV heads of every full-attention layer, from its attention module where that says so.
+
+    Heads that share latents are one.
+    """
+    if is_latent(config):
+        return [1 for stock in stock_layers(config) if is_full_attention(stock)]
     default = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     by_layer = _groups_by_layer(model)
     return [

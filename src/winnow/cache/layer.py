@@ -26,7 +26,7 @@ from winnow.cache.recent_queries import RecentQueries, RingMark
 from winnow.cache.tail import Tail
 from winnow.cache.turn import Turn, decode_plan
 from winnow.errors import CacheError
-from winnow.kernels.interface import AttentionSpec, DecodePlan
+from winnow.kernels.interface import AttentionPlan, AttentionSpec
 
 
 class LayerMark(NamedTuple):
@@ -68,11 +68,11 @@ class CompressedLayer(CacheLayerMixin):
         self.prefixes: list[Prefix | None] = []
         self.tail: Tail | None = None
         self.pending: Handle | None = None
-        self.compressor = LayerCompressor(self.compression, self.index)
+        self.compressor = self._made_compressor()
         self.arriving = Arriving()
         self.recent: RecentQueries | None = None  # only where the tail is folded
         self._turn: Turn | None = None  # only from its arrival until it was attended to
-        self._plan: DecodePlan | None = None
+        self._plan: AttentionPlan | None = None
 
     # --- what transformers calls ---------------------------------------------------------------------------
 
@@ -371,17 +371,24 @@ class CompressedLayer(CacheLayerMixin):
         if moved:
             self._plan = None
 
-    def plan(self, spec: AttentionSpec) -> DecodePlan:
+    def plan(self, spec: AttentionSpec) -> AttentionPlan:
         """The decode kernel's plan for this layer, rebuilt only when rows or buffers moved."""
         if self._plan is None or not self._plan.attends_as(spec):
-            self._plan = decode_plan(self.prefixes, self._held_tail(), spec)
+            self._plan = self._planned(self.prefixes, self._held_tail(), spec)
         return self._plan
 
-    def row_plan(self, row: int, spec: AttentionSpec) -> DecodePlan:
+    def row_plan(self, row: int, spec: AttentionSpec) -> AttentionPlan:
         """The same for one row alone, where a padded chunk leaves every row its own number of new tokens."""
-        return decode_plan(self.prefixes[row : row + 1], self._held_tail().one(row), spec)
+        return self._planned(self.prefixes[row : row + 1], self._held_tail().one(row), spec)
 
     # --- inside ----------------------------------------------------------------------------------------------
+
+    def _planned(self, prefixes: Sequence[Prefix | None], dense: Tail, spec: AttentionSpec) -> AttentionPlan:
+        """A plan for attention over a prefix and dense tokens of every row."""
+        return decode_plan(prefixes, dense, spec)
+
+    def _made_compressor(self) -> LayerCompressor:
+        return LayerCompressor(self.compression, self.index)
 
     def _read_again(self, row: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Keys [1, H, N + n, D] and values of a row of the waiting prompt and, behind it, of n tokens."""
@@ -516,7 +523,7 @@ class CompressedLayer(CacheLayerMixin):
         rows = [] if least is None else self._rows_to_fold(tail.lengths + new, least)
         if not rows:
             return None
-        turn = Turn(self.prefixes, tail.followed_by(keys, values, valid), rows)
+        turn = Turn(self.prefixes, tail.followed_by(keys, values, valid), rows, self._planned)
         if len(rows) < len(self.prefixes):
             others = torch.ones(keys.shape[0], keys.shape[2], dtype=torch.bool) if valid is None else valid.clone()
             others[rows] = False

@@ -16,6 +16,7 @@ from transformers.cache_utils import CacheLayerMixin, LinearAttentionLayer
 from winnow.cache.facts import FullFacts, Kind, LayerFacts, LinearFacts, PrefixFacts, SlidingFacts
 from winnow.cache.fingerprint import written_dtype
 from winnow.cache.hybrid import CompactSlidingLayer, CompressedHybridLayer
+from winnow.cache.latent_layer import LatentLayer
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.layer_check import check_full, check_prefix, check_sliding, check_states
 from winnow.cache.prefix import Prefix
@@ -93,12 +94,14 @@ def layer_kind(layer: CacheLayerMixin) -> Kind:
 
 _KINDS: dict[Kind, type[CacheLayerMixin]] = {
     "full": CompressedLayer,
+    "latent": LatentLayer,
     "full+linear": CompressedHybridLayer,
     "sliding": CompactSlidingLayer,
     "linear": LinearAttentionLayer,
 }
 _PARTS: dict[Kind, tuple[str, ...]] = {
     "full": ("full",),
+    "latent": ("full",),
     "full+linear": ("full", "linear"),
     "sliding": ("sliding",),
     "linear": ("linear",),

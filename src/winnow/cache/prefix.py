@@ -105,9 +105,9 @@ def next_prefix(
         carried, moments, rank = ranking.basis, ranking.moments, lambda *_: ranking
     selection = method.select(view, allocation, rank, earlier)
     window = min(method.scorer.window, view.keys.shape[1])
-    block = method.store.pack(view, selection, window, earlier)
+    block = method.store.pack(view.stored, selection, window, earlier)
     columns = selection.positions.to(view.keys.device)
-    heads = torch.arange(len(view.keys)).repeat_interleave(selection.offsets.diff()).to(columns.device)
+    heads = torch.arange(len(view.stored.keys)).repeat_interleave(selection.offsets.diff()).to(columns.device)
     if view.positions is None:
         positions, length, prompt = columns, view.keys.shape[1], view.keys.shape[1]
     else:

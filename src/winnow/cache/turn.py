@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from winnow.cache.prefix import Prefix
 from winnow.cache.tail import Tail
-from winnow.kernels.interface import AttentionSpec, DecodePlan, TailSegments
+from winnow.kernels.interface import AttentionPlan, AttentionSpec, DecodePlan, TailSegments
+
+Planner = Callable[[Sequence[Prefix | None], Tail, AttentionSpec], AttentionPlan]
+"""A way to attend over a prefix and dense tokens of every row."""
 
 
 def decode_plan(prefixes: Sequence[Prefix | None], dense: Tail, spec: AttentionSpec) -> DecodePlan:
@@ -21,19 +24,22 @@ class Turn:
     Layers that share these keys and values attend over it as well, when the layer itself holds the result already.
     """
 
-    def __init__(self, prefixes: Sequence[Prefix | None], dense: Tail, rows: Sequence[int]) -> None:
+    def __init__(
+        self, prefixes: Sequence[Prefix | None], dense: Tail, rows: Sequence[int], planner: Planner = decode_plan
+    ) -> None:
         """dense: the tail of every row with the turn behind it; rows: which are to be folded."""
+        self._planner = planner
         self.prefixes = prefixes
         self.dense = dense
         self.rows = rows
-        self._plan: DecodePlan | None = None
+        self._plan: AttentionPlan | None = None
 
-    def plan(self, spec: AttentionSpec) -> DecodePlan:
+    def plan(self, spec: AttentionSpec) -> AttentionPlan:
         """The decode kernel's plan over prefixes and dense tokens."""
         if self._plan is None or not self._plan.attends_as(spec):
-            self._plan = decode_plan(self.prefixes, self.dense, spec)
+            self._plan = self._planner(self.prefixes, self.dense, spec)
         return self._plan
 
-    def row_plan(self, row: int, spec: AttentionSpec) -> DecodePlan:
+    def row_plan(self, row: int, spec: AttentionSpec) -> AttentionPlan:
         """The same for one row alone, where padding leaves every row its own number of new tokens."""
-        return decode_plan(self.prefixes[row : row + 1], self.dense.one(row), spec)
+        return self._planner(self.prefixes[row : row + 1], self.dense.one(row), spec)

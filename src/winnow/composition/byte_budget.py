@@ -95,7 +95,7 @@ class ByteBudget:
         return fitting or self._refuse(choose, view, allocation, earlier)
 
     def _size(self, view: LayerView, selection: Selection, allocation: Allocation, earlier: Earlier | None) -> float:
-        written = self.store.bytes(view, selection, min(self.window, view.keys.shape[1]), earlier)
+        written = self.store.bytes(view.stored, selection, min(self.window, view.keys.shape[1]), earlier)
         return written + allocation.upkeep * len(selection.positions)
 
     def _resized(self, allocation: Allocation, slots: int) -> Allocation:

@@ -9,7 +9,16 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from winnow.allocate import Allocation, Allocator, SlotPlan, shared_within, spanning_of
+from winnow.allocate import (
+    Allocation,
+    Allocator,
+    SlotPlan,
+    full_tensor,
+    of_sharing_heads,
+    shared_within,
+    spanning_of,
+    union_of,
+)
 from winnow.budget import Budget
 from winnow.composition.byte_budget import ByteBudget
 from winnow.errors import MethodError
@@ -95,12 +104,13 @@ class Method:
         """The columns of a layer that stay: allocation.totals[view.layer] over all its heads, or all that are there.
 
         With a budget in bytes, as many as the layer's bytes hold once they are packed, which what is packed already
-        (`earlier`) has a part in. Absent columns never stay.
+        (`earlier`) has a part in. Absent columns never stay. Heads that share latents get one set, which is then the
+        selection of a single head; see `HeadUnion`.
         """
-        there = int(view.counts.sum())
+        there = int(view.stored.counts.sum())
         sizes_vary = allocation.bytes is not None and not isinstance(self.store, Dense)
         if allocation.totals[view.layer] >= there and not sizes_vary:
-            return everything(view.keys, view.absent)
+            return everything(view.stored.keys, view.absent)
         ranking = rank(self.scorer, view)
         check_scores(ranking.scores, view.layer)
         ranking = ranking._replace(scores=_without(ranking.scores, view.absent))
@@ -110,11 +120,18 @@ class Method:
         """The best columns for the slots of an allocation, where no head gets more than it has."""
         total = min(allocation.totals[view.layer], there)
         if total == there:
-            return everything(view.keys, view.absent)
+            return everything(view.stored.keys, view.absent)
         totals = tuple(total if layer == view.layer else each for layer, each in enumerate(allocation.totals))
-        slots = self.allocator.head_slots(ranking.scores, allocation._replace(totals=totals), view.layer)
+        allocation = allocation._replace(totals=totals)
+        if view.latents is not None:
+            allocation = of_sharing_heads(allocation, len(view.keys))
+        slots = self.allocator.head_slots(ranking.scores, allocation, view.layer)
         slots = shared_within(slots, view.counts, allocation.plan.guaranteed)
-        return select(_without(self.scorer.refine(ranking, slots, view), view.absent), slots, view.layer)
+        order = _without(self.scorer.refine(ranking, slots, view), view.absent)
+        if view.latents is not None:
+            order = union_of(self.allocator).need(order, slots - allocation.plan.guaranteed)[None]
+            slots = full_tensor(1, total)
+        return select(order, slots, view.layer)
 
 
 @lru_cache(maxsize=64)

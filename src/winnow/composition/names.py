@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from winnow.allocate import Allocator, HeadAllocator, Uniform
+from winnow.allocate import Allocator, HeadAllocator, HeadUnion, Uniform
 from winnow.budget import Budget
 from winnow.composition import known
 from winnow.composition.method import Method
@@ -30,12 +30,13 @@ from winnow.parameters import Parameter, differences, parameters_of
 from winnow.score import Full, Refiner, Scorer
 from winnow.store import AllChannels, AsIs, Channels, Dense, Packed, Precision, Store
 
-ROLES = ("score", "heads", "layers", "refinement", "channels", "bits")
+ROLES = ("score", "heads", "layers", "union", "refinement", "channels", "bits")
 """The work of parts, in the order of a canonical name."""
 _WORK = {
     "score": "score tokens",
     "heads": "divide a layer's slots among its heads",
     "layers": "divide slots among layers",
+    "union": "choose the tokens that heads of a layer share",
     "refinement": "refine scores",
     "channels": "choose channels",
     "bits": "choose bits",
@@ -233,6 +234,8 @@ def _role(part: Part) -> str:
         return "bits"
     if isinstance(part, Scorer):
         return "refinement" if isinstance(part, Refiner) else "score"
+    if isinstance(part, HeadUnion):
+        return "union"
     return "heads" if isinstance(part, HeadAllocator) else "layers"
 
 
@@ -263,9 +266,11 @@ def _scorer(parts: Mapping[str, Any]) -> Scorer:
 
 
 def _allocator(parts: Mapping[str, Any]) -> Allocator:
-    """One allocator from at most one for the heads and at most one for the layers."""
-    layers: Allocator = parts.get("layers", Uniform())
-    return replace(parts["heads"], across=layers) if "heads" in parts else layers
+    """One allocator from at most one for the heads, at most one for the layers, and what heads that share slots do."""
+    allocator: Allocator = parts.get("layers", Uniform())
+    if "heads" in parts:
+        allocator = replace(parts["heads"], across=allocator)
+    return replace(parts["union"], across=allocator) if "union" in parts else allocator
 
 
 def _store(parts: Mapping[str, Any]) -> Store:

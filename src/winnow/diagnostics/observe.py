@@ -13,6 +13,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from winnow.cache import compress
+from winnow.cache.guards import text_config
+from winnow.cache.latent import is_latent
 from winnow.cache.prefix import Prefix
 from winnow.cache.replay import Words
 from winnow.composition.method import Method
@@ -55,7 +57,7 @@ def diagnose(
 
     Raises:
         CacheError: several prompts or an empty one; no query to measure; an attention implementation that is not
-            "winnow".
+            "winnow"; packed latents.
         ModelError: a model whose cache cannot be compressed.
     """
     method = as_method(method)
@@ -63,6 +65,10 @@ def diagnose(
     _check_positive("window", window)
     _check_positive("queries", queries)
     measuring = _Measuring(window, queries, _strength(method.scorer), isinstance(method.store, Dense))
+    if is_latent(text_config(model)) and not measuring.dense:
+        raise CacheError(
+            "what packing does to the keys and values that heads make of latents is not measured; leave bits out."
+        )
     compress(model, prompt, method, observer=measuring, tokenizer=tokenizer)
     return Diagnosis(method, prompt.shape[1], window, queries, measuring.strength, tuple(measuring.layers))
 
@@ -99,7 +105,7 @@ def _as_packed(view: LayerView, prefix: Prefix) -> LayerView:
 def _measure(
     view: LayerView, prefix: Prefix, packed: LayerView | None, window: int, queries: int, strength: float
 ) -> LayerDiagnosis:
-    kept = prefix.kept()
+    kept = prefix.kept() if view.latents is None else prefix.kept() * len(view.keys)  # one set for all heads
     mask = kept_mask(kept, view.keys.shape[1])
     watching = last_queries(view, min(window, view.queries.shape[1]))
     attention = kept_attention(view, mask, queries, packed)

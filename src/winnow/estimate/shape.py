@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from winnow.cache.hybrid import heads_of
+from winnow.cache.latent import is_latent, slot_dims
 from winnow.errors import HeadScoresError
 
 if TYPE_CHECKING:
@@ -26,13 +27,21 @@ class TableShape(NamedTuple):
 def token_bytes(model: PreTrainedModel) -> int:
     """Bytes that a token takes in a full cache of the layers that Winnow compresses, keys and values."""
     config = model.config.get_text_config(decoder=True)
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return 2 * sum(heads_of(model, config)) * int(width) * model.dtype.itemsize
+    return sum(heads_of(model, config)) * sum(slot_dims(config)) * model.dtype.itemsize
 
 
 def table_shape(model: PreTrainedModel) -> TableShape:
-    """The shape of a table per KV head. Raises HeadScoresError where layers differ: a table has one number of heads."""
-    heads = heads_of(model, model.config.get_text_config(decoder=True))
+    """The shape of a table per KV head.
+
+    Raises HeadScoresError where layers differ, as a table has one number of heads, and where heads share latents.
+    """
+    config = model.config.get_text_config(decoder=True)
+    if is_latent(config):
+        raise HeadScoresError(
+            "The heads of this model share one latent per token, so none of them can have slots of its own, and scores "
+            "of heads would decide nothing. Use a method without head scores (snapkv, adakv, aperturekv)."
+        )
+    heads = heads_of(model, config)
     if len(set(heads)) != 1:
         raise HeadScoresError(
             f"The full-attention layers of this model have {sorted(set(heads))} KV heads; a table of scores needs one "

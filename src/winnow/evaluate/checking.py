@@ -14,6 +14,8 @@ from winnow.cache.compressed import CompressedCache
 from winnow.cache.compression import Compression
 from winnow.cache.guards import text_config
 from winnow.cache.hybrid import heads_of
+from winnow.cache.latent import query_dim, slot_dims
+from winnow.cache.latent_layer import check_sharing
 from winnow.composition.method import Method
 from winnow.composition.names import method
 from winnow.models import skeleton_in
@@ -34,15 +36,17 @@ def check_shapes(
 ) -> None:
     """Holds methods to the shapes of a model, whose weights need not be there, and to lengths of prompts.
 
-    fold_every: see `CompressedCache`. Raises MethodError for a method without head scores of the model, or with those
-    of another shape; BudgetError where bytes do not hold what a method always keeps of a prompt, or needs to fold.
+    fold_every: see `CompressedCache`. Raises MethodError for a method without head scores of the model, with those of
+    another shape, or that gives heads what they cannot have; BudgetError where bytes do not hold what a method always
+    keeps of a prompt, or needs to fold.
     """
     config, tokens = text_config(skeleton), sorted(set(lengths))
     heads = heads_of(skeleton, config)
-    dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    slot = torch.empty(1, 1, dim, dtype=skeleton.dtype, device="meta")
-    shapes = RowParts(slot.expand(config.num_attention_heads, 1, dim), slot, slot)
+    slot = torch.empty(1, 1, 1, dtype=skeleton.dtype, device="meta")
+    keys, values = (slot.expand(1, 1, dim) for dim in slot_dims(config))
+    shapes = RowParts(slot.expand(config.num_attention_heads, 1, query_dim(config)), keys, values)
     for each in methods:
+        check_sharing(config, each, folds=fold_every is not None)
         served = each.for_model(skeleton.config.name_or_path, tuple(heads))
         for length in tokens if each.budget.unit == "bytes" else ():
             Compression(served, heads, ref(skeleton), fold_every=fold_every).allocation(0, 0, length, shapes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -12,7 +13,15 @@ from winnow.kernels.formats import Block
 from winnow.kernels.reference import ReferencePlan
 from winnow.kernels.segments import AttentionSpec, TailSegments
 
-__all__ = ["AttentionSpec", "DecodePlan", "TailSegments", "attend", "backend"]
+__all__ = ["AttentionPlan", "AttentionSpec", "DecodePlan", "TailSegments", "attend", "backend"]
+
+
+class AttentionPlan(Protocol):
+    """Decode attention of one layer, worked out once; `DecodePlan` documents each method."""
+
+    def run(self, query: Tensor) -> Tensor: ...
+    def nbytes(self) -> int: ...
+    def attends_as(self, spec: AttentionSpec) -> bool: ...
 
 
 class DecodePlan:

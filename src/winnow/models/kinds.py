@@ -30,8 +30,8 @@ def check_compressible(config: PreTrainedConfig, name: str) -> None:
             f"{name} is an encoder-decoder model ({config.model_type}); winnow compresses the caches of "
             "decoder-only models."
         )
-    if getattr(config.get_text_config(decoder=True), "kv_lora_rank", None):
+    if getattr(config.get_text_config(decoder=True), "index_topk", None):
         raise ModelError(
-            f"{name} uses multi-head latent attention ({config.model_type}), which has no KV heads to choose "
-            "between; use a model with multi-head or grouped-query attention."
+            f"{name} chooses the tokens that it attends to by an index of its own ({config.model_type}), which covers "
+            "all of them; use a model without sparse attention."
         )

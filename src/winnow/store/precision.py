@@ -43,6 +43,11 @@ class Precision(ABC):
     smooth: bool = False
     """True if channels of keys are divided by the square root of their spread next."""
 
+    @property
+    def by_head(self) -> bool:
+        """True if heads have bits of their own, by scores."""
+        return False
+
     def for_model(self, name: str, heads: tuple[int, ...]) -> Precision:
         """The precision with what it knows of a model; see `Allocator.for_model`."""
         return self
@@ -120,6 +125,10 @@ class ByScores(PerSlot):
             "heads cokv` estimates them), or the same bits for all, as in bits(4)."
         )
         return replace(self, scores=scores_of_model(self.scores, "cokv", name, heads, lacking))
+
+    @property
+    def by_head(self) -> bool:
+        return self._needs_scores
 
     @property
     def _needs_scores(self) -> bool:
