@@ -60,14 +60,15 @@ def whole_values(bits: int) -> Callable[[int], PackedValues]:
     return lambda slots: PackedValues(DIM, entries(slots, DIM, bits))
 
 
-def rotated(keys: int, values: int, centered: bool = False) -> Format:
-    """All channels after a Walsh–Hadamard transform, keys without their mean."""
+def rotated(keys: int, values: int, of_heads: bool = False) -> Format:
+    """All channels after a Walsh–Hadamard transform, keys without the means and spreads of their heads."""
     return Format(
         lambda slots: PackedKeys(
             DIM,
             entries(slots, DIM, keys),
             rotated=True,
-            means=torch.randn(HEADS, DIM).to(DTYPE) if centered else None,
+            means=torch.randn(HEADS, DIM).to(DTYPE) if of_heads else None,
+            spreads=(torch.rand(HEADS, DIM) + 0.5).to(DTYPE) if of_heads else None,
         ),
         lambda slots: PackedValues(DIM, entries(slots, DIM, values), rotated=True),
     )
@@ -115,7 +116,7 @@ def formats() -> dict[str, Format]:
         "8 bits, rotated": rotated(8, 8),
         "4 bits, rotated": rotated(4, 4),
         "2 bits, rotated": rotated(2, 2),
-        "4 bits, rotated and centered": rotated(4, 4, centered=True),
+        "4 bits, rotated, centered and smoothed": rotated(4, 4, of_heads=True),
         "keys 8 bits, values 4 bits": Format(whole_keys(8), whole_values(4)),
         "keys 8 bits, values 4 bits, rotated": rotated(8, 4),
         "KIVI, 4 bits": kivi(4),

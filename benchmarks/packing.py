@@ -26,7 +26,7 @@ STORES = (
     "bits(4)",
     "bits(2)",
     "bits(4, rotate=true)",
-    "bits(4, rotate=true, center=true)",
+    "bits(4, rotate=true, center=true, smooth=true)",
     "bits(k=8, v=4)",
     "kivi(4)",
     "spark(0.5)",

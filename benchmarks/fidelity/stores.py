@@ -35,11 +35,11 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "bits(4, rotate=true)",
         "bits(2, rotate=true)",
     ),
-    "centered bits": (
-        "bits(8, center=true)",
-        "bits(4, center=true)",
-        "bits(4, rotate=true, center=true)",
-        "bits(2, rotate=true, center=true)",
+    "rotated, centered and smoothed bits": (
+        "bits(8, rotate=true, center=true, smooth=true)",
+        "bits(k=8, v=4, rotate=true, center=true, smooth=true)",
+        "bits(4, rotate=true, center=true, smooth=true)",
+        "bits(2, rotate=true, center=true, smooth=true)",
     ),
     "bits by head score": ("bits(8, 4)", "bits(4, 2)", "mixedbits(6)", "mixedbits(5)", "mixedbits(3)"),
     "KIVI": ("kivi(8)", "kivi(4)", "kivi(2)"),

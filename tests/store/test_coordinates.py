@@ -19,6 +19,7 @@ from support.quantizers import assert_asymmetric, rounded
 from support.stores import scores_of
 from winnow.errors import MethodError
 from winnow.kernels import DenseBlock, PackedBlock, Parts
+from winnow.kernels.formats.packed import Form
 from winnow.select import Selection
 from winnow.store import AllChannels, Bits, Earlier, Kivi, MixedBits, Packed, Spark, SparkP, Think
 from winnow.view import LayerView
@@ -39,7 +40,7 @@ def assert_on_the_grid(numbers: np.ndarray, found: np.ndarray, bits: int, dtype:
 
 
 def head_means(view: LayerView, selection: Selection) -> list[np.ndarray]:
-    """Of the kept keys of every head, in the model's dtype."""
+    """Means of the kept keys of every head, in the model's dtype."""
     found = []
     for head, (start, stop) in enumerate(pairwise(selection.offsets.tolist())):
         kept = view.keys[head, selection.positions[start:stop]].double()
@@ -222,7 +223,7 @@ REFUSED = {
     "full+bits(k=5)": "k must be one of",
     "full+bits(rotate=1)": "rotate must be one of True, False, 'keys', 'values'",
     "full+kivi(rotate=maybe)": "rotate must be one of",
-    "full+bits(center=2)": "center must be one of",
+    "full+bits(center=values)": "center must be one of",
 }
 
 
@@ -262,11 +263,10 @@ def test_one_side_alone_is_rotated(rotate: Any, sides: tuple[bool, bool]) -> Non
 
 
 @pytest.mark.parametrize("channels", [Spark(), SparkP(), Think()])
-def test_auto_rotates_where_all_channels_stay(channels: Any) -> None:
+def test_auto_turns_rows_where_all_channels_stay(channels: Any) -> None:
     view, selection = layer_of(40, 24), selected([9, 24], 24)
-    rotated = packed_in(Packed(AllChannels(), Bits(high=4, rotate="auto")).pack(view, selection, WINDOW))
-    assert rotated.keys.rotated
-    assert rotated.values.rotated
-    plain = packed_in(Packed(channels, Bits(high=4, rotate="auto")).pack(view, selection, WINDOW))
-    assert not plain.keys.rotated
-    assert not plain.values.rotated
+    auto = Bits(high=4, rotate="auto", center="auto", smooth="auto")
+    whole = packed_in(Packed(AllChannels(), auto).pack(view, selection, WINDOW))
+    assert (whole.keys.form, whole.values.form) == (Form(4, True, True, True), Form(4, True))
+    some = packed_in(Packed(channels, auto).pack(view, selection, WINDOW))
+    assert (some.keys.form, some.values.form) == (Form(4), Form(4))

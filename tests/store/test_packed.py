@@ -9,18 +9,18 @@ import torch
 
 from support.packed_slots import WINDOW, assert_same_tensors, layer_of, selected, slots_of
 from support.quantizers import assert_symmetric
-from support.stores import ALL, STORES, scores_of
+from support.stores import ALL, STORES, plain_bits, scores_of
 from winnow.errors import MethodError
 from winnow.kernels import AttentionSpec, DenseBlock, Parts, TailSegments, attend
 from winnow.kernels.reference import ReferencePlan
-from winnow.store import Bits, Dense, Kivi, Packed, Spark, SparkG, SparkP, Think
+from winnow.store import Dense, Kivi, Packed, Spark, SparkG, SparkP, Think
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.parametrize("split", [32, 64])
 @pytest.mark.parametrize(
-    "store", [Packed(Spark(values=0.5), Bits(high=4)), Packed(SparkP(share=0.9)), Packed(Think(), Kivi())]
+    "store", [Packed(Spark(values=0.5), plain_bits(high=4)), Packed(SparkP(share=0.9)), Packed(Think(), Kivi())]
 )
 def test_slots_packed_in_pieces_are_the_same(store: Packed, split: int, monkeypatch: pytest.MonkeyPatch) -> None:
     view, selection = layer_of(40, 24, length=100), selected([90, 71], 100)
@@ -59,7 +59,9 @@ def test_heads_of_different_bits_lie_in_blocks_of_their_own() -> None:
     scores = scores_of([[0.1, 0.9, 0.2], [0.8, 0.7, 0.3]])
     view, selection = layer_of(40, heads=3, layer=0), selected([9, 24, 13], 24)
     for layer, widths in ((0, [4, 8, 4]), (1, [8, 8, 4])):
-        block = Packed(precision=Bits(high=8, low=4, scores=scores)).pack(view._replace(layer=layer), selection, WINDOW)
+        block = Packed(precision=plain_bits(high=8, low=4, scores=scores)).pack(
+            view._replace(layer=layer), selection, WINDOW
+        )
         assert isinstance(block, Parts)
         for slot in slots_of(block, view, selection, WINDOW):
             assert_symmetric(slot.key, slot.found_key, widths[slot.head], torch.float32)

@@ -17,10 +17,10 @@ from support.channel_definitions import kept_by, norms_of, saliency_of, think_ch
 from support.dense_attention import DTYPES
 from support.packed_slots import DIMS, ROUNDING, WINDOW, layer_of, packed_in, selected, slots_of
 from support.quantizers import assert_asymmetric, assert_symmetric
-from support.stores import scores_of
+from support.stores import plain_bits, scores_of
 from winnow.heads import HeadScores
 from winnow.kernels import PackedBlock
-from winnow.store import Bits, Channels, Kivi, MixedBits, Packed, Spark, SparkG, SparkP, Think
+from winnow.store import Channels, Kivi, MixedBits, Packed, Spark, SparkG, SparkP, Think
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("dims", DIMS)
 def test_bits_are_the_papers_quantizer(dims: tuple[int, int], bits: Any, dtype: torch.dtype) -> None:
     view, selection = layer_of(*dims, dtype=dtype, seed=bits), selected([9, 24], 24)
-    block = Packed(precision=Bits(high=bits)).pack(view, selection, WINDOW)
+    block = Packed(precision=plain_bits(high=bits)).pack(view, selection, WINDOW)
     assert isinstance(block, PackedBlock), "the window is written in bits, too"
     for slot in slots_of(block, view, selection, WINDOW):
         assert_symmetric(slot.key, slot.found_key, bits, dtype)
@@ -52,7 +52,7 @@ def test_bits_are_the_papers_quantizer(dims: tuple[int, int], bits: Any, dtype: 
 )
 def test_bits_after_channels_scale_by_what_was_kept(how: Channels, dtype: torch.dtype) -> None:
     view, selection = layer_of(40, 24, dtype=dtype), selected([9, 24], 24)
-    block = Packed(how, Bits(high=4)).pack(view, selection, WINDOW)
+    block = Packed(how, plain_bits(high=4)).pack(view, selection, WINDOW)
     plain = Packed(how).pack(view, selection, WINDOW)
     if isinstance(how, Think):
         masks = np.zeros((2, 40), dtype=bool)
@@ -82,7 +82,7 @@ def test_the_better_half_of_all_heads_gets_more_bits(shape: tuple[int, int], tie
     values = (3 * values).floor() + 1 if ties else values
     flat = values.flatten().tolist()
     better = sorted(range(len(flat)), key=lambda h: (-flat[h], h))[: len(flat) // 2]
-    precision = Bits(high=8, low=4, scores=HeadScores(values, "random"))
+    precision = plain_bits(high=8, low=4, scores=HeadScores(values, "random"))
     found = [width for layer in range(shape[0]) for width in precision.bits(layer, shape[1]).tolist()]
     assert found == [8 if head in better else 4 for head in range(len(flat))]
 
@@ -90,7 +90,7 @@ def test_the_better_half_of_all_heads_gets_more_bits(shape: tuple[int, int], tie
 def test_sixteen_bits_are_the_numbers_as_they_are() -> None:
     scores = scores_of([[0.1, 0.9]])
     view, selection = layer_of(40), selected([9, 24], 24)
-    block = Packed(precision=Bits(high=16, low=2, scores=scores)).pack(view, selection, WINDOW)
+    block = Packed(precision=plain_bits(high=16, low=2, scores=scores)).pack(view, selection, WINDOW)
     for slot in slots_of(block, view, selection, WINDOW):
         if slot.head == 1:
             np.testing.assert_array_equal(slot.found_key, slot.key)

@@ -32,9 +32,9 @@ class Format(NamedTuple):
     recovery: str = "degenerate"
     rotated: bool = False
     centered: bool = False
-    """Of keys."""
+    """True for keys with means or spreads of their head."""
     smoothed: bool = False
-    """Of keys."""
+    """True for keys with means or spreads of their head."""
 
 
 class Layer(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -37,6 +38,11 @@ STORES: dict[str, Store] = {
     ),
     "spark and mixed bits": Packed(Spark(), MixedBits(mean=6, scores=HEAD_SCORES)),
 }
+
+
+def plain_bits(**given: Any) -> Bits:
+    """Bits of numbers as they are, whatever `Bits` does to outliers by default."""
+    return Bits(rotate=False, center=False, smooth=False, **given)
 
 
 def by_scores(store: Packed) -> bool:

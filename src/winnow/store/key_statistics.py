@@ -1,4 +1,4 @@
-"""What a store takes off the keys of a head, and divides them by, before it rounds them."""
+"""Means and spreads of a head's keys, which a store takes off them before it rounds them."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Packed(Store):
                 "rotate mixes all channels of a key, so a choice of some of them would be lost; leave rotate out, or "
                 "the part that drops channels (spark, think)."
             )
-        if not self._whole and (self.precision.center or self.precision.smooth):
+        if not self._whole and True in (self.precision.center, self.precision.smooth):
             raise MethodError(
                 "center and smooth need keys with all their channels; leave them out, or the part that drops channels "
                 "(spark, think)."
@@ -74,7 +74,8 @@ class Packed(Store):
         forms = self._forms(view.layer, len(counts))
         if any(form.keys.centered or form.keys.smoothed for form, _ in forms):
             first, how = _first_slots(selection, counts), self.precision
-            making = making._replace(statistics=key_statistics(view, first, like, how.center, how.smooth))
+            statistics = key_statistics(view, first, like, bool(how.center), bool(how.smooth))
+            making = making._replace(statistics=statistics)
         for form, heads in forms:
             part = _first_slots(selection, torch.where(heads, counts, 0))
             if len(part.positions):
@@ -131,10 +132,10 @@ class Packed(Store):
         """The form of heads with so many bits; numbers that stay as they are stay where they are, too."""
         rotate = self.precision.rotate if self._whole else False
         of_keys, of_values = rotate not in (False, "values"), rotate not in (False, "keys")
-        return Forms(
-            Form(keys, of_keys and keys < 16, self.precision.center and keys < 16, self.precision.smooth and keys < 16),
-            Form(values, of_values and values < 16),
-        )
+        center, smooth = (self._whole and bool(each) for each in (self.precision.center, self.precision.smooth))
+        if keys == 16:
+            of_keys = center = smooth = False
+        return Forms(Form(keys, of_keys, center, smooth), Form(values, of_values and values < 16))
 
     def _apart(self, window: int) -> int:
         """Slots of every head that stay dense because they are the window's."""

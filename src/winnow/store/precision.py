@@ -20,15 +20,16 @@ _LEAST_WEIGHT = 0.01
 """Weight of a head without a score, in units of the largest."""
 
 Rotate = bool | Literal["keys", "values", "auto"]
-ROTATE: Rotate = False
-"""Whether bits rotate where nothing else is said."""
+Step = bool | Literal["auto"]
+COORDINATES: Step = False
+"""The default of `rotate`, `center` and `smooth`; "auto" takes all three steps wherever all channels stay."""
 _ROTATIONS: tuple[Rotate, ...] = (True, False, "keys", "values", "auto")
 _ROTATE = (
     "spread outliers over channels by a Walsh–Hadamard transform: true, keys, values, false, or auto (true where no "
     "channels are dropped)"
 )
-_CENTER = "subtract the mean of a head's keys first"
-_SMOOTH = "divide the channels of a head's keys by the root of their spread, before they are rotated"
+_CENTER = "subtract the mean of a head's keys first: true, false, auto"
+_SMOOTH = "divide the channels of a head's keys by the root of their spread, before they are rotated: true, false, auto"
 
 
 class Precision(ABC):
@@ -37,11 +38,11 @@ class Precision(ABC):
     slots_together: int = 1
     """Slots of a head that can only be written together."""
     rotate: Rotate = False
-    """Whose integers are those of rows after a Walsh–Hadamard transform; "auto": all, where no channels are dropped."""
-    center: bool = False
-    """True if a mean of the head's keys is subtracted from them first."""
-    smooth: bool = False
-    """True if channels of keys are divided by the square root of their spread next."""
+    """True if integers are those of rows after a Walsh–Hadamard transform; "auto": where no channels are dropped."""
+    center: Step = False
+    """True if a mean of the head's keys is subtracted from them first; "auto" as above."""
+    smooth: Step = False
+    """True if channels of keys are divided by the square root of their spread next; "auto" as above."""
 
     @property
     def by_head(self) -> bool:
@@ -104,14 +105,14 @@ class ByScores(PerSlot):
         kw_only=True,
         metadata=meaning("head scores that decide: a file, or a winnow.HeadScores; none for those of the budgets"),
     )
-    rotate: Rotate = field(default=ROTATE, kw_only=True, metadata=meaning(_ROTATE))
-    center: bool = field(default=False, kw_only=True, metadata=meaning(_CENTER))
-    smooth: bool = field(default=False, kw_only=True, metadata=meaning(_SMOOTH))
+    rotate: Rotate = field(default=COORDINATES, kw_only=True, metadata=meaning(_ROTATE))
+    center: Step = field(default=COORDINATES, kw_only=True, metadata=meaning(_CENTER))
+    smooth: Step = field(default=COORDINATES, kw_only=True, metadata=meaning(_SMOOTH))
 
     def __post_init__(self) -> None:
         check_choice(self, "rotate", _ROTATIONS)
-        check_choice(self, "center", (True, False))
-        check_choice(self, "smooth", (True, False))
+        check_choice(self, "center", (True, False, "auto"))
+        check_choice(self, "smooth", (True, False, "auto"))
         object.__setattr__(self, "scores", given_scores(self.scores, "bits"))
 
     def with_scores(self, scores: HeadScores) -> Precision:

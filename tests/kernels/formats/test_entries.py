@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from support.packed_slots import layer_of, packed_in, selected
-from winnow.store import Bits, Packed
+from support.stores import plain_bits
+from winnow.store import Packed
 
 
 def written_integers(data: Tensor, count: int, bits: int) -> np.ndarray:
@@ -32,7 +33,7 @@ def written_integers(data: Tensor, count: int, bits: int) -> np.ndarray:
 @pytest.mark.parametrize("dim", [20, 40, 33, 64, 65, 96, 128])
 def test_integers_lie_in_memory_as_documented(dim: int, bits: Any) -> None:
     view, selection = layer_of(dim), selected([9, 24], 24)
-    block = packed_in(Packed(precision=Bits(high=bits)).pack(view, selection, 0))
+    block = packed_in(Packed(precision=plain_bits(high=bits)).pack(view, selection, 0))
     entries = block.keys.entries
     assert entries.data.dtype == torch.uint8
     assert entries.data.shape == (33, -(-dim * bits // 8))

@@ -63,6 +63,14 @@ def test_names_in_files_stay() -> None:
     assert facts["parts.1.dtype"] == "torch.float32"
 
 
+def test_blocks_of_before_rotation_are_read() -> None:
+    block = block_of(FORMATS["keys 4"])
+    format, tensors, facts = take_apart(block)
+    old = {name: fact for name, fact in facts.items() if name.split(".")[-1] not in ("rotated", "means", "spreads")}
+    assert len(old) == len(facts) - 4
+    assert_same_tensors(put_together(format, tensors, old), block)
+
+
 def test_offsets_stay_on_the_cpu() -> None:
     """All other tensors move; the meta device stands for any."""
     _, tensors, facts = take_apart(block_of((KEYS["8"], DENSE)))
