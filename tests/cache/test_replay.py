@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import winnow
+from support.alive import alive
 from support.contexts import GREEDY
 from support.families import build, prompt
 from support.oracle import full_layers, masked_logits
@@ -199,6 +200,16 @@ def test_time_and_memory_are_those_of_the_fork() -> None:
     assert sum(map(sum, stats.slots)) == 8 * 4
     assert stats.used_bytes < stats.full_bytes / 5
     assert context.cache().compression.replayed is None
+
+
+def test_nothing_but_the_fork_is_alive_afterwards() -> None:
+    ids = prompt(length=400)
+    winnow.compress(MODEL, ids[:, :150], "kvzip @ 8", tokenizer=WORDS)
+    before = alive()
+    context = winnow.compress(MODEL, ids[:, :240], "kvzip @ 8", tokenizer=WORDS)
+    added = {where: size for where, size in alive().items() if where not in before}
+    kept_whole = context.input_ids.untyped_storage().data_ptr()
+    assert sum(size for where, size in added.items() if where != kept_whole) <= context.stats().held_bytes + 64
 
 
 def test_what_cannot_be_read_again_is_refused() -> None:
