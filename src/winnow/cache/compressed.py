@@ -25,6 +25,7 @@ from winnow.cache.layer import CompressedLayer
 from winnow.cache.listening import Replayed
 from winnow.cache.observer import Observer
 from winnow.cache.progress import Part
+from winnow.cache.spanning import LayersTogether
 from winnow.cache.stats import CacheStats, storage_bytes
 from winnow.composition.method import Method, Rank, own_ranking
 from winnow.composition.names import as_method
@@ -440,6 +441,7 @@ class CompressedCache(Cache):
     def reset(self) -> None:
         """Empty again."""
         super().reset()
+        self.compression.together = LayersTogether()
         self.compression.progress.reset()
 
     # --- what is held --------------------------------------------------------------------------------------
