@@ -110,6 +110,7 @@ SECTIONS = (
             "adakv+kivi(4)",
             "adakv+bits(4, rotate=true)",
             "snapkv+global+bits(4, rotate=true)",
+            "kvzip+bits(4, rotate=true)",
         ),
         "10%,20%,40%",
         {_SEEN: (*_FACTS, "plain")},

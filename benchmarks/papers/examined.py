@@ -20,8 +20,11 @@ from winnow.tasks.registry import benchmark
 from winnow.typed import Between, Sized
 
 Share = Annotated[float, Between(0, 1)]
+Shares = Annotated[list[Share], Sized(1)]
 KINDS = {"question": "a question about generated prose at the end", "text": "Python's reference"}
 """Kinds of prompts, in words."""
+MOST = 1000
+"""Prompts of a kind that a journal may know from before."""
 _QUESTIONS_OF_A_DOCUMENT = 6
 
 
@@ -34,7 +37,7 @@ class Examined:
         self.source = open_model(study.model)
         journal = Journal.open(study.folder / f"{name}.jsonl", {"model": self.source.name, "tokens": tokens})
         tasks = {kind: Findings(types) for kind in KINDS}
-        self._journal = DocumentJournal(journal, tasks, range(count))
+        self._journal = DocumentJournal(journal, tasks, range(max(count, MOST)))
 
     @cached_property
     def model(self) -> PreTrainedModel:
@@ -65,6 +68,3 @@ class Examined:
 
     def _tokens_of(self, text: str) -> int:
         return len(self.source.tokenizer(text, add_special_tokens=False).input_ids)
-
-
-Shares = Annotated[list[Share], Sized(1)]
