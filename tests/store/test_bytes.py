@@ -47,13 +47,22 @@ PRECISIONS: list[Precision] = [
     AsIs(),
     Bits(high=8),
     Bits(high=4),
+    Bits(high=6),
+    Bits(high=3),
+    Bits(high=4, group=32),
+    Bits(high=8, low=3, group=64, scores=HEAD_SCORES),
     Bits(high=8, low=2, scores=HEAD_SCORES),
     Bits(high=16, low=4, scores=HEAD_SCORES),
     MixedBits(mean=6, scores=HEAD_SCORES),
     Kivi(width=4),
     Kivi(width=8),
+    Kivi(width=3),
 ]
-TOGETHER = [(c, p) for c, p in product(CHANNELS, PRECISIONS) if not (c.per_slot and isinstance(p, Kivi))]
+TOGETHER = [
+    (c, p)
+    for c, p in product(CHANNELS, PRECISIONS)
+    if not (c.per_slot and (isinstance(p, Kivi) or p.channels_together))
+]
 
 
 @st.composite

@@ -11,7 +11,7 @@ from torch import Tensor
 from winnow.kernels.formats import Block, DenseBlock, PackedBlock, Part, parts_of
 from winnow.kernels.formats.bits import BLOCK_BYTES
 from winnow.kernels.formats.draws import DRAWS, Recovery, draws
-from winnow.kernels.formats.entries import GROUP
+from winnow.kernels.formats.entries import GROUP, Entries
 from winnow.kernels.formats.packed import PackedKeys, PackedValues
 from winnow.kernels.formats.pruned import STEP, Pruned
 from winnow.kernels.pruning_reference import Statistic
@@ -21,7 +21,7 @@ NO_MEMORY = 1
 BAD_PART = 4
 RECOVERIES: dict[Recovery, int] = {"degenerate": 0, "gaussian": 1, "exponential": 2}
 STATISTICS: dict[Statistic, int] = {"pruned sizes": 0, "pruned numbers": 1, "mean": 2, "moments": 3}
-UNSCALED, PER_SLOT, GROUPED = range(3)
+UNSCALED, PER_SLOT, GROUPED, CHANNEL_GROUPS = range(4)
 
 
 class RowsArgs(ctypes.Structure):
@@ -36,6 +36,7 @@ class RowsArgs(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("kept", "row_bytes", "sign_row_bytes")),
         *((name, ctypes.c_int32) for name in ("bits", "scaling", "stats_width", "recovery")),
         ("seed", ctypes.c_uint32),
+        ("scale_group", ctypes.c_int32),
     )
 
 
@@ -105,6 +106,7 @@ def shared_constants() -> dict[str, int]:
         "UNSCALED": UNSCALED,
         "PER_SLOT": PER_SLOT,
         "GROUPED": GROUPED,
+        "CHANNEL_GROUPS": CHANNEL_GROUPS,
         **{name.upper(): value for name, value in RECOVERIES.items()},
         **{name.upper().replace(" ", "_"): value for name, value in STATISTICS.items()},
     }
@@ -157,11 +159,17 @@ def _rows(packed: PackedKeys | PackedValues) -> RowsArgs:
         channels=address(channels),
     )
     if entries.bits != 16:
-        args.scaling = PER_SLOT if entries.zeros is None else GROUPED
+        args.scaling, args.scale_group = _scaling(entries), entries.group
         args.scales, args.zeros = address(entries.scales), address(entries.zeros)
     if packed.pruned is not None:
         _fill_pruned(args, packed.pruned)
     return args
+
+
+def _scaling(entries: Entries) -> int:
+    if entries.group:
+        return CHANNEL_GROUPS
+    return PER_SLOT if entries.zeros is None else GROUPED
 
 
 def _fill_pruned(args: RowsArgs, pruned: Pruned) -> None:

@@ -41,6 +41,11 @@ class Packed(Store):
                 "kivi scales every key channel over 32 slots, but after spark each slot has channels of its own; "
                 "combine spark with bits, or kivi with think."
             )
+        if self.channels.per_slot and self.precision.channels_together:
+            raise MethodError(
+                "bits(group=...) scales neighboring channels together, but after spark each slot has channels of its "
+                "own; leave group out, or combine it with think."
+            )
 
     def for_model(self, name: str, heads: tuple[int, ...]) -> Store:
         return replace(self, precision=self.precision.for_model(name, heads))
