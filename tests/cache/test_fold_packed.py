@@ -40,11 +40,12 @@ def test_stores_see_what_they_packed_before(model):
 STORES = [
     "bits(8)",
     "bits(2)",
+    "bits(4, group=32)",
     "spark(0.5)",
     "spark(0.5)+bits(2)",
     "spark(0.8, values=0.5, sign=query)+bits(2)",
     "spark(0.5, recovery=gaussian, recent=pruned)",
-    "spark(0.3, recovery=exponential)+bits(4)",
+    "spark(0.3, recovery=exponential)+bits(3)",
     "spark-p(0.9)",
     "spark-p(0.9, sign=none)+bits(2)",
     "spark-g(5, recovery=gaussian)+bits(8)",

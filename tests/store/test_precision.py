@@ -145,7 +145,7 @@ def blocks_of_llama_cpp(numbers: np.ndarray, bits: int) -> np.ndarray:
 
 
 def test_eight_bits_in_groups_of_32_are_as_good_as_q8_0() -> None:
-    """And four bits all but as good as q4_0, which has one level more: a step of 1/8 of the largest, not of 1/7."""
+    """And four bits all but as good as q4_0, which has one level more: a step of 1/8 of the largest, not 1/7."""
     view, selection = layer_of(128, dtype=torch.float16, length=80), selected([80, 75], 80)
     for bits, worst in ((8, 1.01), (4, 8 / 7)):
         block = Packed(precision=Bits(high=bits, group=32)).pack(view, selection, WINDOW)
