@@ -3,7 +3,7 @@
 One run, one machine, one step of decoding at a time. Every format is measured in turn with a read-only pass over its
 own tensors and with dense attention in the same dtype; a ratio is the median of the ratios of the rounds.
 
-    python benchmarks/packed_attention.py [--megabytes 512] [--rounds 61] [--json]
+    python benchmarks/packed_attention.py [--megabytes 512] [--rounds 61] [--dims 128 64] [--json]
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from winnow.kernels.formats.entries import Entries
 from winnow.kernels.formats.packed import PackedKeys, PackedValues
 from winnow.kernels.formats.pruned import Pruned
 
-DIM = 128
 DTYPE = torch.bfloat16
 PATTERNS = 4096
 """Different masks; further slots repeat them."""
@@ -44,88 +43,108 @@ def entries(slots: int, count: int, bits: int) -> Entries:
     return Entries(data, bits, torch.rand(slots).to(DTYPE) / (1 << (bits - 1)))
 
 
-def grouped(slots: int, groups: tuple[int, int], bits: int) -> Entries:
+def grouped(dim: int, slots: int, groups: tuple[int, int], bits: int) -> Entries:
     """Random numbers with scales and zeros of groups."""
     scales, zeros = torch.rand(groups).to(DTYPE) / (1 << bits), torch.randn(groups).to(DTYPE)
-    return Entries(entries(slots, DIM, bits).data, bits, scales, zeros)
+    return Entries(entries(slots, dim, bits).data, bits, scales, zeros)
 
 
-def whole_keys(bits: int) -> Callable[[int], PackedKeys]:
+def by_channels(dim: int, slots: int, group: int, bits: int) -> Entries:
+    """Random numbers with a scale for every group of channels of a slot."""
+    scales = torch.rand(slots, dim // group).to(DTYPE) / (1 << (bits - 1))
+    return Entries(entries(slots, dim, bits).data, bits, scales, group=group)
+
+
+def whole_keys(dim: int, bits: int) -> Callable[[int], PackedKeys]:
     """All channels, one scale per slot."""
-    return lambda slots: PackedKeys(DIM, entries(slots, DIM, bits))
+    return lambda slots: PackedKeys(dim, entries(slots, dim, bits))
 
 
-def whole_values(bits: int) -> Callable[[int], PackedValues]:
+def whole_values(dim: int, bits: int) -> Callable[[int], PackedValues]:
     """All channels, one scale per slot."""
-    return lambda slots: PackedValues(DIM, entries(slots, DIM, bits))
+    return lambda slots: PackedValues(dim, entries(slots, dim, bits))
 
 
-def rotated(keys: int, values: int, of_heads: bool = False) -> Format:
+def rotated(dim: int, keys: int, values: int, of_heads: bool = False) -> Format:
     """All channels after a Walsh–Hadamard transform, keys without the means and spreads of their heads."""
     return Format(
         lambda slots: PackedKeys(
-            DIM,
-            entries(slots, DIM, keys),
+            dim,
+            entries(slots, dim, keys),
             rotated=True,
-            means=torch.randn(HEADS, DIM).to(DTYPE) if of_heads else None,
-            spreads=(torch.rand(HEADS, DIM) + 0.5).to(DTYPE) if of_heads else None,
+            means=torch.randn(HEADS, dim).to(DTYPE) if of_heads else None,
+            spreads=(torch.rand(HEADS, dim) + 0.5).to(DTYPE) if of_heads else None,
         ),
-        lambda slots: PackedValues(DIM, entries(slots, DIM, values), rotated=True),
+        lambda slots: PackedValues(dim, entries(slots, dim, values), rotated=True),
     )
 
 
-def kivi(bits: int) -> Format:
+def groups(dim: int, bits: int, group: int) -> Format:
+    """All channels, one scale per group of them in every slot."""
+    return Format(
+        lambda slots: PackedKeys(dim, by_channels(dim, slots, group, bits)),
+        lambda slots: PackedValues(dim, by_channels(dim, slots, group, bits)),
+    )
+
+
+def kivi(dim: int, bits: int) -> Format:
     """Keys in groups of 32 slots per channel, values in groups of 32 channels per slot."""
     return Format(
-        lambda slots: PackedKeys(DIM, grouped(slots, (slots // 32, DIM), bits)),
-        lambda slots: PackedValues(DIM, grouped(slots, (slots, DIM // 32), bits)),
+        lambda slots: PackedKeys(dim, grouped(dim, slots, (slots // 32, dim), bits)),
+        lambda slots: PackedValues(dim, grouped(dim, slots, (slots, dim // 32), bits)),
     )
 
 
-def spark(pruned: float, bits: int = 16) -> Callable[[int], PackedKeys]:
+def spark(dim: int, pruned: float, bits: int = 16) -> Callable[[int], PackedKeys]:
     """Keys without a share of their channels, chosen per slot; means and signs stand for them."""
-    kept = DIM - round(pruned * DIM)
+    kept = dim - round(pruned * dim)
 
     def keys(slots: int) -> PackedKeys:
-        flags = torch.zeros(PATTERNS, DIM, dtype=torch.uint8)
-        flags.scatter_(1, torch.rand(PATTERNS, DIM).argsort(1)[:, :kept], 1)
+        flags = torch.zeros(PATTERNS, dim, dtype=torch.uint8)
+        flags.scatter_(1, torch.rand(PATTERNS, dim).argsort(1)[:, :kept], 1)
         bytes_ = (flags.view(PATTERNS, -1, 8) << torch.arange(8, dtype=torch.uint8)).sum(-1, dtype=torch.uint8)
         masks = bytes_.repeat(-(-slots // PATTERNS), 1)[:slots].contiguous()
-        signs = torch.randint(256, (slots, -(-(DIM - kept) // 8)), dtype=torch.uint8)
-        norms = torch.rand(HEADS, DIM) + 0.5
+        signs = torch.randint(256, (slots, -(-(dim - kept) // 8)), dtype=torch.uint8)
+        norms = torch.rand(HEADS, dim) + 0.5
         return PackedKeys(
-            DIM, entries(slots, kept, bits), pruned=Pruned(masks, torch.rand(slots, 1).to(DTYPE), signs, norms)
+            dim, entries(slots, kept, bits), pruned=Pruned(masks, torch.rand(slots, 1).to(DTYPE), signs, norms)
         )
 
     return keys
 
 
-def think(pruned: float) -> Callable[[int], PackedKeys]:
+def think(dim: int, pruned: float) -> Callable[[int], PackedKeys]:
     """Keys without a share of their channels, chosen per head."""
-    kept = DIM - round(pruned * DIM)
-    channels = torch.stack([torch.randperm(DIM)[:kept].msort() for _ in range(HEADS)]).to(torch.int16)
-    return lambda slots: PackedKeys(DIM, entries(slots, kept, 16), channels)
+    kept = dim - round(pruned * dim)
+    channels = torch.stack([torch.randperm(dim)[:kept].msort() for _ in range(HEADS)]).to(torch.int16)
+    return lambda slots: PackedKeys(dim, entries(slots, kept, 16), channels)
 
 
-def formats() -> dict[str, Format]:
+def formats(dim: int) -> dict[str, Format]:
     """Formats to measure, by name."""
     return {
-        "8 bits": Format(whole_keys(8), whole_values(8)),
-        "4 bits": Format(whole_keys(4), whole_values(4)),
-        "2 bits": Format(whole_keys(2), whole_values(2)),
-        "8 bits, rotated": rotated(8, 8),
-        "4 bits, rotated": rotated(4, 4),
-        "2 bits, rotated": rotated(2, 2),
-        "4 bits, rotated, centered and smoothed": rotated(4, 4, of_heads=True),
-        "keys 8 bits, values 4 bits": Format(whole_keys(8), whole_values(4)),
-        "keys 8 bits, values 4 bits, rotated": rotated(8, 4),
-        "KIVI, 4 bits": kivi(4),
-        "KIVI, 2 bits": kivi(2),
-        "SPARK 0.5": Format(spark(0.5), whole_values(16)),
-        "SPARK 0.8": Format(spark(0.8), whole_values(16)),
-        "SPARK 0.8, values 8 bits": Format(spark(0.8), whole_values(8)),
-        "SPARK 0.8 at 8 bits, values 8 bits": Format(spark(0.8, 8), whole_values(8)),
-        "ThinK 0.5": Format(think(0.5), whole_values(16)),
+        "8 bits": Format(whole_keys(dim, 8), whole_values(dim, 8)),
+        "6 bits": Format(whole_keys(dim, 6), whole_values(dim, 6)),
+        "4 bits": Format(whole_keys(dim, 4), whole_values(dim, 4)),
+        "3 bits": Format(whole_keys(dim, 3), whole_values(dim, 3)),
+        "2 bits": Format(whole_keys(dim, 2), whole_values(dim, 2)),
+        "8 bits, rotated": rotated(dim, 8, 8),
+        "4 bits, rotated": rotated(dim, 4, 4),
+        "2 bits, rotated": rotated(dim, 2, 2),
+        "4 bits, rotated, centered and smoothed": rotated(dim, 4, 4, of_heads=True),
+        "keys 8 bits, values 4 bits": Format(whole_keys(dim, 8), whole_values(dim, 4)),
+        "keys 8 bits, values 4 bits, rotated": rotated(dim, 8, 4),
+        "8 bits, groups of 32": groups(dim, 8, 32),
+        "4 bits, groups of 32": groups(dim, 4, 32),
+        "4 bits, groups of 64": groups(dim, 4, 64),
+        "KIVI, 4 bits": kivi(dim, 4),
+        "KIVI, 3 bits": kivi(dim, 3),
+        "KIVI, 2 bits": kivi(dim, 2),
+        "SPARK 0.5": Format(spark(dim, 0.5), whole_values(dim, 16)),
+        "SPARK 0.8": Format(spark(dim, 0.8), whole_values(dim, 16)),
+        "SPARK 0.8, values 8 bits": Format(spark(dim, 0.8), whole_values(dim, 8)),
+        "SPARK 0.8 at 8 bits, values 8 bits": Format(spark(dim, 0.8, 8), whole_values(dim, 8)),
+        "ThinK 0.5": Format(think(dim, 0.5), whole_values(dim, 16)),
     }
 
 
@@ -141,13 +160,13 @@ def tensors_of(block: PackedBlock) -> list[Tensor]:
 
 def plan_for(block: PackedBlock) -> DecodePlan:
     """Attention over the block alone."""
-    empty = torch.empty(1, HEADS, 0, DIM, dtype=DTYPE)
-    return DecodePlan([block], TailSegments(empty, empty, torch.zeros(1, dtype=torch.int64)), spec(DIM))
+    empty = torch.empty(1, HEADS, 0, block.key_dim, dtype=DTYPE)
+    return DecodePlan([block], TailSegments(empty, empty, torch.zeros(1, dtype=torch.int64)), spec(block.key_dim))
 
 
-def compare(threads: list[int], rounds: int, slots: int, wanted: list[str]) -> list[Row]:
-    """Every format with every number of threads."""
-    dense = make_layer([slots] * HEADS, DIM, DTYPE)
+def compare(dim: int, threads: list[int], rounds: int, slots: int, wanted: list[str]) -> list[Row]:
+    """Every format of heads of one size with every number of threads."""
+    dense = make_layer([slots] * HEADS, dim, DTYPE)
     dense_bytes = dense.prefix.keys.nbytes + dense.prefix.values.nbytes
     rows: list[Row] = []
 
@@ -168,7 +187,7 @@ def compare(threads: list[int], rounds: int, slots: int, wanted: list[str]) -> l
             )
 
     add("dense", dense.run, dense.read, dense_bytes)
-    for name, form in formats().items():
+    for name, form in formats(dim).items():
         if wanted and name not in wanted:
             continue
         offsets = torch.arange(HEADS + 1) * slots
@@ -193,21 +212,24 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=512, help="keys and values of as many dense slots")
     parser.add_argument("--rounds", type=int, default=61)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--dims", type=int, nargs="+", default=[128, 64], help="sizes of heads, a table each")
     parser.add_argument("--formats", nargs="+", default=[], help="only these")
     parser.add_argument("--out", type=Path, default=Path("docs/results"), help="folder for the .json and .md")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args()
     torch.manual_seed(0)
-    slots = even_slots(options.megabytes, DIM, DTYPE)
+    slots = {dim: even_slots(options.megabytes, dim, DTYPE) for dim in options.dims}
     settings: dict[str, object] = {
-        "slots per head": slots,
+        "slots per head": ", ".join(f"{count} (D {dim})" for dim, count in slots.items()),
         "rounds": options.rounds,
         "H": HEADS,
         "G": GROUP,
-        "D": DIM,
         "dtype": name_of(DTYPE),
     }
-    tables = {"Packed prefixes": compare(options.threads, options.rounds, slots, options.formats)}
+    tables = {
+        f"Packed prefixes, D {dim}": compare(dim, options.threads, options.rounds, count, options.formats)
+        for dim, count in slots.items()
+    }
     title = "Decode attention from packed prefixes"
     text, data = write_tables(options.out, "packed_attention", title, settings, tables)
     print(data if options.json else text)

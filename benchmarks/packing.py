@@ -23,7 +23,10 @@ SHARE = 0.2
 STORES = (
     "",
     "bits(8)",
+    "bits(6)",
     "bits(4)",
+    "bits(4, group=32)",
+    "bits(3)",
     "bits(2)",
     "bits(4, rotate=true)",
     "bits(4, rotate=true, center=true, smooth=true)",

@@ -8,10 +8,10 @@
 
 #include <stdint.h>
 
-#define WINNOW_ABI 7
+#define WINNOW_ABI 8
 #define WINNOW_SCALE_GROUP 32 /* channels of a value, or slots of keys, that share a scale and a zero */
 #define WINNOW_START_STEP 32  /* where rows differ in length, the beginning of every 32nd is known */
-#define WINNOW_BLOCK_BYTES 16 /* of a block of numbers of 4 or 2 bits */
+#define WINNOW_BLOCK_BYTES 16 /* of a block of numbers of 4 or 2 bits; of 1 bit half as many */
 #define WINNOW_DRAWS 256      /* numbers that a random recovery draws from, a power of two */
 #define WINNOW_EXPORT __attribute__((visibility("default")))
 
@@ -29,7 +29,12 @@ enum winnow_status {
   WINNOW_BAD_PART = 4     /* sizes of a part contradict each other, or its channels the head's */
 };
 
-enum winnow_scaling { WINNOW_UNSCALED = 0, WINNOW_PER_SLOT = 1, WINNOW_GROUPED = 2 };
+enum winnow_scaling {
+  WINNOW_UNSCALED = 0,
+  WINNOW_PER_SLOT = 1,
+  WINNOW_GROUPED = 2,       /* with zeros, of WINNOW_SCALE_GROUP slots (keys) or channels (values) */
+  WINNOW_CHANNEL_GROUPS = 3 /* without zeros, of scale_group neighboring channels of a slot */
+};
 
 enum winnow_statistic {
   WINNOW_PRUNED_SIZES = 0,   /* mean of the pruned sizes */
@@ -69,13 +74,14 @@ struct winnow_rows {
   int64_t kept;                /* T, entries of a slot; with masks, which tell how many, all channels */
   int64_t row_bytes;           /* of data and of signs from slot to slot; 0 with starts */
   int64_t sign_row_bytes;
-  int32_t bits;                /* 16: as they are; 8, 4, 2 */
+  int32_t bits;                /* 16: as they are; 8, 6, 4, 3, 2 */
   int32_t scaling;
   int32_t stats_width;
   int32_t recovery;
   uint32_t seed;
   float fill;                  /* of WINNOW_CONSTANT, which has no stats */
   int32_t rotated;             /* 1: rows are those after a Walsh-Hadamard transform */
+  int32_t scale_group;         /* 32 or 64 with WINNOW_CHANNEL_GROUPS */
 };
 
 /* A prefix, or the slots of a prefix that share a format. */

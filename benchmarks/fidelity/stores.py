@@ -27,7 +27,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "spark-g(4, 0.8, by=lowest, saliency=linear)",
     ),
     "ThinK": tuple(f"think({ratio})" for ratio in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)),
-    "bits per slot": ("bits(8)", "bits(4)", "bits(2)"),
+    "bits per slot": ("bits(8)", "bits(6)", "bits(4)", "bits(3)", "bits(2)"),
+    "bits per group": ("bits(8, group=32)", "bits(4, group=32)", "bits(4, group=64)", "bits(3, group=32)"),
     "bits of keys and of values": ("bits(k=8, v=4)", "bits(k=4, v=8)", "bits(k=4, v=2)"),
     "rotated bits": (
         "bits(8, rotate=true)",
@@ -42,7 +43,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "bits(2, rotate=true, center=true, smooth=true)",
     ),
     "bits by head score": ("bits(8, 4)", "bits(4, 2)", "mixedbits(6)", "mixedbits(5)", "mixedbits(3)"),
-    "KIVI": ("kivi(8)", "kivi(4)", "kivi(2)"),
+    "KIVI": ("kivi(8)", "kivi(4)", "kivi(3)", "kivi(2)"),
     "SPARK + bits": (
         "spark(0.5)+bits(8)",
         "spark(0.8)+bits(8)",

@@ -28,9 +28,14 @@ inline bool bits_fit(const winnow_rows& rows) {
   switch (rows.bits) {
     case 16: return rows.scaling == WINNOW_UNSCALED;
     case 8:
+    case 6:
     case 4:
+    case 3:
     case 2:
       if (rows.scaling == WINNOW_PER_SLOT) return rows.scales;
+      if (rows.scaling == WINNOW_CHANNEL_GROUPS) {
+        return (rows.scale_group == 32 || rows.scale_group == 64) && (rows.scales || rows.kept == 0);
+      }
       // Lists of nothing may have no address.
       return rows.scaling == WINNOW_GROUPED && ((rows.scales && rows.zeros) || rows.kept == 0);
     default: return false;
@@ -48,7 +53,7 @@ inline bool channels_fit(const winnow_rows& rows, const SideSizes& sizes) {
 }
 
 inline bool masked_fit(const winnow_rows& rows, const SideSizes& sizes) {
-  if (rows.channels || rows.kept != sizes.dim || rows.scaling == WINNOW_GROUPED) return false;
+  if (rows.channels || rows.kept != sizes.dim || rows.scaling > WINNOW_PER_SLOT) return false;
   if (rows.recovery < WINNOW_DEGENERATE || rows.recovery > WINNOW_CONSTANT) return false;
   if (draws_sizes(rows.recovery) && !rows.draws) return false;
   const int32_t statistics = statistics_of(rows.recovery);

@@ -68,10 +68,15 @@ class RowReader {
     data_ += bytes;
     if (rows_.bits == 16) return convert(row, dim_, out);
     if (rows_.scaling == WINNOW_PER_SLOT) return unpack_numbers<true>(rows_.bits, row, dim_, out);
+    if (rows_.scaling == WINNOW_CHANNEL_GROUPS) {
+      unpack_numbers<true>(rows_.bits, row, dim_, out);
+      const T* scales = elements(rows_.scales) + slot * divide_up(dim_, rows_.scale_group);
+      return scale_groups<T>(scales, nullptr, rows_.scale_group, dim_, out);
+    }
     unpack_numbers<false>(rows_.bits, row, dim_, out);
     if (!grouped_channels_) return;
     const int64_t first = slot * divide_up(dim_, kScaleGroup);
-    scale_groups(elements(rows_.scales) + first, elements(rows_.zeros) + first, dim_, out);
+    scale_groups(elements(rows_.scales) + first, elements(rows_.zeros) + first, kScaleGroup, dim_, out);
   }
 
   // The lines of a row to come.

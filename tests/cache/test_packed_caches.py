@@ -44,6 +44,7 @@ FEW = [
     "pyramidkv+spark-p(0.9)",
     "knorm+spark(0.8, values=0.5, recovery=gaussian)",
     "adakv+spark-g(5)+bits(8, 4)",
+    "adakv+think(0.5)+bits(3, group=32)",
 ]
 
 

@@ -15,10 +15,12 @@ from support.instruction_sets import available
 from support.packed_attention import DENSE, FORMATS, KEYS, VALUES, Format, Layer, Maker, Problem, build, guarded
 from support.packed_oracle import oracle
 from winnow.kernels import DenseBlock, PackedBlock, Parts, attend, native
+from winnow.kernels.formats.bits import pack_rows
 from winnow.kernels.formats.packed import PackedKeys
 from winnow.kernels.formats.pruned import Pruned
 from winnow.kernels.reference import ReferencePlan
 
+BF16, FP16 = torch.bfloat16, torch.float16
 # Relative and absolute: fp32 as computed; the others as rounded on output, with what integer products add to it.
 TOLERANCE = {torch.float32: (1e-5, 1e-5), torch.bfloat16: (2**-8, 1e-4), torch.float16: (2**-10, 1e-4)}
 
@@ -51,7 +53,9 @@ def test_every_format_matches_the_oracle(name: str, dtype: torch.dtype, isas: li
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_both_sides_packed_and_cut_into_chunks(dtype: torch.dtype, isas: list[str]) -> None:
-    for keys, values in (("8", "8"), ("4", "4"), ("2", "2"), ("kivi 4", "kivi 2"), ("ragged", "filled 8")):
+    pairs = [("8", "8"), ("4", "4"), ("2", "2"), ("kivi 4", "kivi 2"), ("ragged", "filled 8")]
+    pairs += [("6", "3"), ("3", "6"), ("4 by 32", "3 by 32"), ("8 by 32", "4 by 64"), ("kivi 3", "kivi 6")]
+    for keys, values in pairs:
         forms: list[tuple[Format, Format] | None] = [(KEYS[keys], VALUES[values]), None]
         layer = Layer([forms], [[[1350, 33], [1, 3]]], [0], 64, 64, 8, sinks=True)
         check(build(layer, dtype), isas, dtype)
@@ -67,16 +71,37 @@ def test_enough_masked_keys_to_read_beyond_their_rows(name: str, group: int, isa
             check(build(layer, dtype), isas, dtype)
 
 
+@pytest.mark.parametrize("group", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("name", ["8 by 32", "6 by 64", "4 by 32", "4 by 64", "3 by 32", "kivi 6", "kivi 4"])
+def test_scales_of_any_number_of_groups(name: str, group: int, isas: list[str]) -> None:
+    """Whole groups and a half, as many as registers take together and more, and tokens that fill no vector.
+
+    Against the reference, which the tests above hold to the oracle.
+    """
+    for dim, dtype in ((32, BF16), (64, FP16), (96, BF16), (128, FP16), (160, BF16), (192, FP16)):
+        layer = Layer([[(KEYS[name], VALUES[name])]], [[[75, 0, 131]]], [0], dim, dim, group)
+        problem = build(layer, dtype, seed=dim)
+        arguments = (problem.prefixes, problem.tail, problem.spec)
+        expected = ReferencePlan(*arguments).run(problem.query)
+        relative, absolute = TOLERANCE[dtype]
+        for isa in isas:
+            native.select_isa(isa)
+            out = native.NativePlan(*arguments).run(problem.query)
+            torch.testing.assert_close(out, expected, rtol=2 * relative, atol=absolute)
+
+
 @pytest.mark.parametrize("dim", [256, 512, 528])
-@pytest.mark.parametrize("name", ["8", "4", "kivi 8", "kivi 4"])
+@pytest.mark.parametrize("name", ["8", "6", "4", "8 by 32", "kivi 8", "kivi 4"])
 def test_largest_sums_of_integers(name: str, dim: int, isas: list[str]) -> None:
     """Keys whose numbers are all the largest or all the least, and queries of one sign."""
     problem = build(Layer([[(KEYS[name], DENSE)]], [[[64]]], [0], dim, 64, 4), torch.bfloat16)
     block = problem.prefixes[0]
     assert isinstance(block, PackedBlock)
     assert isinstance(block.keys, PackedKeys)
-    most, least = {"8": (0x7F, 0x80), "4": (0x77, 0x88)}.get(name, (0xFF, 0))
-    block.keys.entries.data.fill_(most)[::2] = least
+    entries = block.keys.entries
+    high = (1 << entries.bits) - 1 if entries.zeros is not None else (1 << (entries.bits - 1)) - 1
+    entries.data[:] = pack_rows(torch.full((64, dim), high), entries.bits)
+    entries.data[::2] = pack_rows(torch.full((32, dim), 0 if entries.zeros is not None else -high - 1), entries.bits)
     for sign in (1, -1):
         check(problem._replace(query=torch.full_like(problem.query, sign)), isas, torch.bfloat16)
 

@@ -52,11 +52,16 @@ PRECISIONS: list[Precision] = [
     AsIs(),
     Bits(high=8),
     Bits(high=4),
+    Bits(high=6),
+    Bits(high=3),
+    Bits(high=4, group=32),
+    Bits(high=8, low=3, group=64, scores=HEAD_SCORES),
     Bits(high=8, low=2, scores=HEAD_SCORES),
     Bits(high=16, low=4, scores=HEAD_SCORES),
     MixedBits(mean=6, scores=HEAD_SCORES),
     Kivi(width=4),
     Kivi(width=8),
+    Kivi(width=3),
     Bits(k=8, v=4),
     Bits(high=16, v=2),
 ]
@@ -66,7 +71,11 @@ OF_ALL_CHANNELS: list[Precision] = [
     Bits(high=2, smooth=True, center=True),
     MixedBits(mean=6, rotate=True, center=True, scores=HEAD_SCORES),
 ]
-TOGETHER = [(c, p) for c, p in product(CHANNELS, PRECISIONS) if not (c.per_slot and isinstance(p, Kivi))]
+TOGETHER = [
+    (c, p)
+    for c, p in product(CHANNELS, PRECISIONS)
+    if not (c.per_slot and (isinstance(p, Kivi) or p.channels_together))
+]
 TOGETHER += [(AllChannels(), precision) for precision in OF_ALL_CHANNELS]
 
 

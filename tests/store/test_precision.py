@@ -18,15 +18,16 @@ from support.dense_attention import DTYPES
 from support.packed_slots import DIMS, ROUNDING, WINDOW, layer_of, packed_in, selected, slots_of
 from support.quantizers import assert_asymmetric, assert_symmetric
 from support.stores import plain_bits, scores_of
+from winnow.errors import MethodError
 from winnow.heads import HeadScores
 from winnow.kernels import PackedBlock
-from winnow.store import Channels, Kivi, MixedBits, Packed, Spark, SparkG, SparkP, Think
+from winnow.store import Bits, Channels, Kivi, MixedBits, Packed, Spark, SparkG, SparkP, Think
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("bits", [8, 4, 2])
+@pytest.mark.parametrize("bits", [8, 6, 4, 3, 2])
 @pytest.mark.parametrize("dims", DIMS)
 def test_bits_are_the_papers_quantizer(dims: tuple[int, int], bits: Any, dtype: torch.dtype) -> None:
     view, selection = layer_of(*dims, dtype=dtype, seed=bits), selected([9, 24], 24)
@@ -98,7 +99,75 @@ def test_sixteen_bits_are_the_numbers_as_they_are() -> None:
             assert_symmetric(slot.key, slot.found_key, 2, torch.float32)
 
 
-WIDTHS = (2, 4, 8, 16)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("bits", "group"), [(8, 32), (6, 64), (4, 32), (4, 64), (3, 32), (2, 64)])
+@pytest.mark.parametrize("dims", DIMS)
+def test_neighboring_channels_share_a_scale(dims: tuple[int, int], bits: int, group: int, dtype: torch.dtype) -> None:
+    view, selection = layer_of(*dims, dtype=dtype, seed=bits), selected([9, 24], 24)
+    view.keys[0, 3], view.values[1, :, :7] = 0, 0
+    block = Packed(precision=Bits(high=bits, group=group)).pack(view, selection, WINDOW)
+    scales = block.bytes()["scales"]
+    assert scales == 33 * sum(-(-dim // group) for dim in dims) * dtype.itemsize
+    for slot in slots_of(block, view, selection, WINDOW):
+        for numbers, found in ((slot.key, slot.found_key), (slot.value, slot.found_value)):
+            for first in range(0, len(numbers), group):
+                near = slice(first, first + group)
+                assert_symmetric(numbers[near], found[near], bits, dtype)
+
+
+def test_a_group_of_kept_channels_shares_a_scale() -> None:
+    view, selection = layer_of(96, 64), selected([9, 24], 24)
+    block = Packed(Think(ratio=0.25), Bits(high=4, group=32)).pack(view, selection, WINDOW)
+    channels = think_channels(view, selection, 0.25, 32)
+    for slot in slots_of(block, view, selection, WINDOW):
+        if slot.recent:
+            continue
+        kept = sorted(channels[slot.head])
+        assert len(kept) == 72
+        for first in range(0, 72, 32):
+            near = kept[first : first + 32]
+            assert_symmetric(slot.key[near], slot.found_key[near], 4, torch.float32)
+
+
+def blocks_of_llama_cpp(numbers: np.ndarray, bits: int) -> np.ndarray:
+    """What llama.cpp's q8_0 and q4_0 keep of numbers: blocks of 32 with a scale in float16, as their page has it.
+
+    q8_0 divides by max|x| / 127; q4_0 by the number of the largest size, with its sign, over -8.
+    """
+    found = np.zeros_like(numbers)
+    for index in np.ndindex(len(numbers), numbers.shape[1] // 32):
+        place = (index[0], slice(32 * index[1], 32 * index[1] + 32))
+        largest = max(numbers[place], key=abs)
+        scale = abs(largest) / 127 if bits == 8 else largest / -8
+        integers = np.round(numbers[place] / scale).clip(-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+        found[place] = float(np.float16(scale)) * integers
+    return found
+
+
+def test_eight_bits_in_groups_of_32_are_as_good_as_q8_0() -> None:
+    """And four bits all but as good as q4_0, which has one level more: a step of 1/8 of the largest, not 1/7."""
+    view, selection = layer_of(128, dtype=torch.float16, length=80), selected([80, 75], 80)
+    for bits, worst in ((8, 1.01), (4, 8 / 7)):
+        block = Packed(precision=Bits(high=bits, group=32)).pack(view, selection, WINDOW)
+        slots = list(slots_of(block, view, selection, WINDOW))
+        keys = np.stack([slot.key for slot in slots])
+        error = np.sqrt(np.mean((np.stack([slot.found_key for slot in slots]) - keys) ** 2))
+        theirs = np.sqrt(np.mean((blocks_of_llama_cpp(keys, bits) - keys) ** 2))
+        assert theirs * 0.95 < error < theirs * worst
+        assert block.bytes()["keys"] + block.bytes()["scales"] / 2 == 155 * 4 * (32 * bits // 8 + 2)
+
+
+def test_groups_of_channels_need_the_same_channels_in_every_slot() -> None:
+    for how in (Spark(), SparkP(), SparkG()):
+        with pytest.raises(MethodError, match="leave group out, or combine it with think"):
+            Packed(how, Bits(high=4, group=32))
+    with pytest.raises(MethodError, match="group must be one of 0, 32, 64, not 16"):
+        Bits(high=4, group=16)
+    with pytest.raises(MethodError, match="high must be one of 16, 8, 6, 4, 3, 2, not 5"):
+        Bits(high=5)
+
+
+WIDTHS = (2, 3, 4, 6, 8, 16)
 
 
 def lost(values: Sequence[float], widths: Sequence[int]) -> float:
@@ -158,17 +227,18 @@ def test_mixed_bits_lose_little_against_the_best_assignment(values: list[int], m
 
 def test_mixed_bits_of_known_scores() -> None:
     assert mixed([1, 1, 1, 1], 4) == [4, 4, 4, 4]
-    assert mixed([1, 1, 1, 1], 5) == [8, 4, 4, 4]
-    assert mixed([1, 2, 1, 1], 5) == [4, 8, 4, 4]
-    assert mixed([1000, 1, 1, 1], 5.5) == [8, 4, 4, 4]
-    assert mixed([100_000, 1, 1, 1], 5.5) == [8, 4, 4, 4]
-    assert mixed([1, 1, -1, -1], 4) == [8, 4, 2, 2]
+    assert mixed([1, 1, 1, 1], 5) == [6, 6, 4, 4]
+    assert mixed([1, 2, 1, 1], 4.5) == [4, 6, 4, 4]
+    assert mixed([1000, 1, 1, 1], 5.5) == [8, 6, 4, 4]
+    assert mixed([100_000, 1, 1, 1], 5) == [8, 4, 4, 4]
+    assert mixed([1, 1, -1, -1], 4) == [6, 6, 2, 2]
+    assert mixed([1, 1, -1, -1], 2.5) == [3, 3, 2, 2]
     assert mixed([1, 1], 2) == [2, 2]
     assert mixed([1, 1], 16) == [16, 16]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("bits", [8, 4, 2])
+@pytest.mark.parametrize("bits", [8, 6, 4, 3, 2])
 @pytest.mark.parametrize("dims", DIMS)
 def test_kivi_scales_keys_per_channel_and_values_per_slot(dims: tuple[int, int], bits: Any, dtype: torch.dtype) -> None:
     view, selection = layer_of(*dims, dtype=dtype, length=120, heads=3), selected([70, 117, 20], 120)

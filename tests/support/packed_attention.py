@@ -25,6 +25,8 @@ class Format(NamedTuple):
     bits: int = 16
     grouped: bool = False
     """Scales of 32 slots or channels, with zeros; else of a slot."""
+    group: int = 0
+    """Channels of a slot that share a scale, without zeros; 0 for all of them."""
     kept: str = "all"
     """"all", "channels" (of a head), "mask" (per slot, one number of them) or "ragged" (any number)."""
     norms: bool = True
@@ -105,6 +107,9 @@ class Maker:
         if not form.grouped:
             numbers -= 1 << (form.bits - 1)
         data = guarded(pack_rows(numbers, form.bits))
+        if form.group:
+            scales = guarded(self.scales(form.bits, slots, -(-count // form.group)))
+            return Entries(data, form.bits, scales, group=form.group)
         if not form.grouped:
             return Entries(data, form.bits, guarded(self.scales(form.bits, slots)))
         shape = (slots // 32, count) if by_slots else (slots, -(-count // 32))
@@ -227,7 +232,16 @@ KEYS = {
     "8": Format(8),
     "4": Format(4),
     "2": Format(2),
+    "6": Format(6),
+    "3": Format(3),
+    "8 by 32": Format(8, group=32),
+    "6 by 64": Format(6, group=64),
+    "4 by 32": Format(4, group=32),
+    "4 by 64": Format(4, group=64),
+    "3 by 32": Format(3, group=32),
     "kivi 8": Format(8, grouped=True),
+    "kivi 6": Format(6, grouped=True),
+    "kivi 3": Format(3, grouped=True),
     "kivi 4": Format(4, grouped=True),
     "kivi 2": Format(2, grouped=True),
     "rotated 8": Format(8, rotated=True),
@@ -242,10 +256,13 @@ KEYS = {
     "think": Format(kept="channels"),
     "think 8": Format(8, kept="channels"),
     "think 4": Format(4, kept="channels"),
+    "think 4 by 32": Format(4, group=32, kept="channels"),
     "think kivi 2": Format(2, grouped=True, kept="channels"),
     "spark": SPARK,
     "spark 8": Format(8, kept="mask"),
+    "spark 6": Format(6, kept="mask"),
     "spark 4": Format(4, kept="mask"),
+    "spark 3": Format(3, kept="mask"),
     "spark 2": Format(2, kept="mask"),
     "spark without signs": SPARK._replace(signs=False),
     "spark of means": SPARK._replace(norms=False),
@@ -261,16 +278,20 @@ KEYS = {
     "ragged": Format(kept="ragged"),
     "ragged 8": Format(8, kept="ragged"),
     "ragged 4": Format(4, kept="ragged"),
+    "ragged 3": Format(3, kept="ragged"),
     "ragged 2 gaussian": Format(2, kept="ragged", recovery="gaussian"),
     "ragged without signs": Format(kept="ragged", signs=False),
 }
-VALUES = {name: KEYS[name] for name in ("8", "4", "2", "kivi 8", "kivi 4", "kivi 2")} | {
+_PLAIN = ("8", "6", "4", "3", "2")
+_GROUPED = ("8 by 32", "6 by 64", "4 by 32", "4 by 64", "3 by 32")
+VALUES = {name: KEYS[name] for name in (*_PLAIN, *_GROUPED, *(f"kivi {bits}" for bits in _PLAIN))} | {
     "rotated 8": Format(8, rotated=True),
     "rotated 4": Format(4, rotated=True),
     "rotated kivi 2": Format(2, grouped=True, rotated=True),
     "filled": SPARK,
     "filled 8": Format(8, kept="mask"),
     "filled 4": Format(4, kept="ragged"),
+    "filled 3": Format(3, kept="ragged"),
     "filled 2": Format(2, kept="mask"),
     "ragged": Format(kept="ragged"),
 }

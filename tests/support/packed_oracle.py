@@ -22,10 +22,16 @@ def raw(tensor: Tensor) -> bytes:
 
 def numbers_of(data: bytes, count: int, bits: int, signed: bool) -> list[int]:
     """`count` integers from the bytes of a row."""
+    if bits in (6, 3):
+        low = {6: 4, 3: 2}[bits]
+        border = -(-count * low // 8)
+        below = numbers_of(data[:border], count, low, False)
+        above = numbers_of(data[border:], count, bits - low, signed)
+        return [n + (1 << low) * m for n, m in zip(below, above, strict=True)]
     found: list[int] = []
-    per_byte = 8 // bits
-    for first in range(0, len(data), 16) if bits != 8 else range(len(data)):
-        block = data[first : first + (16 if bits != 8 else 1)]
+    per_byte, together = 8 // bits, {8: 1, 4: 16, 2: 16, 1: 8}[bits]
+    for first in range(0, len(data), together):
+        block = data[first : first + together]
         for field in range(per_byte):
             found.extend(byte >> (bits * field) & ((1 << bits) - 1) for byte in block)
     found = found[:count]
@@ -108,7 +114,8 @@ def oracle_side(rows: PackedKeys | PackedValues, block: PackedBlock) -> np.ndarr
             places = rows.channels[head].tolist()
         else:
             places = list(range(rows.dim))
-        width = len(places) * size if entries.bits == 16 else -(-len(places) * entries.bits // 8)
+        planes = {16: (8 * size,), 6: (4, 2), 3: (2, 1)}.get(entries.bits, (entries.bits,))
+        width = sum(-(-len(places) * plane // 8) for plane in planes)
         row = everything[data_at : data_at + width]
         data_at += width
         if entries.bits == 16:
@@ -117,7 +124,9 @@ def oracle_side(rows: PackedKeys | PackedValues, block: PackedBlock) -> np.ndarr
             numbers = [float(n) for n in numbers_of(row, len(places), entries.bits, zeros is None)]
             assert scales is not None
             for i, n in enumerate(numbers):
-                if zeros is None:
+                if zeros is None and entries.group:
+                    numbers[i] = scales[slot][i // entries.group] * n
+                elif zeros is None:
                     numbers[i] = scales[slot] * n
                 elif isinstance(rows, PackedKeys):
                     numbers[i] = zeros[slot // 32][i] + scales[slot // 32][i] * n

@@ -25,6 +25,8 @@ STORES: dict[str, Store] = {
     "think": Packed(Think()),
     "think and kivi": Packed(Think(ratio=0.4), Kivi()),
     "2 bits": Packed(precision=Bits(high=2)),
+    "4 bits by 32": Packed(precision=Bits(high=4, group=32)),
+    "spark and 3 bits": Packed(Spark(ratio=0.3), Bits(high=3)),
     "kivi": Packed(precision=Kivi(width=2)),
     "8 and 2 bits": Packed(precision=Bits(high=8, low=2, scores=HEAD_SCORES)),
     "4 bits, rotated": Packed(precision=Bits(high=4, rotate=True)),
@@ -53,6 +55,8 @@ def by_scores(store: Packed) -> bool:
 ALL: dict[str, Packed] = {
     **{name: store for name, store in STORES.items() if isinstance(store, Packed) and not by_scores(store)},
     "8 bits": Packed(precision=Bits(high=8)),
+    "6 bits": Packed(precision=Bits(high=6)),
+    "spark-p and 6 bits": Packed(SparkP(share=0.9), Bits(high=6)),
     "spark-p and 2 bits": Packed(SparkP(share=0.9, recent="pruned"), Bits(high=2)),
     "think and 8 bits": Packed(Think(ratio=0.7), Bits(high=8)),
 }

@@ -1,7 +1,7 @@
 // Dot products in int8, for AVX-512: packed integers as bytes, with queries or weights in int16 as two bytes each.
 //
-// Field f of a block of 16 bytes (see bits.py) are the numbers 16·f .. 16·f + 15 of the block. Numbers are taken as
-// unsigned ones, since the machine multiplies unsigned bytes with signed ones: signed numbers are larger by kOffset.
+// Field f of a block (see bits.py) are the numbers 16·f .. 16·f + 15 of the block. Numbers are taken as unsigned ones,
+// since the machine multiplies unsigned bytes with signed ones: signed numbers are larger by an offset.
 //
 // An int16 is 256·high + low, halves that are signed bytes. Sums with either are kept apart and joined in the end.
 #pragma once
@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "packed/format.hpp"
 #include "simd/prefetch.hpp"
@@ -21,34 +22,105 @@ namespace {
 
 constexpr float kMostInt16 = 127 * 256 + 127;
 
-template <int kBits, bool kSigned>
-struct Numbers {
-  static constexpr int kFields = 8 / kBits;
-  static constexpr int kOffset = kSigned ? 1 << (kBits - 1) : 0;
-
-  // All numbers of some bytes as unsigned ones, and one field of them. Not by a single vpternlog, which would take
-  // turns with the products.
-  static __m512i lift(__m512i bytes) {
-    constexpr int kSigns = kBits == 8 ? 0x80 : kBits == 4 ? 0x88 : 0xaa;
-    return kSigned ? _mm512_xor_si512(bytes, _mm512_set1_epi8(static_cast<char>(kSigns))) : bytes;
-  }
-
-  template <int kField>
-  static __m512i field(__m512i lifted) {
-    if constexpr (kBits == 8) return lifted;
-    const __m512i mask = _mm512_set1_epi8((1 << kBits) - 1);
-    return _mm512_and_si512(_mm512_srli_epi16(lifted, kField * kBits), mask);
-  }
-};
+// 16 bytes of each of four rows.
+template <class Load>
+inline __m512i load_rows(const uint8_t* p, int64_t stride, const Load& load) {
+  // Not broadcasts under a mask, which take turns with the products.
+  const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(load(p)), load(p + stride), 1);
+  const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(load(p + 2 * stride)), load(p + 3 * stride), 1);
+  return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
 
 // The block at p and three more, `stride` bytes apart.
 inline __m512i load_blocks(const uint8_t* p, int64_t stride) {
-  const auto block = [&](int64_t i) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + i * stride)); };
-  // Not broadcasts under a mask, which take turns with the products.
-  const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(block(0)), block(1), 1);
-  const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(block(2)), block(3), 1);
-  return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+  const auto block = [](const uint8_t* at) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at)); };
+  return load_rows(p, stride, block);
 }
+
+// The same of a plane of 1 bit, whose blocks have 8 bytes: these twice, so that bit 2·f of byte i is that of number i
+// of field f.
+inline __m512i load_flags(const uint8_t* p, int64_t stride) {
+  const auto block = [](const uint8_t* at) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(at));
+    return _mm_unpacklo_epi64(bytes, _mm_srli_epi16(bytes, 1));
+  };
+  return load_rows(p, stride, block);
+}
+
+// Numbers of one plane: a block is a load.
+template <int kBits>
+struct Plane {
+  static constexpr int kFields = 8 / kBits, kLoads = 1;
+  static constexpr int kOffset = 1 << (kBits - 1);  // of numbers whose sign bits are flipped
+  static constexpr int kSigns = kBits == 8 ? 0x80 : kBits == 4 ? 0x88 : 0xaa;  // of the bytes of the last load
+  static constexpr int64_t kBytes = kBlockBytes;  // of a block
+
+  // The byte of a row of `dim` numbers at which a load of a block begins.
+  static int64_t place(int64_t block, int, int64_t) { return block * kBlockBytes; }
+
+  // Bytes of four rows, and one field of numbers. Not by a single vpternlog, which would take turns with the products.
+  template <int kLoad>
+  static __m512i load(const uint8_t* p, int64_t stride) {
+    return load_blocks(p, stride);
+  }
+  template <int kField>
+  static __m512i field(const __m512i (&lifted)[kLoads]) {
+    if constexpr (kBits == 8) return lifted[0];
+    const __m512i mask = _mm512_set1_epi8((1 << kBits) - 1);
+    return _mm512_and_si512(_mm512_srli_epi16(lifted[0], kField * kBits), mask);
+  }
+};
+
+// Numbers of two planes: a block is the loads of the lower one, and one of the higher, which has the signs.
+template <int kBits>
+struct TwoPlanes {
+  static constexpr int kLow = low_bits(kBits), kHigh = kBits - kLow, kLowLoads = kLow / 2;
+  static constexpr int kFields = 4, kLoads = kLowLoads + 1;
+  static constexpr int kOffset = 1 << (kBits - 1), kSigns = kHigh == 1 ? 0xff : 0xaa;
+  static constexpr int64_t kLowBytes = kLowLoads * kBlockBytes, kHighBytes = block_bytes(kHigh);
+  static constexpr int64_t kBytes = kLowBytes + kHighBytes;
+
+  static int64_t place(int64_t block, int load, int64_t dim) {
+    return load < kLowLoads ? block * kLowBytes + load * kBlockBytes : dim * kLow / 8 + block * kHighBytes;
+  }
+  template <int kLoad>
+  static __m512i load(const uint8_t* p, int64_t stride) {
+    return kLoad == kLowLoads && kHigh == 1 ? load_flags(p, stride) : load_blocks(p, stride);
+  }
+  template <int kField>
+  static __m512i field(const __m512i (&lifted)[kLoads]) {
+    constexpr int kPerByte = 8 / kLow, kShift = 2 * kField - kLow;  // of bits 2·kField to those from kLow on
+    const __m512i low_mask = _mm512_set1_epi8((1 << kLow) - 1);
+    const __m512i high_mask = _mm512_set1_epi8(((1 << kHigh) - 1) << kLow);
+    const __m512i low = _mm512_srli_epi16(lifted[kField / kPerByte], kField % kPerByte * kLow);
+    const __m512i high = kShift < 0 ? _mm512_slli_epi16(lifted[kLowLoads], kShift < 0 ? -kShift : 0)
+                                    : _mm512_srli_epi16(lifted[kLowLoads], kShift < 0 ? 0 : kShift);
+    return _mm512_or_si512(_mm512_and_si512(low, low_mask), _mm512_and_si512(high, high_mask));
+  }
+};
+
+template <int kBits>
+using Numbers = std::conditional_t<low_bits(kBits) == kBits, Plane<kBits>, TwoPlanes<kBits>>;
+
+// What makes unsigned numbers of a form of all numbers, and by how much they are larger: whether they are signed is not
+// known before, since each further form of the functions below takes the compiler seconds.
+template <class Form>
+struct Lift {
+  __m512i signs;
+  int32_t offset;
+
+  explicit Lift(bool is_signed)
+      : signs(_mm512_set1_epi8(static_cast<char>(is_signed ? Form::kSigns : 0))),
+        offset(is_signed ? Form::kOffset : 0) {}
+
+  template <int kLoad>
+  __m512i operator()(__m512i bytes, Count<kLoad>) const {
+    return kLoad == Form::kLoads - 1 ? _mm512_xor_si512(bytes, signs) : bytes;
+  }
+};
+
+// Channels of which numbers of any form fill whole blocks, and scale groups are multiples.
+constexpr int64_t kGranule = kScaleGroup;
 
 // A line of integers to come, where `ahead` is kPrefetchBytes ahead. They are read faster than a line is on its way from
 // memory into the first-level cache, which waits for a few lines only: it is fetched into the second long before, and

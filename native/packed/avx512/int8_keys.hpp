@@ -6,6 +6,7 @@
 
 #include "attend/contract.hpp"
 #include "attend/queries.hpp"
+#include "packed/avx512/group_scales.hpp"
 #include "packed/avx512/int8.hpp"
 #include "packed/format.hpp"
 #include "packed/queries.hpp"
@@ -22,19 +23,34 @@ namespace {
 constexpr int kTileVectors = 2;
 constexpr int64_t kTileTokens = kTileVectors * Vec::width;
 
-// A block of queries in int16: of every 16 numbers, the high and the low halves of every query.
+// Queries in int16, kBlock of which have their sums in registers together: of every 16 numbers, the high and the low
+// halves of every query of a block.
 template <int kQueries>
 struct Int16Queries {
-  static constexpr int kBlock = kQueries < 4 ? kQueries : 4;  // have their sums in registers together
-  static constexpr int64_t kBytes = 2 * kQueries * kBlockBytes;  // of 16 numbers
-  int8_t* halves;
+  static constexpr int kBlock = kQueries < 4 ? kQueries : 4;
+  const int8_t* halves;
   Vec scale[kQueries];
   int32_t sum[kQueries];  // of the int16
 };
 
-// `query` is in fp32, in the order of scratch.
+// One block of them.
+template <int kBlock>
+struct Int16Block {
+  static constexpr int64_t kBytes = 2 * kBlock * kBlockBytes;  // of 16 numbers
+  const int8_t* halves;
+  const Vec* scale;
+  const int32_t* sum;
+  const int32_t* field_sums;  // of every 16 numbers, kQueryPad apart
+  const float* bias;
+};
+
+// `query` is in fp32, in the order of scratch. Unless `field_sums` is null, it takes the sums of the int16 of every 16
+// channels, [dim / 16, kQueryPad].
 template <int kQueries>
-inline Int16Queries<kQueries> quantize_queries(const float* query, int64_t dim, int8_t* halves) {
+inline Int16Queries<kQueries> quantize_queries(const float* query, int64_t dim, int8_t* halves,
+                                               int32_t* field_sums = nullptr) {
+  constexpr int kBlock = Int16Queries<kQueries>::kBlock;
+  constexpr int64_t kBytes = Int16Block<kBlock>::kBytes;
   Int16Queries<kQueries> result;
   result.halves = halves;
   unroll<kQueries>([&](auto q) {
@@ -45,10 +61,11 @@ inline Int16Queries<kQueries> quantize_queries(const float* query, int64_t dim, 
     __m512i sum = _mm512_setzero_si512();
     for (int64_t d = 0; d < dim; d += Vec::width) {
       const __m512i int16 = to_int16(at(d), factor);
-      int8_t* to = halves + 2 * (d * kQueries + q * kBlockBytes);
+      int8_t* to = halves + q / kBlock * (2 * kBlock * dim) + d / Vec::width * kBytes + q % kBlock * 2 * kBlockBytes;
       _mm_storeu_si128(reinterpret_cast<__m128i*>(to), high_half(int16));
       _mm_storeu_si128(reinterpret_cast<__m128i*>(to + kBlockBytes), low_half(int16));
       sum = _mm512_add_epi32(sum, int16);
+      if (field_sums) field_sums[d / Vec::width * kQueryPad + q] = _mm512_reduce_add_epi32(int16);
     }
     result.scale[q] = int16_scale(largest);
     result.sum[q] = _mm512_reduce_add_epi32(sum);
@@ -56,67 +73,90 @@ inline Int16Queries<kQueries> quantize_queries(const float* query, int64_t dim, 
   return result;
 }
 
-// Blocks of sixteen rows -> lane t of four[i]: bytes 4·i .. 4·i + 3 of row t.
-template <class Form>
-__attribute__((always_inline)) inline void load_fours(const uint8_t* rows, int64_t bytes, __m512i (&four)[4]) {
+// A load of sixteen rows -> lane t of four[i][kLoad]: bytes 4·i .. 4·i + 3 of row t.
+template <class Form, int kLoad>
+__attribute__((always_inline)) inline void load_fours(const uint8_t* rows, int64_t bytes, const Lift<Form>& lift,
+                                                      __m512i (&four)[4][Form::kLoads]) {
   __m512i row[4];
-  unroll<4>([&](auto i) { row[i] = Form::lift(load_blocks(rows + i * bytes, 4 * bytes)); });
+  unroll<4>([&](auto i) { row[i] = lift(Form::template load<kLoad>(rows + i * bytes, 4 * bytes), Count<kLoad>{}); });
   const __m512i a = _mm512_unpacklo_epi32(row[0], row[1]), b = _mm512_unpacklo_epi32(row[2], row[3]);
   const __m512i c = _mm512_unpackhi_epi32(row[0], row[1]), d = _mm512_unpackhi_epi32(row[2], row[3]);
-  four[0] = _mm512_unpacklo_epi64(a, b);
-  four[1] = _mm512_unpackhi_epi64(a, b);
-  four[2] = _mm512_unpacklo_epi64(c, d);
-  four[3] = _mm512_unpackhi_epi64(c, d);
+  four[0][kLoad] = _mm512_unpacklo_epi64(a, b);
+  four[1][kLoad] = _mm512_unpackhi_epi64(a, b);
+  four[2][kLoad] = _mm512_unpacklo_epi64(c, d);
+  four[3][kLoad] = _mm512_unpackhi_epi64(c, d);
 }
 
-// logits[q][t] for a tile of tokens and a block of queries, from `first` on. A lane is a token, so that nothing is to
-// be summed over lanes. Never inlined: the caller's pointers would take the registers that the loop needs.
-template <int kQueries, class Form>
-__attribute__((noinline)) void score_int8_tile(const Int16Queries<kQueries>& queries, int first, const float* bias,
-                                               const uint8_t* rows, int64_t bytes, const char* ahead, float* logits) {
-  constexpr int kBlock = Int16Queries<kQueries>::kBlock, kSums = kBlock * kTileVectors;
-  __m512i high[kSums], low[kSums];
-  unroll<kSums>([&](auto i) { high[i] = low[i] = _mm512_setzero_si512(); });
-  const int8_t* halves = queries.halves + 2 * first * kBlockBytes;
-  const uint8_t* end = rows + bytes;
-  for (const uint8_t* from = rows; from < end; from += kBlockBytes) {
-    __m512i four[kTileVectors][4];
-    unroll<kTileVectors>([&](auto v) {
-      unroll<4>([&](auto i) { prefetch_numbers(ahead + (v * 4 + i) * kLine); });
-      load_fours<Form>(from + v * Vec::width * bytes, bytes, four[v]);
+// A block of the rows of a tile, prefetching as much from `ahead` on.
+template <class Form>
+__attribute__((always_inline)) inline void load_tile(const uint8_t* rows, int64_t block, int64_t dim, int64_t bytes,
+                                                     const Lift<Form>& lift, const char* ahead,
+                                                     __m512i (&four)[kTileVectors][4][Form::kLoads]) {
+  constexpr int kLines = static_cast<int>(kTileTokens * Form::kBytes / kLine);
+  unroll<kLines>([&](auto line) { prefetch_numbers(ahead + line * kLine); });
+  unroll<kTileVectors>([&](auto v) __attribute__((always_inline)) {
+    unroll<Form::kLoads>([&](auto load) __attribute__((always_inline)) {
+      const uint8_t* from = rows + v * Vec::width * bytes + Form::place(block, load, dim);
+      load_fours<Form, decltype(load)::value>(from, bytes, lift, four[v]);
     });
-    unroll<4 * Form::kFields>([&](auto i) {
-      constexpr int field = i % Form::kFields, quarter = i / Form::kFields;
-      __m512i keys[kTileVectors];
-      unroll<kTileVectors>([&](auto v) { keys[v] = Form::template field<field>(four[v][quarter]); });
-      unroll<kBlock>([&](auto q) {
-        const int8_t* at = halves + field * queries.kBytes + 2 * q * kBlockBytes + 4 * quarter;
-        const __m512i query_high = broadcast_four(at), query_low = broadcast_four(at + kBlockBytes);
-        unroll<kTileVectors>([&](auto v) {
-          constexpr int sum = q * kTileVectors + v;
-          high[sum] = add_products(high[sum], keys[v], query_high);
-          low[sum] = add_products(low[sum], keys[v], query_low);
-        });
+  });
+}
+
+// Adds the products of the fields kFirst .. kFirst + kCount - 1 of a block; `halves` are of its queries.
+template <int kBlock, class Form, int kFirst, int kCount>
+__attribute__((always_inline)) inline void add_fields(const __m512i (&four)[kTileVectors][4][Form::kLoads],
+                                                      const int8_t* halves, __m512i (&high)[kBlock * kTileVectors],
+                                                      __m512i (&low)[kBlock * kTileVectors]) {
+  unroll<4 * kCount>([&](auto i) __attribute__((always_inline)) {
+    constexpr int field = kFirst + i % kCount, quarter = i / kCount;
+    __m512i keys[kTileVectors];
+    unroll<kTileVectors>([&](auto v) { keys[v] = Form::template field<field>(four[v][quarter]); });
+    unroll<kBlock>([&](auto q) __attribute__((always_inline)) {
+      const int8_t* at = halves + field * Int16Block<kBlock>::kBytes + 2 * q * kBlockBytes + 4 * quarter;
+      const __m512i query_high = broadcast_four(at), query_low = broadcast_four(at + kBlockBytes);
+      unroll<kTileVectors>([&](auto v) __attribute__((always_inline)) {
+        constexpr int sum = q * kTileVectors + v;
+        high[sum] = add_products(high[sum], keys[v], query_high);
+        low[sum] = add_products(low[sum], keys[v], query_low);
       });
     });
+  });
+}
+
+// logits[q][t] for a tile of tokens and a block of queries. A lane is a token, so that nothing is to
+// be summed over lanes. Never inlined: the caller's pointers would take the registers that the loop needs.
+template <int kBlock, class Form>
+__attribute__((noinline)) void score_int8_tile(const Int16Block<kBlock>& queries, const Lift<Form>& lift,
+                                               const uint8_t* rows, int64_t dim, int64_t bytes, const char* ahead,
+                                               float* logits) {
+  constexpr int kSums = kBlock * kTileVectors;
+  __m512i high[kSums], low[kSums];
+  unroll<kSums>([&](auto i) { high[i] = low[i] = _mm512_setzero_si512(); });
+  const int8_t* halves = queries.halves;
+  const int64_t blocks = dim / (16 * Form::kFields);
+  for (int64_t block = 0; block < blocks; ++block) {
+    __m512i four[kTileVectors][4][Form::kLoads];
+    load_tile<Form>(rows, block, dim, bytes, lift, ahead, four);
+    add_fields<kBlock, Form, 0, Form::kFields>(four, halves, high, low);
     halves += Form::kFields * queries.kBytes;
-    ahead += kTileTokens * kBlockBytes;
+    ahead += kTileTokens * Form::kBytes;
   }
   unroll<kSums>([&](auto i) {
-    const int q = first + i / kTileVectors;
-    const __m512i offset = _mm512_set1_epi32(Form::kOffset * queries.sum[q]);
+    const int q = i / kTileVectors;
+    const __m512i offset = _mm512_set1_epi32(lift.offset * queries.sum[q]);
     const Vec dots{_mm512_cvtepi32_ps(_mm512_sub_epi32(join(high[i], low[i]), offset))};
     float* to = logits + q * kLogitStride + i % kTileVectors * Vec::width;
-    store(to, fma(dots, queries.scale[q], broadcast(bias[q])));
+    store(to, fma(dots, queries.scale[q], broadcast(queries.bias[q])));
   });
 }
 
 // logits[q][t] = query[q] · numbers[t] + bias[q]; writes up to a tile past the last token. `edge` is for the rows of a
 // tile.
 template <int kQueries, class Form>
-inline void score_int8_rows(const float* query, int64_t dim, const float* bias, const uint8_t* rows, int64_t tokens,
-                            const char* last, int8_t* halves, void* edge, float* logits) {
-  const int64_t bytes = dim / Form::kFields;
+inline void score_int8_rows(const Lift<Form>& lift, const float* query, int64_t dim, const float* bias,
+                            const uint8_t* rows, int64_t tokens, const char* last, int8_t* halves, void* edge,
+                            float* logits) {
+  const int64_t bytes = dim / (16 * Form::kFields) * Form::kBytes;
   const auto queries = quantize_queries<kQueries>(query, dim, halves);
   for (int64_t t = 0; t < tokens; t += kTileTokens) {
     const uint8_t* tile = rows + t * bytes;
@@ -125,23 +165,92 @@ inline void score_int8_rows(const float* query, int64_t dim, const float* bias, 
     // The rest is copied, since a tile must not read past the end. Nobody uses the logits of what lies behind.
     if (rest < kTileTokens) tile = static_cast<uint8_t*>(std::memcpy(edge, tile, static_cast<size_t>(rest * bytes)));
     for (int first = 0; first < kQueries; first += queries.kBlock) {
-      score_int8_tile<kQueries, Form>(queries, first, bias, tile, bytes, ahead, logits + t);
+      const Int16Block<queries.kBlock> block{queries.halves + 2 * first * dim, queries.scale + first,
+                                             queries.sum + first, nullptr, bias + first};
+      score_int8_tile<queries.kBlock, Form>(block, lift, tile, dim, bytes, ahead, logits + first * kLogitStride + t);
     }
   }
 }
 
 // The same for any width of integers.
-template <int kQueries, bool kSigned>
-inline void score_int8_rows(int32_t bits, const float* query, int64_t dim, const float* bias, const uint8_t* rows,
+template <int kQueries>
+inline void score_int8_rows(int32_t bits, bool is_signed, const float* query, int64_t dim, const float* bias, const uint8_t* rows,
                             int64_t tokens, const char* last, int8_t* halves, void* edge, float* logits) {
   for_width(bits, [&](auto width) {
-    score_int8_rows<kQueries, Numbers<decltype(width)::value, kSigned>>(query, dim, bias, rows, tokens, last, halves,
-                                                                        edge, logits);
+    using Form = Numbers<decltype(width)::value>;
+    score_int8_rows<kQueries>(Lift<Form>(is_signed), query, dim, bias, rows, tokens, last, halves, edge, logits);
   });
+}
+
+// The same for a tile whose channels have scales of groups of `size`, [groups, kTileTokens]: sums end with every granule.
+template <int kBlock, class Form>
+__attribute__((noinline)) void score_int8_groups_tile(const Int16Block<kBlock>& queries, const Lift<Form>& lift,
+                                                      const float* scales, int64_t size, const uint8_t* rows,
+                                                      int64_t dim, int64_t bytes, const char* ahead, float* logits) {
+  constexpr int kSums = kBlock * kTileVectors;
+  constexpr int kFields = Form::kFields, kBlocks = kFields == 1 ? 2 : 1;  // of a granule, or of more than one
+  const auto logits_of = [&](int i) {
+    return logits + i / kTileVectors * kLogitStride + i % kTileVectors * Vec::width;
+  };
+  unroll<kSums>([&](auto i) { store(logits_of(i), broadcast(0.0f)); });
+  const int8_t* halves = queries.halves;
+  for (int64_t d = 0; d < dim; d += 16 * kFields * kBlocks) {
+    __m512i four[kBlocks][kTileVectors][4][Form::kLoads];
+    unroll<kBlocks>([&](auto b) __attribute__((always_inline)) {
+      load_tile<Form>(rows, d / (16 * kFields) + b, dim, bytes, lift, ahead + b * kTileTokens * Form::kBytes, four[b]);
+    });
+    unroll<kFields * kBlocks / 2>([&](auto granule) __attribute__((always_inline)) {
+      __m512i high[kSums], low[kSums];
+      unroll<kSums>([&](auto i) { high[i] = low[i] = _mm512_setzero_si512(); });
+      if constexpr (kFields == 1) {
+        add_fields<kBlock, Form, 0, 1>(four[0], halves, high, low);
+        add_fields<kBlock, Form, 0, 1>(four[1], halves + queries.kBytes, high, low);
+      } else {
+        add_fields<kBlock, Form, 2 * granule, 2>(four[0], halves, high, low);
+      }
+      const int64_t channel = d + granule * kGranule;
+      const int32_t* sums = queries.field_sums + channel / 16 * kQueryPad;
+      const float* scale = scales + channel / size * kTileTokens;
+      unroll<kSums>([&](auto i) {
+        const int q = i / kTileVectors;
+        const __m512i offset = _mm512_set1_epi32(lift.offset * (sums[q] + sums[kQueryPad + q]));
+        const Vec dots{_mm512_cvtepi32_ps(_mm512_sub_epi32(join(high[i], low[i]), offset))};
+        const Vec unit = queries.scale[q] * load(scale + i % kTileVectors * Vec::width);
+        store(logits_of(i), fma(dots, unit, load(logits_of(i))));
+      });
+    });
+    halves += kFields * kBlocks * queries.kBytes;
+    ahead += kBlocks * kTileTokens * Form::kBytes;
+  }
+}
+
+// The same for whole granules of any number of tokens. `memory` is for a tile.
+template <int kQueries, class Form, class T>
+inline void score_int8_groups(const Groups<T>& groups, const float* query, int64_t dim, const uint8_t* rows,
+                              int64_t tokens, const char* last, int8_t* memory, void* edge, float* logits) {
+  const int64_t bytes = dim / (16 * Form::kFields) * Form::kBytes;
+  const Lift<Form> lift(true);
+  int32_t* field_sums = reinterpret_cast<int32_t*>(memory + 2 * kQueries * dim);
+  float* scales = reinterpret_cast<float*>(field_sums + kQueryPad * dim / 16);
+  const auto queries = quantize_queries<kQueries>(query, dim, memory, field_sums);
+  for (int64_t t = 0; t < tokens; t += kTileTokens) {
+    const uint8_t* tile = rows + t * bytes;
+    const int64_t count = least(kTileTokens, tokens - t);
+    const char* ahead = clamped_ahead_of(tile, last);
+    if (count < kTileTokens) tile = static_cast<uint8_t*>(std::memcpy(edge, tile, static_cast<size_t>(count * bytes)));
+    spread_groups(later(groups, t).scales, groups.count, 0, groups.count, count, scales, kTileTokens);
+    for (int first = 0; first < kQueries; first += queries.kBlock) {
+      const Int16Block<queries.kBlock> block{queries.halves + 2 * first * dim, queries.scale + first,
+                                             queries.sum + first, field_sums + first, nullptr};
+      score_int8_groups_tile<queries.kBlock, Form>(block, lift, scales, groups.size, tile, dim, bytes, ahead,
+                                                   logits + first * kLogitStride + t);
+    }
+  }
 }
 
 // True where the products of keys of `count` numbers with int16 fit into 32 bits. On the way there sums may wrap.
 inline bool sums_fit(const winnow_rows& rows, int64_t count) {
+  if (rows.scaling == WINNOW_CHANNEL_GROUPS) return count % kGranule == 0;  // which end with every granule
   const int64_t most = rows.scaling == WINNOW_PER_SLOT ? 1 << (rows.bits - 1) : (1 << rows.bits) - 1;
   return count * most <= 1 << 16;
 }
@@ -160,13 +269,22 @@ inline bool score_int8(const Shape& shape, const Chunk& chunk, const Queries& qu
     float bias[kQueries] = {};
     gather_for<kQueries, float, T>(shape, chunk, queries, first, scratch.query);
     if (rows.scaling == WINNOW_PER_SLOT) {
-      score_int8_rows<kQueries, true>(rows.bits, scratch.query, shape.key_dim, bias, data, chunk.tokens, last, halves,
+      score_int8_rows<kQueries>(rows.bits, true, scratch.query, shape.key_dim, bias, data, chunk.tokens, last, halves,
                                       scratch.edge, scratch.logits);
+      return true;
+    }
+    if (rows.scaling == WINNOW_CHANNEL_GROUPS) {
+      const Groups<T> groups = groups_of<T>(rows, chunk, shape.key_dim);
+      for_width(rows.bits, [&](auto width) {
+        score_int8_groups<kQueries, Numbers<decltype(width)::value>>(groups, scratch.query, shape.key_dim, data,
+                                                                     chunk.tokens, last, halves, scratch.edge,
+                                                                     scratch.logits);
+      });
       return true;
     }
     for (int64_t t = 0; t < chunk.tokens; t += kScaleGroup) {
       fold_scales<kQueries, T>(shape, rows, chunk.slot + t, scratch.query, packed.queries, bias);
-      score_int8_rows<kQueries, false>(rows.bits, packed.queries, shape.key_dim, bias, data + t * rows.row_bytes,
+      score_int8_rows<kQueries>(rows.bits, false, packed.queries, shape.key_dim, bias, data + t * rows.row_bytes,
                                        least(kScaleGroup, chunk.tokens - t), last, halves, scratch.edge,
                                        scratch.logits + t);
     }

@@ -1,10 +1,12 @@
 // Weighted sums of packed integers by dot products in int8, see packed/dots.hpp.
 #pragma once
 
+#include <array>
 #include <cstring>
 #include <type_traits>
 
 #include "attend/contract.hpp"
+#include "packed/avx512/group_scales.hpp"
 #include "packed/avx512/int8.hpp"
 #include "packed/avx512/int8_weights.hpp"
 #include "packed/format.hpp"
@@ -20,6 +22,24 @@ namespace {
 // farther ahead as it is longer than what is read of keys at once.
 constexpr int64_t kSpanAhead = 4096;
 
+// Sets of the weights of a few queries, each in the order of Int16Weights.
+template <int kSets>
+struct WeightSets {
+  const int8_t* halves[kSets];
+  const float* scale[kSets];
+  const int32_t* offset[kSets];
+
+  // The queries from `first` on.
+  template <class Weights>
+  WeightSets(const Weights& weights, const std::array<int64_t, kSets>& sets, int first) {
+    for (int i = 0; i < kSets; ++i) {
+      halves[i] = weights.halves[sets[i]][first][0];
+      scale[i] = weights.scale[sets[i]] + first;
+      offset[i] = weights.offset[sets[i]] + first;
+    }
+  }
+};
+
 // Registers hold the sums of so many vectors of numbers and queries at once.
 constexpr int vectors_at_once(int queries, int fields) {
   const int most = 8 / (queries * fields);
@@ -27,41 +47,44 @@ constexpr int vectors_at_once(int queries, int fields) {
 }
 constexpr int queries_at_once(int queries, int fields) { return queries * fields < 8 ? queries : 8 / fields; }
 
-// Adds the products of the weights of kBlock queries, from `first` on, with kVectors vectors of bytes of the first
-// tokens of a span; load_bytes(bytes, t) gives those of four. Always inlined into functions that are not: the caller's
+// Adds the products of the weights of kBlock queries, from `first` on, with kVectors blocks of the first tokens of a
+// span; load_bytes(blocks, t) gives those of four. Neighboring channels, as many for each, meet kSets sets of weights. Always inlined into functions that are not: the caller's
 // pointers would take the registers that the loop needs.
-template <int kQueries, int kBlock, int kVectors, class Form, class Load>
-__attribute__((always_inline)) inline void weigh_vectors(const Int16Weights<kQueries>& all, int64_t span, int first,
-                                                         int64_t tokens, const Load& load_bytes, float* acc,
-                                                         int64_t acc_width) {
-  constexpr int kStrips = kVectors * Form::kFields, kSums = kBlock * kStrips;
+template <int kBlock, int kVectors, class Form, int kSets, class Load>
+__attribute__((always_inline)) inline void weigh_vectors(const WeightSets<kSets>& sets, int64_t tokens,
+                                                         const Load& load_bytes, float* acc, int64_t acc_width) {
+  constexpr int kStrips = kVectors * Form::kFields, kSums = kBlock * kStrips, kShared = kStrips / kSets;
+  static_assert(kStrips % kSets == 0, "every set has as many strips");
   __m512i high[kSums], low[kSums];
   unroll<kSums>([&](auto i) {
     high[i] = _mm512_setzero_si512();
-    low[i] = _mm512_set1_epi32(all.offset[span][first + i / kStrips]);
+    low[i] = _mm512_set1_epi32(sets.offset[i % kStrips / kShared][i / kStrips]);
   });
-  const int8_t* weights = all.halves[span][first][0];
+  const int8_t* weights[kSets];
+  unroll<kSets>([&](auto set) { weights[set] = sets.halves[set]; });
   for (int64_t t = 0; t < tokens; t += 4) {
-    __m512i bytes[kVectors], values[kStrips];
-    load_bytes(bytes, t);
+    __m512i blocks[kVectors][Form::kLoads], values[kStrips];
+    load_bytes(blocks, t);
     unroll<kStrips>([&](auto s) {
-      values[s] = Form::template field<s % Form::kFields>(Form::lift(bytes[s / Form::kFields]));
+      values[s] = Form::template field<s % Form::kFields>(blocks[s / Form::kFields]);
     });
-    unroll<kBlock>([&](auto q) {
-      const __m512i weight_high = broadcast_four(weights + 2 * q * kWeightSpan);
-      const __m512i weight_low = broadcast_four(weights + (2 * q + 1) * kWeightSpan);
-      unroll<kStrips>([&](auto s) {
-        constexpr int at = q * kStrips + s;
-        high[at] = add_products(high[at], values[s], weight_high);
-        low[at] = add_products(low[at], values[s], weight_low);
+    unroll<kBlock>([&](auto q) __attribute__((always_inline)) {
+      unroll<kSets>([&](auto set) __attribute__((always_inline)) {
+        const __m512i weight_high = broadcast_four(weights[set] + 2 * q * kWeightSpan);
+        const __m512i weight_low = broadcast_four(weights[set] + (2 * q + 1) * kWeightSpan);
+        unroll<kShared>([&](auto s) __attribute__((always_inline)) {
+          constexpr int strip = set * kShared + s, at = q * kStrips + strip;
+          high[at] = add_products(high[at], values[strip], weight_high);
+          low[at] = add_products(low[at], values[strip], weight_low);
+        });
       });
     });
-    weights += 4;
+    unroll<kSets>([&](auto set) { weights[set] += 4; });
   }
   unroll<kBlock>([&](auto q) {
-    const Vec scale = broadcast(all.scale[span][first + q]);
     unroll<kStrips>([&](auto s) {
-      float* at = acc + (first + q) * acc_width + s * Vec::width;
+      const Vec scale = broadcast(sets.scale[s / kShared][q]);
+      float* at = acc + q * acc_width + s * Vec::width;
       const Vec sum{_mm512_cvtepi32_ps(join(high[q * kStrips + s], low[q * kStrips + s]))};
       store(at, fma(scale, sum, load(at)));
     });
@@ -76,26 +99,31 @@ inline __m512i interleave(__m512i blocks) {
 }
 
 // The same for kVectors blocks of the rows of a span, a vector each.
-template <int kQueries, int kBlock, int kVectors, class Form>
-__attribute__((noinline)) void weigh_blocks(const Int16Weights<kQueries>& all, int64_t span, int first,
-                                            const uint8_t* rows, int64_t bytes, int64_t tokens, const char* ahead,
-                                            float* acc, int64_t acc_width) {
-  const auto load_bytes = [&](__m512i(&vectors)[kVectors], int64_t t) __attribute__((always_inline)) {
-    unroll<kVectors>([&](auto v) {
-      prefetch_numbers(ahead + kSpanAhead + (t / 4 * kVectors + v) * kLine);
-      vectors[v] = interleave(load_blocks(rows + t * bytes + v * kBlockBytes, bytes));
+template <int kBlock, int kVectors, class Form, int kSets>
+__attribute__((noinline)) void weigh_blocks(const WeightSets<kSets>& sets, const Lift<Form>& lift,
+                                            const uint8_t* rows, int64_t block, int64_t dim, int64_t bytes,
+                                            int64_t tokens, const char* ahead, float* acc, int64_t acc_width) {
+  constexpr int64_t kBytes = kVectors * Form::kBytes;
+  const auto load_bytes = [&](__m512i(&blocks)[kVectors][Form::kLoads], int64_t t) __attribute__((always_inline)) {
+    unroll<static_cast<int>(divide_up(4 * kBytes, kLine))>([&](auto line) {
+      prefetch_numbers(ahead + kSpanAhead + t * kBytes + line * kLine);
+    });
+    unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
+      unroll<Form::kLoads>([&](auto load) __attribute__((always_inline)) {
+        const uint8_t* from = rows + t * bytes + Form::place(block + v, load, dim);
+        blocks[v][load] = interleave(lift(Form::template load<decltype(load)::value>(from, bytes), load));
+      });
     });
   };
-  weigh_vectors<kQueries, kBlock, kVectors, Form>(all, span, first, tokens, load_bytes, acc, acc_width);
+  weigh_vectors<kBlock, kVectors, Form>(sets, tokens, load_bytes, acc, acc_width);
 }
 
 // The same for kVectors quarters, from kQuarter on, of lines of the rows of a span. Quarter k of four rows has, in lane
 // 4·b + i, byte 4·k + i of block b of every row: unpacking stays within blocks and takes no turns with the products.
-template <int kQueries, int kBlock, int kVectors, int kQuarter, class Form>
-__attribute__((noinline)) void weigh_quarters(const Int16Weights<kQueries>& all, int64_t span, int first,
-                                              const uint8_t* rows, int64_t bytes, int64_t tokens, const char* ahead,
+template <int kBlock, int kVectors, int kQuarter, class Form>
+__attribute__((noinline)) void weigh_quarters(const WeightSets<1>& span, const Lift<Form>& lift, const uint8_t* rows, int64_t bytes, int64_t tokens, const char* ahead,
                                               float* acc, int64_t acc_width) {
-  const auto load_bytes = [&](__m512i(&vectors)[kVectors], int64_t t) __attribute__((always_inline)) {
+  const auto load_bytes = [&](__m512i(&blocks)[kVectors][1], int64_t t) __attribute__((always_inline)) {
     __m512i row[4];
     unroll<4>([&](auto i) { row[i] = _mm512_loadu_si512(rows + (t + i) * bytes); });
     unroll<kVectors>([&](auto v) {
@@ -104,14 +132,17 @@ __attribute__((noinline)) void weigh_quarters(const Int16Weights<kQueries>& all,
       constexpr bool kLow = quarter < 2;
       const __m512i a = kLow ? _mm512_unpacklo_epi8(row[0], row[1]) : _mm512_unpackhi_epi8(row[0], row[1]);
       const __m512i b = kLow ? _mm512_unpacklo_epi8(row[2], row[3]) : _mm512_unpackhi_epi8(row[2], row[3]);
-      vectors[v] = quarter % 2 == 0 ? _mm512_unpacklo_epi16(a, b) : _mm512_unpackhi_epi16(a, b);
+      blocks[v][0] = lift(quarter % 2 == 0 ? _mm512_unpacklo_epi16(a, b) : _mm512_unpackhi_epi16(a, b), Count<0>{});
     });
   };
-  weigh_vectors<kQueries, kBlock, kVectors, Form>(all, span, first, tokens, load_bytes, acc, acc_width);
+  weigh_vectors<kBlock, kVectors, Form>(span, tokens, load_bytes, acc, acc_width);
 }
 
-// Rows of whole lines are taken in quarters of these, others in blocks.
-inline bool whole_lines(int64_t bytes) { return bytes % kLine == 0; }
+// Rows of whole lines are taken in quarters of these where numbers lie in one plane, others in blocks.
+template <class Form>
+inline bool whole_lines(int64_t bytes) {
+  return Form::kLoads == 1 && bytes % kLine == 0;
+}
 
 // Sums of a row of `dim` channels in the order of quarters -> in that of channels. `copy` is scratch.
 template <class Form>
@@ -129,56 +160,92 @@ inline void order_quarters(int64_t dim, float* acc, float* copy) {
 
 // The products of all queries and whole rows of a span; sums in the order of quarters where there are whole lines.
 template <int kQueries, class Form>
-inline void weigh_int8_span(const Int16Weights<kQueries>& weights, int64_t span, const uint8_t* rows, int64_t bytes,
-                            int64_t tokens, const char* ahead, float* acc, int64_t acc_width) {
+inline void weigh_int8_span(const Int16Weights<kQueries>& weights, int64_t span, const Lift<Form>& lift,
+                            const uint8_t* rows, int64_t dim, int64_t bytes, int64_t tokens, const char* ahead, float* acc, int64_t acc_width) {
   constexpr int kBlock = queries_at_once(kQueries, Form::kFields), kVectors = vectors_at_once(kBlock, Form::kFields);
   constexpr int kStrips = kVectors * Form::kFields;
-  if (whole_lines(bytes)) {
-    for (int64_t at = 0; at < bytes; at += kLine) {
-      unroll<4 / kVectors>([&](auto p) {
-        for (int first = 0; first < kQueries; first += kBlock) {
-          weigh_quarters<kQueries, kBlock, kVectors, p * kVectors, Form>(
-              weights, span, first, rows + at, bytes, tokens, ahead + at * kWeightSpan,
-              acc + at * Form::kFields + p * kStrips * Vec::width, acc_width);
-        }
-      });
+  const auto sets = [&](int first) { return WeightSets<1>(weights, {span}, first); };
+  if constexpr (Form::kLoads == 1) {
+    if (whole_lines<Form>(bytes)) {
+      for (int64_t at = 0; at < bytes; at += kLine) {
+        unroll<4 / kVectors>([&](auto p) {
+          for (int first = 0; first < kQueries; first += kBlock) {
+            weigh_quarters<kBlock, kVectors, p * kVectors, Form>(
+                sets(first), lift, rows + at, bytes, tokens, ahead + at * kWeightSpan,
+                acc + first * acc_width + at * Form::kFields + p * kStrips * Vec::width, acc_width);
+          }
+        });
+      }
+      return;
     }
-    return;
   }
-  int64_t at = 0;
+  const int64_t blocks = dim / (16 * Form::kFields);
+  int64_t block = 0;
   const auto run = [&](auto vectors) {
     for (int first = 0; first < kQueries; first += kBlock) {
-      weigh_blocks<kQueries, kBlock, decltype(vectors)::value, Form>(
-          weights, span, first, rows + at, bytes, tokens, ahead + at * kWeightSpan, acc + at * Form::kFields,
-          acc_width);
+      weigh_blocks<kBlock, decltype(vectors)::value, Form>(
+          sets(first), lift, rows, block, dim, bytes, tokens, ahead + block * Form::kBytes * kWeightSpan,
+          acc + first * acc_width + block * Form::kFields * 16, acc_width);
     }
-    at += vectors * kBlockBytes;
+    block += vectors;
   };
-  while (at + kVectors * kBlockBytes <= bytes) run(Count<kVectors>{});
+  while (block + kVectors <= blocks) run(Count<kVectors>{});
   if constexpr (kVectors > 1) {
-    while (at < bytes) run(Count<1>{});
+    while (block < blocks) run(Count<1>{});
   }
 }
 
 // acc[q] = sum over tokens of weights[q]·numbers, in the order of channels; acc is zero before. `edge` is for the rows
 // of a span.
 template <int kQueries, class Form>
-inline void weigh_int8_rows(const float* weights, const uint8_t* rows, int64_t dim, int64_t tokens, const char* last,
+inline void weigh_int8_rows(const Lift<Form>& lift, const float* weights, const uint8_t* rows, int64_t dim, int64_t tokens, const char* last,
                             void* edge, float* acc, int64_t acc_width) {
-  const int64_t bytes = dim / Form::kFields;
+  const int64_t bytes = dim / (16 * Form::kFields) * Form::kBytes;
   Int16Weights<kQueries> quantized;
   for (int64_t t = 0; t < tokens; t += kWeightSpan) {
-    const int64_t span = t / kWeightSpan % quantized.kSpans, rest = tokens - t;
+    const int64_t span = t / kWeightSpan % quantized.kSets, rest = tokens - t;
     const int64_t count = rest < kWeightSpan ? rest : kWeightSpan;
-    if (span == 0) quantize_weights<Form::kOffset>(weights + t, rest, quantized);
+    if (span == 0) quantize_weights(lift.offset, weights + t, rest, quantized);
     const uint8_t* from = rows + t * bytes;
     const char* ahead = clamped_ahead_of(from, last);
     // Tokens go by fours, and nothing is read past the end: the rest is copied. Whatever lies behind has no weight.
     if (count % 4) from = static_cast<uint8_t*>(std::memcpy(edge, from, static_cast<size_t>(count * bytes)));
-    weigh_int8_span<kQueries, Form>(quantized, span, from, bytes, count, ahead, acc, acc_width);
+    weigh_int8_span<kQueries, Form>(quantized, span, lift, from, dim, bytes, count, ahead, acc, acc_width);
   }
-  if (!whole_lines(bytes)) return;
+  if (!whole_lines<Form>(bytes)) return;
   for (int q = 0; q < kQueries; ++q) order_quarters<Form>(dim, acc + q * acc_width, static_cast<float*>(edge));
+}
+
+// The same for numbers with scales of channel groups, added to acc; there are whole granules.
+template <int kQueries, class Form, class T>
+inline void weigh_int8_groups(const Groups<T>& groups, const Lift<Form>& lift, const float* weights, const uint8_t* rows, int64_t dim,
+                              int64_t tokens, const char* last, void* edge, float* acc, int64_t acc_width) {
+  constexpr int kVectors = Form::kFields == 1 ? 2 : 1, kStrips = kVectors * Form::kFields;
+  constexpr int kSets = kStrips / 2, kBlock = queries_at_once(kQueries, kStrips);
+  static_assert(kStrips * 16 == kSets * kGranule, "a set of weights for every granule");
+  const int64_t bytes = dim / (16 * Form::kFields) * Form::kBytes;
+  GroupWeights<kQueries> folded;
+  for (int64_t t = 0; t < tokens; t += kWeightSpan) {
+    const int64_t count = least(kWeightSpan, tokens - t);
+    const uint8_t* from = rows + t * bytes;
+    const char* ahead = clamped_ahead_of(from, last);
+    if (count % 4) from = static_cast<uint8_t*>(std::memcpy(edge, from, static_cast<size_t>(count * bytes)));
+    const Groups<T> here = later(groups, t);
+    for (int64_t first = 0; first < groups.count; first += folded.kSets) {
+      const int64_t used = least(folded.kSets, groups.count - first), end = least((first + used) * groups.size, dim);
+      fold_weights<kQueries>(here, lift.offset, first, used, weights + t, count, folded, acc, acc_width);
+      for (int64_t d = first * groups.size; d < end; d += kStrips * 16) {
+        std::array<int64_t, kSets> sets;
+        unroll<kSets>([&](auto set) { sets[set] = (d + set * kGranule) / groups.size - first; });
+        const int64_t block = d / (16 * Form::kFields);
+        for (int query = 0; query < kQueries; query += kBlock) {
+          weigh_blocks<kBlock, kVectors, Form>(WeightSets<kSets>(folded, sets, query), lift, from, block, dim, bytes,
+                                               count, ahead + block * Form::kBytes * kWeightSpan,
+                                               acc + query * acc_width + d, acc_width);
+        }
+      }
+    }
+  }
 }
 
 // Adds the values of a chunk of integers under weights to acc, in the order of channels; false where the format is
@@ -188,12 +255,20 @@ inline bool weigh_int8(const Shape& shape, const Chunk& chunk, const float* weig
                        float* acc) {
   const winnow_rows& rows = chunk.part->values;
   if constexpr (!std::is_same_v<T, float>) {
-    if (!whole_blocks(rows, shape.value_dim) || rows.scaling != WINNOW_PER_SLOT) return false;
+    const int64_t dim = shape.value_dim;
+    const bool per_slot = rows.scaling == WINNOW_PER_SLOT;
+    if (!whole_blocks(rows, dim) || (!per_slot && dim % kGranule)) return false;
     const uint8_t* data = bytes_at(rows.data) + chunk.slot * rows.row_bytes;
     const char* last = reinterpret_cast<const char*>(data) + chunk.tokens * rows.row_bytes - 1;
+    const Groups<T> groups = per_slot ? Groups<T>{} : groups_of<T>(rows, chunk, dim);
     for_width(rows.bits, [&](auto width) {
-      weigh_int8_rows<kQueries, Numbers<decltype(width)::value, true>>(weights, data, shape.value_dim, chunk.tokens,
-                                                                       last, packed.tile, acc, shape.value_width);
+      const Lift<Numbers<decltype(width)::value>> lift(rows.scaling != WINNOW_GROUPED);
+      if (per_slot) {
+        weigh_int8_rows<kQueries>(lift, weights, data, dim, chunk.tokens, last, packed.tile, acc, shape.value_width);
+      } else {
+        weigh_int8_groups<kQueries>(groups, lift, weights, data, dim, chunk.tokens, last, packed.tile, acc,
+                                    shape.value_width);
+      }
     });
     return true;
   }

@@ -2,9 +2,11 @@
 #pragma once
 
 #include "attend/contract.hpp"
+#include "packed/avx512/group_scales.hpp"
 #include "packed/avx512/int8.hpp"
 #include "simd/unroll.hpp"
 #include "simd/vec.hpp"
+#include "sizes.hpp"
 
 namespace winnow {
 namespace {
@@ -14,14 +16,19 @@ namespace {
 constexpr int64_t kWeightSpan = 128;
 constexpr int kWeightVectors = kWeightSpan / Vec::width;
 
-// Weights of a few spans of tokens, as many as there are lanes for their largest. Those behind the last token are zero.
-template <int kQueries>
+// Sets of the weights of a few queries and a span of tokens each: of several spans, as many as there are lanes for their
+// largest, or of a span with the scales of several groups. Weights behind the last token are zero.
+template <int kQueries, int kCount = Vec::width / kQueries>
 struct Int16Weights {
-  static constexpr int kSpans = Vec::width / kQueries;
-  alignas(64) int8_t halves[kSpans][kQueries][2][kWeightSpan];  // high and low
-  alignas(64) float scale[kSpans][kQueries];
-  alignas(64) int32_t offset[kSpans][kQueries];  // for numbers that are larger by kOffset
+  static constexpr int kSets = kCount;
+  alignas(64) int8_t halves[kSets][kQueries][2][kWeightSpan];  // high and low
+  alignas(64) float scale[kSets][kQueries];
+  alignas(64) int32_t offset[kSets][kQueries];  // for numbers that are larger by some
 };
+
+// Two neighboring groups are taken together.
+template <int kQueries>
+using GroupWeights = Int16Weights<kQueries, (kQueries < Vec::width ? Vec::width / kQueries : 2)>;
 
 // The high halves of a and then b, and `apart` bytes behind them the low ones.
 inline void store_halves(int8_t* to, int64_t apart, __m512i a, __m512i b) {
@@ -34,8 +41,8 @@ inline void store_halves(int8_t* to, int64_t apart, __m512i a, __m512i b) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + apart), _mm512_extracti64x4_epi64(halves, 1));
 }
 
-template <int kOffset, int kQueries>
-inline void quantize_weights(const float* weights, int64_t tokens, Int16Weights<kQueries>& result) {
+template <int kQueries>
+inline void quantize_weights(int offset, const float* weights, int64_t tokens, Int16Weights<kQueries>& result) {
   constexpr int kRows = Vec::width;
   const auto at = [&](int64_t row, int64_t t) __attribute__((always_inline)) {
     t += row / kQueries * kWeightSpan;
@@ -62,8 +69,64 @@ inline void quantize_weights(const float* weights, int64_t tokens, Int16Weights<
     });
     sums[row] = {_mm512_cvtepi32_ps(sum)};
   });
-  const __m512i offsets = _mm512_mullo_epi32(_mm512_cvtps_epi32(row_sums(sums).v), _mm512_set1_epi32(-kOffset));
+  const __m512i offsets = _mm512_mullo_epi32(_mm512_cvtps_epi32(row_sums(sums).v), _mm512_set1_epi32(-offset));
   _mm512_store_si512(result.offset[0], offsets);
+}
+
+// The weights of a span times the scales of `count` groups, from `first` on, a set each: numbers are summed up as they
+// lie, larger by `offset`. Adds the products with the zeros, the same for all channels of a group, to acc.
+template <int kQueries, class T>
+inline void fold_weights(const Groups<T>& groups, int offset, int64_t first, int64_t count, const float* weights, int64_t tokens,
+                         GroupWeights<kQueries>& result, float* acc, int64_t acc_width) {
+  constexpr int kSets = GroupWeights<kQueries>::kSets, kRows = kSets * kQueries;
+  alignas(64) float scales[kSets][kWeightSpan], zeros[kSets][kWeightSpan], folded[kRows][kWeightSpan];
+  alignas(64) float most[kRows], factors[kRows];
+  const int64_t padded = round_up(tokens, 2 * Vec::width);
+  const auto spread = [&](const T* from, float* to) {
+    spread_groups(from, groups.count, first, count, tokens, to, kWeightSpan);
+    if (round_up(tokens, Vec::width) == padded) return;
+    for (int64_t set = 0; set < count; ++set) store(to + set * kWeightSpan + padded - Vec::width, broadcast(0.0f));
+  };
+  spread(groups.scales, scales[0]);
+  if (groups.zeros) spread(groups.zeros, zeros[0]);
+  for (int64_t set = 0; set < count; ++set) {
+    Vec largest[kQueries], sums[kQueries];
+    unroll<kQueries>([&](auto q) { largest[q] = sums[q] = broadcast(0.0f); });
+    for (int64_t t = 0; t < padded; t += Vec::width) {
+      const Vec scale = load(scales[set] + t), zero = groups.zeros ? load(zeros[set] + t) : broadcast(0.0f);
+      unroll<kQueries>([&](auto q) {
+        const Vec weight = load_up_to(weights + q * kLogitStride + t, tokens < t ? 0 : tokens - t);
+        const Vec product = weight * scale;
+        store(folded[set * kQueries + q] + t, product);
+        largest[q] = larger_magnitude(largest[q], product);
+        sums[q] = fma(weight, zero, sums[q]);
+      });
+    }
+    unroll<kQueries>([&](auto q) { most[set * kQueries + q] = lane_max(largest[q]); });
+    if (!groups.zeros) continue;
+    unroll<kQueries>([&](auto q) {
+      const Vec sum = broadcast(lane_sum(sums[q]));
+      float* at = acc + q * acc_width + (first + set) * groups.size;
+      for (int64_t d = 0; d < groups.size; d += Vec::width) store(at + d, load(at + d) + sum);
+    });
+  }
+  for (int64_t row = 0; row < count * kQueries; row += Vec::width) {
+    const Vec largest = load_up_to(most + row, count * kQueries - row);
+    store(factors + row, inverse_int16_scale(largest));
+    store(result.scale[0] + row, int16_scale(largest));
+  }
+  for (int64_t row = 0; row < count * kQueries; ++row) {
+    const Vec factor = broadcast(factors[row]);
+    __m512i sum = _mm512_setzero_si512();
+    int8_t* halves = result.halves[row / kQueries][row % kQueries][0];
+    for (int64_t t = 0; t < padded; t += 2 * Vec::width) {
+      const __m512i a = to_int16(load(folded[row] + t), factor);
+      const __m512i b = to_int16(load(folded[row] + t + Vec::width), factor);
+      store_halves(halves + t, kWeightSpan, a, b);
+      sum = _mm512_add_epi32(sum, _mm512_add_epi32(a, b));
+    }
+    result.offset[row / kQueries][row % kQueries] = -offset * _mm512_reduce_add_epi32(sum);
+  }
 }
 
 }  // namespace

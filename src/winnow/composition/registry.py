@@ -260,11 +260,11 @@ PARTS = (
     NamedPart(
         "think", "Every head drops the key channels that it uses least.", "Xu et al. 2024, arXiv 2407.21018", Think()
     ),
-    NamedPart("bits", "8, 4 or 2 bits per number, more in heads of high score.", _COKV, Bits()),
-    NamedPart("mixedbits", "16, 8, 4 or 2 bits in every head by its score, under a mean.", _COKV, MixedBits()),
+    NamedPart("bits", "8, 6, 4, 3 or 2 bits per number, more in heads of high score.", _COKV, Bits()),
+    NamedPart("mixedbits", "16, 8, 6, 4, 3 or 2 bits in every head by its score, under a mean.", _COKV, MixedBits()),
     NamedPart(
         "kivi",
-        "8, 4 or 2 bits, keys scaled per channel and values per token.",
+        "8, 6, 4, 3 or 2 bits, keys scaled per channel and values per token.",
         "Liu et al. 2024, arXiv 2402.02750",
         Kivi(),
     ),

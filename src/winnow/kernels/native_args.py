@@ -11,7 +11,7 @@ from torch import Tensor
 from winnow.kernels.formats import Block, DenseBlock, PackedBlock, Part, parts_of
 from winnow.kernels.formats.bits import BLOCK_BYTES
 from winnow.kernels.formats.draws import DRAWS, Recovery, draws
-from winnow.kernels.formats.entries import GROUP
+from winnow.kernels.formats.entries import GROUP, Entries
 from winnow.kernels.formats.packed import PackedKeys, PackedValues
 from winnow.kernels.formats.pruned import STEP, Pruned
 from winnow.kernels.pruning_reference import Statistic
@@ -35,7 +35,7 @@ STATISTICS: dict[Statistic, int] = {
     "pruned rms": 4,
     "pruned moments": 5,
 }
-UNSCALED, PER_SLOT, GROUPED = range(3)
+UNSCALED, PER_SLOT, GROUPED, CHANNEL_GROUPS = range(4)
 
 
 class RowsArgs(ctypes.Structure):
@@ -52,6 +52,7 @@ class RowsArgs(ctypes.Structure):
         ("seed", ctypes.c_uint32),
         ("fill", ctypes.c_float),
         ("rotated", ctypes.c_int32),
+        ("scale_group", ctypes.c_int32),
     )
 
 
@@ -139,6 +140,7 @@ def shared_constants() -> dict[str, int]:
         "UNSCALED": UNSCALED,
         "PER_SLOT": PER_SLOT,
         "GROUPED": GROUPED,
+        "CHANNEL_GROUPS": CHANNEL_GROUPS,
         **{name.upper().replace(" ", "_"): value for name, value in RECOVERIES.items()},
         **{name.upper().replace(" ", "_"): value for name, value in STATISTICS.items()},
     }
@@ -194,11 +196,17 @@ def _rows(packed: PackedKeys | PackedValues) -> RowsArgs:
     if isinstance(packed, PackedKeys):
         args.means, args.spreads = address(packed.means), address(packed.spreads)
     if entries.bits != 16:
-        args.scaling = PER_SLOT if entries.zeros is None else GROUPED
+        args.scaling, args.scale_group = _scaling(entries), entries.group
         args.scales, args.zeros = address(entries.scales), address(entries.zeros)
     if packed.pruned is not None:
         _fill_pruned(args, packed.pruned)
     return args
+
+
+def _scaling(entries: Entries) -> int:
+    if entries.group:
+        return CHANNEL_GROUPS
+    return PER_SLOT if entries.zeros is None else GROUPED
 
 
 def _fill_pruned(args: RowsArgs, pruned: Pruned) -> None:

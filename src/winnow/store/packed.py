@@ -56,6 +56,11 @@ class Packed(Store):
                 "center and smooth need keys with all their channels; leave them out, or the part that drops channels "
                 "(spark, think)."
             )
+        if self.channels.per_slot and self.precision.channels_together:
+            raise MethodError(
+                "bits(group=...) scales neighboring channels together, but after spark each slot has channels of its "
+                "own; leave group out, or combine it with think."
+            )
 
     def for_model(self, name: str, heads: tuple[int, ...]) -> Store:
         return replace(self, precision=self.precision.for_model(name, heads))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -13,7 +14,16 @@ from torch import Tensor
 from winnow.errors import MethodError
 from winnow.heads import HeadScores
 from winnow.heads.resolve import given_scores, highest, scores_of_model
-from winnow.kernels.formats.entries import ENTRY_BITS, GROUP, Entries, grouped_by_channels, grouped_by_slots, symmetric
+from winnow.kernels.formats.entries import (
+    CHANNEL_GROUPS,
+    ENTRY_BITS,
+    GROUP,
+    Entries,
+    grouped_by_channels,
+    grouped_by_slots,
+    symmetric,
+    symmetric_groups,
+)
 from winnow.parameters import check_choice, check_number, meaning
 
 _LEAST_WEIGHT = 0.01
@@ -49,6 +59,11 @@ class Precision(ABC):
         """True if heads have bits of their own, by scores."""
         return False
 
+    @property
+    def channels_together(self) -> int:
+        """Neighboring channels of a slot that share a scale; 0 for all of them."""
+        return 0
+
     def for_model(self, name: str, heads: tuple[int, ...]) -> Precision:
         """The precision with what it knows of a model; see `Allocator.for_model`."""
         return self
@@ -79,13 +94,23 @@ class Precision(ABC):
 
 
 class PerSlot(Precision):
-    """Symmetric, one scale per slot and matrix."""
+    """Symmetric, one scale per slot and matrix, or per group of its channels."""
 
     def keys(self, rows: Tensor, bits: int, dtype: torch.dtype) -> Entries:
-        return symmetric(rows, bits, dtype)
+        return self._written(rows, bits, dtype)
 
     def values(self, rows: Tensor, bits: int, dtype: torch.dtype) -> Entries:
-        return symmetric(rows, bits, dtype)
+        return self._written(rows, bits, dtype)
+
+    def _written(self, rows: Tensor, bits: int, dtype: torch.dtype) -> Entries:
+        group = self.channels_together
+        return symmetric_groups(rows, bits, dtype, group) if group else symmetric(rows, bits, dtype)
+
+    def scale_bytes(self, key_numbers: int, value_numbers: int, itemsize: int) -> tuple[float, float]:
+        group = self.channels_together
+        if not group:
+            return super().scale_bytes(key_numbers, value_numbers, itemsize)
+        return itemsize * -(-key_numbers // group), itemsize * -(-value_numbers // group)
 
 
 @dataclass(frozen=True)
@@ -159,16 +184,22 @@ class Bits(ByScores):
     keys and for the values of all heads.
     """
 
-    high: int = field(default=_HIGH, metadata=meaning("bits of all heads, or of the better half: 16, 8, 4 or 2"))
+    high: int = field(default=_HIGH, metadata=meaning("bits of all heads, or of the better half: 16, 8, 6, 4, 3 or 2"))
     low: int = field(default=0, metadata=meaning("bits of the other half; 0 for the same as high"))
     k: int = field(default=0, metadata=meaning("bits of keys; 0 for the same as high"))
     v: int = field(default=0, metadata=meaning("bits of values; 0 for the same as high"))
+    group: int = field(
+        default=0,
+        kw_only=True,
+        metadata=meaning("neighboring channels of a slot that share a scale: 32 or 64; 0 for all of them"),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice(self, "high", ENTRY_BITS)
         for name in ("low", "k", "v"):
             check_choice(self, name, (0, *ENTRY_BITS))
+        check_choice(self, "group", (0, *CHANNEL_GROUPS))
         self._check_sides()
         if self.low >= self.high:
             raise MethodError(
@@ -194,6 +225,10 @@ class Bits(ByScores):
         return self.v or self.high
 
     @property
+    def channels_together(self) -> int:
+        return self.group
+
+    @property
     def _needs_scores(self) -> bool:
         return self.low > 0
 
@@ -211,7 +246,7 @@ class Bits(ByScores):
 
 @dataclass(frozen=True)
 class MixedBits(ByScores):
-    """16, 8, 4 or 2 bits for every head under a mean, by head scores.
+    """16, 8, 6, 4, 3 or 2 bits for every head under a mean, by head scores.
 
     An error of b bits is about 4^-b of the range, so heads climb from 2 bits in the order of weight·Δ(4^-b) per bit,
     as long as the mean allows. A head's weight is its score (0 where that is negative) plus 1 % of the largest: a head
@@ -240,7 +275,7 @@ class Kivi(Precision):
     fill no group, and the scorer's window, stay dense.
     """
 
-    width: int = field(default=4, metadata=meaning("bits per number: 8, 4 or 2"))
+    width: int = field(default=4, metadata=meaning("bits per number: 8, 6, 4, 3 or 2"))
     rotate: Rotate = field(default=False, kw_only=True, metadata=meaning(_ROTATE))
 
     slots_together = GROUP
@@ -264,10 +299,10 @@ class Kivi(Precision):
 
 def _climb(weights: Tensor, left: int) -> Tensor:
     """Widths [n] from 2 bits on, spending at most `left` further bits where they gain most; ties to the lower head."""
-    steps = [(2, 4), (4, 8), (8, 16)]
+    steps = list(pairwise(sorted(ENTRY_BITS)))
     gains = torch.stack([weights * (4.0**-low - 4.0**-high) / (high - low) for low, high in steps])
     widths = torch.full(weights.shape, 2, dtype=torch.int64)
-    # A head's later steps gain less than its earlier ones, so the order of gains never skips a step.
+    # Between any two widths a bit gains the less the wider they are, so the order of gains never skips a step.
     for place in gains.flatten().argsort(descending=True, stable=True).tolist():
         low, high = steps[place // len(weights)]
         head = place % len(weights)

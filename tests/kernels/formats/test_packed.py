@@ -24,13 +24,17 @@ def broken_blocks() -> dict[str, tuple[str, Any]]:
 
     byte = torch.uint8
     return {
-        "known are 16": ("8", entries(bits=3)),
+        "known are 16": ("8", entries(bits=5)),
         r"entries of keys .* \[40, 64\]": ("8", entries(data=torch.zeros(40, 63, dtype=byte))),
         "entries of keys are torch.int8": ("8", entries(data=torch.zeros(40, 64, dtype=torch.int8))),
         "contiguous": ("8", entries(data=torch.zeros(64, 40, dtype=byte).T)),
         "have no scales": ("8", entries(scales=None)),
         r"scales of keys .* \[40\]": ("8", entries(scales=torch.ones(39))),
         "scales of keys are torch.float64": ("8", entries(scales=torch.ones(40, dtype=torch.float64))),
+        r"scales of keys .* \[40, 2\]": ("4 by 32", entries(scales=torch.ones(40, 3))),
+        "keys have a scale for 48 channels": ("4 by 32", entries(group=48)),
+        "32 or 64 go, without zeros": ("kivi 4", entries(group=32)),
+        "without zeros or masks": ("spark 8", entries(group=32)),
         "zeros of keys": ("kivi 4", entries(zeros=torch.ones(2, 63))),
         "channels of keys must be in": ("think", lambda k: dataclasses.replace(k, channels=k.channels + 64)),
         "channels of keys are": ("think", lambda k: dataclasses.replace(k, channels=k.channels[:1])),

@@ -71,6 +71,15 @@ def test_blocks_of_before_rotation_are_read() -> None:
     assert_same_tensors(put_together(format, tensors, old), block)
 
 
+def test_files_without_groups_of_channels_open() -> None:
+    """Those that were written before there were any."""
+    block = block_of((KEYS["8"], DENSE))
+    format, tensors, facts = take_apart(block)
+    older = {name: fact for name, fact in facts.items() if not name.endswith("entries.group")}
+    assert len(older) == len(facts) - 2
+    assert_same_tensors(put_together(format, tensors, older), block)
+
+
 def test_offsets_stay_on_the_cpu() -> None:
     """All other tensors move; the meta device stands for any."""
     _, tensors, facts = take_apart(block_of((KEYS["8"], DENSE)))
@@ -135,6 +144,7 @@ PACKED = {
     "entries of keys are": ("8", {"keys__dim": lambda _: 20_000}),
     "known are 16": ("8", {"keys__entries__bits": lambda _: 5}),
     "scales of keys must be finite": ("8", {"keys__entries__scales": put(3, float("nan"))}),
+    "keys have a scale for 5 channels": ("4 by 32", {"keys__entries__group": lambda _: 5}),
     "zeros of keys must be finite": ("kivi 4", {"keys__entries__zeros": put((0, 0), float("inf"))}),
     "channels of keys must ascend": ("think", {"keys__channels": lambda c: c.flip(1).contiguous()}),
     "channels of keys must be in": ("think", {"keys__channels": put((0, -1), 64)}),

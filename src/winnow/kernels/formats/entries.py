@@ -20,6 +20,8 @@ ENTRY_BITS = (16, *INTEGER_BITS)
 """Bits that a number may have; 16 stands for numbers as they are, whatever the model's dtype."""
 GROUP = 32
 """Slots that share a scale per channel (keys), channels that share a scale per slot (values), as in KIVI."""
+CHANNEL_GROUPS = (32, 64)
+"""Neighboring channels of a slot that may share a scale without a zero."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,13 @@ class Entries(Format, name="entries"):
     bits: int
     """One of ENTRY_BITS."""
     scales: Tensor | None = None
-    """In the model's dtype. [S]: number = scale·q with signed q. With `zeros`: number = zero + scale·u, unsigned u."""
+    """In the model's dtype. [S], or [S, ceil(T / group)]: number = scale·q with signed q. With `zeros`:
+    number = zero + scale·u, unsigned u."""
     zeros: Tensor | None = None
     """The same shape as scales. Keys: [S / 32, T], one of every channel for 32 slots; values: [S, ceil(T / 32)],
     one of 32 neighboring channels of a slot."""
+    group: int = 0
+    """One of CHANNEL_GROUPS: neighboring channels of a slot that share a scale and have no zero; 0 for all of them."""
 
     @property
     def bits_held(self) -> int:
@@ -51,8 +56,10 @@ class Entries(Format, name="entries"):
             return rows.float()
         assert self.scales is not None
         numbers = unpack_rows(rows, count, self.bits, self.zeros is None, counts).float()
-        if self.zeros is None:
+        if self.zeros is None and not self.group:
             return numbers * self.scales[slots].float()[:, None]
+        if self.zeros is None:
+            return numbers * self.scales[slots].float().repeat_interleave(self.group, 1)[:, :count]
         if len(self.zeros) < len(self.data):  # of 32 slots
             return self.zeros[slots // GROUP].float() + self.scales[slots // GROUP].float() * numbers
         scales, zeros = (
@@ -66,7 +73,7 @@ class Entries(Format, name="entries"):
         sizes: [S] bytes (or numbers) of every row, where rows differ in length.
         """
         scales, zeros = (None if each is None else each[slots] for each in (self.scales, self.zeros))
-        return Entries(take_rows(self.data, slots, sizes), self.bits, scales, zeros)
+        return Entries(take_rows(self.data, slots, sizes), self.bits, scales, zeros, self.group)
 
     def counted(self, kind: str) -> Iterator[tuple[str, Tensor | None]]:
         """Every tensor beside the kind of bytes that it counts as."""
@@ -79,7 +86,7 @@ class Entries(Format, name="entries"):
         flat: True if rows differ in length.
         """
         if self.bits not in ENTRY_BITS:
-            raise ValueError(f"{side.name} have {self.bits} bits; known are 16, 8, 4 and 2")
+            raise ValueError(f"{side.name} have {self.bits} bits; known are 16, 8, 6, 4, 3 and 2")
         width = row_bytes(kept, self.bits) if kept is not None and self.bits != 16 else kept
         shape = (None,) if flat else (side.slots, width)
         yield side.rule("entries", self.data, side.dtype if self.bits == 16 else torch.uint8, shape)
@@ -88,7 +95,9 @@ class Entries(Format, name="entries"):
     def _scale_rules(self, side: Side, kept: int | None) -> Iterator[Rule]:
         if (self.bits != 16) != (self.scales is not None):
             raise ValueError(f"{side.name} of {self.bits} bits have {'no ' if self.scales is None else ''}scales")
-        shape: tuple[int, ...] = (side.slots,)
+        if self.group and (self.group not in CHANNEL_GROUPS or self.zeros is not None or kept is None):
+            raise ValueError(f"{side.name} have a scale for {self.group} channels; 32 or 64 go, without zeros or masks")
+        shape: tuple[int, ...] = (side.slots, -(-(kept or 0) // self.group)) if self.group else (side.slots,)
         if self.zeros is not None:
             if kept is None or self.scales is None:
                 raise ValueError(f"{side.name} with masks per slot have one scale per slot and no zeros")
@@ -117,6 +126,20 @@ def symmetric(numbers: Tensor, bits: int, dtype: torch.dtype) -> Entries:
     return Entries(pack_rows(integers.to(torch.int8), bits), bits, scales)
 
 
+def symmetric_groups(numbers: Tensor, bits: int, dtype: torch.dtype, group: int) -> Entries:
+    """Rows [n, T] -> signed integers, with one scale for every `group` neighboring columns of a row.
+
+    With 8 bits, groups of 32 and float16 the blocks of llama.cpp's q8_0. Scales are those of `symmetric`.
+    """
+    count, width = numbers.shape
+    # Zeros that fill up the last group are never the largest number.
+    full = torch.nn.functional.pad(numbers, (0, -width % group)).view(-1, group)
+    most = (1 << (bits - 1)) - 1
+    scales = (full.abs().amax(1) / most).to(dtype) if full.numel() else full.new_zeros(len(full), dtype=dtype)
+    integers = (full * _inverse(scales)[:, None]).round_().clamp_(-most, most).to(torch.int8).view(count, -1)
+    return Entries(pack_rows(integers[:, :width], bits), bits, scales.view(count, -(-width // group)), group=group)
+
+
 def grouped_by_slots(numbers: Tensor, bits: int, dtype: torch.dtype) -> Entries:
     """Rows [n, T], n a multiple of 32 -> unsigned integers, scale and zero per column of 32 rows (keys of KIVI)."""
     groups = numbers.view(-1, GROUP, numbers.shape[1])
@@ -139,7 +162,7 @@ def grouped_by_channels(numbers: Tensor, bits: int, dtype: torch.dtype) -> Entri
 
 def quantize_flat(rows: Tensor, counts: Tensor, bits: int, dtype: torch.dtype, quantize: Quantizer) -> Entries:
     """Flat rows [numbers], counts[s] for each, with one scale per row; rows of equal length are quantized together."""
-    sizes = -(-counts * bits // 8)
+    sizes = row_bytes(counts, bits)
     begin, place = counts.cumsum(0) - counts, sizes.cumsum(0) - sizes
     data = torch.empty(int(sizes.sum()), dtype=torch.uint8, device=rows.device)
     scales = torch.empty(len(counts), dtype=dtype, device=rows.device)
@@ -160,6 +183,7 @@ def join_entries(pieces: Sequence[Entries]) -> Entries:
         pieces[0].bits,
         cat_present([each.scales for each in pieces]),
         cat_present([each.zeros for each in pieces]),
+        pieces[0].group,
     )
 
 

@@ -182,7 +182,7 @@ def known_starts(pruned: Pruned, entries: Entries, counts: Tensor, dim: int) -> 
 
 def row_sizes(counts: Tensor, dim: int, bits: int) -> Tensor:
     """int64 [S, 2]: the bytes that rows of counts [S] kept numbers, and of the others' signs, take."""
-    return torch.stack([-(-counts * bits // 8), -(-(dim - counts) // 8)], 1)
+    return torch.stack([row_bytes(counts, bits), row_bytes(dim - counts, 1)], 1)
 
 
 def _row_starts(counts: Tensor, dim: int, bits: int) -> Tensor:
