@@ -70,9 +70,12 @@ TABLES = {
     ],
     "Ratios by slot (Table 4)": [
         *("spark(0.3)", "spark(0.4)", "spark(0.5)"),
-        *("spark-p", "spark-p(0.95)", "spark-p(0.9)", "spark-p(0.99, saliency=linear)"),
-        *(f"spark-g({groups}{by})" for groups in (5, 4) for by in ("", ", by=segments")),
-        *(f"spark-g({groups}, 0.8, by=lowest, saliency=linear)" for groups in (5, 4)),
+        *("spark-p", "spark-p(0.9)", "spark-p(0.99)", "spark-p(0.99, saliency=squared)"),
+        *(
+            f"spark-g({groups}{by})"
+            for groups in (4, 5)
+            for by in ("", ", 0.99, by=published, saliency=squared", ", by=segments")
+        ),
     ],
 }
 

@@ -22,9 +22,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "SPARK": tuple(f"spark({ratio})" for ratio in RATIOS),
     "SPARK, values too": tuple(f"spark({ratio}, values={ratio})" for ratio in RATIOS),
     "SPARK-p, SPARK-g": (
-        *("spark-p(0.99, saliency=linear)", "spark-p(0.99)", "spark-p(0.95)", "spark-p(0.9)"),
-        *("spark-g(4)", "spark-g(5)", "spark-g(4, by=segments)", "spark-g(5, by=segments)"),
-        "spark-g(4, 0.8, by=lowest, saliency=linear)",
+        *("spark-p(0.9)", "spark-p(0.95)", "spark-p(0.99)", "spark-p(0.99, saliency=squared)"),
+        *("spark-g(4)", "spark-g(5)", "spark-g(5, 0.99, by=published, saliency=squared)", "spark-g(5, by=segments)"),
     ),
     "ThinK": tuple(f"think({ratio})" for ratio in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)),
     "bits per slot": ("bits(8)", "bits(6)", "bits(4)", "bits(3)", "bits(2)"),

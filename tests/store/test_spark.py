@@ -152,10 +152,11 @@ def test_spark_p_keeps_the_fewest_channels_that_reach_the_share(
 def test_squared_saliency_needs_fewer_channels() -> None:
     view, selection = layer_of(128, length=60), selected([60, 60], 60, 0)
     linear, squared = (
-        sum(assert_spark(view, SparkP(saliency=kind), selection, 0)) / (120 * 128) for kind in ("linear", "squared")
+        sum(assert_spark(view, SparkP(share=0.99, saliency=kind), selection, 0)) / (120 * 128)
+        for kind in ("linear", "squared")
     )
     assert squared < 0.8 < 0.85 < linear
-    kinds = packed_in(Packed(SparkP()).pack(view, selection, 0)).bytes()
+    kinds = packed_in(Packed(SparkP(share=0.99, saliency="squared")).pack(view, selection, 0)).bytes()
     assert kinds["keys"] + kinds["masks"] + kinds["signs"] + kinds["statistics"] < 120 * 128 * 4
 
 
@@ -169,12 +170,12 @@ def test_spark_g_as_published_gives_ratios_by_the_channels_that_slots_need(
         view, selection = layer_of(dim, length=60), selected([50, 60], 60)
         steep = torch.linspace(0, 0.5, 60)[None, :, None] * torch.arange(dim)
         view = view._replace(keys=view.keys * torch.exp(-steep))
-        assert_spark(view, SparkG(groups=groups, share=share, saliency=saliency), selection, WINDOW)
+        assert_spark(view, SparkG(groups=groups, share=share, by="published", saliency=saliency), selection, WINDOW)
 
 
 def test_places_of_the_published_groups_are_those_of_the_code() -> None:
     """At D = 128: up to place 25, 51, 76 and 102, and beyond, 12, 38, 64, 89 and 115 channels."""
-    rule = SparkG().rule(128)
+    rule = SparkG(groups=5, by="published").rule(128)
     assert rule.levels == (12, 38, 64, 89, 115)
     assert [bound - 1 for bound in rule.level_bounds()[:4]] == [25, 51, 76, 102]
 
@@ -359,7 +360,7 @@ def test_bytes_of_a_key_of_128_channels(ratio: float, recovery: Any, expected: i
     assert kinds["values"] == Dense().pack(view, selection, 0).bytes()["keys"] == 25 * 256
 
 
-@pytest.mark.parametrize("how", [SparkP(share=0.9), SparkG(groups=4), SparkG(share=0.9)])
+@pytest.mark.parametrize("how", [SparkP(share=0.9), SparkG(groups=4), SparkG(groups=5)])
 def test_bytes_of_slots_that_keep_different_numbers_of_channels(how: SparkP | SparkG) -> None:
     view, selection = layer_of(40, dtype=torch.bfloat16, length=50), selected([50, 37], 50, 0)
     counts = assert_spark(view, how, selection, 0)
@@ -407,8 +408,8 @@ def unwarned() -> None:
 @pytest.mark.usefixtures("unwarned")
 def test_a_store_that_takes_more_than_dense_slots_says_so_once() -> None:
     view, selection = layer_of(128, dtype=torch.bfloat16, length=60), selected([60, 60], 60, 0)
-    dear = Packed(SparkP(share=0.999, saliency="linear"))
-    with pytest.warns(UserWarning, match=r"under SparkP\(share=0.999, saliency='linear'\) than dense"):
+    dear = Packed(SparkP(share=0.999))
+    with pytest.warns(UserWarning, match=r"under SparkP\(share=0.999\) than dense"):
         dear.pack(view, selection, 0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -219,11 +219,9 @@ class Spark(Saliency):
 class SparkP(Saliency):
     """SPARK-p: every slot keeps the fewest channels whose saliencies reach a share of their sum."""
 
-    share: float = field(default=0.99, metadata=meaning("share of a key's saliency that its kept channels reach"))
-    saliency: Measure = field(
-        default="squared",
-        kw_only=True,
-        metadata=meaning("squared: n_j times k² (the code), linear: n_j times |k| (the paper; takes more bytes)"),
+    share: float = field(
+        default=0.95,
+        metadata=meaning("share of a key's saliency that its kept channels reach; 0.99 of squared in the code"),
     )
 
     @property
@@ -245,27 +243,23 @@ class SparkG(Saliency):
     The paper gives them to segments of channels (§5.5), its code to slots:
 
     published: slots in g parts of one range by how many channels they need to reach a share of their saliency; those of
-        the i-th part keep the i-th ratio of their channels. The code has g = 5 only.
+        the i-th part keep the i-th ratio of their channels. The code has g = 5, and 0.99 of squared saliency.
     segments: channels of a head in g segments by their mean saliency; of each every slot prunes a ratio, the more the
         lower the segment, its own least salient channels.
     lowest: every slot keeps the lowest ratio that reaches the share, where none does the highest. Winnow's own.
     """
 
-    groups: int = field(default=5, metadata=meaning("ratios: 5 are 0.1, 0.3, 0.5, 0.7, 0.9; 4 are 0.25, 0.5, 0.75, 1"))
+    groups: int = field(default=4, metadata=meaning("ratios: 4 are 0.25, 0.5, 0.75, 1; 5 are 0.1, 0.3, 0.5, 0.7, 0.9"))
     share: float = field(
-        default=0.99, metadata=meaning("share of a key's saliency that kept channels should reach; not for segments")
+        default=0.8, metadata=meaning("share of a key's saliency that kept channels should reach; not for segments")
     )
     by: Rule = field(
-        default="published",
+        default="lowest",
         metadata=meaning(
-            "published: slots keep more the more channels they need (the code); segments: every slot prunes more of "
-            "less salient channels (the paper); lowest: slots keep the lowest ratio that reaches the share"
+            "lowest: slots keep the lowest ratio that reaches the share; published: slots keep more the more channels "
+            "they need (the code, with share 0.99 of squared saliency); segments: every slot prunes more of less "
+            "salient channels (the paper)"
         ),
-    )
-    saliency: Measure = field(
-        default="squared",
-        kw_only=True,
-        metadata=meaning("squared: n_j times k² (the code), linear: n_j times |k| (the paper)"),
     )
 
     @property
