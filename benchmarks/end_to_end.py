@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface, LlamaConfig, LlamaForCausalLM
+from transformers import AttentionInterface, AttentionMaskInterface, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.masking_utils import sdpa_mask
 
@@ -171,7 +171,7 @@ class Contender:
     payload: int | None = None
 
 
-def prefill(model: LlamaForCausalLM, ids: Tensor) -> tuple[winnow.CompressedCache, float]:
+def prefill(model: PreTrainedModel, ids: Tensor) -> tuple[winnow.CompressedCache, float]:
     """A prefilled cache whose compression still waits, and the seconds of the prefill."""
     model.set_attn_implementation("winnow")
     cache = winnow.CompressedCache(model, winnow.method("full"))
@@ -229,7 +229,7 @@ def contenders(waiting: winnow.CompressedCache, budget: int, methods: list[str],
     return made
 
 
-def decode(model: LlamaForCausalLM, made: list[Contender], steps: int) -> dict[str, float]:
+def decode(model: PreTrainedModel, made: list[Contender], steps: int) -> dict[str, float]:
     """Median milliseconds per token of each cache; the caches take turns at every step."""
     token = torch.ones(1, 1, dtype=torch.int64)
     times: dict[str, list[float]] = {each.name: [] for each in made}

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bytes.hpp"
+#include "packed/format.hpp"
 #include "winnow_native.h"
 
 class DecodeProblem {
@@ -106,11 +107,11 @@ class DecodeProblem {
     const uint8_t sparse = from_.next();
     for (int64_t i = 0; i < slots * mask_bytes; ++i) masks[i] &= sparse;
     rows.masks = masks;
-    rows.recovery = static_cast<int32_t>(from_.below(3));
-    rows.stats_width = rows.recovery == WINNOW_GAUSSIAN ? 2 : static_cast<int32_t>(from_.among(1, 2));
+    rows.recovery = static_cast<int32_t>(from_.below(WINNOW_CONSTANT + 1));
+    rows.stats_width = winnow::statistics_of(rows.recovery) + static_cast<int32_t>(from_.below(2));
     rows.stats = numbers(slots * rows.stats_width);
     rows.seed = static_cast<uint32_t>(from_.below(65536));
-    if (rows.recovery != WINNOW_DEGENERATE) {
+    if (winnow::draws_sizes(rows.recovery)) {
       rows.draws = static_cast<float*>(arrays_.numbers(WINNOW_F32, WINNOW_DRAWS, any_));
     }
     const bool norms = rows.recovery != WINNOW_DEGENERATE || from_.coin(), has_signs = norms && from_.coin();

@@ -22,7 +22,8 @@ winnow_prune_args chosen(Bytes& from, Arrays& arrays) {
   args.row_stride = args.dim + (from.coin() ? from.below(9) : 0);
   args.most = from.among(1, args.dim);
   args.threads = static_cast<int32_t>(from.among(1, 3));
-  args.statistic = static_cast<int32_t>(from.below(4));
+  args.statistic = static_cast<int32_t>(from.below(WINNOW_PRUNED_MOMENTS + 1));
+  args.squared = from.coin();
   args.share = from.coin() ? -1.0 : static_cast<double>(from.below(101)) / 100;
   const bool any = from.below(4) == 0;
   const int64_t numbers = args.slots ? (args.slots - 1) * args.row_stride + args.dim : 0;
@@ -34,6 +35,10 @@ winnow_prune_args chosen(Bytes& from, Arrays& arrays) {
     levels[args.level_count - 1] = args.most;
     std::sort(levels, levels + args.level_count);
     args.levels = levels;
+    int64_t* bounds = arrays.zeros<int64_t>(args.level_count);
+    for (int64_t i = 0; i < args.level_count; ++i) bounds[i] = from.among(1, args.dim);
+    std::sort(bounds, bounds + args.level_count);
+    args.bounds = bounds;
   } else if (args.share >= 0) {
     args.most = args.dim;
   }
@@ -58,7 +63,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const int64_t element = args.dtype == WINNOW_F32 ? 4 : 2, mask_bytes = (args.dim + 7) / 8;
   args.masks = arrays.zeros<uint8_t>(args.slots * mask_bytes);
   args.counts = arrays.zeros<int64_t>(args.slots);
-  args.stats = arrays.zeros<float>(args.slots * (args.statistic == WINNOW_MOMENTS ? 2 : 1));
+  const int64_t statistics = args.statistic == WINNOW_PRUNED_MOMENTS ? 3 : args.statistic == WINNOW_MOMENTS ? 2 : 1;
+  args.stats = arrays.zeros<float>(args.slots * statistics);
   expect(winnow_prune(&args) == WINNOW_OK, "winnow_prune refused");
 
   int64_t* starts = arrays.zeros<int64_t>(2 * args.slots);

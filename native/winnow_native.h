@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define WINNOW_ABI 6
+#define WINNOW_ABI 7
 #define WINNOW_SCALE_GROUP 32 /* channels of a value, or slots of keys, that share a scale and a zero */
 #define WINNOW_START_STEP 32  /* where rows differ in length, the beginning of every 32nd is known */
 #define WINNOW_BLOCK_BYTES 16 /* of a block of numbers of 4 or 2 bits */
@@ -35,10 +35,19 @@ enum winnow_statistic {
   WINNOW_PRUNED_SIZES = 0,   /* mean of the pruned sizes */
   WINNOW_PRUNED_NUMBERS = 1, /* mean of the pruned numbers, with their signs */
   WINNOW_MEAN = 2,           /* mean of all sizes */
-  WINNOW_MOMENTS = 3         /* mean and standard deviation of all sizes */
+  WINNOW_MOMENTS = 3,        /* mean and standard deviation of all sizes */
+  WINNOW_PRUNED_RMS = 4,     /* root mean square of the pruned sizes */
+  WINNOW_PRUNED_MOMENTS = 5  /* mean and standard deviation of the pruned sizes, and the largest of them */
 };
 
-enum winnow_recovery { WINNOW_DEGENERATE = 0, WINNOW_GAUSSIAN = 1, WINNOW_EXPONENTIAL = 2 };
+enum winnow_recovery {
+  WINNOW_DEGENERATE = 0,
+  WINNOW_GAUSSIAN = 1,
+  WINNOW_EXPONENTIAL = 2,
+  WINNOW_TRUNCATED_GAUSSIAN = 3,
+  WINNOW_TRUNCATED_EXPONENTIAL = 4,
+  WINNOW_CONSTANT = 5
+};
 
 /* Keys or values of the S slots of a part; src/winnow/kernels/formats says what the arrays mean. Nothing is read
  * beyond the sizes given, and all but `data` may be null where a format does not have it. */
@@ -53,7 +62,7 @@ struct winnow_rows {
   const uint8_t *signs;
   int64_t signs_bytes;
   const float *inverse_norms;  /* [H, dim] */
-  const float *draws;          /* [WINNOW_DRAWS] */
+  const float *draws;          /* [WINNOW_DRAWS], ascending */
   const int64_t *starts;       /* [ceil(S / WINNOW_START_STEP), 2] where slots keep different numbers of entries */
   int64_t kept;                /* T, entries of a slot; with masks, which tell how many, all channels */
   int64_t row_bytes;           /* of data and of signs from slot to slot; 0 with starts */
@@ -63,6 +72,7 @@ struct winnow_rows {
   int32_t stats_width;
   int32_t recovery;
   uint32_t seed;
+  float fill;                  /* of WINNOW_CONSTANT, which has no stats */
 };
 
 /* A prefix, or the slots of a prefix that share a format. */
@@ -102,13 +112,15 @@ struct winnow_prune_args {
   const float *inverse_norms;  /* [H, D] or null: an entry's size is its magnitude divided by that of its channel's */
   const int64_t *head;         /* [S], used with inverse_norms */
   int64_t most;                /* channels that a row keeps, at most (with levels) or, without a share, exactly */
-  const int64_t *levels;       /* ascending, or null: a row keeps the first that is no less than its share needs */
+  const int64_t *levels;       /* ascending, or null: a row keeps the first whose bound is no less than it needs */
+  const int64_t *bounds;       /* ascending, one for every level */
   int64_t level_count;
   double share;                /* negative: none; else the fewest channels whose sizes reach this share of the row's */
+  int32_t squared;             /* the share is one of the squares of sizes */
   const int64_t *starts;       /* [S, 2] or null where all rows keep `most`: where its kept and sign bytes begin */
   uint8_t *masks;              /* [S, ceil(D / 8)] */
   int64_t *counts;             /* [S] */
-  float *stats;                /* [S], or [S, 2] for WINNOW_MOMENTS */
+  float *stats;                /* [S], [S, 2] for WINNOW_MOMENTS, [S, 3] for WINNOW_PRUNED_MOMENTS */
   void *kept;                  /* of the rows' dtype */
   uint8_t *signs;              /* or null */
   int32_t dtype;

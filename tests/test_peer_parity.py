@@ -11,6 +11,8 @@ Where it differs, and what is compared then:
 - Its CriticalKV multiplies the scores as they are, which turns the order of negative ones (knorm, keydiff) round;
   only bases without are compared. Its CriticalAdaKV has AdaKV's slots per head, which are taken over.
 - Its TOVA always keeps the last token: TOVA(keep_last=True).
+- Its KVzip does not repeat what a chat template puts before a text, which then goes first, but for the sinks; Winnow
+  repeats it, too. Compared: a tokenizer without a template.
 - Its DuoAttention has no budget either: with the same scores and share of streaming heads, the same sets.
 - Ties: torch.topk leaves them open there. Random keys have none.
 """
@@ -29,16 +31,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
 import winnow
+from support.families import build
 from support.ready import random_scores
 from support.views import one_layer, random_view, shown_to
 from winnow import HeadScores
 from winnow.allocate import Ada, Allocator, Uniform
 from winnow.allocate.pyramid import pyramid
 from winnow.budget import Budget
+from winnow.bundled import MODEL_PATH
 from winnow.cache.rotary import Embedding, Rotary
 from winnow.composition.method import Method
 from winnow.score import H2O, TOVA, Critical, ExpectedAttention, KeyDiff, Knorm, Scorer, SnapKV, StreamingLLM
@@ -64,6 +68,8 @@ SAME: dict[str, tuple[Scorer, str, dict[str, Any]]] = {
     "streamingllm": (StreamingLLM(), "StreamingLLMPress", {}),
     "knorm": (Knorm(), "KnormPress", {}),
     "keydiff": (KeyDiff(), "KeyDiffPress", {}),
+    "keydiff-blocks": (KeyDiff(block=7), "KeyDiffPress", {}),
+    "keydiff-block": (KeyDiff(block=128), "KeyDiffPress", {}),
     "tova": (TOVA(keep_last=True), "TOVAPress", {}),
     "h2o": (H2O(recent=0, normalize=True), "ObservedAttentionPress", {}),
     "expected": (ExpectedAttention(), "ExpectedAttentionPress", {}),
@@ -74,8 +80,10 @@ SAME: dict[str, tuple[Scorer, str, dict[str, Any]]] = {
         {"use_covariance": False, "use_vnorm": False, "n_future_positions": 64},
     ),
 }
+BLOCKS = {"keydiff-blocks": 7, "keydiff-block": 128}
+"""Tokens of a block, where the peer's BlockPress evicts block by block."""
 CRITICAL = ("snapkv", "snapkv-small", "h2o", "tova", "expected-mean")
-ADA = {name: SAME[name] for name in ("snapkv", "snapkv-small", "knorm", "keydiff")}
+ADA = {name: SAME[name] for name in ("snapkv", "snapkv-small", "knorm", "keydiff", "expected-epsilon")}
 LAYERS = 6
 
 
@@ -116,6 +124,7 @@ def case_of(
         "ratio": ratio,
         "safeguard": safeguard,
         "critical": critical,
+        "block": BLOCKS.get(name),
         "duo": duo,
         "attentions": name == "h2o",
         "heads": heads,
@@ -147,6 +156,25 @@ def duo_case(tensors: str, streaming: float, layer: int) -> dict[str, Any]:
     return case_of("streamingllm", tensors, 0.0, layer=layer, press="DuoAttentionPress", duo=duo)
 
 
+def replay_cases(directory: Path) -> Iterator[dict[str, Any]]:
+    """A small model with the bundled tokenizer, which reads its prompt twice."""
+    tokens = torch.randint(5, 800, (150,), generator=torch.Generator().manual_seed(3)).tolist()
+    for plus, chunk, ratio in [(False, 2048, 0.8), (False, 64, 0.5), (True, 64, 0.8), (True, 50, 0.9)]:
+        options = {"kvzip_plus_normalization": plus, "chunk_size": chunk}
+        yield {"press": "KVzipPress", "model": str(directory), "tokens": tokens, "ratio": ratio, "options": options}
+
+
+@pytest.fixture(scope="module")
+def replay_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of that model."""
+    directory = tmp_path_factory.mktemp("replay")
+    tokenizer = AutoTokenizer.from_pretrained(MODEL_PATH)
+    assert tokenizer.chat_template is None
+    tokenizer.save_pretrained(directory)
+    build("llama", vocab_size=len(tokenizer), pad_token_id=None).save_pretrained(directory)
+    return directory
+
+
 def gates(tensors: str) -> HeadScores:
     return random_scores((LAYERS, SHAPES[tensors][0]), "duoattention", seed=len(tensors))
 
@@ -155,12 +183,12 @@ Peer = dict[str, list[list[int]]]
 
 
 @pytest.fixture(scope="module")
-def peer(tmp_path_factory: pytest.TempPathFactory) -> Peer:
+def peer(tmp_path_factory: pytest.TempPathFactory, replay_model: Path) -> Peer:
     """Tokens that kvpress keeps in every case, by the case's JSON text."""
     if importlib.util.find_spec("kvpress") is None:
         pytest.skip("kvpress is not installed: pip install --no-deps kvpress==0.5.5 and what it imports")
     folder = tmp_path_factory.mktemp("peer")
-    cases = list(all_cases())
+    cases = [*all_cases(), *replay_cases(replay_model)]
     parts = ("queries", "keys", "values", "output_projection")
     arrays = {f"{name}-{part}": getattr(view_of(name), part).numpy() for name, part in product(SHAPES, parts)}
     np.savez(folder / "cases.npz", cases=np.array(json.dumps(cases)), **arrays)
@@ -205,7 +233,7 @@ def test_same_sets_when_heads_compete(peer: Peer, name: str, tensors: str) -> No
     expected = peer[json.dumps(case_of(name, tensors, 0.25, safeguard=0.0))]
     total = sum(len(head) for head in expected)
     assert len({len(head) for head in expected}) > 1
-    assert chosen_by(SAME[name][0], Ada(floor=0), view_of(tensors), total) == expected
+    assert chosen_by(SAME[name][0], Ada(floor=0), view_for(name, tensors), total) == expected
 
 
 @pytest.mark.parametrize("tensors", SHAPES)
@@ -214,7 +242,7 @@ def test_same_sets_for_the_slots_of_its_safeguard(peer: Peer, name: str, tensors
     expected = peer[json.dumps(case_of(name, tensors, 0.25, safeguard=0.2))]
     scorer = SAME[name][0]
     positions, offsets = select(
-        scorer(shown_to(scorer, view_of(tensors))), torch.tensor([len(head) for head in expected])
+        scorer(shown_to(scorer, view_for(name, tensors))), torch.tensor([len(head) for head in expected])
     )
     assert [part.tolist() for part in positions.tensor_split(offsets[1:-1])] == expected
 
@@ -264,3 +292,20 @@ def test_same_schedule_and_sets_in_a_pyramid(peer: Peer, tensors: str, ratio: fl
     planned = round(levels[layer]) if fits else max(1, round(length * (1 - ratio)))
     assert {len(head) for head in expected} == {planned}
     assert chosen_by(scorer, Uniform(), view_of(tensors), planned * len(expected)) == expected
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_same_slots_of_a_prompt_that_was_read_twice(peer: Peer, replay_model: Path, number: int) -> None:
+    case = list(replay_cases(replay_model))[number]
+    expected = peer[json.dumps(case)]
+    model = AutoModelForCausalLM.from_pretrained(replay_model)
+    model.set_attn_implementation("winnow")
+    plus, chunk = case["options"].values()
+    mean, left = divmod(sum(map(len, expected)), len(expected))
+    assert left == 0
+    method = winnow.method("kvzip", mean, normalize=plus, chunk=chunk)
+    tokenizer = AutoTokenizer.from_pretrained(replay_model)
+    context = winnow.compress(model, torch.tensor([case["tokens"]]), method, tokenizer=tokenizer)
+    kept = [head.tolist() for layer in range(model.config.num_hidden_layers) for head in context.kept(layer)]
+    assert len({len(head) for head in kept}) > 1
+    assert kept == expected

@@ -21,7 +21,11 @@ RATIOS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 FAMILIES: dict[str, tuple[str, ...]] = {
     "SPARK": tuple(f"spark({ratio})" for ratio in RATIOS),
     "SPARK, values too": tuple(f"spark({ratio}, values={ratio})" for ratio in RATIOS),
-    "SPARK-p, SPARK-g": ("spark-p(0.9)", "spark-p(0.95)", "spark-p(0.99)", "spark-g(4)", "spark-g(5)"),
+    "SPARK-p, SPARK-g": (
+        *("spark-p(0.99, saliency=linear)", "spark-p(0.99)", "spark-p(0.95)", "spark-p(0.9)"),
+        *("spark-g(4)", "spark-g(5)", "spark-g(4, by=segments)", "spark-g(5, by=segments)"),
+        "spark-g(4, 0.8, by=lowest, saliency=linear)",
+    ),
     "ThinK": tuple(f"think({ratio})" for ratio in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)),
     "bits per slot": ("bits(8)", "bits(4)", "bits(2)"),
     "bits by head score": ("bits(8, 4)", "bits(4, 2)", "mixedbits(6)", "mixedbits(5)", "mixedbits(3)"),
@@ -39,10 +43,17 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 
 VARIANTS = {
     "recovery": [
-        f"spark({ratio}, recovery={way})" for ratio in (0.5, 0.8) for way in ("degenerate", "gaussian", "exponential")
+        f"spark({ratio}, recovery={way})"
+        for ratio in (0.5, 0.8)
+        for way in (
+            *("degenerate", "gaussian", "exponential", "gaussian-printed", "exponential-printed"),
+            *("constant", "none"),
+        )
     ],
     "sign": [f"spark({ratio}, sign={sign})" for ratio in (0.5, 0.8) for sign in ("stored", "query", "none")],
-    "norm": [f"spark({ratio}, norm={norm})" for ratio in (0.5, 0.8) for norm in ("rms", "mean")],
+    "norm": [f"spark({ratio}, norm={norm})" for ratio in (0.5, 0.8) for norm in ("rms", "group-mean", "mean")],
+    "values": [f"spark({keys}, values={values})" for keys in (0.5, 0.8) for values in (0.3, keys)],
+    "saliency": [f"spark({ratio}, saliency={way})" for ratio in (0.5, 0.8) for way in ("linear", "squared")],
 }
 """SPARK's choices, one at a time."""
 

@@ -3,7 +3,8 @@
     python benchmarks/pretrained/pretrained.py MODEL [MODEL …]
 
 MODEL: a directory, a GGUF file or a hub name of an instruction-tuned model; TITLE=MODEL gives it another title on the
-page. Head scores are estimated first. A stopped study goes on where it was; `--parts` runs some of it only.
+page. Head scores are estimated first, and the knobs of methods that follow them are chosen. A stopped study goes on
+where it was; `--parts` runs some of it only.
 """
 
 from __future__ import annotations
@@ -14,29 +15,33 @@ import sys
 from collections.abc import Sequence
 from math import exp
 from pathlib import Path
-from pydoc_data.topics import topics
-from typing import Any, NamedTuple
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from evaluated import (
+    PICTURES,
+    RESULTS,
+    ROOT,
+    Part,
+    Study,
+    about,
+    evaluate,
+    records,
+    run_command,
+    score_cell,
+    write_reference,
+)
 from reporting import markdown_table, write_results
-from scope import COALITIONS, NEEDLES, PARTS, PICTURES, QUESTIONS, RESULTS, ROOT, Part
-from winnow.cli import main as winnow_command
+from scope import COALITIONS, KNOBS, NEEDLES, PARTS, QUESTIONS, TUNING
 from winnow.files import write_text
 from winnow.models import open_model
 from winnow.report.accuracy import Line, draw_accuracy
-from winnow.runs.folder import ABOUT, Run, read_run
+from winnow.runs.folder import Run, read_run
+from winnow.runs.rows import method_and_budget
 from winnow.runs.summary import MethodSummary, summaries
 from winnow.tasks.benchmark import Request
 from winnow.tasks.registry import benchmark
-
-
-class Study(NamedTuple):
-    """A model and the folder of all that is found about it."""
-
-    title: str
-    model: str
-    folder: Path
 
 
 def run(study: Study, parts: Sequence[Part]) -> None:
@@ -45,77 +50,57 @@ def run(study: Study, parts: Sequence[Part]) -> None:
     _write_inputs(study)
     needle, cokv = study.folder / "headkv-er.safetensors", study.folder / "cokv.safetensors"
     if not needle.exists():
-        _command("heads", "needle", "--model", study.model, *NEEDLES, "--out", str(needle))
+        run_command("heads", "needle", "--model", study.model, *NEEDLES, "--out", str(needle))
     if not cokv.exists():
         examples = str(study.folder / "questions.jsonl")
-        _command("heads", "cokv", "--model", study.model, "--examples", examples, *COALITIONS, "--out", str(cokv))
+        run_command("heads", "cokv", "--model", study.model, "--examples", examples, *COALITIONS, "--out", str(cokv))
+    knobs = {method: _tuned(study, method) for method in ("headkv-er", "cokv")}
     for part in parts:
-        methods = ",".join(each.format(folder=study.folder) for each in part.methods)
-        arguments = [each.format(folder=study.folder) for each in part.arguments]
-        given = ["--model", study.model, "--methods", methods, "--budgets", part.budgets]
-        _command("eval", *arguments, *given, "--out", str(study.folder / part.name))
+        evaluate(study, part, knobs)
 
 
-def _command(*arguments: str) -> None:
-    """A command of winnow, in this process. Ends the study where it fails."""
-    print(" ".join(["winnow", *arguments]), flush=True)
-    if code := winnow_command(arguments):
-        sys.exit(code)
+def _tuned(study: Study, method: str) -> float:
+    """The value of a method's knob, chosen on questions about documents of their own."""
+    chosen = study.folder / f"{method}.json"
+    if not chosen.exists():
+        scores, examples = str(study.folder / f"{method}.safetensors"), str(study.folder / "tuning.jsonl")
+        given = ["--method", method, "--scores", scores, "--examples", examples]
+        run_command("heads", "tune", "--model", study.model, *given, *KNOBS, "--out", str(chosen))
+    return float(json.loads(chosen.read_text())["value"])
 
 
 def _write_inputs(study: Study) -> None:
-    """Validation questions for CoKV, and the text whose continuation is predicted."""
-    name, seed, count = QUESTIONS
+    """Questions for CoKV and for the choice of knobs, and the text whose continuation is predicted."""
     tokenizer = open_model(study.model).tokenizer
 
     def count_tokens(text: str) -> int:
         return len(tokenizer(text, add_special_tokens=False).input_ids)
 
-    (task,) = benchmark(name).load(Request(count_tokens, examples=count, seed=seed))
-    asked = [
-        {"context": each.context.strip(), "question": each.question, "answer": each.answers[0]}
-        for each in task.examples
-    ]
-    write_text(study.folder / "questions.jsonl", "".join(f"{json.dumps(each)}\n" for each in asked))
-    write_text(study.folder / "reference.txt", "\n\n".join(topics[name] for name in sorted(topics)))
+    for file, (name, seed, count) in (("questions", QUESTIONS), ("tuning", TUNING)):
+        (task,) = benchmark(name).load(Request(count_tokens, examples=count, seed=seed))
+        asked = [
+            {"context": each.context.strip(), "question": each.question, "answer": each.answers[0]}
+            for each in task.examples
+        ]
+        write_text(study.folder / f"{file}.jsonl", "".join(f"{json.dumps(each)}\n" for each in asked))
+    write_reference(study)
 
 
 def page(studies: Sequence[Study]) -> tuple[str, list[dict[str, Any]]]:
     """The page and its records, of the parts that were run."""
-    sections, records = [], []
+    sections = []
     for study in studies:
-        found = [(part, read_run(study.folder / part.name)) for part in PARTS if _ran(study, part)]
-        texts = [f"### {part.title}\n\n{_about(run)}\n\n{_tables(study, part, run)}" for part, run in found]
+        found = study.runs(PARTS)
+        texts = [f"### {part.title}\n\n{about(run)}\n\n{_tables(study, part, run)}" for part, run in found.items()]
         sections.append("\n\n".join([f"## {study.title}", *texts]))
-        records += [
-            {"model": study.title, "part": part.name, "processor": run.about.environment["processor"]}
-            | {**vars(each), "scores": {name: score._asdict() for name, score in each.scores.items()}}
-            | {"method": _short(study, each.method)}
-            for part, run in found
-            for each in summaries(run.rows)
-        ]
     head = (
         "# Pretrained models\n\nGreedy answers, scores from 0 to 100; budgets are shares of the prompt. "
         "Intervals are at 95 %. HeadKV's and CoKV's scores were estimated by the study itself, CoKV's "
-        f"from {QUESTIONS[2]} questions about other generated documents.\n\n"
+        f"from {QUESTIONS[2]} questions about other generated documents; β and α were chosen on {TUNING[2] // 2} "
+        "questions more.\n\n"
         "Regenerate with `python benchmarks/pretrained/pretrained.py MODEL …` (hours on two cores, resumable)."
     )
-    return "\n\n".join([head, *sections]) + "\n", records
-
-
-def _ran(study: Study, part: Part) -> bool:
-    return (study.folder / part.name / ABOUT).exists()
-
-
-def _about(run: Run) -> str:
-    around, rows = run.about.environment, run.rows
-    mean = sum(row.prompt_tokens for row in rows) / len(rows)
-    examples = len({(row.task, row.example) for row in rows})
-    return (
-        f"{examples} examples, prompts of {mean:,.0f} tokens, protocol `{run.about.protocol['name']}`, "
-        f"{run.about.model.dtype}. Measured on {around['processor']}, {around['threads']} threads, torch "
-        f"{around['torch']}, transformers {around['transformers']}, winnow {around['winnow']}."
-    )
+    return "\n\n".join([head, *sections]) + "\n", [record for study in studies for record in records(study, PARTS)]
 
 
 def _tables(study: Study, part: Part, run: Run) -> str:
@@ -123,9 +108,9 @@ def _tables(study: Study, part: Part, run: Run) -> str:
     whole = sorted((each for each in found.values() if "@" not in each.method), key=lambda each: -each.held_share)
     rows: dict[str, dict[str, MethodSummary]] = {}
     for each in found.values():
-        name, _, budget = each.method.partition(" @ ")
+        name, budget = method_and_budget(each.method)
         if budget:
-            rows.setdefault(_short(study, name), {})[budget] = each
+            rows.setdefault(study.short(name), {})[budget] = each
     if "score" not in whole[0].scores:
         nearest = sorted(found.values(), key=lambda each: each.scores["kl"].mean)
         return _fidelity_table(nearest, study)
@@ -135,14 +120,15 @@ def _tables(study: Study, part: Part, run: Run) -> str:
 
 
 def _stores_table(found: Sequence[MethodSummary]) -> str:
-    rows = [[f"`{each.method}`", f"{100 * each.held_share:.0f} %", _score(each)] for each in found]
+    rows = [[f"`{each.method}`", f"{100 * each.held_share:.0f} %", score_cell(each)] for each in found]
     return markdown_table(["the whole cache", "bytes", "score"], rows)
 
 
 def _budget_table(rows: dict[str, dict[str, MethodSummary]], budgets: Sequence[str]) -> str:
     ordered = sorted(rows.items(), key=lambda row: -sum(each.scores["score"].mean for each in row[1].values()))
     body = [
-        [f"`{name}`", *(_score(found[each]) if each in found else "–" for each in budgets)] for name, found in ordered
+        [f"`{name}`", *(score_cell(found[each]) if each in found else "–" for each in budgets)]
+        for name, found in ordered
     ]
     return markdown_table(["method", *budgets], body)
 
@@ -150,7 +136,7 @@ def _budget_table(rows: dict[str, dict[str, MethodSummary]], budgets: Sequence[s
 def _fidelity_table(found: Sequence[MethodSummary], study: Study) -> str:
     rows = [
         [
-            f"`{_short(study, each.method)}`",
+            f"`{study.short(each.method)}`",
             f"{100 * each.held_share:.0f} %",
             f"{exp(each.scores['nll'].mean):.3f}",
             f"{each.scores['kl'].mean:.4f}",
@@ -161,30 +147,20 @@ def _fidelity_table(found: Sequence[MethodSummary], study: Study) -> str:
     return markdown_table(["method", "bytes", "perplexity", "KL from the full cache", "same next token"], rows)
 
 
-def _score(found: MethodSummary) -> str:
-    score = found.scores["score"]
-    return f"{100 * score.mean:.0f} ({100 * score.low:.0f}–{100 * score.high:.0f})"
-
-
-def _short(study: Study, name: str) -> str:
-    """A method's name without the folder of its scores."""
-    return name.replace(f"{study.folder}/", "")
-
-
 def draw(studies: Sequence[Study]) -> None:
     """The picture of the first part, for the first model."""
     study, part = studies[0], PARTS[0]
-    if not _ran(study, part):
+    if not study.ran(part):
         return
     run = read_run(study.folder / part.name)
     lines: dict[str, list[tuple[float, float]]] = {}
     full = None
     for each in summaries(run.rows):
-        name, _, budget = each.method.partition(" @ ")
+        name, budget = method_and_budget(each.method)
         if each.method == "full":
             full = each.scores["score"].mean
         elif budget and "bits" not in name and "kivi" not in name:
-            lines.setdefault(_short(study, name).partition("(")[0], []).append(
+            lines.setdefault(study.short(name).partition("(")[0], []).append(
                 (round(each.slots), each.scores["score"].mean)
             )
     draw_accuracy(
@@ -206,19 +182,13 @@ def main() -> None:
     parser.add_argument("--page-only", action="store_true", help="write the page from the runs that are there")
     options = parser.parse_args()
     wanted = [part for part in PARTS if options.parts is None or part.name in options.parts.split(",")]
-    studies = [_study(name, options.runs) for name in options.models]
+    studies = [Study.of(name, options.runs) for name in options.models]
     for study in [] if options.page_only else studies:
         run(study, wanted)
-    text, records = page(studies)
-    write_results(RESULTS, "pretrained", text, records)
+    text, found = page(studies)
+    write_results(RESULTS, "pretrained", text, found)
     draw(studies)
     print(text)
-
-
-def _study(name: str, runs: Path) -> Study:
-    title, _, model = name.rpartition("=")
-    short = Path(model).stem
-    return Study(title or short, model, runs / short)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import NamedTuple
-
-ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "docs" / "results"
-PICTURES = ROOT / "docs" / "pictures"
+from evaluated import REFERENCE, Part
 
 EVICTIONS = (
     "snapkv",
@@ -18,37 +13,28 @@ EVICTIONS = (
     "expectedattention(epsilon=0.01)+ada",
     "keydiff",
 )
-SCORED = ("headkv-er(scores={folder}/headkv-er.safetensors)", "cokv(scores={folder}/cokv.safetensors, alpha=10)")
-"""Methods with head scores of the model, which the study estimates first."""
+SCORED = (
+    "headkv-er(scores={folder}/headkv-er.safetensors, beta={headkv-er})",
+    "cokv(scores={folder}/cokv.safetensors, alpha={cokv})",
+)
+"""Methods with head scores of the model, which the study estimates first, and the knobs that it chooses."""
 STORES = ("full+bits(8)", "full+kivi(4)", "full+bits(4)")
 COMBINED = ("adakv+kivi(4)",)
 
 SEEN, UNSEEN = "question seen", "question not seen"
 
-
-class Part(NamedTuple):
-    """One run of `winnow eval`."""
-
-    name: str
-    title: str
-    arguments: tuple[str, ...]
-    """Arguments of `winnow eval`, but for model, methods, budgets and folder."""
-    methods: tuple[str, ...]
-    budgets: str
-
-
 PARTS = (
     Part(
         "facts-seen",
         f"Facts in generated prose, {SEEN} at compression",
-        ("facts", "--lengths", "1400", "--examples", "24", "--protocol", "plain"),
+        ("facts", "--lengths", "1400", "--examples", "36", "--protocol", "plain"),
         (*EVICTIONS, *SCORED, *STORES, *COMBINED),
         "2%,5%,10%,25%",
     ),
     Part(
         "facts-unseen",
         f"Facts in generated prose, {UNSEEN} at compression",
-        ("facts", "--lengths", "1400", "--examples", "24", "--protocol", "plain-agnostic"),
+        ("facts", "--lengths", "1400", "--examples", "36", "--protocol", "plain-agnostic"),
         (*EVICTIONS, *SCORED, *STORES, *COMBINED),
         "10%,25%",
     ),
@@ -62,7 +48,7 @@ PARTS = (
     Part(
         "text",
         "Real text: the next 128 tokens behind 1,024 tokens of Python's reference",
-        ("text", "--lengths", "1024", "--examples", "8", "--protocol", "plain", "--data", "{folder}/reference.txt"),
+        ("text", "--lengths", "1024", "--examples", "8", "--protocol", "plain", "--data", f"{{folder}}/{REFERENCE}"),
         ("snapkv", "adakv", "keydiff", "streamingllm", *STORES),
         "10%,25%,50%",
     ),
@@ -70,5 +56,8 @@ PARTS = (
 
 QUESTIONS = ("facts", 7, 12)
 """Benchmark, seed and number of the validation questions behind CoKV's scores."""
+TUNING = ("facts", 8, 24)
+"""The same of the questions by which knobs are chosen: half of them choose, half confirm."""
 NEEDLES = ("--kind", "er", "--lengths", "256,512", "--depths", "3")
+KNOBS = ("--budgets", "28,70", "--split", "0.5", "--metric", "contains_any", "--max-new-tokens", "14")
 COALITIONS = ("--balanced", "--samples", "96", "--metric", "contains_any", "--max-new-tokens", "14")

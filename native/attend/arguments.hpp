@@ -48,10 +48,11 @@ inline bool channels_fit(const winnow_rows& rows, const SideSizes& sizes) {
 }
 
 inline bool masked_fit(const winnow_rows& rows, const SideSizes& sizes) {
-  if (rows.channels || rows.kept != sizes.dim || rows.scaling == WINNOW_GROUPED || !rows.stats) return false;
-  if (rows.recovery < WINNOW_DEGENERATE || rows.recovery > WINNOW_EXPONENTIAL) return false;
-  if (rows.recovery != WINNOW_DEGENERATE && !rows.draws) return false;
-  if (rows.stats_width < (rows.recovery == WINNOW_GAUSSIAN ? 2 : 1)) return false;
+  if (rows.channels || rows.kept != sizes.dim || rows.scaling == WINNOW_GROUPED) return false;
+  if (rows.recovery < WINNOW_DEGENERATE || rows.recovery > WINNOW_CONSTANT) return false;
+  if (draws_sizes(rows.recovery) && !rows.draws) return false;
+  const int32_t statistics = statistics_of(rows.recovery);
+  if (statistics && (!rows.stats || rows.stats_width < statistics)) return false;
   if (rows.starts) return true;  // Where they lead to is looked at by who follows them.
   return holds(rows.data_bytes, rows.row_bytes, sizes.slots) &&
          (!rows.signs || holds(rows.signs_bytes, rows.sign_row_bytes, sizes.slots));

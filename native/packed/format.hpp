@@ -38,5 +38,19 @@ inline bool whole_blocks(const winnow_rows& rows, int64_t count) {
   return rows.bits != 16 && !rows.masks && count > 0 && count * rows.bits % (8 * kBlockBytes) == 0;
 }
 
+// True where the sizes of pruned entries are drawn.
+inline bool draws_sizes(int32_t recovery) { return recovery != WINNOW_DEGENERATE && recovery != WINNOW_CONSTANT; }
+
+// How many numbers the statistics of a slot are.
+inline int32_t statistics_of(int32_t recovery) {
+  switch (recovery) {
+    case WINNOW_CONSTANT: return 0;
+    case WINNOW_GAUSSIAN:
+    case WINNOW_TRUNCATED_EXPONENTIAL: return 2;
+    case WINNOW_TRUNCATED_GAUSSIAN: return 3;
+    default: return 1;
+  }
+}
+
 }  // namespace
 }  // namespace winnow

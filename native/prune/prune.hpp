@@ -34,30 +34,44 @@ inline int64_t mark(const PruneRow& row, const Cut& cut) {
   return count;
 }
 
-// Mean and standard deviation of all sizes.
-inline void moments(const PruneRow& row, float* stats) {
-  const double mean = sum_from(row, 0) / static_cast<double>(row.dim);
+// Mean and standard deviation of the sizes of `count` marked channels, whose sum is given.
+inline void moments(const PruneRow& row, const uint64_t* words, double sum, double count, float* stats) {
+  const double mean = sum / count;
   const float near = static_cast<float>(mean), rest = static_cast<float>(mean - near);
   double squares = 0;
   for (int64_t j = 0; j < row.dim; ++j) {
     const double deviation = row.sizes[j] - near;
-    squares += deviation * deviation;
+    squares += words[j / 64] >> j % 64 & 1 ? deviation * deviation : 0;
   }
-  const double variance = squares / static_cast<double>(row.dim) - static_cast<double>(rest) * rest;
+  const double variance = squares / count - static_cast<double>(rest) * rest;
   stats[0] = near;
   stats[1] = static_cast<float>(std::sqrt(variance > 0 ? variance : 0));
 }
 
-inline void summarize(const winnow_prune_args& args, const PruneRow& row, int64_t slot, int64_t gone) {
-  if (args.statistic == WINNOW_MOMENTS) return moments(row, args.stats + 2 * slot);
-  double sum, count = static_cast<double>(gone > 0 ? gone : 1);
-  if (args.statistic == WINNOW_MEAN) {
-    sum = sum_from(row, 0);
-    count = static_cast<double>(row.dim);
-  } else {
-    sum = sum_where(row, args.statistic == WINNOW_PRUNED_SIZES ? row.sizes : row.numbers, row.gone);
+// The moments of the pruned sizes, and the largest of them.
+inline void pruned_moments(const PruneRow& row, double count, float* stats) {
+  moments(row, row.gone, sum_where(row, row.sizes, row.gone), count, stats);
+  float most = 0;
+  for (int64_t j = 0; j < row.dim; ++j) {
+    if ((row.gone[j / 64] >> j % 64 & 1) && row.sizes[j] > most) most = row.sizes[j];
   }
-  args.stats[slot] = static_cast<float>(sum / count);
+  stats[2] = most;
+}
+
+inline void summarize(const winnow_prune_args& args, const PruneRow& row, int64_t slot, int64_t gone) {
+  const double dim = static_cast<double>(row.dim), pruned = static_cast<double>(gone > 0 ? gone : 1);
+  float* stat = args.stats + slot;
+  switch (args.statistic) {
+    case WINNOW_PRUNED_SIZES: *stat = static_cast<float>(sum_where(row, row.sizes, row.gone) / pruned); return;
+    case WINNOW_PRUNED_NUMBERS: *stat = static_cast<float>(sum_where(row, row.numbers, row.gone) / pruned); return;
+    case WINNOW_PRUNED_RMS: *stat = static_cast<float>(std::sqrt(squares_where(row, row.gone) / pruned)); return;
+    case WINNOW_MEAN: *stat = static_cast<float>(sum_from(row, 0) / dim); return;
+    case WINNOW_PRUNED_MOMENTS: return pruned_moments(row, pruned, args.stats + 3 * slot);
+    default: break;
+  }
+  // The moments of all: what is marked does not matter any more.
+  for (int64_t word = 0; word < row.words; ++word) row.gone[word] = row.channels(word);
+  moments(row, row.gone, sum_from(row, 0), dim, args.stats + 2 * slot);
 }
 
 template <class T>

@@ -57,15 +57,16 @@ inline Cut largest(const PruneRow& row, int64_t count) {
   return {edge, count - count_from(row, edge + 1)};
 }
 
-// The fewest of a row whose sizes reach a share of their sum, at least one.
+// The fewest of a row whose sizes, or squares of sizes, reach a share of their sum, at least one.
+template <bool kSquared>
 inline Cut fewest(const PruneRow& row, double share) {
-  const double target = share * sum_from(row, 0);
+  const double target = share * sum_from<kSquared>(row, 0);
   // From low on the sum reaches the target, from high on it does not.
   Interval among = range(row);
   int64_t more = row.dim, fewer = 0;
   while (among.high - among.low > 1 && more - fewer > 1) {
     const int32_t middle = among.middle();
-    const bool reached = sum_from(row, middle) >= target;
+    const bool reached = sum_from<kSquared>(row, middle) >= target;
     (reached ? among.low : among.high) = middle;
     (reached ? more : fewer) = count_from(row, middle);
   }
@@ -73,20 +74,21 @@ inline Cut fewest(const PruneRow& row, double share) {
   if (more - fewer == 1) return {edge - 1, 0};
   float size;
   std::memcpy(&size, &edge, sizeof size);
-  double sum = sum_from(row, edge + 1) + size;
+  const double each = kSquared ? static_cast<double>(size) * size : size;
+  double sum = sum_from<kSquared>(row, edge + 1) + each;
   int64_t equal = 1;
-  for (; equal < more - fewer && sum < target; ++equal) sum += size;
+  for (; equal < more - fewer && sum < target; ++equal) sum += each;
   return {edge, equal};
 }
 
 inline Cut cut(const winnow_prune_args& args, const PruneRow& row) {
   if (args.share < 0) return largest(row, args.most);
-  const Cut reaching = fewest(row, args.share);
+  const Cut reaching = args.squared ? fewest<true>(row, args.share) : fewest<false>(row, args.share);
   if (!args.levels) return reaching;
   const int64_t needed = count_from(row, reaching.bits + 1) + reaching.equal;
-  const int64_t* level = args.levels;
-  while (level + 1 < args.levels + args.level_count && *level < needed) ++level;
-  return largest(row, *level);
+  int64_t level = 0;
+  while (level + 1 < args.level_count && args.bounds[level] < needed) ++level;
+  return largest(row, args.levels[level]);
 }
 
 }  // namespace

@@ -20,8 +20,8 @@ class LaneSums {
   static constexpr int kLanes = __BIGGEST_ALIGNMENT__ / 4;
   typedef int32_t Bits __attribute__((vector_size(kLanes * 4)));
 
-  // The numbers at `from` whose bits are left by mask(bits, i), i counting vectors.
-  template <class Mask>
+  // The numbers at `from` whose bits are left by mask(bits, i), i counting vectors; or their squares.
+  template <bool kSquared, class Mask>
   void add(const float* from, const Mask& mask) {
     unroll<kSums / kLanes>([&](auto i) {
       Bits bits;
@@ -29,8 +29,8 @@ class LaneSums {
       bits &= mask(bits, i);
       Floats halves[2];
       std::memcpy(halves, &bits, sizeof halves);
-      sums_[2 * i] += __builtin_convertvector(halves[0], Doubles);
-      sums_[2 * i + 1] += __builtin_convertvector(halves[1], Doubles);
+      sums_[2 * i] += wide<kSquared>(halves[0]);
+      sums_[2 * i + 1] += wide<kSquared>(halves[1]);
     });
   }
   double total() const {
@@ -45,31 +45,45 @@ class LaneSums {
  private:
   typedef float Floats __attribute__((vector_size(kLanes * 2)));
   typedef double Doubles __attribute__((vector_size(kLanes * 4)));
+
+  template <bool kSquared>
+  static Doubles wide(Floats floats) {
+    const Doubles doubles = __builtin_convertvector(floats, Doubles);
+    if constexpr (kSquared) return doubles * doubles;
+    return doubles;
+  }
+
   Doubles sums_[2 * kSums / kLanes] = {};
 };
 
-// The sum of the sizes that have at least these bits.
+// The sum of the sizes that have at least these bits, or of their squares.
+template <bool kSquared = false>
 inline double sum_from(const PruneRow& row, int32_t low) {
   LaneSums sums;
   for (int64_t j = 0; j < row.dim; j += LaneSums::kSums) {
-    sums.add(row.sizes + j, [&](const LaneSums::Bits& bits, auto) { return bits >= low; });
+    sums.add<kSquared>(row.sizes + j, [&](const LaneSums::Bits& bits, auto) { return bits >= low; });
   }
   return sums.total();
 }
 
-// The sum of the numbers of marked channels.
+// The sum of the numbers of marked channels, or of their squares.
+template <bool kSquared = false>
 inline double sum_where(const PruneRow& row, const float* numbers, const uint64_t* words) {
   LaneSums::Bits lane;
   for (int i = 0; i < LaneSums::kLanes; ++i) lane[i] = 1 << i;
   LaneSums sums;
   for (int64_t j = 0; j < row.dim; j += LaneSums::kSums) {
     const int32_t marks = static_cast<int32_t>(words[j / 64] >> j % 64 & 0xffff);
-    sums.add(numbers + j, [&](const LaneSums::Bits&, auto i) {
+    sums.add<kSquared>(numbers + j, [&](const LaneSums::Bits&, auto i) {
       const LaneSums::Bits mine = LaneSums::Bits{} + (marks >> (i * LaneSums::kLanes));
       return (mine & lane) == lane;
     });
   }
   return sums.total();
+}
+
+inline double squares_where(const PruneRow& row, const uint64_t* words) {
+  return sum_where<true>(row, row.sizes, words);
 }
 
 }  // namespace

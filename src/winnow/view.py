@@ -16,6 +16,7 @@ class Extra(Flag):
     COVERAGE = auto()
     ROTATION = auto()
     OUTPUT_PROJECTION = auto()
+    REPLAY = auto()
 
 
 class Rotation(Protocol):
@@ -26,6 +27,30 @@ class Rotation(Protocol):
 
     def mean(self, first: int, count: int) -> Tensor:
         """[D, D]: mean of the rotation matrices of `count` positions from `first` on; rotates q as R·q."""
+
+    def pair_sizes(self, states: Tensor) -> Tensor:
+        """[..., F] fp32: the length of every pair of channels of states [..., D] that turns together.
+
+        Channels that do not turn stand alone. No rotation changes these lengths.
+        """
+
+
+class QueryMoments(NamedTuple):
+    """The queries of a text so far in a few numbers per query head, in fp32; they carry on in long generations."""
+
+    number: int
+    """Queries that were counted: those of the tokens after the sinks."""
+    mean: Tensor
+    """[Hq, D] μ of the queries before their rotation."""
+    scatter: Tensor | None = None
+    """[Hq, D, D] Σ (q - μ)(q - μ)ᵀ, where somebody wants it; over `number` it is the covariance."""
+    sizes: Tensor | None = None
+    """[Hq, F] mean of `Rotation.pair_sizes`, where somebody wants it."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensors."""
+        return sum(part.nbytes for part in (self.mean, self.scatter, self.sizes) if part is not None)
 
 
 class Latents(NamedTuple):
@@ -62,7 +87,8 @@ class LayerView(NamedTuple):
     sinks: Tensor | None = None
     """[Hq] extra logits in the softmax denominator where the model has them."""
     coverage: Tensor | None = None
-    """[N] int32, in how many earlier layers any head kept each token. Only for scorers with Extra.COVERAGE."""
+    """[N] int32, in how many earlier layers any head kept each token; [H, N] where columns are different tokens.
+    Only for scorers with Extra.COVERAGE."""
     rotation: Rotation | None = None
     """Rotation of the queries. Only for scorers with Extra.ROTATION."""
     output_projection: Tensor | None = None
@@ -85,6 +111,16 @@ class LayerView(NamedTuple):
             return self
         return self._replace(keys=self.latents.keys, values=self.latents.values, latents=None)
 
+    moments: QueryMoments | None = None
+    """`Ranking.moments` of the last time that this sequence was compressed. As `carried`."""
+    replayed: Tensor | None = None
+    """[H, N] fp32, what a replay of the prompt found each token to be worth. Only for scorers with Extra.REPLAY."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the sequence so far, held or not."""
+        return self.keys.shape[1] if self.positions is None else int(self.positions[0, -1]) + 1
+
     @property
     def counts(self) -> Tensor:
         """[H] int64 on the CPU: tokens that every head holds."""
@@ -92,3 +128,33 @@ class LayerView(NamedTuple):
         if self.absent is None:
             return torch.full((heads,), length)
         return length - self.absent.sum(dim=1).cpu()
+
+
+class ReplayView(NamedTuple):
+    """One layer of one sequence while the model reads a chunk of its prompt once more, behind the whole of it."""
+
+    layer: LayerView
+    """First s tokens of the prompt, the C tokens of the chunk and the n that are read now, as if they were all:
+    queries [Hq, n, D], keys [H, s + C + n, D] and values [H, s + C + n, Dv]."""
+    first: int
+    """s, where the chunk begins among those."""
+    size: int
+    """C, tokens of the chunk."""
+    hidden_norms: Tensor | None = None
+    """[n] fp32, norms of the hidden states that the layer's attention is given. Only where a scorer asks for them."""
+
+
+class WindowAttention(NamedTuple):
+    """Attention that the last queries of a layer pay to the tokens before them, in sums over those queries.
+
+    Probabilities are of all keys that a query sees, so they sum to less than 1 over the tokens before the window.
+    """
+
+    rows: int
+    """w, how many queries there are."""
+    mass: Tensor
+    """[Hq, N - w] fp32, Σ a over the queries."""
+    squares: Tensor
+    """[Hq, N - w] fp32, Σ a² over the queries."""
+    entropy: Tensor
+    """[Hq] fp32, Σ -a·ln a over the queries and the tokens."""

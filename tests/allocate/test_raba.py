@@ -14,6 +14,7 @@ import winnow
 from support.views import head_slots, one_layer, random_view, shown_to
 from winnow.allocate import RABA, Pyramid, Uniform
 from winnow.allocate import raba as raba_module
+from winnow.allocate.ada import winners_per_head
 from winnow.allocate.raba import distinctiveness, distributions
 from winnow.errors import MethodError
 
@@ -96,6 +97,41 @@ def test_small_differences_survive() -> None:
     d = distinctiveness(distributions(scores), "jsd")
     assert d[1] > 1.5 * d[0] > 0
     assert d[0] == pytest.approx(float(d[2]), rel=1e-6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(2, 8), st.integers(300, 4000), st.floats(1e-3, 10), st.integers(0, 2**31))
+def test_cross_entropy_as_printed_does_not_depend_on_the_scores(
+    heads: int, length: int, concentration: float, seed: int
+) -> None:
+    """Any two distributions that are nearly uniform have the cross-entropy ln N, to within 2.5/N."""
+    scores = torch.from_numpy(np.random.default_rng(seed).dirichlet(np.full(length, concentration), heads))
+    found = distinctiveness(distributions(scores), "ce")
+    assert float((found - np.log(length)).abs().max()) < 2.5 / length
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_cross_entropy_of_attention_leaves_shares_to_what_heads_win(seed: int) -> None:
+    """At the length of the paper's prompts; the Jensen-Shannon divergence of the same scores tells heads apart."""
+    heads, length, outside = 8, 7942, 8 * 56
+    spread = np.random.default_rng(seed).gamma(0.02 * np.arange(1, heads + 1)[:, None], size=(heads, length))
+    scores = torch.from_numpy(spread / spread.sum(axis=1, keepdims=True))
+    s = distributions(scores)
+    ce, jsd = (distinctiveness(s, kind) for kind in ("ce", "jsd"))
+    assert float(ce.max() / ce.min() - 1) < 1e-5
+    assert float(jsd.max() / jsd.min() - 1) > 0.5
+    won = winners_per_head(s, outside)
+    assert head_slots(RABA("ce"), scores, outside).tolist() == won.tolist()
+    assert head_slots(RABA("jsd"), scores, outside).tolist() != won.tolist()
+
+
+@pytest.mark.parametrize("kind", ["jsd", "kl", "ce"])
+def test_two_heads_are_equally_distinct(kind: str) -> None:
+    """Exactly by the symmetric divergence; by the others because they are nearly so of nearly uniform distributions."""
+    attention = torch.rand(2, 500, generator=torch.Generator().manual_seed(4)) ** 9
+    s = distributions(attention / attention.sum(dim=1, keepdim=True))
+    one, other = distinctiveness(s, kind).tolist()  # type: ignore[arg-type]
+    assert one == pytest.approx(other, rel=1e-12 if kind == "jsd" else 1e-2)
 
 
 def test_memory_does_not_grow_with_pairs_times_tokens(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,9 @@ NAMES = [
     "streamingllm",
     "tova",
     "keydiff",
+    "rkv(window=4)",
+    "expectedattention",
+    "triattention+bits(8)",
     "pyramidkv",
 ]
 

@@ -13,7 +13,7 @@ from winnow import CacheError
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@pytest.mark.parametrize("name", ["adakv", "tova", "streamingllm", "h2o"])
+@pytest.mark.parametrize("name", ["adakv", "tova", "streamingllm", "h2o", "kvec", "triattention"])
 def test_tokens_that_are_taken_back_never_were(model, name):
     rule = RULES[name]
     ids = prompt(length=PROMPT + 40)

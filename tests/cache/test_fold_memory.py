@@ -11,7 +11,7 @@ from support.folding import PROMPT, RULES, folding, run
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@pytest.mark.parametrize("name", ["adakv", "streamingllm", "pyramidkv", "h2o"])
+@pytest.mark.parametrize("name", ["adakv", "streamingllm", "pyramidkv", "h2o", "triattention"])
 def test_held_bytes_are_flat(model, name):
     """600 tokens: after the first fold, never a byte more than at that fold's end."""
     cache = winnow.CompressedCache(model, winnow.method(name, 24), fold_every=32)

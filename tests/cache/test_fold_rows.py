@@ -24,7 +24,9 @@ def padded(rows: list[Tensor], length: int) -> tuple[Tensor, Tensor]:
     return ids, torch.stack([torch.arange(length) >= length - len(row) for row in rows]).long()
 
 
-@pytest.mark.parametrize("name", ["adakv", "snapkv, shorter than its window", "tova", "h2o"])
+@pytest.mark.parametrize(
+    "name", ["adakv", "snapkv, shorter than its window", "tova", "h2o", "rkv", "kvec", "expectedattention"]
+)
 def test_rows_of_a_padded_batch_are_what_they_are_alone(model, name):
     rule, lengths, steps = RULES[name], [25, 3, 17], 18
     rows = [prompt(length=length + steps, seed=length)[0] for length in lengths]
@@ -45,7 +47,7 @@ def test_rows_of_a_padded_batch_are_what_they_are_alone(model, name):
         same(cache, row, logits[row], expected)
 
 
-@pytest.mark.parametrize("name", ["adakv", "h2o"])
+@pytest.mark.parametrize("name", ["adakv", "h2o", "kvec", "triattention"])
 def test_padded_chunks_fold_row_by_row(model, name):
     rule = RULES[name]
     rows = [prompt(length=60, seed=seed)[0] for seed in (1, 2)]

@@ -206,7 +206,7 @@ def test_a_fold_that_failed_is_done_again(model, monkeypatch, budget, place):
 
 
 @pytest.mark.parametrize("place", [*FOLDING, "between layers"])
-@pytest.mark.parametrize("name", ["adakv(window=3)", "h2o", "knorm"])
+@pytest.mark.parametrize("name", ["adakv(window=3)", "h2o", "knorm", "kvec(window=3, wide_window=3)", "triattention"])
 def test_a_turn_that_failed_while_it_was_folded_is_put_back(model, monkeypatch, name, place):
     """Layers that had folded it hold again what they held before."""
     method, ids = winnow.method(name, budget=12), prompt(rows=2, length=N + 32)

@@ -53,6 +53,16 @@ def test_compress_says_what_it_held_and_wrote(winnow_run, tmp_path):
     assert out.stat().st_size < 1.2 * stats["used_bytes"] + 10_000
 
 
+def test_a_document_that_was_repeated_is_asked_as_any_other(winnow_run, tmp_path):
+    out = str(tmp_path / "kvzip.safetensors")
+    code, text, err = winnow_run(*COMPRESS[:2], "--method", "kvzip(chunk=90)+bits(4)", "--budget", "25%", "-o", out)
+    assert code == 0, err
+    assert "kvzip(chunk=90)" in text
+    code, text, err = winnow_run("ask", out, QUESTIONS[0], *ASK[2:])
+    assert code == 0, err
+    assert "kvzip(chunk=90)+bits" in text
+
+
 def test_answers_are_those_of_one_process(winnow_run):
     questions = "\n".join(json.dumps({"question": question}) for question in QUESTIONS)
     Path("questions.jsonl").write_text(questions, encoding="utf-8")

@@ -84,6 +84,7 @@ REQUIRED = {
     "heads convert": ("a.json", "-o", "a.safetensors"),
     "heads needle": ("--kind", "r", *OUT),
     "heads cokv": OUT,
+    "heads kvzip": OUT,
     "heads merge": ("a.jsonl", *OUT),
     "heads tune": ("--method", "cokv", "--out", "a.json"),
     "heads verify": ("a.safetensors",),

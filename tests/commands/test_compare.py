@@ -77,6 +77,19 @@ def test_answers_are_those_of_each_method_alone(winnow_run, how):
         ]
 
 
+@pytest.mark.parametrize("how", [(), ("--question-agnostic",)])
+def test_a_prompt_that_is_repeated_is_so_alone_and_beside_others(winnow_run, how):
+    method = "kvzip(chunk=90)"
+    compared = entries(
+        winnow_run(*ASK_RUN, *how, "--method", method, "--compare", "snapkv", "--budget", "20", "--json")[1]
+    )
+    code, out, err = winnow_run(*ASK_RUN, *how, "--method", method, "--budget", "20", "--json")
+    assert (code, err) == (0, "")
+    (alone,) = entries(out)
+    assert {key: compared[0][key] for key in SAME} == {key: alone[key] for key in SAME}
+    assert len({count for layer in alone["slots"] for count in layer}) > 2
+
+
 def test_prompts_are_read_once_for_all_methods(winnow_run, tokens_read):
     code, out, err = winnow_run(*BATCH, "--compare", "full,snapkv,h2o", "--budgets", "20,30", "--json")
     assert (code, err) == (0, "")

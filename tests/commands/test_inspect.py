@@ -20,7 +20,7 @@ from winnow.cli import main
 from winnow.commands import inspect_pictures
 from winnow.commands.inspect_prompt import read_inspected
 from winnow.models import open_model
-from winnow.report import Profile, Strip, draw_overlaps, draw_profiles, draw_retention
+from winnow.report import Profile, Strip, draw_divergences, draw_overlaps, draw_profiles, draw_retention
 from winnow.report.style import DPI
 from winnow.tasks.prompt_style import USUAL
 
@@ -73,7 +73,8 @@ def test_table_and_pictures(winnow_inspect, folder):
     rows = {line.split(" @ ")[0]: line for line in out.splitlines() if " @ 32 " in line}
     assert rows.keys() == {"snapkv", "kvec"}
     assert all("→" in row and "%" in row for row in rows.values())
-    names = [f"{method}-32-{kind}" for method in ("snapkv", "kvec") for kind in ("retention", "slots", "overlap")]
+    kinds = ("retention", "slots", "overlap", "divergence")
+    names = [f"{method}-32-{kind}" for method in ("snapkv", "kvec") for kind in kinds]
     assert {path.stem for path in (folder / "pictures").iterdir()} == {*names, "retention", "comparison"}
     for path in (folder / "pictures").iterdir():
         assert f"pictures/{path.name}" in out
@@ -256,6 +257,14 @@ def test_overlaps(tmp_path, layers, heads):
     matrices = [np.full((heads, heads), (index + 1) / layers) for index in range(layers)]
     means = [None if heads == 1 else float(matrix[0, 1]) for matrix in matrices]
     assert_nothing_is_cut(pixels(draw_overlaps(tmp_path / "o.png", matrices, means, "Title", "subtitle")))
+
+
+@pytest.mark.parametrize(("layers", "heads"), [(1, 1), (2, 3), (32, 32)])
+@pytest.mark.parametrize("reach", [0.0, 3e-9])
+def test_divergences(tmp_path, layers, heads, reach):
+    matrices = [np.full((heads, heads), reach * (index + 1) / layers) for index in range(layers)]
+    means = [None if heads == 1 else float(matrix[0, 1]) for matrix in matrices]
+    assert_nothing_is_cut(pixels(draw_divergences(tmp_path / "d.png", matrices, means, "Title", "subtitle")))
 
 
 @pytest.mark.parametrize(("methods", "layers"), [(1, 1), (4, 4), (9, 32)])

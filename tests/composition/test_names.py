@@ -141,6 +141,14 @@ def test_order_of_parts_does_not_matter() -> None:
     assert str(one) == "adakv+spark(ratio=0.8)+bits(high=4) @ 60"
 
 
+def test_words_with_hyphens_are_values() -> None:
+    made = winnow.method("snapkv+spark(0.5, recovery=gaussian-printed, norm=group-mean, saliency=squared)", 60)
+    assert winnow.method(str(made)) == made
+    assert winnow.method("snapkv+spark-g(4, by=segments)", 60) == winnow.method(
+        "snapkv+spark-g", 60, groups=4, by="segments"
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -162,6 +170,9 @@ def test_order_of_parts_does_not_matter() -> None:
         ("snapkv+spark(sign=true)", "sign must be one of 'stored', 'query', 'none'"),
         ("snapkv+spark(queries=0)", "queries must be a whole number of at least 1"),
         ("snapkv+spark-g(3)", "groups must be one of 4, 5"),
+        ("snapkv+spark(recovery=normal)", "recovery must be one of 'degenerate', 'gaussian', 'exponential', "),
+        ("snapkv+spark(fill=-1)", "fill must be a number between 0 and 65504"),
+        ("snapkv+spark-g(5, by=lot)", "by must be one of 'published', 'segments', 'lowest'"),
         ("snapkv+spark-p(1.1)", "share must be a number between 0 and 1"),
         ("snapkv+think(1)", "0.5 drops half of the channels"),
         ("spark", r"'snapkv\+spark'"),

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from support.ready import METHODS, random_scores, ready
-from winnow.allocate import RABA, Ada, CoKV, Duo, HeadKV, Pyramid, Uniform
+from support.ready import METHODS, REPLAYED, random_scores, ready
+from winnow.allocate import RABA, Ada, CoKV, Duo, Global, HeadKV, Pyramid, Uniform
 from winnow.composition.names import methods
 from winnow.score import (
     H2O,
     KVEC,
+    RKV,
     TOVA,
     Critical,
     ExpectedAttention,
     Full,
     KeyDiff,
     Knorm,
+    KVzip,
     Random,
     SnapKV,
     StreamingLLM,
+    TriAttention,
 )
 from winnow.store import Dense
 
@@ -32,6 +35,9 @@ def test_presets() -> None:
         "knorm": (Knorm(), Uniform()),
         "keydiff": (KeyDiff(), Uniform()),
         "expectedattention": (ExpectedAttention(), Uniform()),
+        "rkv": (RKV(), Uniform()),
+        "triattention": (TriAttention(), Uniform()),
+        "defensivekv": (Critical(base=SnapKV(reduce="max", aggregate="defensive")), Ada(floor=0.0)),
         "criticalkv": (Critical(base=SnapKV()), Uniform()),
         "critical-adakv": (Critical(base=SnapKV()), Ada()),
         "pyramidkv": (SnapKV(), Pyramid()),
@@ -41,6 +47,8 @@ def test_presets() -> None:
         "headkv-er": (SnapKV(), HeadKV(random_scores((4, 2), "headkv-er"), expects="headkv-er")),
         "headkv-r2": (SnapKV(), HeadKV(random_scores((4, 2), "headkv-r2"), expects="headkv-r2")),
         "cokv": (SnapKV(), CoKV(random_scores((4, 2), "cokv"), expects="cokv")),
+        "kvzip": (KVzip(), Global()),
+        "kvzip-plus": (KVzip(normalize=True), Global()),
         "kvec": (KVEC(), Uniform()),
         "aperturekv": (SnapKV(diversify=0.45, over="prefix"), RABA()),
         "duoattention": (
@@ -48,7 +56,7 @@ def test_presets() -> None:
             Duo(random_scores((4, 2), "duoattention"), expects="duoattention"),
         ),
     }
-    assert set(expected) == set(METHODS)
+    assert set(expected) == {*METHODS, *REPLAYED}
     for name, (scorer, allocator) in expected.items():
         made = ready(name, 64)
         assert made.name.partition("(")[0] == name
@@ -60,7 +68,7 @@ def test_records_explain_every_parameter() -> None:
     assert {record.kind for record in records.values()} == {"method", "allocator", "refiner", "store"}
     assert all(record.summary and all(p.meaning for p in record.parameters) for record in records.values())
     assert [p.name for p in records["ada-pyramidkv"].parameters] == [
-        *("window", "kernel", "pool", "reduce", "pool_first", "diversify", "over"),
+        *("window", "kernel", "pool", "reduce", "pool_first", "diversify", "over", "aggregate"),
         *("floor", "rounding", "beta"),
     ]
     assert records["full"].parameters == ()

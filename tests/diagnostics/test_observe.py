@@ -9,7 +9,15 @@ import pytest
 import torch
 
 import winnow
-from support.diagnosis_oracle import dense_layers, oracle_cosine, oracle_error, oracle_iou, oracle_mass, plain
+from support.diagnosis_oracle import (
+    dense_layers,
+    oracle_cosine,
+    oracle_divergence,
+    oracle_error,
+    oracle_iou,
+    oracle_mass,
+    plain,
+)
 from support.families import build, prompt
 from support.largest_tensor import LargestTensor
 from support.oracle import full_layers
@@ -40,6 +48,7 @@ def assert_as_defined(diagnosis, model, ids, method, window, queries, strength):
         np.testing.assert_allclose(found.iou, oracle_iou(kept))
         np.testing.assert_allclose(found.mass, oracle_mass(dense, kept, queries), atol=1e-5)
         assert found.error == pytest.approx(oracle_error(dense, kept, queries), abs=2e-5)
+        np.testing.assert_allclose(found.divergence, oracle_divergence(dense, window, strength), rtol=1e-3, atol=1e-13)
         last = dense["queries"][:, -window:]
         if last.shape[1] == 1:
             assert found.cosine is None

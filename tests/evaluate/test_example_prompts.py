@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from transformers import PreTrainedTokenizerFast
 
 from winnow.bundled import MODEL_PATH
 from winnow.errors import PromptError
@@ -100,3 +103,23 @@ def test_a_short_text_stays_whole(tokenizer):
 def test_no_room_at_all_is_told():
     with pytest.raises(PromptError, match="leaves nothing"):
         fitted(open_model(MODEL_PATH).tokenizer, EXAMPLE, PromptRules(chat_template=False, limit=1, room=None))
+
+
+@pytest.mark.parametrize("room", [10, 11, 12])
+def test_halves_that_meet_in_more_tokens_than_before_fit_as_well(room):
+    # "ab" and "cd" are tokens of their own, but side by side b and c belong together first.
+    vocabulary = {token: number for number, token in enumerate(["a", "b", "c", "d", "x", "ab", "cd", "bc"])}
+    pairs = [("b", "c"), ("a", "b"), ("c", "d")]
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(BPE(vocabulary, pairs)))
+    example = Example("1", "ab" * 10 + "x" * 20 + "cd" * 10, "", ())
+    cut = fitted(tokenizer, example, PromptRules(chat_template=False, limit=None, room=room))
+    assert cut.truncated
+    assert room - 3 < example_tokens(tokenizer, cut.example, chat_template=False).shape[1] <= room
+
+
+def test_a_tokenizer_without_places_serves_what_is_short_enough(monkeypatch):
+    tokenizer = open_model(MODEL_PATH).tokenizer
+    monkeypatch.setattr(type(tokenizer), "is_fast", False)
+    assert not fitted(tokenizer, EXAMPLE, PromptRules(chat_template=False, limit=1000, room=1000)).truncated
+    with pytest.raises(PromptError, match="fast"):
+        fitted(tokenizer, EXAMPLE, PromptRules(chat_template=False, limit=30, room=None))

@@ -80,11 +80,12 @@ def rules(draw: st.DrawFn, dim: int) -> KeepRule:
     kind = draw(st.sampled_from(["most", "share", "levels"]))
     if kind == "most":
         return KeepRule(most)
-    share = draw(st.sampled_from([0.0, 0.3, 0.5, 0.9, 0.99, 1.0]))
+    share, squared = draw(st.sampled_from([0.0, 0.3, 0.5, 0.9, 0.99, 1.0])), draw(st.booleans())
     if kind == "share":
-        return KeepRule(dim, share)
+        return KeepRule(dim, share, squared=squared)
     levels = [*sorted(draw(st.lists(st.integers(1, most), max_size=3))), most]
-    return KeepRule(most, share, tuple(levels))
+    bounds = sorted(draw(st.lists(st.integers(1, dim), min_size=len(levels), max_size=len(levels))))
+    return KeepRule(most, share, tuple(levels), tuple(bounds) if draw(st.booleans()) else (), squared)
 
 
 @st.composite
@@ -171,6 +172,36 @@ def test_kept_channels_reach_the_share_and_without_the_least_do_not(kind: str, s
     assert (kept.sum(1) - least < target * (1 + 1e-6))[some].all()
 
 
+@pytest.mark.parametrize("share", [0.3, 0.9, 0.99])
+def test_a_share_of_squares_is_one_of_the_squared_sizes(share: float) -> None:
+    rows = numbers("normal", 100, 60, torch.float32)
+    found = pruning.prune_rows(rows, KeepRule(60, share, squared=True), "pruned rms", False)
+    assert found.counts is not None
+    for row, count, stat in zip(rows.double().tolist(), found.counts.tolist(), found.stats[:, 0].tolist(), strict=True):
+        squares = sorted((number * number for number in row), reverse=True)
+        reached = next((n for n in range(1, 61) if sum(squares[:n]) >= share * sum(squares)), 60)
+        assert count == reached
+        assert stat == pytest.approx((sum(squares[count:]) / max(60 - count, 1)) ** 0.5, rel=1e-6)
+
+
+def test_bounds_say_which_level_a_row_gets() -> None:
+    """A row that needs 1, 2, 3 or 4 of its channels, with bounds that differ from the levels."""
+    rows = torch.zeros(4, 8)
+    for row in range(4):
+        rows[row, : row + 1] = 1
+    rule = KeepRule(7, 1.0, (2, 5, 7), (1, 3, 8))
+    assert pruning.prune_rows(rows, rule, "mean", False).counts.tolist() == [2, 5, 5, 7]
+
+
+@needs_native
+def test_moments_of_what_is_pruned() -> None:
+    rows = numbers("normal", 50, 40, torch.float32)
+    found = pruning.prune_rows(rows, KeepRule(15), "pruned moments", False)
+    pruned = rows.abs().double().sort(1).values[:, :25]
+    expected = torch.stack([pruned.mean(1), pruned.std(1, unbiased=False), pruned[:, -1]], 1)
+    assert torch.allclose(found.stats.double(), expected, rtol=1e-6, atol=1e-7)
+
+
 def test_equal_sizes_keep_the_lower_channels() -> None:
     rows = torch.tensor([[1.0, -3.0, 2.0, 2.0, -2.0, 0.0, 2.0, -3.0]])
     found = pruning.prune_rows(rows, KeepRule(4), "pruned numbers", True)
@@ -180,7 +211,7 @@ def test_equal_sizes_keep_the_lower_channels() -> None:
 
 
 @needs_native
-@pytest.mark.parametrize("rule", [KeepRule(0), KeepRule(9), KeepRule(8, 0.5, (4, 6))])
+@pytest.mark.parametrize("rule", [KeepRule(0), KeepRule(9), KeepRule(8, 0.5, (4, 6)), KeepRule(8, 0.5, (4, 8), (3,))])
 def test_rules_that_do_not_fit_are_refused(rule: KeepRule) -> None:
     with pytest.raises(ValueError, match="does not fit rows of 8 channels"):
         pruning_native.prune_rows(torch.randn(3, 8), rule, "mean", True)

@@ -8,6 +8,7 @@ import torch
 from support.views import random_view, score
 from winnow.score import (
     H2O,
+    RKV,
     TOVA,
     Critical,
     ExpectedAttention,
@@ -18,10 +19,11 @@ from winnow.score import (
     Scorer,
     SnapKV,
     StreamingLLM,
+    TriAttention,
 )
 
 ALL = [Full(), Random(), StreamingLLM(), SnapKV(), H2O(), TOVA(), Knorm(), KeyDiff(), ExpectedAttention()]
-ALL += [Critical(base=SnapKV())]
+ALL += [Critical(base=SnapKV()), SnapKV(aggregate="defensive"), RKV(), TriAttention()]
 
 
 @pytest.mark.parametrize("scorer", ALL, ids=str)
@@ -39,7 +41,7 @@ def test_contract(scorer: Scorer, length: int, dtype: torch.dtype) -> None:
     assert torch.equal(scores, score(scorer, view))
 
 
-@pytest.mark.parametrize("scorer", [SnapKV(), H2O(), TOVA(), KeyDiff()], ids=str)
+@pytest.mark.parametrize("scorer", [SnapKV(), H2O(), TOVA(), KeyDiff(), RKV()], ids=str)
 def test_low_precision_is_scored_in_fp32(scorer: Scorer) -> None:
     view = random_view(heads=2, group=2, length=60, dtype=torch.bfloat16)
     exact = view._replace(queries=view.queries.float(), keys=view.keys.float())

@@ -20,7 +20,7 @@ from support.families import build, prompt
 from support.views import random_view, score
 from winnow.cache.rotary import Embedding, Rotary, Unrotated
 from winnow.errors import MethodError
-from winnow.score import ExpectedAttention, expected
+from winnow.score import ExpectedAttention, expected, moments
 from winnow.select import select
 from winnow.view import LayerView
 
@@ -53,6 +53,9 @@ class Written:
 
     def mean(self, first: int, count: int) -> Tensor:
         return torch.from_numpy(np.mean([self.matrix(first + i) for i in range(count)], axis=0)).float()
+
+    def pair_sizes(self, states: Tensor) -> Tensor:
+        return states.unflatten(-1, (-1, 2)).norm(dim=-1)
 
 
 def by_definition(scorer: ExpectedAttention, view: LayerView, matrix: Matrix) -> np.ndarray:
@@ -135,6 +138,7 @@ def test_blocks_do_not_change_scores(monkeypatch: pytest.MonkeyPatch, dtype: tor
     view = view._replace(queries=view.queries + 30)  # far from zero and close together
     whole = score(ExpectedAttention(), view)
     monkeypatch.setattr(expected, "_BLOCK", 7 * 6 * 8)
+    monkeypatch.setattr(moments, "_BLOCK", 7 * 6 * 8)
     torch.testing.assert_close(score(ExpectedAttention(), view), whole, rtol=2e-4, atol=1e-30)
     exact = view._replace(queries=view.queries.double(), keys=view.keys.double(), values=view.values.double())
     expectation = by_definition(ExpectedAttention(), exact, lambda position: np.eye(8))
@@ -153,7 +157,7 @@ def test_queries_are_undone_a_block_at_a_time(length: int) -> None:
     view = random_view(heads=2, group=2, length=length, dim=64)
     score(ExpectedAttention(), view._replace(rotation=Counting(64)))
     assert sum(sizes) == (length - 4) * 256
-    assert max(sizes) <= expected._BLOCK
+    assert max(sizes) <= moments._BLOCK
 
 
 def test_low_precision_is_scored_in_fp32() -> None:

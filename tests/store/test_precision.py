@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.channel_definitions import kept_by, norms_of, think_channels, top
+from support.channel_definitions import kept_by, norms_of, saliency_of, think_channels, top
 from support.dense_attention import DTYPES
 from support.packed_slots import DIMS, ROUNDING, WINDOW, layer_of, packed_in, selected, slots_of
 from support.quantizers import assert_asymmetric, assert_symmetric
@@ -64,11 +64,11 @@ def test_bits_after_channels_scale_by_what_was_kept(how: Channels, dtype: torch.
         if slot.recent:
             np.testing.assert_array_equal(slot.found_key, slot.key)
             continue
-        saliency = norms[slot.head] * np.abs(slot.key)
         kept = np.zeros(40, dtype=bool)
         if isinstance(how, Think):
             kept = masks[slot.head]
         elif isinstance(how, Spark | SparkP | SparkG):
+            saliency = saliency_of(how, norms[slot.head], slot.key)
             kept[top(saliency, kept_by(how, saliency))] = True
         assert_symmetric(slot.key[kept], slot.found_key[kept], 4, dtype)
         np.testing.assert_array_equal(slot.found_key[~kept], whole.found_key[~kept])

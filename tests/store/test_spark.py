@@ -7,19 +7,28 @@ values and queries alone, and compared with what a block recovers to and with it
 from __future__ import annotations
 
 import math
+import warnings
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from support.channel_definitions import kept_by, norms_of, query_signs, top
+from support.channel_definitions import (
+    kept_by,
+    kept_of_segments,
+    norms_of,
+    query_signs,
+    saliency_of,
+    segments_of,
+    top,
+)
 from support.dense_attention import DTYPES
 from support.packed_slots import DIMS, ROUNDING, WINDOW, layer_of, packed_in, selected, slots_of
 from winnow.select import Selection
-from winnow.store import Dense, Packed, Spark, SparkG, SparkP
+from winnow.store import Dense, Packed, Spark, SparkG, SparkP, dearer
 from winnow.view import LayerView
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -30,6 +39,8 @@ def assert_spark(view: LayerView, how: Spark | SparkP | SparkG, selection: Selec
     block = Packed(how).pack(view, selection, window)
     norms = norms_of(view, how.queries, how.norm)
     asked = query_signs(view, how.queries)
+    root = np.sqrt if how.saliency == "squared" else np.asarray
+    segments = segments_of(how.groups, view, root(norms)) if isinstance(how, SparkG) and how.by == "segments" else None
     # Means near zero are only as exact as their sum.
     close = max(ROUNDING[view.keys.dtype], 1e-4 if how.norm == "mean" else 0)
     counts = []
@@ -37,8 +48,12 @@ def assert_spark(view: LayerView, how: Spark | SparkP | SparkG, selection: Selec
         if slot.recent and how.recent == "dense":
             np.testing.assert_array_equal(slot.found_key, slot.key)
             continue
-        saliency = norms[slot.head] * np.abs(slot.key)
-        kept = top(saliency, kept_by(how, saliency))
+        saliency = saliency_of(how, norms[slot.head], slot.key)
+        if segments is not None:
+            assert isinstance(how, SparkG)
+            kept = kept_of_segments(how, saliency, segments[slot.head])
+        else:
+            kept = top(saliency, kept_by(how, saliency))
         counts.append(len(kept))
         gone = [j for j in range(len(saliency)) if j not in kept]
         np.testing.assert_array_equal(slot.found_key[kept], slot.key[kept])
@@ -48,21 +63,27 @@ def assert_spark(view: LayerView, how: Spark | SparkP | SparkG, selection: Selec
                 "query": asked[slot.head],
                 "none": np.ones(norms.shape[1]),
             }
-            expected = signs[how.sign] * saliency[gone].mean() / norms[slot.head]
+            sizes = {
+                "degenerate": root(saliency[gone].mean() / norms[slot.head]),
+                "constant": np.full(norms.shape[1], how.fill),
+                "none": np.zeros(norms.shape[1]),
+            }
+            expected = signs[how.sign] * sizes[how.recovery]
             np.testing.assert_allclose(slot.found_key[gone], expected[gone], rtol=close)
     return counts
 
 
 @pytest.mark.parametrize("dims", DIMS)
 @pytest.mark.parametrize("sign", ["stored", "query", "none"])
-@pytest.mark.parametrize("norm", ["rms", "mean"])
+@pytest.mark.parametrize("norm", ["rms", "mean", "group-mean"])
+@pytest.mark.parametrize("saliency", ["linear", "squared"])
 def test_spark_keeps_the_most_salient_channels_and_recovers_the_others(
-    dims: tuple[int, int], sign: Any, norm: Any
+    dims: tuple[int, int], sign: Any, norm: Any, saliency: Any
 ) -> None:
     view = layer_of(*dims, seed=dims[0])
     selection = selected([9, 13], 24)
     for ratio in (0.3, 0.5, 0.8):
-        how = Spark(ratio=ratio, sign=sign, norm=norm, queries=5)
+        how = Spark(ratio=ratio, sign=sign, norm=norm, saliency=saliency, queries=5)
         counts = assert_spark(view, how, selection, WINDOW)
         assert counts == [dims[0] - math.floor(ratio * dims[0])] * (22 - 2 * WINDOW)
 
@@ -73,6 +94,21 @@ def test_spark_leaves_the_window_as_it_is_or_prunes_it(dtype: torch.dtype, recen
     view, selection = layer_of(40, 24, dtype=dtype), selected([6, 10], 24)
     pruned = assert_spark(view, Spark(recent=recent), selection, WINDOW)
     assert len(pruned) == (16 if recent == "pruned" else 8)
+
+
+@pytest.mark.parametrize("sign", ["stored", "query", "none"])
+@pytest.mark.parametrize("recovery", ["constant", "none"])
+def test_pruned_channels_may_be_a_constant_or_nothing(recovery: Any, sign: Any) -> None:
+    """Fig. 2c of the paper: 0.01 for what is gone, or no recovery."""
+    view, selection = layer_of(40, 24, dtype=torch.bfloat16), selected([9, 13], 24)
+    for how in (Spark(recovery=recovery, sign=sign), Spark(ratio=0.8, recovery=recovery, sign=sign, fill=0.25)):
+        assert_spark(view, how, selection, WINDOW)
+        pruned = packed_in(Packed(how).pack(view, selection, WINDOW)).keys.pruned
+        assert pruned is not None
+        assert pruned.stats.shape == (14, 0)
+        assert (pruned.signs is None) == (recovery == "none" or sign != "stored")
+        assert (pruned.inverse_norms is None) == (recovery == "none")
+    assert_spark(view, SparkP(share=0.9, recovery=recovery, sign=sign), selection, WINDOW)
 
 
 @pytest.mark.parametrize("queries", [1, 7, 32, 500])
@@ -102,12 +138,68 @@ def test_equal_saliencies_keep_the_lower_channels() -> None:
 
 @pytest.mark.parametrize("dims", DIMS)
 @pytest.mark.parametrize("share", [0.3, 0.9, 0.99])
-def test_spark_p_keeps_the_fewest_channels_that_reach_the_share(dims: tuple[int, int], share: float) -> None:
+@pytest.mark.parametrize("saliency", ["linear", "squared"])
+def test_spark_p_keeps_the_fewest_channels_that_reach_the_share(
+    dims: tuple[int, int], share: float, saliency: Any
+) -> None:
     view, selection = layer_of(*dims, seed=3), selected([9, 0], 24)
-    counts = assert_spark(view, SparkP(share=share), selection, WINDOW)
+    counts = assert_spark(view, SparkP(share=share, saliency=saliency), selection, WINDOW)
     assert len(set(counts)) > 1 or share == 0.99
     for sign in ("query", "none"):
-        assert assert_spark(view, SparkP(share=share, sign=sign), selection, WINDOW) == counts
+        assert assert_spark(view, SparkP(share=share, sign=sign, saliency=saliency), selection, WINDOW) == counts
+
+
+def test_squared_saliency_needs_fewer_channels() -> None:
+    view, selection = layer_of(128, length=60), selected([60, 60], 60, 0)
+    linear, squared = (
+        sum(assert_spark(view, SparkP(saliency=kind), selection, 0)) / (120 * 128) for kind in ("linear", "squared")
+    )
+    assert squared < 0.8 < 0.85 < linear
+    kinds = packed_in(Packed(SparkP()).pack(view, selection, 0)).bytes()
+    assert kinds["keys"] + kinds["masks"] + kinds["signs"] + kinds["statistics"] < 120 * 128 * 4
+
+
+@pytest.mark.parametrize("share", [0.3, 0.9, 0.99])
+@pytest.mark.parametrize("groups", [4, 5])
+@pytest.mark.parametrize("saliency", ["linear", "squared"])
+def test_spark_g_as_published_gives_ratios_by_the_channels_that_slots_need(
+    saliency: Any, groups: int, share: float
+) -> None:
+    for dim in (9, 20, 80, 128):
+        view, selection = layer_of(dim, length=60), selected([50, 60], 60)
+        steep = torch.linspace(0, 0.5, 60)[None, :, None] * torch.arange(dim)
+        view = view._replace(keys=view.keys * torch.exp(-steep))
+        assert_spark(view, SparkG(groups=groups, share=share, saliency=saliency), selection, WINDOW)
+
+
+def test_places_of_the_published_groups_are_those_of_the_code() -> None:
+    """At D = 128: up to place 25, 51, 76 and 102, and beyond, 12, 38, 64, 89 and 115 channels."""
+    rule = SparkG().rule(128)
+    assert rule.levels == (12, 38, 64, 89, 115)
+    assert [bound - 1 for bound in rule.level_bounds()[:4]] == [25, 51, 76, 102]
+
+
+@pytest.mark.parametrize("saliency", ["linear", "squared"])
+@pytest.mark.parametrize("groups", [4, 5])
+@pytest.mark.parametrize("dims", [(3, 3), *DIMS])
+def test_spark_g_of_segments_prunes_more_of_what_a_head_uses_less(
+    dims: tuple[int, int], groups: int, saliency: Any
+) -> None:
+    view, selection = layer_of(*dims, seed=4), selected([9, 13], 24)
+    how = SparkG(groups=groups, by="segments", saliency=saliency)
+    counts = assert_spark(view, how, selection, WINDOW)
+    assert set(counts) == {how.levels(dims[0])[0]}
+    if dims[0] == 80:
+        assert counts[0] == {4: 15 + 10 + 5 + 0, 5: 15 + 12 + 8 + 5 + 2}[groups]
+
+
+def test_a_head_of_one_channel_keeps_it() -> None:
+    view, selection = layer_of(1, 8), selected([9, 13], 24)
+    for by in ("published", "segments", "lowest"):
+        for groups in (4, 5):
+            store = Packed(SparkG(groups=groups, by=by))  # type: ignore[arg-type]
+            keys, _ = store.pack(view, selection, WINDOW).recover(torch.arange(22))
+            assert torch.equal(keys[:5, 0], view.keys[0, selection.positions[:5], 0])
 
 
 @pytest.mark.parametrize("groups", [4, 5])
@@ -117,7 +209,8 @@ def test_spark_g_gives_each_slot_the_lowest_level_that_reaches_the_share(groups:
     view, selection = layer_of(40, length=60), selected([50, 60], 60)
     steep = torch.linspace(0, 0.5, 60)[None, :, None] * torch.arange(40.0)
     view = view._replace(keys=view.keys * torch.exp(-steep))
-    counts = assert_spark(view, SparkG(groups=groups, share=share), selection, WINDOW)
+    how = SparkG(groups=groups, share=share, by="lowest", saliency="linear")
+    counts = assert_spark(view, how, selection, WINDOW)
     levels = {4: {10, 20, 30, 40}, 5: {4, 12, 20, 28, 36}}[groups]
     assert set(counts) <= levels
     assert len(set(counts)) >= 2 or share == 0.3
@@ -135,8 +228,19 @@ def test_spark_prunes_values_by_magnitude_and_fills_them_with_their_mean(dims: t
         np.testing.assert_allclose(slot.found_value[gone], slot.value[gone].mean(), rtol=1e-5, atol=1e-7)
 
 
-def drawn(how: Spark, length: int = 220) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(w̃, μ, σ) of every pruned entry of a long layer: what was drawn, and the moments of the slot's saliencies."""
+class Drawn(NamedTuple):
+    """Every pruned entry of a long layer."""
+
+    sizes: np.ndarray
+    """w̃, what was drawn"""
+    means: np.ndarray
+    """μ of the slot's saliencies: all, or the pruned"""
+    deviations: np.ndarray
+    largest: np.ndarray
+
+
+def drawn(how: Spark, of_pruned: bool, length: int = 220) -> Drawn:
+    """Drawn sizes, and the moments of what the slot's saliencies were."""
     view, selection = layer_of(64, length=length, seed=5), selected([length, length], length, 0)
     block = Packed(how).pack(view, selection, 0)
     norms = norms_of(view, how.queries, how.norm)
@@ -144,14 +248,73 @@ def drawn(how: Spark, length: int = 220) -> tuple[np.ndarray, np.ndarray, np.nda
     for slot in slots_of(block, view, selection, 0):
         saliency = norms[slot.head] * np.abs(slot.key)
         kept = top(saliency, kept_by(how, saliency))
-        for j in set(range(len(saliency))) - set(kept):
-            found.append((slot.found_key[j] * norms[slot.head, j], saliency.mean(), saliency.std()))
-    sizes, means, deviations = np.array(found).T
-    return sizes, means, deviations
+        gone = sorted(set(range(len(saliency))) - set(kept))
+        among = saliency[gone] if of_pruned else saliency
+        for j in gone:
+            found.append((slot.found_key[j] * norms[slot.head, j], among.mean(), among.std(), among.max()))
+    return Drawn(*np.array(found).T)
 
 
-def test_gaussian_recovery_has_the_moments_of_all_saliencies() -> None:
-    sizes, means, deviations = drawn(Spark(recovery="gaussian", sign="none"))
+def assert_uniform(shares: np.ndarray) -> None:
+    """Numbers of which every value from 0 to 1 is equally likely."""
+    assert len(shares) == 2 * 220 * 32
+    assert abs(shares.mean() - 0.5) < 0.01
+    assert abs(shares.std() - 12**-0.5) < 0.01
+    assert np.abs(np.histogram(shares, 10, (0, 1))[0] / len(shares) - 0.1).max() < 0.02
+
+
+def test_gaussian_draws_are_those_of_the_pruned_up_to_the_largest() -> None:
+    """Distribution functions of what was drawn are uniform: N(μ, σ²) of the pruned saliencies between 0 and c."""
+    sizes, means, deviations, largest = drawn(Spark(recovery="gaussian", sign="none"), of_pruned=True)
+    assert (sizes >= 0).all()
+    assert (sizes <= largest * (1 + 1e-6)).all()
+    below, reached, above = (
+        torch.special.ndtr(torch.from_numpy((ends - means) / deviations)) for ends in (0 * sizes, sizes, largest)
+    )
+    assert_uniform(((reached - below) / (above - below)).numpy())
+
+
+def test_exponential_draws_are_those_of_the_pruned_up_to_the_largest() -> None:
+    sizes, means, _, largest = drawn(Spark(recovery="exponential", sign="none"), of_pruned=True)
+    assert (sizes >= 0).all()
+    assert (sizes <= largest * (1 + 1e-6)).all()
+    assert_uniform(np.expm1(-sizes / means) / np.expm1(-largest / means))
+
+
+def test_random_recovery_loses_less_than_none() -> None:
+    """Logits of new queries, at a ratio where a draw of all saliencies would lose more than nothing at all."""
+    view, selection = layer_of(128, length=120, group=4, seed=2), selected([120, 120], 120, 0)
+    asking = view.queries.view(2, -1, 128)
+    right = asking @ view.keys.transpose(1, 2)
+
+    def off(recovery: Any) -> float:
+        keys, _ = Packed(Spark(recovery=recovery)).pack(view, selection, 0).recover(torch.arange(240))
+        return float((asking @ keys.view(2, 120, 128).transpose(1, 2) - right).norm())
+
+    best, worst = off("degenerate"), off("none")
+    assert best < off("gaussian") < worst < off("gaussian-printed")
+    assert best < off("exponential") < worst < off("exponential-printed")
+
+
+@pytest.mark.parametrize("recovery", ["gaussian", "exponential"])
+def test_what_cannot_be_drawn_is_the_mean(recovery: Any) -> None:
+    """One pruned channel, pruned channels of one size, and pruned channels that are zero."""
+    view, selection = layer_of(20, length=30), selected([30, 30], 30, 0)
+    flat = torch.full_like(view.keys, 0.5)
+    flat[:, ::2] = 0
+    for keys, ratio in ((view.keys, 0.05), (flat, 0.5), (flat * 0, 0.5)):
+        changed = view._replace(keys=keys, queries=torch.ones_like(view.queries))
+        mean, found = (
+            Packed(Spark(ratio=ratio, recovery=way)).pack(changed, selection, 0).recover(torch.arange(60))[0]
+            for way in ("degenerate", recovery)
+        )
+        assert bool(found.isfinite().all())
+        if recovery == "gaussian" or not keys.any():
+            torch.testing.assert_close(found, mean)
+
+
+def test_gaussian_recovery_as_printed_has_the_moments_of_all_saliencies() -> None:
+    sizes, means, deviations, _ = drawn(Spark(recovery="gaussian-printed", sign="none"), of_pruned=False)
     normal = (sizes - means) / deviations
     assert len(normal) == 2 * 220 * 32
     assert abs(normal.mean()) < 0.03
@@ -159,8 +322,8 @@ def test_gaussian_recovery_has_the_moments_of_all_saliencies() -> None:
     assert abs((np.abs(normal) < 1).mean() - 0.683) < 0.02
 
 
-def test_exponential_recovery_has_the_mean_of_all_saliencies() -> None:
-    sizes, means, _ = drawn(Spark(recovery="exponential", sign="none"))
+def test_exponential_recovery_as_printed_has_the_mean_of_all_saliencies() -> None:
+    sizes, means, *_ = drawn(Spark(recovery="exponential-printed", sign="none"), of_pruned=False)
     scaled = sizes / means
     assert scaled.min() >= 0
     assert abs(scaled.mean() - 1) < 0.03
@@ -168,7 +331,7 @@ def test_exponential_recovery_has_the_mean_of_all_saliencies() -> None:
     assert abs((scaled > 1).mean() - math.exp(-1)) < 0.02
 
 
-@pytest.mark.parametrize("recovery", ["gaussian", "exponential"])
+@pytest.mark.parametrize("recovery", ["gaussian", "exponential", "gaussian-printed", "exponential-printed"])
 def test_draws_belong_to_a_slot_and_a_seed(recovery: Any) -> None:
     view, selection = layer_of(64, length=30), selected([30, 30], 30, 0)
 
@@ -184,16 +347,19 @@ def test_draws_belong_to_a_slot_and_a_seed(recovery: Any) -> None:
     assert torch.equal(keys(3, few), alone)
 
 
-@pytest.mark.parametrize(("ratio", "expected"), [(0.5, 154), (0.8, 83)])
-def test_bytes_of_a_key_of_128_channels(ratio: float, expected: int) -> None:
+@pytest.mark.parametrize(
+    ("ratio", "recovery", "expected"),
+    [(0.5, "degenerate", 154), (0.8, "degenerate", 83), (0.5, "gaussian", 158), (0.5, "exponential", 156)],
+)
+def test_bytes_of_a_key_of_128_channels(ratio: float, recovery: Any, expected: int) -> None:
     view, selection = layer_of(128, dtype=torch.bfloat16), selected([8, 17], 24, 0)
-    kinds = packed_in(Packed(Spark(ratio=ratio)).pack(view, selection, 0)).bytes()
+    kinds = packed_in(Packed(Spark(ratio=ratio, recovery=recovery)).pack(view, selection, 0)).bytes()
     constants = 2 * 128 * 4
     assert kinds["keys"] + kinds["masks"] + kinds["signs"] + kinds["statistics"] - constants == 25 * expected
     assert kinds["values"] == Dense().pack(view, selection, 0).bytes()["keys"] == 25 * 256
 
 
-@pytest.mark.parametrize("how", [SparkP(share=0.9), SparkG(groups=4), SparkG(groups=5)])
+@pytest.mark.parametrize("how", [SparkP(share=0.9), SparkG(groups=4), SparkG(share=0.9)])
 def test_bytes_of_slots_that_keep_different_numbers_of_channels(how: SparkP | SparkG) -> None:
     view, selection = layer_of(40, dtype=torch.bfloat16, length=50), selected([50, 37], 50, 0)
     counts = assert_spark(view, how, selection, 0)
@@ -208,7 +374,15 @@ def test_queries_that_ask_for_nothing() -> None:
     view, selection = layer_of(40, length=30), selected([30, 30], 30)
     view.queries[:2] = 0
     view.queries[2:, :, ::2] = 0
-    for how in (Spark(), Spark(sign="query", norm="mean"), SparkP(share=0.9), SparkG()):
+    for how in (
+        Spark(),
+        Spark(sign="query", norm="mean"),
+        Spark(norm="group-mean", saliency="squared"),
+        Spark(recovery="gaussian"),
+        SparkP(share=0.9),
+        SparkG(),
+        SparkG(by="segments"),
+    ):
         keys, _ = Packed(how).pack(view, selection, 0).recover(torch.arange(60))
         assert bool(keys.isfinite().all())
     spark = Packed(Spark()).pack(view, selection, 0)
@@ -220,6 +394,31 @@ def test_large_saliencies_in_half_precision() -> None:
     """Keys and queries that float16 holds, whose products it does not."""
     view, selection = layer_of(40, dtype=torch.float16), selected([20, 24], 24)
     view = view._replace(keys=1000 * view.keys, queries=100 * view.queries)
-    for how in (Spark(), Spark(recovery="gaussian"), SparkP(share=0.5)):
+    for how in (Spark(), Spark(recovery="gaussian"), Spark(recovery="exponential-printed"), SparkP(share=0.5)):
         keys, _ = Packed(how).pack(view, selection, 0).recover(torch.arange(44))
         assert bool(keys.isfinite().all())
+
+
+@pytest.fixture
+def unwarned() -> None:
+    dearer._warn.cache_clear()
+
+
+@pytest.mark.usefixtures("unwarned")
+def test_a_store_that_takes_more_than_dense_slots_says_so_once() -> None:
+    view, selection = layer_of(128, dtype=torch.bfloat16, length=60), selected([60, 60], 60, 0)
+    dear = Packed(SparkP(share=0.999, saliency="linear"))
+    with pytest.warns(UserWarning, match=r"under SparkP\(share=0.999, saliency='linear'\) than dense"):
+        dear.pack(view, selection, 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dear.pack(view, selection, 0)
+
+
+@pytest.mark.usefixtures("unwarned")
+@pytest.mark.parametrize("how", [Spark(), Spark(ratio=0.3), Spark(recovery="gaussian"), SparkP(), SparkG()])
+def test_what_saves_bytes_says_nothing(how: Spark | SparkP | SparkG) -> None:
+    view, selection = layer_of(128, dtype=torch.bfloat16, length=60), selected([60, 60], 60, 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Packed(how).pack(view, selection, 0)

@@ -138,3 +138,22 @@ def test_groups_cannot_be_taken_over() -> None:
     for name, store in ALL.items():
         assert store.separable == ("kivi" not in name)
     assert Dense().separable
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        (Spark(recovery="gaussian-printed"), Spark(recovery="gaussian")),
+        (Spark(recovery="exponential-printed", seed=3), Spark(recovery="exponential")),
+        (Spark(recovery="constant", fill=0.5), Spark(recovery="constant")),
+        (Spark(recovery="none", sign="none"), Spark(sign="none")),
+    ],
+)
+def test_what_was_written_in_an_older_way_goes_on_in_it(before: Spark, now: Spark) -> None:
+    """A context that is older than a rule: one block has one recovery, that of what it holds."""
+    view, selection = layer_of(40, 24, LENGTH, heads=4), selected(COUNTS, LENGTH)
+    block = Packed(before).pack(view, selection, WINDOW)
+    after = later(block, view, seed=1)
+    found = Packed(now).pack(after.view, after.selection, WINDOW, after.earlier)
+    held = (after.from_slots >= 0).nonzero()[:, 0]
+    assert_recovers_alike(found, held, block, after.from_slots[held])

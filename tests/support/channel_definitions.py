@@ -9,17 +9,23 @@ import numpy as np
 
 from winnow.select import Selection
 from winnow.store import Spark, SparkG, SparkP
+from winnow.store.spark import Saliency
 from winnow.view import LayerView
+
+RATIOS = {4: (0.25, 0.5, 0.75, 1.0), 5: (0.1, 0.3, 0.5, 0.7, 0.9)}
+"""Ratios of SPARK-g's groups."""
 
 
 def norms_of(view: LayerView, queries: int, norm: str) -> np.ndarray:
-    """n_j [H, D] of the last queries of a head's group: root mean square, or size of the mean (paper)."""
+    """n_j [H, D] of the last queries of a head's group: root mean square, that of group means, size of the mean."""
     group = view.queries.shape[0] // view.keys.shape[0]
     result = []
     for head in range(view.keys.shape[0]):
         rows = view.queries[head * group : (head + 1) * group, -queries:].double().numpy()
+        if norm == "group-mean":
+            rows = rows.mean(0)
         rows = rows.reshape(-1, rows.shape[-1])
-        result.append(np.sqrt((rows**2).mean(0)) if norm == "rms" else np.abs(rows.mean(0)))
+        result.append(np.abs(rows.mean(0)) if norm == "mean" else np.sqrt((rows**2).mean(0)))
     return np.stack(result)
 
 
@@ -52,9 +58,36 @@ def kept_by(how: Spark | SparkP | SparkG, saliency: np.ndarray) -> int:
         return dim - math.floor(how.ratio * dim)
     if isinstance(how, SparkP):
         return needed(saliency, how.share)
-    shares = {4: (0.25, 0.5, 0.75, 1.0), 5: (0.1, 0.3, 0.5, 0.7, 0.9)}[how.groups]
-    levels = [math.floor(share * dim + 0.5) for share in shares]
+    if how.by == "published":
+        # The place, from 0 on, of the channel that reaches the share, in g parts of the range of channels.
+        place = needed(saliency, how.share) - 1
+        part = next(i for i in range(how.groups) if place <= int((i + 1) * dim / how.groups))
+        return max(1, math.floor(RATIOS[how.groups][part] * dim + 1e-9))
+    levels = [math.floor(share * dim + 0.5) for share in RATIOS[how.groups]]
     return next((level for level in levels if level >= needed(saliency, how.share)), levels[-1])
+
+
+def saliency_of(how: Saliency, norms: np.ndarray, key: np.ndarray) -> np.ndarray:
+    """w of a key's channels [D]."""
+    return norms * key**2 if how.saliency == "squared" else norms * np.abs(key)
+
+
+def segments_of(groups: int, view: LayerView, norms: np.ndarray) -> list[list[list[int]]]:
+    """Channels of every head in g equal segments, the most salient first, by the sum of norms [H, D] times keys."""
+    worth = norms * view.keys.double().abs().sum(1).numpy()
+    dim = worth.shape[1]
+    ends = [dim * i // groups for i in range(groups + 1)]
+    orders = [sorted(range(dim), key=lambda j, head=head: (-head[j], j)) for head in worth]  # type: ignore[misc]
+    return [[order[a:b] for a, b in pairwise(ends)] for order in orders]
+
+
+def kept_of_segments(how: SparkG, saliency: np.ndarray, segments: list[list[int]]) -> list[int]:
+    """Channels that every segment's pruning ratio leaves, this slot's most salient ones."""
+    kept: list[int] = []
+    for segment, ratio in zip(segments, RATIOS[how.groups], strict=True):
+        stays = len(segment) - math.floor(ratio * len(segment) + 1e-9)
+        kept += sorted(segment, key=lambda j: (-saliency[j], j))[:stays]
+    return sorted(kept)
 
 
 def think_channels(view: LayerView, selection: Selection, ratio: float, queries: int) -> list[list[int]]:

@@ -99,11 +99,39 @@ def oracle_cosine(queries, strength=0.0):
     means = []
     for head in queries:
         if strength:
-            common = head.mean(0) / np.linalg.norm(head.mean(0))
-            head = np.stack([q + strength * (q - (q @ common) * common) for q in head])
+            head = diversified_by_definition(head, strength)
         pairs = [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in combinations(head, 2)]
         means.append(sum(pairs) / len(pairs))
     return sum(means) / len(means)
+
+
+def diversified_by_definition(head, strength):
+    """[w, D] of one head; ApertureKV, Eq. 9-11."""
+    common = head.mean(0) / np.linalg.norm(head.mean(0))
+    return np.stack([q + strength * (q - (q @ common) * common) for q in head])
+
+
+def oracle_divergence(layer, window, strength):
+    """[Hq, Hq]: JSD of softmax(mean over the window of the diversified attention to the tokens before it)."""
+    length = layer["keys"].shape[1]
+    window, seen = min(window, length), range(length - min(window, length))
+    if not seen:
+        return np.zeros((len(layer["queries"]),) * 2)
+    diverse = [diversified_by_definition(head[-window:], strength) for head in layer["queries"]]
+    queries = [np.concatenate([head[:-window], ends]) for head, ends in zip(layer["queries"], diverse, strict=True)]
+    distributions = []
+    for head in range(len(queries)):
+        mean = np.zeros(len(seen))
+        for query in range(length - window, length):
+            weights, sink = weights_of(layer | {"queries": queries}, head, query, seen)
+            mean += np.array(weights) / (sum(weights) + sink) / window
+        distributions.append(np.exp(mean) / np.exp(mean).sum())
+    return [[_jsd(p, q) for q in distributions] for p in distributions]
+
+
+def _jsd(p, q):
+    middle = (p + q) / 2
+    return 0.5 * sum(math.log(a / m) * a + math.log(b / m) * b for a, b, m in zip(p, q, middle, strict=True))
 
 
 def plain(kept):

@@ -151,13 +151,33 @@ class Maker:
         norms = (torch.rand(heads, dim, generator=self.generator) + 0.5) * (self.below(2, heads, dim) * 2 - 1)
         return Entries(guarded(data), form.bits, scales), Pruned(
             guarded(pack_bits(masks)),
-            guarded(self.positive(slots, 2 if form.recovery == "gaussian" else 1)),
+            guarded(self.statistics(form.recovery, slots)),
             guarded(signs) if form.signs else None,
             guarded(norms) if form.norms else None,
             form.recovery,  # type: ignore[arg-type]
             int(self.below(2**32, 1)),
             guarded(starts[::32].contiguous()) if ragged else None,
+            fill=0.75 if form.recovery == "constant" else 0.0,
         )
+
+    def statistics(self, recovery: str, slots: int) -> Tensor:
+        """Means, deviations and largest sizes; some slots have none of what was pruned, or nothing but equal sizes."""
+        means, spread, most = (self.positive(slots, 1) for _ in range(3))
+        spread[1::5] = 0
+        means[2::5] = 0
+        most[3::5] = 0
+        # Sizes that no number of the table lies below.
+        most[4::10], spread[4::10] = means[4::10] / 1024, means[4::10] / 8
+        columns = {
+            "degenerate": [means],
+            "gaussian": [means, spread],
+            "exponential": [means],
+            "truncated gaussian": [means, spread, means + most],
+            "truncated exponential": [means, most],
+            "constant": [means[:, :0]],
+        }
+        columns["truncated gaussian"][2][4::10] = most[4::10]
+        return torch.cat(columns[recovery], 1).contiguous()
 
     def part(self, form: tuple[Format, Format] | None, slots: list[int], dim: int, value_dim: int) -> Any:
         if form is not None and form[0].grouped:
@@ -214,6 +234,12 @@ KEYS = {
     "spark of means": SPARK._replace(norms=False),
     "spark of draws without norms": SPARK._replace(norms=False, recovery="gaussian"),
     "spark gaussian": SPARK._replace(recovery="gaussian"),
+    "spark truncated gaussian": SPARK._replace(recovery="truncated gaussian"),
+    "spark truncated exponential": SPARK._replace(recovery="truncated exponential", bits=4),
+    "spark constant": SPARK._replace(recovery="constant"),
+    "spark constant 8": SPARK._replace(recovery="constant", bits=8),
+    "spark nothing": SPARK._replace(recovery="constant", norms=False, signs=False),
+    "ragged truncated exponential": Format(kept="ragged", recovery="truncated exponential", signs=False),
     "spark exponential": SPARK._replace(recovery="exponential", signs=False),
     "ragged": Format(kept="ragged"),
     "ragged 8": Format(8, kept="ragged"),

@@ -42,11 +42,24 @@ def hash_mix(h: int) -> int:
     return h ^ h >> 16
 
 
-def drawn(mask: bytes, seed: int, channel: int) -> int:
+def drawn(mask: bytes, seed: int, channel: int, first: int = 0, count: int = 256) -> int:
+    """Number of the table that a channel draws, of `count` numbers from `first` on."""
     h = seed
-    for first in range(0, len(mask), 4):
-        h = hash_mix(h ^ int.from_bytes(mask[first : first + 4], "little"))
-    return hash_mix((h + channel * 0x9E3779B9) % 2**32) >> 24
+    for at in range(0, len(mask), 4):
+        h = hash_mix(h ^ int.from_bytes(mask[at : at + 4], "little"))
+    return first + hash_mix((h + channel * 0x9E3779B9) % 2**32) * count // 2**32
+
+
+def size_drawn(recovery: str, stats: list[float], mask: bytes, seed: int, channel: int) -> float:
+    """Size of a pruned entry; of truncated distributions any number of the table between 0 and the largest size."""
+    mean, table = stats[0], draw_table(recovery.removeprefix("truncated "))
+    offset, factor = (0.0, mean) if recovery.endswith("exponential") else (mean, stats[1])
+    if not recovery.startswith("truncated"):
+        return offset + factor * table[drawn(mask, seed, channel)]
+    possible = [i for i, z in enumerate(table) if factor > 0 and 0 <= offset + factor * z <= stats[-1]]
+    if not possible:
+        return mean
+    return offset + factor * table[drawn(mask, seed, channel, possible[0], len(possible))]
 
 
 @cache
@@ -111,13 +124,12 @@ def oracle_side(rows: PackedKeys | PackedValues, block: PackedBlock) -> np.ndarr
         sign_at += -(-len(gone) // 8)
         stats = pruned.stats[slot].double().tolist()
         for i, j in enumerate(gone):
+            saliency = pruned.fill if pruned.recovery == "constant" else stats[0]
             if pruned.inverse_norms is None:
-                out[slot, j] = stats[0]
+                out[slot, j] = saliency
                 continue
-            saliency = stats[0]
-            if pruned.recovery != "degenerate":
-                draw = draw_table(pruned.recovery)[drawn(mask, pruned.seed, j)]
-                saliency = stats[0] * draw if pruned.recovery == "exponential" else stats[0] + stats[1] * draw
+            if pruned.recovery not in ("degenerate", "constant"):
+                saliency = size_drawn(pruned.recovery, stats, mask, pruned.seed, j)
             negative = pruned.signs is not None and bit(signs, i)
             out[slot, j] = saliency * float(pruned.inverse_norms[head, j]) * (-1 if negative else 1)
     return out

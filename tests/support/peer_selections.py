@@ -15,7 +15,7 @@ import kvpress
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import LlamaConfig
+from transformers import AutoModelForCausalLM, DynamicCache, LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 
@@ -64,6 +64,8 @@ def press_of(case: dict[str, Any]) -> Any:
     if case["safeguard"] is not None:
         heads_compete = kvpress.CriticalAdaKVPress if case["critical"] else kvpress.AdaKVPress
         return heads_compete(press, alpha_safeguard=case["safeguard"])
+    if case["block"] is not None:
+        return kvpress.BlockPress(press, block_size=case["block"])
     return kvpress.CriticalKVPress(press) if case["critical"] else press
 
 
@@ -95,12 +97,31 @@ def kept(case: dict[str, Any], layer: Layer) -> list[list[int]]:
     return [row.nonzero()[:, 0].tolist() for row in keep]
 
 
+@torch.no_grad()
+def replayed(case: dict[str, Any]) -> list[list[int]]:
+    """Positions per KV head, layer after layer, of a prompt that a model of a directory read twice."""
+    model = AutoModelForCausalLM.from_pretrained(case["model"]).eval()
+    ids = torch.tensor([case["tokens"]])
+    with kvpress.KVzipPress(compression_ratio=case["ratio"], **case["options"])(model):
+        model(ids, past_key_values=DynamicCache(config=model.config))
+    kept = []
+    for layer in model.model.layers:
+        _, heads, tokens = layer.self_attn.masked_key_indices
+        keep = torch.ones(model.config.num_key_value_heads, ids.shape[1], dtype=torch.bool)
+        keep[heads, tokens] = False
+        kept += [row.nonzero()[:, 0].tolist() for row in keep]
+    return kept
+
+
 def main(source: str, target: str) -> None:
     torch.set_num_threads(1)
     data = np.load(source)
     cases = json.loads(str(data["cases"]))
     results = []
     for case in cases:
+        if case["press"] == "KVzipPress":
+            results.append(replayed(case))
+            continue
         layer = Layer(*(torch.from_numpy(data[f"{case['tensors']}-{name}"]) for name in Layer._fields))
         results.append(kept(case, layer))
     with open(target, "w", encoding="utf-8") as file:

@@ -13,7 +13,9 @@ _RECORDS = {record.name: record for record in winnow.methods()}
 # What a preset of head scores wants the scores to be.
 _KINDS = {"headkv-r", "headkv-er", "headkv-r2", "cokv", "duoattention"}
 UNBUDGETED = ("full", "duoattention", "duo", "masking")
-METHODS = [record.name for record in winnow.methods() if record.kind == "method"]
+REPLAYED = ("kvzip", "kvzip-plus")
+"""Those that have a prompt read twice, so that `winnow.compress` and not the cache alone compresses it."""
+METHODS = [record.name for record in winnow.methods() if record.kind == "method" and record.name not in REPLAYED]
 BUDGETED = [name for name in METHODS if name not in UNBUDGETED]
 
 

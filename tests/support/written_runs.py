@@ -38,7 +38,7 @@ def rows_of(
 def run_of(rows: Iterable[Row], path: str = "run", **about: Any) -> Run:
     """A run with these rows, judged by their first scores. about: what is different from `ABOUT`."""
     ordered = sorted(rows, key=lambda row: (row.task, row.example, row.method))
-    measures = {row.task: next(iter(row.scores)) for row in ordered}
+    measures = {row.task: row.measure for row in ordered}
     return Run(Path(path), replace(ABOUT, **{"measures": measures, **about}), tuple(ordered))
 
 

@@ -224,7 +224,8 @@ inline PrunedQueries<kQueries> pruned_queries(const Shape& shape, const Chunk& c
 // The next kTokens rows; where fewer are left, the last is repeated.
 template <int kTokens, class T>
 inline void next_rows(const winnow_rows& rows, int64_t left, MaskedRows& reader, MaskedRow* tile) {
-  const T *scales = static_cast<const T*>(rows.scales), *stats = static_cast<const T*>(rows.stats);
+  const T* scales = static_cast<const T*>(rows.scales);
+  const T* stats = rows.recovery == WINNOW_CONSTANT ? nullptr : static_cast<const T*>(rows.stats);
   for (int64_t t = 0; t < kTokens; ++t) {
     if (t >= left) {
       tile[t] = tile[t - 1];
@@ -232,7 +233,7 @@ inline void next_rows(const winnow_rows& rows, int64_t left, MaskedRows& reader,
     }
     const int64_t slot = reader.slot();
     tile[t] = {reader.mask(), reader.data(), reader.signs(), scales ? to_float(scales[slot]) : 1.0f,
-               to_float(stats[slot * rows.stats_width])};
+               stats ? to_float(stats[slot * rows.stats_width]) : rows.fill};
     reader.prefetch_row();
     reader.step(rows.starts ? reader.count_kept() : 0);
   }
@@ -266,7 +267,7 @@ inline int64_t score_pruned(const Shape& shape, const Chunk& chunk, const Querie
   const winnow_rows& rows = chunk.part->keys;
   // Longer rows could have sums of products beyond 32 bits.
   constexpr int64_t kMostChannels = 4096;
-  if (!rows.masks || rows.recovery != WINNOW_DEGENERATE || shape.key_dim % kAtOnce || shape.key_dim > kMostChannels) {
+  if (!rows.masks || draws_sizes(rows.recovery) || shape.key_dim % kAtOnce || shape.key_dim > kMostChannels) {
     return 0;
   }
   if constexpr (!std::is_same_v<T, float>) {

@@ -28,12 +28,26 @@ def distributions(scores: Tensor) -> Tensor:
     return scores.double().softmax(dim=-1)
 
 
+def jensen_shannon(s: Tensor) -> Tensor:
+    """[H, H]: JSD of every two of the distributions [H, M] (Eq. 15), in nats.
+
+    Entropy of the mean of two heads minus the mean of their entropies, a block of tokens at a time.
+    """
+    heads = s.shape[0]
+    mixed = s.new_zeros(heads, heads)
+    for part in s.split(max(1, _BLOCK // heads**2), dim=1):
+        mean = (part[:, None] + part) / 2
+        mixed -= torch.special.xlogy(mean, mean).sum(dim=-1)
+    entropy = -torch.special.xlogy(s, s).sum(dim=-1)
+    return mixed - (entropy[:, None] + entropy) / 2
+
+
 def distinctiveness(s: Tensor, divergence: Divergence) -> Tensor:
     """D_h = mean divergence of s_h from the other heads' distributions (Eq. 15): [H, M] -> [H]; 0 for a single head."""
     heads = s.shape[0]
     if heads == 1:
         return s.new_zeros(1)
-    pairs = _jensen_shannon(s) if divergence == "jsd" else _cross_entropy(s)
+    pairs = jensen_shannon(s) if divergence == "jsd" else _cross_entropy(s)
     if divergence == "kl":
         pairs = pairs - pairs.diagonal()[:, None]  # KL(p‖q) = CE(p, q) - CE(p, p)
     others = pairs.sum(dim=1) - pairs.diagonal()
@@ -92,14 +106,3 @@ class RABA(HeadAllocator):
 def _cross_entropy(s: Tensor) -> Tensor:
     """[H, H]: -Σ_t s_h[t]·ln s_h'[t]."""
     return -s @ s.clamp(min=torch.finfo(s.dtype).tiny).log().t()
-
-
-def _jensen_shannon(s: Tensor) -> Tensor:
-    """[H, H]: entropy of the mean of two heads minus the mean of their entropies, a block of tokens at a time."""
-    heads = s.shape[0]
-    mixed = s.new_zeros(heads, heads)
-    for part in s.split(max(1, _BLOCK // heads**2), dim=1):
-        mean = (part[:, None] + part) / 2
-        mixed -= torch.special.xlogy(mean, mean).sum(dim=-1)
-    entropy = -torch.special.xlogy(s, s).sum(dim=-1)
-    return mixed - (entropy[:, None] + entropy) / 2

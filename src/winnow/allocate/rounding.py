@@ -34,7 +34,7 @@ def round_exactly(shares: Tensor, total: int, low: Tensor, high: Tensor, weights
     return whole.long()
 
 
-def water_fill(shares: Tensor, total: int, low: Tensor, high: Tensor, weights: Tensor | None = None) -> Tensor:
+def water_fill(shares: Tensor, total: float, low: Tensor, high: Tensor, weights: Tensor | None = None) -> Tensor:
     """[n] float64: clamp(shares + level·weights, low, high) at the one level where it sums to `total`.
 
     With equal weights this is the closest point to the shares, in the Euclidean sense, that keeps the limits.

@@ -78,6 +78,12 @@ class Arriving:
         asking = valid[valid.shape[0] - queries.shape[1] :].nonzero().flatten()
         return RowParts(queries[:, asking], keys[row].detach()[:, tokens], values[row].detach()[:, tokens])
 
+    def valid(self, row: int) -> Tensor:
+        """[N] bool, the tokens of a row that are no padding. Raises CacheError: nothing arrived yet."""
+        if self._valid is None:
+            raise CacheError("a prompt can only be compressed after it was attended to; run it through the model.")
+        return self._valid[row]
+
     def nbytes(self) -> int:
         """Bytes held."""
         return storage_bytes([self._queries, self._valid])

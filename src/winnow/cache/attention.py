@@ -193,6 +193,8 @@ def _over_prompt(
         output = dense_attention(module, query, key, value, mask, spec, dropout)
     if first and handle.phase is Phase.PROMPT:
         handle.layer.finish_prompt(query, key, value, valid)
+    elif first and handle.phase is Phase.REPLAY:
+        handle.layer.finish_replay(query, key, value)
     elif first:
         handle.layer.finish_part(query, key.shape[2], valid)
     return output

@@ -14,7 +14,7 @@ from transformers.cache_utils import LinearAttentionLayer
 
 from winnow.budget import readable_bytes
 from winnow.cache.another_prompt import nothing_new
-from winnow.cache.compression import Compression
+from winnow.cache.compression import Compression, check_one_reading
 from winnow.cache.extras import check_extras
 from winnow.cache.fold import check_foldable
 from winnow.cache.gradients import check_no_gradients
@@ -22,6 +22,7 @@ from winnow.cache.guards import check_implementation, check_model, optional_coun
 from winnow.cache.hybrid import CompactSlidingLayer, check_crop, heads_of, layers_of, parts_of
 from winnow.cache.latent_layer import check_sharing
 from winnow.cache.layer import CompressedLayer
+from winnow.cache.listening import Replayed
 from winnow.cache.observer import Observer
 from winnow.cache.progress import Part
 from winnow.cache.stats import CacheStats, storage_bytes
@@ -69,6 +70,7 @@ class CompressedCache(Cache):
         ModelError: an encoder-decoder, latent-attention or bidirectional model; one that does not show what the
             method asks for (how queries are rotated, a plain output projection).
         MethodError: a method without the head scores that it needs, or with those of a model of another shape; one that
+            has a prompt read twice before it compresses it (kvzip), without `defer`; one that
             cannot fold; a fold_every or fold_turns that is no number of tokens.
     """
 
@@ -95,6 +97,8 @@ class CompressedCache(Cache):
         waiting_queries = optional_count("waiting_queries", waiting_queries, "queries that wait with a prompt")
         self.config = text_config(model)
         check_sharing(self.config, method, folds=fold_every is not None or fold_turns is not None)
+        if not defer:
+            check_one_reading(method)
         heads = list(heads_per_layer) if heads_per_layer is not None else heads_of(model, self.config)
         method = method.for_model(model.config.name_or_path, tuple(heads))
         check_extras(model, self.config, method.scorer.extras)
@@ -132,7 +136,11 @@ class CompressedCache(Cache):
         return [layer for layer in self.layers if isinstance(layer, CompressedLayer)]
 
     def compressed_by(
-        self, method: Method | str, rank: Rank = own_ranking, fold_every: int | None = None
+        self,
+        method: Method | str,
+        rank: Rank = own_ranking,
+        fold_every: int | None = None,
+        replayed: Replayed | None = None,
     ) -> CompressedCache:
         """A fork of a prompt that waits for its compression, compressed by `method`.
 
@@ -140,10 +148,11 @@ class CompressedCache(Cache):
         method, is then done once for any number of methods. The fork reads the prompt where it lies and holds nothing
         but what its method keeps.
 
-        rank: see `Method.select`; for the prompt alone. fold_every: the fork's own; None: as this cache's.
+        rank: see `Method.select`; for the prompt alone. fold_every: the fork's own; None: as this cache's. replayed:
+        what `winnow.cache.replay.replay` found, for a method that has the prompt read again.
 
         Raises:
-            CacheError: no prompt is waiting; a method that looks at more queries than wait.
+            CacheError: no prompt is waiting; a method that looks at more queries than wait; one without its replay.
             MethodError: a method that cannot fold, where the fork is to.
         """
         self._check_whole()
@@ -157,11 +166,11 @@ class CompressedCache(Cache):
         # Compression reads the prompt and lets go of it, so the fork needs no copy.
         read = [part for layer in self.compressed_layers() for part in (layer.arriving, layer.tail)]
         twin = deepcopy(self, {id(part): part for part in read})
-        twin.compression.choose(method, rank, fold_every, self.get_seq_length())
+        twin.compression.choose(method, rank, fold_every, self.get_seq_length(), replayed)
         for layer in twin.compressed_layers():
             layer.compress_waiting()
         # What is folded later is another prompt to a ranking that remembers this one.
-        twin.compression.rank = own_ranking
+        twin.compression.forget_prompt()
         return twin
 
     def extended(self, prompt_length: int) -> CompressedCache:
@@ -255,6 +264,7 @@ class CompressedCache(Cache):
         if not query_length:
             raise nothing_new(self.compressed_layers()[0].seen)
         self._check_linear_gradients()
+        self._compress_waiting()
         sizes: tuple[int, int] = super().get_mask_sizes(query_length, layer_idx)
         return sizes
 
@@ -359,6 +369,13 @@ class CompressedCache(Cache):
         model = self.compression.model()
         if self._has_linear and torch.is_grad_enabled() and model is not None and self.compressed_layers()[0].seen:
             check_no_gradients(*model.parameters())
+
+    def _compress_waiting(self) -> None:
+        """Compresses a prompt that waits before its first layer is asked, where that one's slots depend on the last."""
+        if self.compression.spans_layers and not self.compression.defer:
+            for layer in self.compressed_layers():
+                if layer.waiting:
+                    layer.compress_waiting()
 
     def _touch_linear(self, layer_idx: int) -> None:
         self.compression.progress.touch(Part("linear", layer_idx))

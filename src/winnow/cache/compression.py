@@ -14,22 +14,28 @@ from weakref import ref
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from winnow.allocate import Allocation
+from winnow.allocate import Allocation, spanning_of
 from winnow.budget import readable_bytes
 from winnow.cache.arriving import RowParts
 from winnow.cache.coverage import Coverage
 from winnow.cache.fold import check_foldable, queries_to_remember
+from winnow.cache.listening import Listening, Replayed
 from winnow.cache.observer import Observer
+from winnow.cache.prefix import Prefix
 from winnow.cache.progress import Progress
+from winnow.cache.spanning import LayersTogether
 from winnow.composition.byte_budget import Spending
 from winnow.composition.method import Method, Rank, own_ranking
-from winnow.errors import BudgetError, CacheError
+from winnow.errors import BudgetError, CacheError, MethodError
 from winnow.store import Cost, LayerShape, Store
 
-CARRIED_BYTES = 4
-"""Bytes of what a slot scored so far, in fp32; see `Prefix.carried`."""
 LENGTH_BYTES = 8
 """Bytes of a row's length in the tail."""
+NEEDS_REPLAY = (
+    "has the model read the whole prompt a second time before anything is compressed: use winnow.compress(model, "
+    "input_ids, method, tokenizer=tokenizer) or winnow.generate, which do so."
+)
+"""Behind a method's name."""
 
 
 @dataclass
@@ -47,6 +53,8 @@ class Compression:
     """Time spent on scoring, selecting and packing so far."""
     coverage: Coverage = field(default_factory=Coverage)
     spending: Spending = field(default_factory=Spending)
+    together: LayersTogether = field(default_factory=LayersTogether)
+    """Layers that wait for the last one, where the allocator spans them."""
     fold_every: int | None = None
     """After how many tokens the tail of a row is folded into its prefix; None: it grows."""
     fold_turns: int | None = None
@@ -57,12 +65,21 @@ class Compression:
     """Last queries of a row that wait with such a prompt; None: all."""
     observer: Observer | None = None
     rank: Rank = own_ranking
+    listening: Listening | None = None
+    """Set while a waiting prompt is read again: layers then keep nothing."""
+    replayed: Replayed | None = None
+    """Findings of that, for the method."""
     progress: Progress = field(default_factory=Progress)
     _chunk: int = 0
     """Tokens that came last while the prompt was not complete."""
     _warned: bool = False
     _modules: frozenset[int] = frozenset()
     """Ids of all modules of the model, once they were asked for."""
+
+    @property
+    def spans_layers(self) -> bool:
+        """True if the slots of a layer are known when all layers are."""
+        return spanning_of(self.method.allocator) is not None
 
     @property
     def folds(self) -> bool:
@@ -89,12 +106,16 @@ class Compression:
         """The way in which tails are folded; None: they grow."""
         return (self.fold_every, self.fold_turns, self.method) if self.folds else None
 
-    def choose(self, method: Method, rank: Rank, fold_every: int | None, length: int) -> None:
+    def choose(
+        self, method: Method, rank: Rank, fold_every: int | None, length: int, replayed: Replayed | None = None
+    ) -> None:
         """Another method, before anything is compressed. Raises MethodError where it cannot serve the model or fold.
 
-        fold_every: None leaves what is set. length: tokens of the prompt. Raises CacheError where too few queries
-        were kept.
+        fold_every: None leaves what is set. length: tokens of the prompt. replayed: findings of its replay. Raises
+        CacheError where too few queries were kept, or the method's replay is missing.
         """
+        if method.scorer.replayer != (replayed.replayer if replayed else None):
+            raise CacheError(f"{method} {NEEDS_REPLAY}")
         self.fold_every = self.fold_every if fold_every is None else fold_every
         waited = self.waiting_queries
         needed = max(method.queries_needed(length), self.queries_of_folds(method))
@@ -108,7 +129,18 @@ class Compression:
         self.method = self._for_model(method)
         self.rank, self.defer = rank, False
         self.prompt_length = length
-        self.seconds = 0.0
+        self.replayed = replayed
+        self.seconds = replayed.seconds if replayed else 0.0
+
+    def replayed_scores(self, row: int, layer: int) -> Tensor:
+        """[H, N] what a replay found. Raises CacheError where the prompt was not read again."""
+        if self.replayed is None:
+            raise CacheError(f"{self.method} {NEEDS_REPLAY}")
+        return self.replayed.scores[row][layer]
+
+    def forget_prompt(self) -> None:
+        """The prompt is compressed: what was found of it alone is of no more use."""
+        self.rank, self.replayed = own_ranking, None
 
     def _for_model(self, method: Method) -> Method:
         model = self.model()
@@ -195,7 +227,7 @@ class Compression:
         window = min(self.method.scorer.window, length)
         shapes = [self.shape(layer, parts.keys, parts.values, window) for layer in range(len(self.heads))]
         dense = [self.dense_bytes(shape, parts.queries) for shape in shapes]
-        upkeep = CARRIED_BYTES if self.carries else 0
+        upkeep = self.method.scorer.carried_bytes if self.carries else 0
         costs = [_cost(self.method.store, shape) for shape in shapes]
         full = tuple(Cost(cost.fixed + extra, cost.slot + upkeep) for cost, extra in zip(costs, dense, strict=True))
         try:
@@ -219,18 +251,25 @@ class Compression:
         """
         if not self.folds:
             return 0
-        ring = self.queries_to_remember() * queries.shape[0] * queries.shape[-1] * queries.element_size()
+        heads, _, dim = queries.shape
+        ring = self.queries_to_remember() * heads * dim * queries.element_size()
+        ring += self.method.scorer.moments_bytes(heads, dim) if self.carries else 0
         tokens = self.fold_every or 0
         return ring + LENGTH_BYTES + tokens * shape.heads * (shape.key_dim + shape.value_dim) * shape.itemsize
+
+    def expect(self, layer: int, prefixes: list[Prefix | None]) -> None:
+        """A layer was compressed for all rows; its prefixes come into this list where the last layer brings them."""
+        if self.spans_layers:
+            self.together.expect(layer, prefixes, layer + 1 == len(self.heads))
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
         """Within, a layer is compressed; if that fails, nothing was counted, so that it can be tried again."""
-        coverage, spending = copy(self.coverage), copy(self.spending)
+        coverage, spending, together = copy(self.coverage), copy(self.spending), copy(self.together)
         try:
             yield
         except BaseException:
-            self.coverage, self.spending = coverage, spending
+            self.coverage, self.spending, self.together = coverage, spending, together
             raise
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Compression:
@@ -239,8 +278,15 @@ class Compression:
             self,
             coverage=deepcopy(self.coverage, memo),
             spending=deepcopy(self.spending, memo),
+            together=deepcopy(self.together, memo),
             progress=deepcopy(self.progress, memo),
         )
+
+
+def check_one_reading(method: Method) -> None:
+    """Raises MethodError for a method that has a prompt read twice before it is compressed."""
+    if method.scorer.replayer is not None:
+        raise MethodError(f"{method} {NEEDS_REPLAY}")
 
 
 @lru_cache(maxsize=1024)

@@ -16,9 +16,11 @@ from winnow.cache.compressed import NOT_PICKLED, CompressedCache
 from winnow.cache.disk import ContextFile, write_context
 from winnow.cache.guards import optional_count
 from winnow.cache.observer import Observer
+from winnow.cache.replay import Words, replay, words_of
 from winnow.cache.stats import CacheStats
 from winnow.composition.method import Method
-from winnow.errors import CacheError
+from winnow.composition.names import as_method
+from winnow.errors import CacheError, MethodError
 
 
 class Context:
@@ -93,6 +95,7 @@ def compress(
     fold_every: int | None = None,
     fold_turns: int | None = None,
     observer: Observer | None = None,
+    tokenizer: Words | None = None,
     **inputs: Any,
 ) -> Context:
     """Prefills input_ids [R, N] once and compresses them, with no question in sight.
@@ -104,19 +107,32 @@ def compress(
             are alive until the last chunk.
         fold_every, fold_turns: of the caches that start from the context; see `CompressedCache`.
         observer: sees every row of every layer right after its compression.
+        tokenizer: the model's, for methods that have it repeat the prompt (kvzip) and say so in words. Every layer's
+            dense keys and values are alive until it did.
         inputs: passed to the model with the first chunk (pixel values).
 
     Raises:
         CacheError: an empty prompt; a chunk_size that is no number of tokens; an attention implementation that is not
             "winnow".
-        MethodError: a method that cannot fold, where fold_every or fold_turns is given.
+        MethodError: a method that cannot fold, where fold_every or fold_turns is given; one that has the prompt
+            repeated, without a tokenizer, or where prompt and chunk are longer than the model reads.
     """
     if input_ids.dim() != 2 or input_ids.shape[1] == 0:
         raise CacheError(f"input_ids has shape {list(input_ids.shape)}; give [rows, tokens] with at least one token.")
     chunk_size = optional_count("chunk_size", chunk_size, "tokens that are prefilled at a time")
-    length = input_ids.shape[1]
+    length, method = input_ids.shape[1], as_method(method)
+    replayer = method.scorer.replayer
+    _check_repeatable(method, tokenizer, inputs)
+    shown = 0 if observer is None else observer.queries
     cache = CompressedCache(
-        model, method, prompt_length=length, fold_every=fold_every, fold_turns=fold_turns, observer=observer
+        model,
+        method,
+        prompt_length=length,
+        fold_every=fold_every,
+        fold_turns=fold_turns,
+        defer=replayer is not None,
+        waiting_queries=max(1, shown, method.queries_needed(length)),
+        observer=observer,
     )
     if "logits_to_keep" in inspect.signature(model.forward).parameters:
         inputs["logits_to_keep"] = 1
@@ -131,7 +147,21 @@ def compress(
                 use_cache=True,
                 **inputs,
             )
+    if replayer is not None:
+        cache = cache.compressed_by(method, replayed=replay(cache, input_ids, replayer, tokenizer))
     return Context(cache, input_ids)
+
+
+def _check_repeatable(method: Method, tokenizer: Words | None, inputs: Mapping[str, Any]) -> None:
+    """Raises MethodError for a method that has the prompt repeated, without words or with more than tokens."""
+    if method.scorer.replayer is None:
+        return
+    words_of(tokenizer, method.scorer.replayer)
+    if inputs:
+        raise MethodError(
+            f"{method} has the model repeat its prompt token by token, without {', '.join(inputs)}; use a method that "
+            "reads it once."
+        )
 
 
 def load_context(

@@ -10,10 +10,10 @@ from winnow.view import LayerView
 
 
 class Coverage:
-    """In how many layers so far any head kept each token of a prompt, for every row of a batch.
+    """In how many layers so far any head kept each token of a text, for every row of a batch.
 
-    Layers are compressed in their order, each for all rows. The first one starts the count afresh, the last one
-    ends it, so nothing outlives a prompt.
+    Layers are compressed in their order, and folded in it, each for all rows. The first one starts the count afresh,
+    the last one ends it, so nothing outlives a prompt or a fold.
     """
 
     def __init__(self) -> None:

@@ -12,14 +12,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from winnow.allocate import spanning_of
 from winnow.cache.prefix import Prefix
 from winnow.composition.method import Method
 from winnow.errors import MethodError
 from winnow.kernels.formats import Block
 from winnow.view import Extra
 
-FOLDABLE = Extra.OUTPUT_PROJECTION
-"""Extras that a scorer may ask for: the others are known of whole prompts only."""
+FOLDABLE = Extra.COVERAGE | Extra.ROTATION | Extra.OUTPUT_PROJECTION
+"""Extras that a scorer may ask for: others are known of whole prompts only."""
 _LONG = 1 << 40
 
 
@@ -65,6 +66,11 @@ def check_foldable(method: Method, every: int | None, turns: int | None = None) 
             f"{method} keeps what a rule of its own says, which grows with the text; leave {options} out, or give a "
             "method with a budget."
         )
+    if spanning_of(method.allocator) is not None:
+        raise MethodError(
+            f"{method} gives a layer its slots when all layers are known, and tails are folded layer by layer; leave "
+            f"{options} out, or let every layer have its own slots (adakv, pyramidkv, headkv)."
+        )
     if not method.store.separable:
         raise MethodError(
             f"{method} writes slots in groups, which eviction would break up; leave {options} out, or store them "
@@ -72,8 +78,8 @@ def check_foldable(method: Method, every: int | None, turns: int | None = None) 
         )
     if scorer.extras & ~FOLDABLE:
         raise MethodError(
-            f"{method} scores tokens by what is known of a whole prompt only (the layers that kept them, the rotation "
-            f"of all queries); leave {options} out, or use snapkv, adakv, h2o, tova, streamingllm, knorm or keydiff."
+            f"{method} scores tokens by what is known of a whole prompt only; leave {options} out, or use snapkv, "
+            "adakv, rkv, h2o, tova, streamingllm, knorm or keydiff."
         )
     if scorer.accumulates:
         _check_bounded(method, every)
@@ -94,7 +100,7 @@ def check_foldable(method: Method, every: int | None, turns: int | None = None) 
 def _check_bounded(method: Method, every: int | None) -> None:
     if every is None:
         raise MethodError(
-            f"{method} adds up the attention of all tokens, so the queries of those that are not folded yet are kept; "
+            f"{method} counts the queries of all tokens, so those of tokens that are not folded yet are kept; "
             "give fold_every as well as fold_turns, so that they are not more and more."
         )
 

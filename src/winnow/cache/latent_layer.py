@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig
 
-from winnow.allocate import Allocator, HeadAllocator, HeadUnion, TableAllocator
+from winnow.allocate import LUKV, Allocator, HeadAllocator, HeadUnion, TableAllocator, spanning_of
 from winnow.cache.arriving import RowParts
-from winnow.cache.compressor import LayerCompressor, alive
+from winnow.cache.compressor import LayerCompressor
 from winnow.cache.handle import Attended, carried_on, handle_of
 from winnow.cache.latent import UNCACHED, Projection, expanded, is_latent
 from winnow.cache.layer import CompressedLayer
@@ -46,10 +46,15 @@ def check_sharing(config: PreTrainedConfig, method: Method, folds: bool) -> None
 
 
 def _check_parts(method: Method) -> None:
-    if isinstance(_innermost(method.allocator), TableAllocator):
+    if isinstance(_innermost(method.allocator), TableAllocator | LUKV):
         raise MethodError(
             f"{method} gives slots to heads by scores of their own, but the heads of this model share one latent per "
-            "token: leave head scores out, as in snapkv, adakv or aperturekv."
+            "token: leave head scores and curves out, as in snapkv, adakv or aperturekv."
+        )
+    if spanning_of(method.allocator) is not None:
+        raise MethodError(
+            f"{method} divides slots when all layers are known, which is not done yet where heads share latents; leave "
+            "global, cake and zigzag out, or use pyramid."
         )
     store = method.store
     if isinstance(store, Packed) and not isinstance(store.channels, AllChannels):
@@ -65,6 +70,10 @@ def _check_scorer(method: Method, folds: bool) -> None:
     if Extra.ROTATION in method.scorer.extras:
         raise MethodError(
             f"{method} undoes the rotation of queries, of which this model rotates a part only; use another scorer."
+        )
+    if Extra.REPLAY in method.scorer.extras:
+        raise MethodError(
+            f"{method} reads the prompt again, which is not done yet where heads share latents; use another scorer."
         )
     if folds and method.scorer.accumulates:
         raise MethodError(
@@ -135,7 +144,7 @@ class LatentLayer(CompressedLayer):
 
     def _planned(self, prefixes: Sequence[Prefix | None], dense: Tail, spec: AttentionSpec) -> AttentionPlan:
         if self._projection is None:
-            attention = alive(self.compressor.attention)
+            attention = self.compressor.module()
             latents, rotated = dense.keys.shape[-1], dense.values.shape[-1]
             self._projection = Projection(attention, attention.num_heads, latents, rotated)
         return LatentPlan(prefixes, dense, spec, self._projection)
@@ -205,7 +214,8 @@ class LatentPlan:
 class LatentCompressor(LayerCompressor):
     """Shows scorers the keys and values that heads make of latents, and stores the latents."""
 
-    def _view(self, row: int, parts: RowParts, spec: AttentionSpec) -> LayerView:
-        keys, values = expanded(alive(self.attention), parts.keys[None], parts.values[None])
-        view = super()._view(row, RowParts(parts.queries, keys[0], values[0]), spec)
+    def _view(self, row: int, parts: RowParts, spec: AttentionSpec, positions: Tensor | None = None) -> LayerView:
+        keys, values = expanded(self.module(), parts.keys[None], parts.values[None])
+        positions = None if positions is None else positions.expand(keys.shape[1], -1)
+        view = super()._view(row, RowParts(parts.queries, keys[0], values[0]), spec, positions)
         return view._replace(latents=Latents(parts.keys, parts.values))

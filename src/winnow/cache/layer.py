@@ -19,6 +19,7 @@ from winnow.cache.compressor import LayerCompressor
 from winnow.cache.gradients import check_no_gradients
 from winnow.cache.handle import Attended, Handle, Phase, attach
 from winnow.cache.length import LogicalLength
+from winnow.cache.listening import ReadAgain
 from winnow.cache.prefix import Prefix
 from winnow.cache.progress import Part
 from winnow.cache.recent_queries import RecentQueries, RingMark
@@ -89,6 +90,8 @@ class CompressedLayer(CacheLayerMixin):
         Returns keys and values to attend over: the whole prompt so far before compression, else the new tokens.
         """
         self.check_taken()
+        if self.compression.listening is not None:
+            return self._read_again(self.compression.listening.row, key_states, value_states)
         self._check_fits(key_states, value_states)
         if self.seen:
             check_no_gradients(key_states, value_states)
@@ -221,6 +224,7 @@ class CompressedLayer(CacheLayerMixin):
         """Bytes allocated, by kind."""
         parts = [prefix.bytes() for prefix in self.held_prefixes()]
         parts.append({"indices": sum(prefix.view_bytes() for prefix in self.distinct_prefixes())})
+        parts.append({"statistics": sum(each.moments.nbytes for each in self.held_prefixes() if each.moments)})
         if self.tail is not None:
             parts.append(self.tail.bytes())
         parts.append({"other": self.arriving.nbytes() + (self.recent.nbytes() if self.recent else 0)})
@@ -329,6 +333,13 @@ class CompressedLayer(CacheLayerMixin):
         """A part of a longer prompt, now `length` tokens, was attended to."""
         self._remember(queries, length, valid)
 
+    def finish_replay(self, queries: Tensor, keys: Tensor, values: Tensor) -> None:
+        """A part of a waiting prompt was read again: queries [1, Hq, n, D], behind keys [1, H, N + n, D] and values."""
+        listening, spec = self.compression.listening, self.spec
+        assert listening is not None
+        assert spec is not None
+        listening.hear(self.index, ReadAgain(self.compressor.module(), spec, queries[0], keys[0], values[0]))
+
     def check_positions(self, positions: Tensor | None, valid: Tensor | None) -> None:
         """Raises CacheError where new tokens, at positions [R or 1, Q], cannot be those after what is held.
 
@@ -378,6 +389,14 @@ class CompressedLayer(CacheLayerMixin):
 
     def _made_compressor(self) -> LayerCompressor:
         return LayerCompressor(self.compression, self.index)
+
+    def _read_again(self, row: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys [1, H, N + n, D] and values of a row of the waiting prompt and, behind it, of n tokens."""
+        self.compression.progress.enter(self.part)
+        held = self.arriving.row(row, *self._held_tail().filled())
+        keys, values = torch.cat([held.keys[None], keys], dim=2), torch.cat([held.values[None], values], dim=2)
+        self.pending = Handle(self, Phase.REPLAY, keys.shape[2] - held.keys.shape[1], earlier=held.keys.shape[1])
+        return attach(keys, self.pending), values
 
     def _phase(self, new: int) -> Phase:
         if self.compressed:
@@ -462,6 +481,7 @@ class CompressedLayer(CacheLayerMixin):
                 parts = self.arriving.row(row, keys, values)
                 prefixes.append(self.compressor.compress(row, parts))
                 recent.append(parts.queries[:, max(0, parts.queries.shape[1] - count) :].clone())
+            self.compression.expect(self.index, prefixes)
         # In one step, so that an interrupt finds all of it done or nothing.
         self.__dict__.update(
             prefixes=prefixes,

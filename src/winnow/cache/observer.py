@@ -9,7 +9,10 @@ from winnow.view import LayerView
 
 
 class Observer(Protocol):
-    """Sees every row of every layer right after its compression, while its dense keys and values are at hand."""
+    """Sees every row of every layer right after its compression, while its dense keys and values are at hand.
+
+    Where layers share their slots, that is after the last one, and all are dense until then.
+    """
 
     @property
     def queries(self) -> int:

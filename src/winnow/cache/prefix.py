@@ -13,7 +13,7 @@ from winnow.composition.method import Method, Rank
 from winnow.errors import CacheError
 from winnow.kernels.formats import Block, DenseBlock
 from winnow.store import Earlier
-from winnow.view import LayerView
+from winnow.view import LayerView, QueryMoments
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +30,8 @@ class Prefix:
     """Tokens of the prompt, which the first prefix of a row was made from."""
     carried: Tensor | None = None
     """[S] fp32, what the slots scored so far, where the scorer accumulates and the tail is to be folded."""
+    moments: QueryMoments | None = None
+    """Moments of all queries so far, where the scorer carries that on and the tail is to be folded."""
 
     def slots(self) -> list[int]:
         """Slots of every KV head that are held, whether this view of them reads them all or not."""
@@ -97,10 +99,10 @@ def next_prefix(
     scored, for a scorer that accumulates.
     """
     earlier = None if old is None else Earlier(old.prefix.block, old.slots)
-    carried = None
+    carried = moments = None
     if carries:
         ranking = rank(method.scorer, view)
-        carried, rank = ranking.basis, lambda *_: ranking
+        carried, moments, rank = ranking.basis, ranking.moments, lambda *_: ranking
     selection = method.select(view, allocation, rank, earlier)
     window = min(method.scorer.window, view.keys.shape[1])
     block = method.store.pack(view.stored, selection, window, earlier)
@@ -117,4 +119,5 @@ def next_prefix(
         length,
         prompt,
         None if carried is None else carried[heads, columns],
+        moments,
     )

@@ -49,6 +49,10 @@ class Unrotated:
         """The identity [D, D]."""
         return torch.eye(self.dim)
 
+    def pair_sizes(self, states: Tensor) -> Tensor:
+        """|x| [..., D] in fp32: every channel stands alone."""
+        return states.float().abs()
+
     def inverse_at(self, states: Tensor, positions: Tensor) -> Tensor:
         """[H, n, D] in fp32."""
         return states.float()
@@ -117,6 +121,13 @@ class Rotary:
         # The rows of this are R·e_j, so the columns of R.
         return self._turned(torch.eye(self.dim, device=cos.device), Turns(cos, sin)).t()
 
+    def pair_sizes(self, states: Tensor) -> Tensor:
+        """[..., r/2 + D - r] in fp32: lengths of the r/2 pairs of states [..., D], sizes of the other channels."""
+        states = states.float()
+        first, second = self._pairs(self._width)
+        lengths = torch.hypot(states[..., first], states[..., second])
+        return torch.cat([lengths, states[..., 2 * self._width :].abs()], dim=-1)
+
     def inverse_at(self, states: Tensor, positions: Tensor) -> Tensor:
         """R(p)⁻¹·x of states x [H, n, D] at positions [n], in fp32."""
         back = self._turns(positions).inverse()
@@ -129,15 +140,24 @@ class Rotary:
     def _turned(self, states: Tensor, turns: Turns) -> Tensor:
         """States [..., D] in fp32 with their pairs turned by [..., r/2]; the rest stays."""
         pairs = turns.cos.shape[-1]
-        first, second = slice(0, pairs), slice(pairs, 2 * pairs)
-        if self.neighbors:
-            first, second = slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)
+        first, second = self._pairs(pairs)
         x, y = states[..., first], states[..., second]
         turned = torch.empty_like(states)
         turned[..., 2 * pairs :] = states[..., 2 * pairs :]
         torch.mul(x, turns.cos, out=turned[..., first]).addcmul_(y, turns.sin, value=-1)
         torch.mul(x, turns.sin, out=turned[..., second]).addcmul_(y, turns.cos)
         return turned
+
+    @property
+    def _width(self) -> int:
+        """r/2, the number of pairs."""
+        return self._turns(torch.zeros(1, dtype=torch.int64)).cos.shape[-1]
+
+    def _pairs(self, pairs: int) -> tuple[slice, slice]:
+        """The first and the second channels of r/2 = `pairs` pairs."""
+        if self.neighbors:
+            return slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)
+        return slice(0, pairs), slice(pairs, 2 * pairs)
 
 
 _known: WeakKeyDictionary[nn.Module, tuple[nn.Module | None, Rotation]] = WeakKeyDictionary()

@@ -19,7 +19,9 @@ from winnow.commands.options.eval import EvalOptions
 from winnow.commands.options.export import ExportOptions
 from winnow.commands.options.heads.cokv import CokvOptions
 from winnow.commands.options.heads.convert import ConvertOptions
+from winnow.commands.options.heads.curves import CurvesOptions
 from winnow.commands.options.heads.fetch import FetchOptions
+from winnow.commands.options.heads.kvzip import KVzipOptions
 from winnow.commands.options.heads.merge import MergeOptions
 from winnow.commands.options.heads.needle import NeedleOptions
 from winnow.commands.options.heads.show import ShowOptions
@@ -69,6 +71,8 @@ heads.command("convert")(command(ConvertOptions, "winnow.commands.heads.convert:
 heads.command("fetch")(command(FetchOptions, "winnow.commands.heads.fetch:fetch"))
 heads.command("needle")(command(NeedleOptions, "winnow.commands.heads.needle:needle"))
 heads.command("cokv")(command(CokvOptions, "winnow.commands.heads.cokv:cokv"))
+heads.command("kvzip")(command(KVzipOptions, "winnow.commands.heads.kvzip:kvzip"))
+heads.command("curves")(command(CurvesOptions, "winnow.commands.heads.curves:curves"))
 heads.command("merge")(command(MergeOptions, "winnow.commands.heads.merge:merge"))
 heads.command("tune")(command(TuneOptions, "winnow.commands.heads.tune:tune"))
 heads.command("verify")(command(VerifyOptions, "winnow.commands.heads.verify:verify"))

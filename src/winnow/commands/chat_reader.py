@@ -11,8 +11,9 @@ from transformers import PreTrainedModel
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.context import compress
 from winnow.cache.fold import check_foldable
+from winnow.cache.replay import words_in
 from winnow.commands.options.chat import FOLD_EVERY
-from winnow.commands.prefill_progress import reading
+from winnow.commands.prefill_progress import reading, tokens_read
 from winnow.composition.method import Method
 from winnow.errors import MethodError
 from winnow.evaluate.conversation import Beginning
@@ -43,10 +44,17 @@ class Reader:
             empty = CompressedCache(self.model, method, fold_every=every, fold_turns=every)
             return Beginning(self.tokens, lambda: deepcopy(empty))
         tokens = self.tokens.to(self.model.device)
-        with reading(self.model, tokens.shape[1]):
+        words = words_in(self.source.tokenizer, self.subject.style.chat_template)
+        with reading(self.model, tokens_read(method, tokens.shape[1], words)):
             # With both, a share is one of the conversation: a second document gets as much as the first.
             context = compress(
-                self.model, tokens, method, chunk_size=self.chunk_size, fold_every=every, fold_turns=every
+                self.model,
+                tokens,
+                method,
+                chunk_size=self.chunk_size,
+                fold_every=every,
+                fold_turns=every,
+                tokenizer=words,
             )
         return Beginning(self.tokens, context.cache)
 

@@ -11,13 +11,14 @@ from rich.table import Table
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from winnow.cache.replay import words_in
 from winnow.commands.checks import check_context, check_memory, check_output
 from winnow.commands.console import output
 from winnow.commands.formats import written_bytes, written_seconds, written_share, written_slots
 from winnow.commands.inputs import build_methods, read_document
 from winnow.commands.model_names import model_line
 from winnow.commands.options.compress import CompressOptions
-from winnow.commands.prefill_progress import reading
+from winnow.commands.prefill_progress import reading, tokens_read
 from winnow.commands.progress import stage
 from winnow.commands.prompt_options import question_room, shortened, style_of
 from winnow.commands.vocabulary import warn_of_unknown_words
@@ -56,8 +57,9 @@ def compress(options: CompressOptions) -> None:
     warn_of_unknown_words(source, [("the document", text)])
     with stage("Loading the model"):
         loaded = load_model(source, options.device, options.dtype, options.device_map)
-    with reading(loaded, tokens.shape[1]):
-        compressed = compress_document(loaded, chosen, tokens, options.chunk_size)
+    words = words_in(source.tokenizer, style.chat_template)
+    with reading(loaded, tokens_read(chosen, tokens.shape[1], words)):
+        compressed = compress_document(loaded, chosen, tokens, options.chunk_size, words=words)
     with stage(f"Writing {out}"):
         begin = time.perf_counter()
         compressed.context.save(

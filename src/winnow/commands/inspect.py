@@ -10,6 +10,7 @@ import typer
 from rich.markup import escape
 from transformers import PreTrainedModel
 
+from winnow.cache.replay import Words, words_in
 from winnow.commands.checks import check_folder, check_memory
 from winnow.commands.console import messages, output
 from winnow.commands.inputs import build_methods
@@ -18,7 +19,7 @@ from winnow.commands.inspect_prompt import Inspected, read_inspected
 from winnow.commands.inspect_table import diagnosis_table, reading_table
 from winnow.commands.model_names import model_line, model_name
 from winnow.commands.options.inspect import InspectOptions
-from winnow.commands.prefill_progress import reading
+from winnow.commands.prefill_progress import reading, tokens_read
 from winnow.commands.progress import stage
 from winnow.commands.prompt_options import style_of
 from winnow.commands.vocabulary import warn_of_unknown_words
@@ -42,7 +43,8 @@ def inspect(options: InspectOptions) -> None:
     warn_of_unknown_words(source, inspected.texts)
     with stage("Loading the model"):
         loaded = load_model(source, options.device, options.dtype, options.device_map)
-    found = _diagnoses(loaded, inspected, methods, options.window, options.queries)
+    words = words_in(source.tokenizer, style.chat_template)
+    found = _diagnoses(loaded, inspected, methods, options, words)
     if options.as_lines:
         diagnoses = _print_lines(found, source, inspected)
     else:
@@ -51,11 +53,14 @@ def inspect(options: InspectOptions) -> None:
 
 
 def _diagnoses(
-    model: PreTrainedModel, inspected: Inspected, methods: Sequence[Method], window: int, queries: int
+    model: PreTrainedModel, inspected: Inspected, methods: Sequence[Method], options: InspectOptions, words: Words
 ) -> Iterator[Diagnosis]:
     for number, method in enumerate(methods, start=1):
-        with reading(model, inspected.prompt.shape[1], f"Diagnosing {number} of {len(methods)}: {method}"):
-            found = diagnose(model, inspected.prompt, method, window=window, queries=queries)
+        tokens = tokens_read(method, inspected.prompt.shape[1], words)
+        with reading(model, tokens, f"Diagnosing {number} of {len(methods)}: {method}"):
+            found = diagnose(
+                model, inspected.prompt, method, window=options.window, queries=options.queries, tokenizer=words
+            )
         yield found
 
 

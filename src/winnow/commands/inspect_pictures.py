@@ -13,11 +13,23 @@ from numpy.typing import NDArray
 from winnow.commands.inspect_prompt import Inspected
 from winnow.composition.method import Method
 from winnow.diagnostics import Diagnosis
-from winnow.report import HeadMap, Profile, Strip, draw_heatmap, draw_overlaps, draw_profiles, draw_retention
+from winnow.report import (
+    HeadMap,
+    Profile,
+    Strip,
+    draw_divergences,
+    draw_heatmap,
+    draw_overlaps,
+    draw_profiles,
+    draw_retention,
+)
 from winnow.report.style import without_middle
 
 # Characters of two or three lines, and those that fit beside the note of a strip.
 _SUBTITLE, _LABEL = 240, 42
+
+KINDS = ("retention", "slots", "overlap", "divergence")
+"""Pictures of every method, in the order in which they are drawn."""
 
 
 class PictureSubject(NamedTuple):
@@ -36,7 +48,7 @@ class PictureSubject(NamedTuple):
 
 
 def draw_pictures(folder: Path, diagnoses: Sequence[Diagnosis], subject: PictureSubject) -> list[Path]:
-    """Three pictures of every method, and with several methods two that compare them; returns the paths written.
+    """Four pictures of every method, and with several methods two that compare them; returns the paths written.
 
     Raises MissingPackage without matplotlib.
     """
@@ -47,6 +59,7 @@ def draw_pictures(folder: Path, diagnoses: Sequence[Diagnosis], subject: Picture
             _retention(folder / next(names), [diagnosis], subject),
             _slots(folder / next(names), diagnosis, subject),
             _overlaps(folder / next(names), diagnosis, subject),
+            _divergences(folder / next(names), diagnosis, subject),
         ]
     if len(diagnoses) > 1:
         pictures.append(_retention(folder / next(names), diagnoses, subject))
@@ -56,7 +69,7 @@ def draw_pictures(folder: Path, diagnoses: Sequence[Diagnosis], subject: Picture
 
 def picture_names(methods: Sequence[Method]) -> list[str]:
     """Names of the pictures of these methods, in the order in which they are drawn."""
-    names = [f"{stem}-{kind}.png" for stem in _stems(methods) for kind in ("retention", "slots", "overlap")]
+    names = [f"{stem}-{kind}.png" for stem in _stems(methods) for kind in KINDS]
     return [*names, "retention.png", "comparison.png"] if len(methods) > 1 else names
 
 
@@ -118,6 +131,13 @@ def _overlaps(path: Path, found: Diagnosis, subject: PictureSubject) -> Path:
     means = [layer.mean_iou for layer in found.layers]
     title = f"What two heads keep in common: {_label(found)}"
     return draw_overlaps(path, matrices, means, title, subject.subtitle)
+
+
+def _divergences(path: Path, found: Diagnosis, subject: PictureSubject) -> Path:
+    matrices = [layer.divergence.numpy() for layer in found.layers]
+    means = [layer.mean_divergence for layer in found.layers]
+    title = f"How far the scores of two heads are apart: λ = {found.diversify:g}, {_label(found)}"
+    return draw_divergences(path, matrices, means, title, subject.subtitle)
 
 
 def _profiles(path: Path, diagnoses: Sequence[Diagnosis], subject: PictureSubject) -> Path:

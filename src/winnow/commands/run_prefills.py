@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from winnow.commands.batch_file import Asked
-from winnow.commands.prefill_progress import reading
+from winnow.commands.prefill_progress import reading, tokens_read
 from winnow.commands.progress import stage
 from winnow.commands.run_work import Work
 from winnow.composition.method import Method
@@ -47,15 +47,15 @@ class OwnPrefills:
     def read(self, asked: Asked, prompt: Tensor, method: Method, doing: str) -> Prefilled:
         """As of `Prefills`."""
         options, length, fold_every = self._work.options, prompt.shape[1], self._work.fold_every(method)
-        doing = f"{doing}: {method}, reading"
+        doing, words = f"{doing}: {method}, reading", self._work.words
         if not options.question_agnostic:
-            with reading(self._model, length, doing):
-                return read_with_question(self._model, method, prompt, options.chunk_size, fold_every)
+            with reading(self._model, tokens_read(method, length, words), doing):
+                return read_with_question(self._model, method, prompt, options.chunk_size, fold_every, words)
         if self._compressed is None or asked.document != self._document:
             self._document, self._compressed = asked.document, None
             tokens = self._work.document_part(asked)
-            with reading(self._model, tokens.shape[1], doing):
-                self._compressed = compress_document(self._model, method, tokens, options.chunk_size, fold_every)
+            with reading(self._model, tokens_read(method, tokens.shape[1], words), doing):
+                self._compressed = compress_document(self._model, method, tokens, options.chunk_size, fold_every, words)
         with reading(self._model, length - self._compressed.tokens, doing):
             return ask_afterwards(self._model, self._compressed, prompt)
 
@@ -105,4 +105,5 @@ class SharedPrefills:
     def _read(self, tokens: Tensor, doing: str) -> DensePrompt:
         options = self._work.options
         with reading(self._model, tokens.shape[1], f"{doing}: reading for {len(self._work.methods)} methods"):
-            return dense_prompt(self._model, tokens, self._work.methods, options.chunk_size, options.fold)
+            work = self._work
+            return dense_prompt(self._model, tokens, work.methods, options.chunk_size, options.fold, work.words)

@@ -9,6 +9,7 @@ import typer
 from torch import Tensor
 
 from winnow.cache.fold import check_foldable
+from winnow.cache.replay import Words, words_in
 from winnow.commands.batch_file import Asked, check_judgeable, read_batch, texts_of
 from winnow.commands.checks import check_context, check_memory, check_output
 from winnow.commands.inputs import build_sweep, read_document
@@ -41,6 +42,11 @@ class Work:
     def compares(self) -> bool:
         """True if there are several methods, which share their prefills."""
         return len(self.methods) > 1
+
+    @property
+    def words(self) -> Words:
+        """Those around a prompt, for methods that have it read a second time."""
+        return words_in(self.source.tokenizer, self.style.chat_template)
 
     def fold_every(self, method: Method) -> int | None:
         """The whole cache, which others are compared with, folds nothing."""

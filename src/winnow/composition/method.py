@@ -9,13 +9,23 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from winnow.allocate import Allocation, Allocator, SlotPlan, full_tensor, of_sharing_heads, shared_within, union_of
+from winnow.allocate import (
+    Allocation,
+    Allocator,
+    SlotPlan,
+    full_tensor,
+    of_sharing_heads,
+    shared_within,
+    spanning_of,
+    union_of,
+)
 from winnow.budget import Budget
 from winnow.composition.byte_budget import ByteBudget
+from winnow.errors import MethodError
 from winnow.score import Ranking, Scorer
 from winnow.select import Selection, check_scores, everything, select
 from winnow.store import Cost, Dense, Earlier, Store
-from winnow.view import LayerView
+from winnow.view import Extra, LayerView
 
 Rank = Callable[[Scorer, LayerView], Ranking]
 """A way to ask a scorer for its ranking of a layer: `own_ranking`, or one that remembers the answers."""
@@ -30,7 +40,8 @@ def own_ranking(scorer: Scorer, view: LayerView) -> Ranking:
 class Method:
     """Everything there is to decide about compressing a cache. Made by `winnow.method(name, budget=...)`.
 
-    Raises BudgetError where the budget is below what the scorer always keeps.
+    Raises BudgetError where the budget is below what the scorer always keeps, MethodError for a scorer that asks what
+    earlier layers kept and an allocator that decides it after the last one.
     """
 
     name: str
@@ -42,6 +53,11 @@ class Method:
 
     def __post_init__(self) -> None:
         self.budget.check(self.scorer.guaranteed, self.name)
+        if Extra.COVERAGE in self.scorer.extras and spanning_of(self.allocator) is not None:
+            raise MethodError(
+                f"{self.name} asks which tokens earlier layers kept, and that is known after the last layer only where "
+                "layers share their slots; use another scorer (snapkv, h2o, expectedattention), or another allocator."
+            )
 
     def __str__(self) -> str:
         return self.name if self.budget.unit == "everything" else f"{self.name} @ {self.budget}"
@@ -68,7 +84,9 @@ class Method:
 
     def queries_needed(self, length: int) -> int:
         """Last queries of a prompt of `length` tokens that scorer and store look at."""
-        return max(self.scorer.queries_needed(length), self.store.queries_needed(length))
+        spanning = spanning_of(self.allocator)
+        rows = 0 if spanning is None else min(spanning.attention_rows, length)
+        return max(self.scorer.queries_needed(length), self.store.queries_needed(length), rows)
 
     def allocation(self, length: int, heads: tuple[int, ...], costs: tuple[Cost, ...]) -> Allocation:
         """The slots for a prompt of `length` tokens, divided among the layers.

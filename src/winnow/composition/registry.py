@@ -4,21 +4,39 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from winnow.allocate import RABA, Ada, Allocator, CoKV, Duo, HeadKV, HeadUnion, Masking, Pyramid, Uniform
+from winnow.allocate import (
+    LUKV,
+    RABA,
+    Ada,
+    Allocator,
+    Cake,
+    CoKV,
+    Duo,
+    Global,
+    HeadKV,
+    HeadUnion,
+    Masking,
+    Pyramid,
+    Uniform,
+    ZigZag,
+)
 from winnow.parameters import Parameter
 from winnow.score import (
     H2O,
     KVEC,
+    RKV,
     TOVA,
     Critical,
     ExpectedAttention,
     Full,
     KeyDiff,
     Knorm,
+    KVzip,
     Random,
     Scorer,
     SnapKV,
     StreamingLLM,
+    TriAttention,
 )
 from winnow.store import Bits, Channels, Kivi, MixedBits, Precision, Spark, SparkG, SparkP, Think
 
@@ -62,13 +80,17 @@ class NamedPart(NamedTuple):
 _SNAPKV = "Li et al. 2024, arXiv 2404.14469"
 _PYRAMID = "Cai et al. 2024, arXiv 2406.02069"
 _ADA = "Feng et al. 2024, arXiv 2407.11550"
+_CAKE = "Qin et al. 2025, arXiv 2503.12491"
 _CRITICAL = "Feng et al. 2025, arXiv 2502.03805"
 _HEADKV = "Fu et al. 2024, arXiv 2410.19258"
 _COKV = "Sun et al. 2025, arXiv 2502.17501"
 _DUO = "Xiao et al. 2024, arXiv 2410.10819"
 _KVEC = "K-VEC, under review at ICLR 2026"
+_KVZIP = "Kim et al. 2025, arXiv 2505.23416"
+_LUKV = "Tang et al. 2026, arXiv 2602.08585"
 _SPARK = "Liao et al. 2025, SPARK"
 _APERTURE = "ApertureKV, under review at ICLR 2026"
+_ZIGZAG = "Zhong et al. 2024, arXiv 2412.09036"
 
 PRESETS = (
     Preset("full", "Keeps everything; what other methods are compared with.", "", Full()),
@@ -110,6 +132,20 @@ PRESETS = (
         "Devoto et al. 2025, arXiv 2510.00636",
         ExpectedAttention(),
     ),
+    Preset(
+        "kvzip",
+        "Keeps what the model attends to while it repeats the prompt, whatever is asked; heads of all layers compete.",
+        _KVZIP,
+        KVzip(),
+        Global(),
+    ),
+    Preset(
+        "kvzip-plus",
+        "KVzip+: KVzip, with attention weighed by what values do to the output.",
+        _KVZIP,
+        KVzip(normalize=True),
+        Global(),
+    ),
     Preset("pyramidkv", "SnapKV with more slots in early layers.", _PYRAMID, SnapKV(), Pyramid()),
     Preset("adakv", "SnapKV with heads of a layer competing for slots.", _ADA, SnapKV(), Ada()),
     Preset(
@@ -131,6 +167,13 @@ PRESETS = (
         _CRITICAL,
         Critical(base=SnapKV()),
         Ada(),
+    ),
+    Preset(
+        "defensivekv",
+        "CriticalKV for what any of the last tokens attends to, with heads competing for slots.",
+        "Feng et al. 2025, arXiv 2510.13334",
+        Critical(base=SnapKV(reduce="max", aggregate="defensive")),
+        Ada(floor=0.0),
     ),
     Preset(
         "headkv-r",
@@ -162,6 +205,18 @@ PRESETS = (
     ),
     Preset("kvec", "SnapKV that spreads what it keeps over heads and layers.", _KVEC, KVEC()),
     Preset(
+        "rkv",
+        "Keeps what the last tokens attend to, and one of several tokens alike; for long generations.",
+        "Cai et al. 2025, arXiv 2505.24133",
+        RKV(),
+    ),
+    Preset(
+        "triattention",
+        "Keeps what the mean query would find at its distance, and long keys; for long generations.",
+        "Mao et al. 2026, arXiv 2604.04921",
+        TriAttention(),
+    ),
+    Preset(
         "aperturekv",
         "SnapKV with diversified queries, and more slots for heads unlike the others.",
         _APERTURE,
@@ -183,8 +238,12 @@ PARTS = (
     NamedPart("ada", "Heads of a layer compete for its slots.", _ADA, Ada()),
     NamedPart("raba", "Heads of a layer that are unlike the others get more of its slots.", _APERTURE, RABA()),
     NamedPart("union", "Heads that share one latent per token agree on one set of tokens.", _APERTURE, HeadUnion()),
+    NamedPart("global", "All heads of all layers compete for slots by their scores.", _KVZIP, Global()),
+    NamedPart("cake", "More slots in layers whose attention is spread widely and moves.", _CAKE, Cake()),
+    NamedPart("zigzag", "More slots in layers where many tokens hold the attention.", _ZIGZAG, ZigZag()),
     NamedPart("headkv", "Slots by head scores, from a pool that every head gives to.", _HEADKV, HeadKV()),
     NamedPart("cokv", "Slots by how far head scores are above the lowest ones, as in CoKV.", _COKV, CoKV()),
+    NamedPart("lukv", "Slots by what the next one of each head is worth to what follows.", _LUKV, LUKV()),
     NamedPart("masking", "The highest or lowest heads by score keep their window, the others all.", _COKV, Masking()),
     NamedPart(
         "critical",

@@ -16,9 +16,11 @@ from winnow.cache import compress
 from winnow.cache.guards import text_config
 from winnow.cache.latent import is_latent
 from winnow.cache.prefix import Prefix
+from winnow.cache.replay import Words
 from winnow.composition.method import Method
 from winnow.composition.names import as_method
 from winnow.diagnostics.attention import kept_attention
+from winnow.diagnostics.divergence import head_divergence
 from winnow.diagnostics.kept import head_overlap, kept_mask, retained_diversity
 from winnow.diagnostics.result import Diagnosis, LayerDiagnosis
 from winnow.diagnostics.similarity import mean_cosine
@@ -35,7 +37,13 @@ DIVERSIFY = 0.45
 
 
 def diagnose(
-    model: PreTrainedModel, input_ids: Tensor, method: Method | str, *, window: int = 8, queries: int = 64
+    model: PreTrainedModel,
+    input_ids: Tensor,
+    method: Method | str,
+    *,
+    window: int = 8,
+    queries: int = 64,
+    tokenizer: Words | None = None,
 ) -> Diagnosis:
     """Measures what `method` keeps of a prompt, in one prefill and in memory linear in the prompt.
 
@@ -43,8 +51,9 @@ def diagnose(
         model: a decoder-only model after `model.set_attn_implementation("winnow")`.
         input_ids: [1, N] or [N].
         method: from `winnow.method(name, budget=...)`, or its text: "kvec @ 64".
-        window: last queries whose similarity is measured.
+        window: last queries whose similarity, and whose heads' divergence, is measured.
         queries: last queries whose attention is compared with what kept slots give; each costs a row of N per head.
+        tokenizer: as of `winnow.compress`.
 
     Raises:
         CacheError: several prompts or an empty one; no query to measure; an attention implementation that is not
@@ -60,7 +69,7 @@ def diagnose(
         raise CacheError(
             "what packing does to the keys and values that heads make of latents is not measured; leave bits out."
         )
-    compress(model, prompt, method, observer=measuring)
+    compress(model, prompt, method, observer=measuring, tokenizer=tokenizer)
     return Diagnosis(method, prompt.shape[1], window, queries, measuring.strength, tuple(measuring.layers))
 
 
@@ -106,6 +115,7 @@ def _measure(
         iou=head_overlap(mask),
         cosine=mean_cosine(watching),
         diversified_cosine=mean_cosine(diversified(watching, strength)),
+        divergence=head_divergence(view, min(window, view.queries.shape[1]), strength),
         mass=attention.mass,
         error=attention.error,
     )

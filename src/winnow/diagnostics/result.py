@@ -28,6 +28,8 @@ class LayerDiagnosis:
     """Mean pairwise cosine of the window's queries, mean over the query heads; None for a single query."""
     diversified_cosine: float | None
     """The same after query diversification."""
+    divergence: Tensor
+    """[Hq, Hq] float64, Jensen-Shannon divergence in nats of the token scores of two query heads, diversified."""
     mass: Tensor
     """[H] float64, share of the last queries' attention that falls on kept tokens, mean over the query group."""
     error: float
@@ -43,6 +45,11 @@ class LayerDiagnosis:
         """Mean over the pairs of heads; None for a single head."""
         return mean_over_pairs(self.iou)
 
+    @property
+    def mean_divergence(self) -> float | None:
+        """Mean over the pairs of query heads; None for a single head."""
+        return mean_over_pairs(self.divergence)
+
     def as_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""
         return {
@@ -52,6 +59,8 @@ class LayerDiagnosis:
             "iou": self.iou.tolist(),
             "cosine": self.cosine,
             "diversified_cosine": self.diversified_cosine,
+            "mean_divergence": self.mean_divergence,
+            "divergence": self.divergence.tolist(),
             "mass": self.mass.tolist(),
             "error": self.error,
             "kept": [positions.tolist() for positions in self.kept],
@@ -70,7 +79,7 @@ class Diagnosis:
     queries: int
     """Last queries that mass and error are measured on, at most."""
     diversify: float
-    """λ of the diversified cosine."""
+    """λ of the diversified cosine, and of the divergence."""
     layers: tuple[LayerDiagnosis, ...]
 
     @property
@@ -125,6 +134,11 @@ class Diagnosis:
         return _mean(layer.diversified_cosine for layer in self.layers)
 
     @property
+    def divergence(self) -> float | None:
+        """Mean over the pairs of query heads, then over the layers; None where every layer has one."""
+        return _mean(layer.mean_divergence for layer in self.layers)
+
+    @property
     def mass(self) -> list[list[float]]:
         """L lists of H: share of attention on kept tokens."""
         return [layer.mass.tolist() for layer in self.layers]
@@ -167,6 +181,7 @@ class Diagnosis:
             "iou": self.iou,
             "cosine": self.cosine,
             "diversified_cosine": self.diversified_cosine,
+            "divergence": self.divergence,
             "mass_mean": self.mean_mass,
             "mass_min": self.least_mass,
             "error_mean": self.error,

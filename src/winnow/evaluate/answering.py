@@ -13,10 +13,12 @@ from transformers.generation.streamers import BaseStreamer
 
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.context import Context, compress
+from winnow.cache.replay import Words
 from winnow.cache.stats import CacheStats
 from winnow.composition.method import Method
 from winnow.evaluate.decoding import clock, decode, prefill, stop_tokens
 from winnow.evaluate.sampling import GREEDY, Sampling
+from winnow.evaluate.shared import dense_prompt
 
 
 @dataclass(frozen=True)
@@ -57,11 +59,23 @@ class Prefilled(NamedTuple):
 
 
 def read_with_question(
-    model: PreTrainedModel, method: Method, prompt: Tensor, chunk_size: int | None = None, fold_every: int | None = None
+    model: PreTrainedModel,
+    method: Method,
+    prompt: Tensor,
+    chunk_size: int | None = None,
+    fold_every: int | None = None,
+    words: Words | None = None,
 ) -> Prefilled:
-    """Prefills and compresses prompt [1, N], document and question together; fold_every: see `CompressedCache`."""
+    """Prefills and compresses prompt [1, N], document and question together.
+
+    fold_every: see `CompressedCache`. words: the tokenizer, for methods that have a prompt read a second time.
+    """
     begin = clock(model)
     length = prompt.shape[1]
+    if method.scorer.replayer is not None:
+        dense = dense_prompt(model, prompt, [method], chunk_size, fold_every, words)
+        cache = dense.compress(method, fold_every).cache
+        return Prefilled(cache, dense.logits, length, clock(model) - begin, question_seen=True)
     cache = CompressedCache(model, method, prompt_length=length if chunk_size else None, fold_every=fold_every)
     logits = prefill(model, prompt, cache, chunk_size)
     return Prefilled(cache, logits, length, clock(model) - begin, question_seen=True)
@@ -78,11 +92,18 @@ class CompressedDocument(NamedTuple):
 
 
 def compress_document(
-    model: PreTrainedModel, method: Method, tokens: Tensor, chunk_size: int | None = None, fold_every: int | None = None
+    model: PreTrainedModel,
+    method: Method,
+    tokens: Tensor,
+    chunk_size: int | None = None,
+    fold_every: int | None = None,
+    words: Words | None = None,
 ) -> CompressedDocument:
-    """Prefills and compresses the document part [1, M] of a prompt; fold_every: see `CompressedCache`."""
+    """Prefills and compresses the document part [1, M] of a prompt; fold_every, words: as of `read_with_question`."""
     begin = clock(model)
-    context = compress(model, tokens.to(model.device), method, chunk_size=chunk_size, fold_every=fold_every)
+    context = compress(
+        model, tokens.to(model.device), method, chunk_size=chunk_size, fold_every=fold_every, tokenizer=words
+    )
     return CompressedDocument(context, tokens.shape[1], clock(model) - begin)
 
 

@@ -23,22 +23,29 @@ def answers_after(
     Questions are rows of one cache, padded on their left. The seconds are those of the questions, too.
     """
     begin = clock(model)
-    document = context.input_ids.shape[1]
-    asked, mask = _padded(questions)
-    mask = torch.cat([torch.ones(len(questions), document, dtype=torch.long), mask], dim=1).to(model.device)
+    asked, there = _padded(questions)
+    document, seen = context.input_ids.shape[1], context.input_ids.shape[1] + asked.shape[1]
+    # Everything that is ever seen, since a mask of the whole document is not made again for every token.
+    mask = torch.ones(len(questions), seen + max_new_tokens, dtype=torch.long)
+    mask[:, document:seen] = there
+    positions = (document - 1 + there.cumsum(-1)).to(model.device)
+    mask = mask.to(model.device)
     cache = context.cache()
     cache.batch_repeat_interleave(len(questions))
     said = Said(len(questions), max_new_tokens, stops)
     tokens, steps = asked.to(model.device), 0
     while said.open:
-        positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -tokens.shape[1] :]
         output = model(
-            input_ids=tokens, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
+            input_ids=tokens,
+            attention_mask=mask[:, : seen + steps],
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=True,
         )
         steps += 1
         chosen = output.logits[:, -1].argmax(-1)
         said.add(chosen)
-        tokens, mask = chosen[:, None], F.pad(mask, (0, 1), value=1)
+        tokens, positions = chosen[:, None], positions[:, -1:] + 1
     share = (clock(model) - begin) / len(questions)
     return [Decoded(text, steps, share) for text in said.texts]
 

@@ -59,4 +59,4 @@ def check_modules(model: PreTrainedModel, methods: Iterable[Method]) -> None:
     projection), and what `check_shapes` does.
     """
     for each in methods:
-        CompressedCache(model, each)
+        CompressedCache(model, each, defer=each.scorer.replayer is not None)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
@@ -13,6 +13,11 @@ from winnow.errors import PromptError
 from winnow.evaluate.prompts import common_start
 from winnow.evaluate.turns import chat_text, templated
 from winnow.tasks.example import Example
+
+Text = TypeVar("Text")
+
+_TRIES = 8
+"""Cuts, each a little larger: what is left may be cut into other tokens than before."""
 
 
 class PromptRules(NamedTuple):
@@ -38,11 +43,36 @@ def fitted(tokenizer: PreTrainedTokenizerBase, example: Example, rules: PromptRu
     """The example, without the middle of its text where that is too long: its first and last half stay.
 
     Raises:
-        PromptError: there is no room for any text; the chat template refuses it.
+        PromptError: there is no room for any text; the chat template refuses it; the tokenizer does not know the
+            characters of its tokens.
     """
     limits = [limit for limit in (rules.limit, _room_for_text(tokenizer, example, rules)) if limit is not None]
+    if not limits:
+        return Fitted(example, truncated=False)
+    return cut_to_fit(
+        lambda excess: _without_middle(tokenizer, example, min(limits) - excess),
+        lambda shorter: _tokens_over(tokenizer, shorter.example, rules),
+    )
+
+
+def cut_to_fit(cut: Callable[[int], Text], over: Callable[[Text], int]) -> Text:
+    """The text that `cut(excess)` leaves, with `excess` growing by the tokens that are too many, `over(text)`.
+
+    Raises PromptError where it stays too long.
+    """
+    excess = 0
+    for _ in range(_TRIES):
+        shorter = cut(excess)
+        too_many = over(shorter)
+        if too_many <= 0:
+            return shorter
+        excess += too_many
+    raise PromptError("no part of this text makes a prompt that is short enough: shorten it.")
+
+
+def _without_middle(tokenizer: PreTrainedTokenizerBase, example: Example, limit: int) -> Fitted:
     text = example.context + example.question
-    cut = middle_of(tokenizer, text, min(limits)) if limits else None
+    cut = middle_of(tokenizer, text, limit)
     if cut is None:
         return Fitted(example, truncated=False)
     # The question stays a question, and where it is longer than half of all, its end does.
@@ -54,13 +84,20 @@ def fitted(tokenizer: PreTrainedTokenizerBase, example: Example, rules: PromptRu
 def middle_of(tokenizer: PreTrainedTokenizerBase, text: str, limit: int) -> slice | None:
     """Characters to leave out of a text of more than `limit` tokens, between its halves; None for a shorter one.
 
-    As LongBench cuts (Bai et al. 2023): special tokens that the tokenizer puts before a text count. Needs a tokenizer
-    that knows the characters of its tokens (all "fast" ones do). Raises PromptError where nothing would be left.
+    As LongBench cuts (Bai et al. 2023): special tokens that the tokenizer puts before a text count.
+
+    Raises:
+        PromptError: nothing would be left; the tokenizer does not know the characters of its tokens ("fast" ones do).
     """
-    places = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True).offset_mapping
     special = tokenizer.num_special_tokens_to_add()
-    if len(places) + special <= limit:
+    if len(tokenizer(text, add_special_tokens=False).input_ids) + special <= limit:
         return None
+    if not tokenizer.is_fast:
+        raise PromptError(
+            f"{type(tokenizer).__name__} does not tell which characters its tokens stand for, so no middle can be left "
+            'out: use a model with a "fast" tokenizer (tokenizer.json), or shorten the text.'
+        )
+    places = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True).offset_mapping
     half = limit // 2
     if half <= special:
         raise PromptError(f"A limit of {limit} tokens leaves nothing of a prompt: give more.")
@@ -82,6 +119,11 @@ def context_length(
     """
     alone = _encoded(tokenizer, example.context, "", chat_template)
     return min(common_start([alone, *prompts]), *(each.shape[1] - 1 for each in prompts))
+
+
+def _tokens_over(tokenizer: PreTrainedTokenizerBase, example: Example, rules: PromptRules) -> int:
+    """Tokens of the whole prompt beyond the room that it has."""
+    return 0 if rules.room is None else example_tokens(tokenizer, example, rules.chat_template).shape[1] - rules.room
 
 
 def _room_for_text(tokenizer: PreTrainedTokenizerBase, example: Example, rules: PromptRules) -> int | None:

@@ -17,6 +17,7 @@ from winnow.cache.attending import attending
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.fold import check_foldable
 from winnow.cache.guards import optional_count
+from winnow.cache.replay import Words, words_in
 from winnow.composition.method import Method
 from winnow.composition.names import NamedMethod, as_method
 from winnow.errors import MethodError, PromptError
@@ -106,7 +107,7 @@ def generate(
         question_aware: compress text and question together, so that what the question needs is kept: the better
             answers, for a prefill of the whole text per question. False: compress the text once, before any question
             is known, and answer every question from it; with methods that watch the end of the prompt (SnapKV and its
-            kin) much is lost, keydiff and others that look at keys alone do not mind.
+            kin) much is lost, keydiff and others that look at keys alone do not mind, kvzip is made for it.
         max_new_tokens: of an answer; by default what generation_config says, or 128. Never more than the model can
             read.
         generation_config: sampling, stop strings and so on, in transformers' terms; beams and several sequences need
@@ -131,9 +132,10 @@ def generate(
     chosen = _chosen(method, budget)
     if fold_every is not None:
         check_foldable(chosen, fold_every)
-    reading = _Reading(chosen, optional_count("chunk_size", chunk_size, "tokens prefilled at a time"), fold_every)
+    chunk_size = optional_count("chunk_size", chunk_size, "tokens prefilled at a time")
     settings = _settings(model, tokenizer, generation_config, max_new_tokens)
     style = _style(style, system)
+    reading = _Reading(chosen, chunk_size, fold_every, words_in(tokenizer, style.chat_template))
     if not question_aware:
         style.check_question_last()
     texts = [context] * len(asked)
@@ -161,6 +163,8 @@ class _Reading(NamedTuple):
     method: Method
     chunk_size: int | None
     fold_every: int | None
+    words: Words
+    """Those around a prompt, for methods that have it read a second time."""
 
 
 class _Begun(NamedTuple):
@@ -177,6 +181,10 @@ def _with_question(model: PreTrainedModel, prompts: list[Tensor], reading: _Read
     """Caches that see text and question together."""
     for prompt in prompts:
         begin, length = clock(model), prompt.shape[1]
+        if reading.method.scorer.replayer is not None:
+            # Its last token is left for `model.generate`, which needs logits to begin with.
+            yield next(_before_questions(model, [prompt], reading, length - 1))._replace(question_seen=True)
+            continue
         cache = CompressedCache(model, reading.method, prompt_length=length, fold_every=reading.fold_every)
         # The last chunk is left for `model.generate`, which needs logits to begin with.
         chunk = reading.chunk_size or length
@@ -190,7 +198,8 @@ def _before_questions(
     model: PreTrainedModel, prompts: list[Tensor], reading: _Reading, length: int
 ) -> Iterator[_Begun]:
     """Forks of the first `length` tokens, which all prompts share, compressed once."""
-    document = compress_document(model, reading.method, prompts[0][:, :length], reading.chunk_size, reading.fold_every)
+    tokens = prompts[0][:, :length]
+    document = compress_document(model, reading.method, tokens, reading.chunk_size, reading.fold_every, reading.words)
     for prompt in prompts:
         yield _Begun(prompt, document.context.cache(), document.seconds, question_seen=False)
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from winnow.cache.replay import words_in
 from winnow.cache.stats import CacheStats
 from winnow.composition.method import Method
 from winnow.composition.names import NamedMethod
@@ -97,7 +98,7 @@ def evaluate(
     prompts = [encode_prompt(tokenizer, document, question.text, style) for question in questions]
     if not prompts:
         return
-    shared = SharedPrefill(model, prompts)
+    shared = SharedPrefill(model, prompts, words_in(tokenizer, style.chat_template))
     for first in range(0, len(prompts), batch):
         dense = [shared.dense(prompt) for prompt in prompts[first : first + batch]]
         for chosen in methods:

@@ -15,11 +15,14 @@ from transformers import PreTrainedModel
 
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.fold import queries_to_remember
+from winnow.cache.listening import Replayed
+from winnow.cache.replay import Words, replay
 from winnow.composition.method import Method
 from winnow.composition.names import method
 from winnow.evaluate.decoding import clock, prefill
 from winnow.evaluate.prompts import common_start
 from winnow.evaluate.rankings import RememberedRankings
+from winnow.score import Replayer
 
 
 class Compressed(NamedTuple):
@@ -29,14 +32,16 @@ class Compressed(NamedTuple):
     seconds: float
     """Time of the compression alone, all scoring counted as if nothing were shared."""
     remembered_seconds: float
-    """The part of it that scoring took for an earlier method, and was not repeated."""
+    """The part of it that scoring, or a replay, took for an earlier method, and was not repeated."""
 
 
 class SharedPrefill:
     """The common start of prompts [1, N], prefilled once; `dense` goes on with one of them."""
 
-    def __init__(self, model: PreTrainedModel, prompts: Sequence[Tensor]) -> None:
+    def __init__(self, model: PreTrainedModel, prompts: Sequence[Tensor], words: Words | None = None) -> None:
+        """words: the tokenizer, for methods that have a prompt read a second time."""
         self.model = model
+        self._words = words
         # At least one token of every prompt is left, to give the logits of its own last token.
         self.start = min(common_start(prompts), *(prompt.shape[1] - 1 for prompt in prompts))
         begin = clock(model)
@@ -51,7 +56,7 @@ class SharedPrefill:
         cache = self._cache.extended(prompt.shape[1])
         begin = clock(self.model)
         logits = prefill(self.model, prompt[:, self.start :], cache)
-        return DensePrompt(cache, logits, self.seconds + clock(self.model) - begin)
+        return DensePrompt(cache, prompt, logits, self.seconds + clock(self.model) - begin, self._words)
 
 
 def dense_prompt(
@@ -60,8 +65,11 @@ def dense_prompt(
     methods: Iterable[Method],
     chunk_size: int | None = None,
     fold_every: int | None = None,
+    words: Words | None = None,
 ) -> DensePrompt:
     """Tokens [1, N], prefilled for several methods, `chunk_size` at a time.
+
+    words: the tokenizer, for methods that have a prompt read a second time.
 
     Every layer's keys and values stay dense as long as the result is used, with as many of the last queries as the
     methods look at (fold_every: folds, too); a prefill for one method has those of a single layer at a time.
@@ -71,7 +79,7 @@ def dense_prompt(
     queries = max(queries_of(each, length, fold_every) for each in methods)
     cache = CompressedCache(model, method("full"), prompt_length=length, defer=True, waiting_queries=queries)
     logits = prefill(model, tokens, cache, chunk_size)
-    return DensePrompt(cache, logits, clock(model) - begin)
+    return DensePrompt(cache, tokens, logits, clock(model) - begin, words)
 
 
 def queries_of(method: Method, length: int, fold_every: int | None) -> int:
@@ -83,20 +91,37 @@ def queries_of(method: Method, length: int, fold_every: int | None) -> int:
 class DensePrompt:
     """A prefilled prompt that is not compressed yet."""
 
-    def __init__(self, cache: CompressedCache, logits: Tensor, seconds: float) -> None:
+    def __init__(
+        self, cache: CompressedCache, tokens: Tensor, logits: Tensor, seconds: float, words: Words | None
+    ) -> None:
+        """tokens: [1, N]; words: the tokenizer, for methods that have the prompt read a second time."""
         self.logits = logits
         """[V] of the last token, the same for every method."""
         self.seconds = seconds
         """Time of prefilling the whole prompt, what it shares with others included."""
         self._cache = cache
+        self._tokens = tokens
+        self._words = words
         self._rankings = RememberedRankings()
+        self._replayed: dict[Replayer, Replayed] = {}
 
     def compress(self, chosen: Method, fold_every: int | None = None) -> Compressed:
         """A fork, compressed by a method exactly as it would have been at the end of its own prefill.
 
-        fold_every: see `CompressedCache`.
+        fold_every: see `CompressedCache`. The first method that has the prompt read again waits for that. Raises
+        MethodError where there are no words for it.
         """
-        saved = self._rankings.saved_seconds
-        cache = self._cache.compressed_by(chosen, self._rankings, fold_every)
-        remembered = self._rankings.saved_seconds - saved
+        saved, replayer = self._rankings.saved_seconds, chosen.scorer.replayer
+        known = None if replayer is None else self._replayed.get(replayer)
+        replayed = None if replayer is None else self._read_again(replayer)
+        cache = self._cache.compressed_by(chosen, self._rankings, fold_every, replayed)
+        remembered = self._rankings.saved_seconds - saved + (known.seconds if known else 0.0)
         return Compressed(cache, cache.stats().compress_seconds + remembered, remembered)
+
+    def _read_again(self, replayer: Replayer) -> Replayed:
+        """Findings of a replay, which took no time where they were known."""
+        known = self._replayed.get(replayer)
+        if known is not None:
+            return known._replace(seconds=0.0)
+        self._replayed[replayer] = replay(self._cache, self._tokens, replayer, self._words)
+        return self._replayed[replayer]

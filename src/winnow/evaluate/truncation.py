@@ -7,12 +7,9 @@ from collections.abc import Sequence
 from transformers import PreTrainedTokenizerBase
 
 from winnow.errors import PromptError
-from winnow.evaluate.example_prompts import middle_of
+from winnow.evaluate.example_prompts import cut_to_fit, middle_of
 from winnow.evaluate.prompts import encode_prompt
 from winnow.tasks.prompt_style import USUAL, PromptStyle
-
-_TRIES = 8
-"""Cuts, each a little larger: what is left may be cut into other tokens than before."""
 
 
 def without_middle(
@@ -31,18 +28,10 @@ def without_middle(
     excess = lengths[longest] - most
     if excess <= 0:
         return document
-    if not tokenizer.is_fast:
-        raise PromptError(
-            f"{type(tokenizer).__name__} does not tell which characters its tokens stand for, so no middle can be left "
-            'out: use a model with a "fast" tokenizer (tokenizer.json), or shorten the text.'
-        )
-    for _ in range(_TRIES):
-        shorter = _cut(tokenizer, document, longest, excess)
-        over = encode_prompt(tokenizer, shorter, longest, style).shape[1] - most
-        if over <= 0:
-            return shorter
-        excess += over
-    raise PromptError(f"no part of this text makes a prompt of {most:,} tokens: shorten it.")
+    return cut_to_fit(
+        lambda more: _cut(tokenizer, document, longest, excess + more),
+        lambda shorter: encode_prompt(tokenizer, shorter, longest, style).shape[1] - most,
+    )
 
 
 def _cut(tokenizer: PreTrainedTokenizerBase, document: str, question: str, excess: int) -> str:

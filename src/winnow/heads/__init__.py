@@ -2,11 +2,13 @@
 
 from winnow.errors import HeadScoresError
 from winnow.heads.compare import rank_correlation, top_heads, top_overlap
+from winnow.heads.curves import BudgetCurves
 from winnow.heads.readers import read_cokv, read_duo, read_headkv, read_scores, read_tables
 from winnow.heads.scores import HeadScores
 from winnow.heads.summary import Summary, TopHead, summarize
 
 __all__ = [
+    "BudgetCurves",
     "HeadScores",
     "HeadScoresError",
     "Summary",

@@ -40,7 +40,7 @@ def scores_of_model(
     if found is None:
         raise MethodError(lacking)
     check_shape(found, heads)
-    if found.model and model and _base_name(found.model) != _base_name(model):
+    if found.model and model and not same_model(found.model, model):
         warnings.warn(f"The head scores are those of {found.model}, the model is {model}.", stacklevel=5)
     return found
 
@@ -63,6 +63,11 @@ def highest(scores: Tensor, count: int) -> Tensor:
     chosen = torch.zeros(scores.numel(), dtype=torch.bool)
     chosen[torch.argsort(scores.flatten(), descending=True, stable=True)[:count]] = True
     return chosen.view(scores.shape)
+
+
+def same_model(first: str, second: str) -> bool:
+    """True if two names (directories, files, hub names) seem to be of one model."""
+    return _base_name(first) == _base_name(second)
 
 
 def _base_name(model: str) -> str:

@@ -19,8 +19,22 @@ from winnow.kernels.pruning_reference import Statistic
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 NO_MEMORY = 1
 BAD_PART = 4
-RECOVERIES: dict[Recovery, int] = {"degenerate": 0, "gaussian": 1, "exponential": 2}
-STATISTICS: dict[Statistic, int] = {"pruned sizes": 0, "pruned numbers": 1, "mean": 2, "moments": 3}
+RECOVERIES: dict[Recovery, int] = {
+    "degenerate": 0,
+    "gaussian": 1,
+    "exponential": 2,
+    "truncated gaussian": 3,
+    "truncated exponential": 4,
+    "constant": 5,
+}
+STATISTICS: dict[Statistic, int] = {
+    "pruned sizes": 0,
+    "pruned numbers": 1,
+    "mean": 2,
+    "moments": 3,
+    "pruned rms": 4,
+    "pruned moments": 5,
+}
 UNSCALED, PER_SLOT, GROUPED = range(3)
 
 
@@ -36,6 +50,7 @@ class RowsArgs(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("kept", "row_bytes", "sign_row_bytes")),
         *((name, ctypes.c_int32) for name in ("bits", "scaling", "stats_width", "recovery")),
         ("seed", ctypes.c_uint32),
+        ("fill", ctypes.c_float),
     )
 
 
@@ -75,9 +90,10 @@ class PruneArgs(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("slots", "dim", "row_stride")),
         *((name, ctypes.c_void_p) for name in ("inverse_norms", "head")),
         ("most", ctypes.c_int64),
-        ("levels", ctypes.c_void_p),
+        *((name, ctypes.c_void_p) for name in ("levels", "bounds")),
         ("level_count", ctypes.c_int64),
         ("share", ctypes.c_double),
+        ("squared", ctypes.c_int32),
         *((name, ctypes.c_void_p) for name in ("starts", "masks", "counts", "stats", "kept", "signs")),
         *((name, ctypes.c_int32) for name in ("dtype", "statistic", "threads")),
     )
@@ -105,7 +121,7 @@ def shared_constants() -> dict[str, int]:
         "UNSCALED": UNSCALED,
         "PER_SLOT": PER_SLOT,
         "GROUPED": GROUPED,
-        **{name.upper(): value for name, value in RECOVERIES.items()},
+        **{name.upper().replace(" ", "_"): value for name, value in RECOVERIES.items()},
         **{name.upper().replace(" ", "_"): value for name, value in STATISTICS.items()},
     }
     sizes = {f"sizeof(winnow_{name})": ctypes.sizeof(struct) for name, struct in structs.items()}
@@ -167,7 +183,9 @@ def _rows(packed: PackedKeys | PackedValues) -> RowsArgs:
 def _fill_pruned(args: RowsArgs, pruned: Pruned) -> None:
     args.masks, args.starts = pruned.masks.data_ptr(), address(pruned.starts)
     args.stats, args.stats_width = pruned.stats.data_ptr(), pruned.stats.shape[1]
-    # Without norms a pruned entry is the slot's mean itself, whatever else is said.
+    if pruned.recovery == "constant":
+        args.recovery, args.fill = RECOVERIES["constant"], pruned.fill
+    # Without norms a pruned entry is the number itself that stands for it, whatever else is said.
     if pruned.inverse_norms is None:
         return
     args.inverse_norms = pruned.inverse_norms.data_ptr()
@@ -175,7 +193,7 @@ def _fill_pruned(args: RowsArgs, pruned: Pruned) -> None:
         args.signs, args.signs_bytes = pruned.signs.data_ptr(), pruned.signs.nbytes
         args.sign_row_bytes = _row_bytes(pruned.signs)
     args.recovery = RECOVERIES[pruned.recovery]
-    if pruned.recovery != "degenerate":
+    if pruned.recovery not in ("degenerate", "constant"):
         args.draws, args.seed = draws(pruned.recovery).data_ptr(), pruned.seed & 0xFFFFFFFF
 
 

@@ -5,9 +5,16 @@ from __future__ import annotations
 from torch import Tensor
 
 from winnow.kernels import pruning_native, pruning_reference
-from winnow.kernels.pruning_reference import KeepRule, PrunedRows, SaliencyScale, Statistic
+from winnow.kernels.pruning_reference import (
+    KeepRule,
+    PrunedRows,
+    SaliencyScale,
+    SegmentRule,
+    Statistic,
+    prune_segments,
+)
 
-__all__ = ["KeepRule", "PrunedRows", "SaliencyScale", "Statistic", "prune_rows"]
+__all__ = ["KeepRule", "PrunedRows", "SaliencyScale", "SegmentRule", "Statistic", "prune_rows", "prune_segments"]
 
 
 def prune_rows(

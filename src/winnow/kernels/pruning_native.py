@@ -29,7 +29,7 @@ def prune_rows(
     slots, dim = rows.shape
     masks = torch.empty(slots, -(-dim // 8), dtype=torch.uint8)
     counts = torch.empty(slots, dtype=torch.int64)
-    stats = torch.empty(slots, 2 if statistic == "moments" else 1)
+    stats = torch.empty(slots, {"moments": 2, "pruned moments": 3}.get(statistic, 1))
     args, _alive = _arguments(rows, rule, scale)
     args.statistic = STATISTICS[statistic]
     args.masks, args.counts, args.stats = masks.data_ptr(), counts.data_ptr(), stats.data_ptr()
@@ -43,7 +43,8 @@ def prune_rows(
 def _check(rows: Tensor, rule: KeepRule, scale: SaliencyScale | None) -> None:
     """Raise ValueError where the kernels would read or write what is not there."""
     slots, dim = rows.shape
-    if not 0 < rule.most <= dim or (rule.levels and rule.levels[-1] != rule.most):
+    fits = not rule.levels or (rule.levels[-1] == rule.most and len(rule.level_bounds()) == len(rule.levels))
+    if not 0 < rule.most <= dim or not fits:
         raise ValueError(f"{rule} does not fit rows of {dim} channels")
     if scale is None:
         return
@@ -62,13 +63,15 @@ def _arguments(rows: Tensor, rule: KeepRule, scale: SaliencyScale | None) -> tup
         row_stride=rows.stride(0),
         most=rule.most,
         share=-1.0 if rule.share is None else rule.share,
+        squared=rule.squared,
         dtype=DTYPES[rows.dtype],
         threads=torch.get_num_threads(),
     )
     alive = [rows]
     if rule.levels:
-        alive.append(torch.tensor(rule.levels, dtype=torch.int64))
-        args.levels, args.level_count = alive[-1].data_ptr(), len(rule.levels)
+        alive.append(torch.tensor([rule.levels, rule.level_bounds()], dtype=torch.int64))
+        args.levels, args.bounds = (each.data_ptr() for each in alive[-1])
+        args.level_count = len(rule.levels)
     if scale is not None:
         alive += [scale.inverse_norms.to(torch.float32).contiguous(), scale.head.to(torch.int64).contiguous()]
         args.inverse_norms, args.head = (each.data_ptr() for each in alive[-2:])

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from winnow.kernels.formats.bits import pack_flags
 
-Statistic = Literal["pruned sizes", "pruned numbers", "mean", "moments"]
-"""Mean of the pruned sizes of a row, or numbers; mean of all its sizes; that and their deviation."""
-
+Statistic = Literal["pruned sizes", "pruned numbers", "pruned rms", "pruned moments", "mean", "moments"]
+"""Numbers that say how large a row's sizes are. Pruned ones: their mean; that of the numbers; root mean square; mean,
+deviation and largest. All: mean; mean and deviation."""
 
 _SUMS = 16
 
@@ -30,7 +30,29 @@ class KeepRule:
     share: float | None = None
     """Not so many, but the fewest whose sizes reach this share of the row's, at least one."""
     levels: tuple[int, ...] = ()
-    """Ascending. Not the fewest, but the first of these that is no less, or else the last."""
+    """Ascending. Not the fewest, but the level of the first bound that is no less than these, or else the last."""
+    bounds: tuple[int, ...] = ()
+    """Ascending, one for every level; none: the levels themselves."""
+    squared: bool = False
+    """The share is one of the squares of sizes."""
+
+    def level_bounds(self) -> tuple[int, ...]:
+        """The bound of every level."""
+        return self.bounds or self.levels
+
+
+class SegmentRule(NamedTuple):
+    """Channels of a row that stay: the largest of every segment of its head's, the lower first among equals."""
+
+    columns: Tensor
+    """int64 [H, D]: the channels of every head, segment after segment."""
+    segments: tuple[tuple[int, int], ...]
+    """Channels of every segment, and how many of them stay."""
+
+    @property
+    def most(self) -> int:
+        """Channels that a row keeps."""
+        return sum(kept for _, kept in self.segments)
 
 
 class SaliencyScale(NamedTuple):
@@ -51,7 +73,7 @@ class PrunedRows(NamedTuple):
     """[S] int64: how many every row kept, where a share decides."""
     masks: Tensor
     stats: Tensor
-    """fp32 [S, 1], or [S, 2] for moments."""
+    """fp32 [S, 1], [S, 2] for moments, [S, 3] for pruned moments."""
     signs: Tensor | None
 
 
@@ -59,16 +81,33 @@ def prune_rows(
     rows: Tensor, rule: KeepRule, statistic: Statistic, signed: bool, scale: SaliencyScale | None = None
 ) -> PrunedRows:
     """Finite rows [S, D] split by a rule; without a scale the size of a number is its magnitude."""
-    numbers = rows.float()
-    sizes = numbers.abs()
-    if scale is not None:
-        sizes = sizes / scale.inverse_norms.abs()[scale.head]
-    mask = _mask(sizes, rule)
-    masks, stats = pack_flags(mask), _statistic(numbers, sizes, mask, statistic)
-    if rule.share is None:
-        gone = rows.shape[1] - rule.most
+    sizes = _sizes(rows, scale)
+    return _split(rows, sizes, _mask(sizes, rule), statistic, signed, None if rule.share is not None else rule.most)
+
+
+def prune_segments(
+    rows: Tensor, rule: SegmentRule, statistic: Statistic, signed: bool, scale: SaliencyScale
+) -> PrunedRows:
+    """Finite rows [S, D] split by a rule; the heads of rows are those of the scale."""
+    sizes = _sizes(rows, scale)
+    return _split(rows, sizes, _largest_of_segments(sizes, rule, scale.head), statistic, signed, rule.most)
+
+
+def _sizes(rows: Tensor, scale: SaliencyScale | None) -> Tensor:
+    """fp32 [S, D]"""
+    sizes = rows.float().abs()
+    return sizes if scale is None else sizes / scale.inverse_norms.abs()[scale.head]
+
+
+def _split(
+    rows: Tensor, sizes: Tensor, mask: Tensor, statistic: Statistic, signed: bool, kept: int | None
+) -> PrunedRows:
+    """Rows [S, D] split by a mask; all rows keep `kept`, or each its own number."""
+    masks, stats = pack_flags(mask), _statistic(rows.float(), sizes, mask, statistic)
+    if kept is not None:
+        gone = rows.shape[1] - kept
         signs = pack_flags((rows[~mask] < 0).view(len(rows), gone)) if signed else None
-        return PrunedRows(rows[mask].view(len(rows), rule.most), None, masks, stats, signs)
+        return PrunedRows(rows[mask].view(len(rows), kept), None, masks, stats, signs)
     counts = mask.sum(1)
     signs = _flat_signs(rows < 0, mask, rows.shape[1] - counts) if signed else None
     return PrunedRows(rows[mask], counts, masks, stats, signs)
@@ -81,15 +120,17 @@ def _mask(sizes: Tensor, rule: KeepRule) -> Tensor:
     """bool [S, D]: the channels that stay."""
     if rule.share is None:
         return _largest(sizes, rule.most)
-    counts, order = _fewest(sizes, rule.share)
+    counts, order = _fewest(sizes, rule.share, rule.squared)
     if rule.levels:
-        levels = torch.tensor(rule.levels, device=sizes.device)
-        counts = levels[torch.searchsorted(levels, counts).clamp(max=len(levels) - 1)]
+        levels, bounds = (torch.tensor(each, device=sizes.device) for each in (rule.levels, rule.level_bounds()))
+        counts = levels[torch.searchsorted(bounds, counts).clamp(max=len(levels) - 1)]
     return _first_of(order, counts)
 
 
 def _largest(sizes: Tensor, count: int) -> Tensor:
     """bool [S, D]: the `count` largest of every row, the lower channel first among equals."""
+    if count == 0:
+        return torch.zeros_like(sizes, dtype=torch.bool)
     threshold = sizes.topk(count, dim=1, sorted=False).values.amin(1, keepdim=True)
     keep, tied = sizes > threshold, sizes == threshold
     wanted = count - keep.sum(1)
@@ -98,11 +139,22 @@ def _largest(sizes: Tensor, count: int) -> Tensor:
     return keep | tied
 
 
-def _fewest(sizes: Tensor, share: float) -> tuple[Tensor, Tensor]:
+def _largest_of_segments(sizes: Tensor, rule: SegmentRule, head: Tensor) -> Tensor:
+    """bool [S, D]: of every segment of a row's head the channels that stay."""
+    # Ascending inside a segment, so that the lower channel is the first among equals.
+    widths = [width for width, _ in rule.segments]
+    columns = torch.cat([each.sort(1).values for each in rule.columns.split(widths, 1)], 1)[head]
+    pieces = zip(sizes.gather(1, columns).split(widths, 1), rule.segments, strict=True)
+    marks = torch.cat([_largest(piece, kept) for piece, (_, kept) in pieces], 1)
+    return torch.zeros_like(marks).scatter_(1, columns, marks)
+
+
+def _fewest(sizes: Tensor, share: float, squared: bool) -> tuple[Tensor, Tensor]:
     """Fewest numbers of a row, the largest, that reach `share` of its sum, at least one [S]; and its order [S, D]."""
     ordered, order = sizes.sort(dim=1, descending=True, stable=True)
     # In double precision: which channel is the one that reaches the share must not depend on the order of a sum.
-    reached = ordered.cumsum(1, dtype=torch.float64)
+    summed = ordered.double().square() if squared else ordered
+    reached = summed.cumsum(1, dtype=torch.float64)
     return (reached[:, :-1] < share * reached[:, -1:]).sum(1) + 1, order
 
 
@@ -116,13 +168,18 @@ def _first_of(order: Tensor, counts: Tensor) -> Tensor:
 
 
 def _statistic(numbers: Tensor, sizes: Tensor, mask: Tensor, statistic: Statistic) -> Tensor:
-    """fp32 [S, 1] or [S, 2]"""
-    if statistic in ("pruned sizes", "pruned numbers"):
-        chosen = sizes if statistic == "pruned sizes" else numbers
-        gone = (~mask).sum(1, keepdim=True).clamp(min=1)
-        return (_sums(chosen.masked_fill(mask, 0.0)) / gone).float()
-    mean = _sums(sizes) / sizes.shape[1]
-    return mean.float() if statistic == "mean" else torch.cat([mean.float(), _deviations(sizes, mean)], 1)
+    """fp32 [S, 1], [S, 2] or [S, 3]"""
+    if statistic == "mean":
+        return (_sums(sizes) / sizes.shape[1]).float()
+    if statistic == "moments":
+        return _moments(sizes, torch.zeros_like(mask))
+    gone = (~mask).sum(1, keepdim=True).clamp(min=1)
+    pruned = sizes.masked_fill(mask, 0.0)
+    if statistic == "pruned rms":
+        return (_sums(pruned.double().square()) / gone).sqrt().float()
+    if statistic == "pruned moments":
+        return torch.cat([_moments(sizes, mask), pruned.amax(1, keepdim=True)], 1)
+    return (_sums(pruned if statistic == "pruned sizes" else numbers.masked_fill(mask, 0.0)) / gone).float()
 
 
 def _sums(numbers: Tensor) -> Tensor:
@@ -137,13 +194,15 @@ def _sums(numbers: Tensor) -> Tensor:
     return sums
 
 
-def _deviations(sizes: Tensor, mean: Tensor) -> Tensor:
-    """[S, 1] fp32: the standard deviations of rows [S, D] around their means [S, 1] float64."""
+def _moments(sizes: Tensor, mask: Tensor) -> Tensor:
+    """[S, 2] fp32: means and standard deviations of rows [S, D], without what is masked."""
+    counts = (~mask).sum(1, keepdim=True).clamp(min=1)
+    mean = _sums(sizes.masked_fill(mask, 0.0)) / counts
     near = mean.float()
-    squares = (sizes - near).double().square().cumsum(1)[:, -1:]
+    squares = (sizes - near).double().square().masked_fill(mask, 0.0).cumsum(1)[:, -1:]
     rest = (mean - near).float().double()
-    variance = squares / sizes.shape[1] - rest * rest
-    return torch.where(variance > 0, variance, 0.0).sqrt().float()
+    variance = squares / counts - rest * rest
+    return torch.cat([near, torch.where(variance > 0, variance, 0.0).sqrt().float()], 1)
 
 
 def _flat_signs(negative: Tensor, mask: Tensor, counts: Tensor) -> Tensor:

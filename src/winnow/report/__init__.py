@@ -4,8 +4,8 @@ from winnow.report.accuracy import Line, draw_accuracy
 from winnow.report.costs import Cost, draw_costs
 from winnow.report.diagnosis import Profile, draw_profiles
 from winnow.report.heatmap import HeadMap, draw_heatmap
-from winnow.report.iou import draw_overlaps
 from winnow.report.keptmap import Panel, draw_kept_map
+from winnow.report.pairs import draw_divergences, draw_overlaps
 from winnow.report.retention import Strip, draw_retention
 from winnow.report.tuning import BudgetLine, draw_tuning
 
@@ -19,6 +19,7 @@ __all__ = [
     "Strip",
     "draw_accuracy",
     "draw_costs",
+    "draw_divergences",
     "draw_heatmap",
     "draw_kept_map",
     "draw_overlaps",

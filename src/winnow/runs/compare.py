@@ -12,7 +12,7 @@ from winnow.runs.folder import Run, RunError
 from winnow.runs.intervals import DIFFERENCES, Bootstrap, Clusters, Estimate, mean_interval, sign_flip_p
 from winnow.runs.measures import Measure, measures
 from winnow.runs.pairs import Arm, Pairs, arms, find_arm, pair
-from winnow.runs.rows import Row
+from winnow.runs.rows import Row, shared_contexts
 
 FULL = "full"
 Verdict = Literal["better", "worse", "not told apart"]
@@ -128,7 +128,7 @@ def _comparison(arm: Arm, baseline: Arm, pairs: list[Pairs], wish: Wish) -> Comp
     ours = [_scores(arm, each.rows, name) for each, name in zip(pairs, names, strict=True)]
     theirs = [_scores(baseline, each.baseline, name) for each, name in zip(pairs, names, strict=True)]
     samples = [
-        Clusters.of([one - two for one, two in zip(*scores, strict=True)], each.clusters)
+        Clusters.of([one - two for one, two in zip(*scores, strict=True)], shared_contexts(each.rows))
         for each, *scores in zip(pairs, ours, theirs, strict=True)
     ]
     difference = mean_interval(samples, DIFFERENCES if measure.percent else None, wish.bootstrap)
@@ -152,7 +152,7 @@ def _comparison(arm: Arm, baseline: Arm, pairs: list[Pairs], wish: Wish) -> Comp
 
 def _measure(pairs: Pairs, wanted: str | None) -> Measure:
     """The one that is wanted, or the task's own, which rows have first."""
-    name = wanted or next(iter(pairs.rows[0].scores), "")
+    name = wanted or pairs.rows[0].measure
     known = measures()
     if name not in known:
         raise RunError(f"There is no measure {name!r}: {closest(name, known)}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from winnow.runs.intervals import SHARES, Clusters, Estimate, mean_interval
-from winnow.runs.rows import Row
+from winnow.runs.rows import Row, shared_contexts
 from winnow.tasks.protocol import Protocol
 
 _FEWEST = 50
@@ -38,7 +38,7 @@ def beside_printed(rows: Sequence[Row], printed: Mapping[str, float]) -> list[Be
     for task, score in printed.items():
         full = [row for row in rows if row.task == task and row.method == "full"]
         if len(full) >= _FEWEST:
-            values, contexts = [next(iter(row.scores.values())) for row in full], [row.context for row in full]
-            mean = mean_interval([Clusters.of(values, contexts)], SHARES)
+            values = [row.scores[row.measure] for row in full]
+            mean = mean_interval([Clusters.of(values, shared_contexts(full))], SHARES)
             found.append(Beside(task, Estimate(*(100 * each for each in mean)), score))
     return found

@@ -47,11 +47,6 @@ class Pairs(NamedTuple):
         """The number of contexts, which several pairs may share."""
         return len({row.context for row in self.rows})
 
-    @property
-    def clusters(self) -> list[str] | None:
-        """The context of each pair, to be drawn together; None for a single one, from which nothing can be drawn."""
-        return [row.context for row in self.rows] if self.contexts > 1 else None
-
 
 def arms(run: Run) -> list[Arm]:
     """All methods of a run by name, budgets from small to large."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from winnow.cache.context import Context
+from winnow.cache.replay import Words, words_in
 from winnow.cache.stats import CacheStats
 from winnow.composition.method import Method
 from winnow.composition.names import method as named
@@ -89,20 +90,21 @@ def read_group(
 ) -> Reading:
     """Prefills examples of one context for several methods."""
     prompts = [example_tokens(tokenizer, example, chat_template) for example in examples]
+    words = words_in(tokenizer, chat_template)
     if terms.question_seen:
-        return _Seen(model, prompts, methods, terms)
+        return _Seen(model, prompts, methods, terms, words)
     length = context_length(tokenizer, examples[0], prompts, chat_template)
-    return _Unseen(model, prompts, length, methods, terms)
+    return _Unseen(model, prompts, length, methods, terms, words)
 
 
 class _Seen(Reading):
     """Whole prompts, compressed one by one."""
 
     def __init__(
-        self, model: PreTrainedModel, prompts: Sequence[Tensor], methods: Sequence[Method], terms: Terms
+        self, model: PreTrainedModel, prompts: Sequence[Tensor], methods: Sequence[Method], terms: Terms, words: Words
     ) -> None:
         super().__init__(model, prompts, terms)
-        self._dense = _dense_prompts(model, prompts, methods, terms.fold_every)
+        self._dense = _dense_prompts(model, prompts, methods, terms.fold_every, words)
 
     def starts(self, method: Method) -> Iterator[tuple[Costs, Row]]:
         for dense in self._dense:
@@ -121,11 +123,12 @@ class _Unseen(Reading):
         length: int,
         methods: Sequence[Method],
         terms: Terms,
+        words: Words,
     ) -> None:
-        """length: tokens of the context."""
+        """length: tokens of the context; words: see `dense_prompt`."""
         super().__init__(model, prompts, terms)
         self._context = prompts[0][:, :length]
-        self._dense = dense_prompt(model, self._context, methods, fold_every=terms.fold_every)
+        self._dense = dense_prompt(model, self._context, methods, fold_every=terms.fold_every, words=words)
 
     def starts(self, method: Method) -> Iterator[tuple[Costs, Row]]:
         costs, context = self._compressed(method)
@@ -161,10 +164,14 @@ class _Unseen(Reading):
 
 
 def _dense_prompts(
-    model: PreTrainedModel, prompts: Sequence[Tensor], methods: Sequence[Method], fold_every: int | None
+    model: PreTrainedModel,
+    prompts: Sequence[Tensor],
+    methods: Sequence[Method],
+    fold_every: int | None,
+    words: Words,
 ) -> list[DensePrompt]:
     if len(prompts) == 1:
         # Keeps no more queries than the methods look at.
-        return [dense_prompt(model, prompts[0], methods, fold_every=fold_every)]
-    shared = SharedPrefill(model, prompts)
+        return [dense_prompt(model, prompts[0], methods, fold_every=fold_every, words=words)]
+    shared = SharedPrefill(model, prompts, words)
     return [shared.dense(prompt) for prompt in prompts]

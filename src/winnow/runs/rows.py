@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from winnow.typed import Between, Sized
 
+K = TypeVar("K", bound=Hashable)
 Share = Annotated[float, Between(0.0, 1.0)]
 Count = Annotated[int, Between(0, 2**63 - 1)]
 Seconds = Annotated[float, Between(0.0, 1e12)]
@@ -54,3 +57,29 @@ class Row:
     """Kept prompt tokens of every compressed layer and KV head; empty where nobody noted them."""
     question: str = ""
     """The end of what was asked, for people who read answers; empty where nobody noted it."""
+
+    @property
+    def measure(self) -> str:
+        """The main measure of the row's task."""
+        return next(iter(self.scores))
+
+
+def rows_by(rows: Iterable[Row], key: Callable[[Row], K]) -> dict[K, list[Row]]:
+    """Rows by a key, in the order in which keys come."""
+    found: dict[K, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[key(row)].append(row)
+    return dict(found)
+
+
+def shared_contexts(rows: Iterable[Row]) -> Sequence[str] | None:
+    """The context of every row, to be drawn together; None for a single one, from which nothing can be drawn."""
+    names = [row.context for row in rows]
+    return names if len(set(names)) > 1 else None
+
+
+def method_and_budget(text: str) -> tuple[str, str]:
+    """The text of a method, as rows have it, in two: "adakv @ 10%" -> ("adakv", "10%"), "full" -> ("full", "")."""
+    # The last one: files of head scores may have it in their names.
+    method, at, budget = text.rpartition(" @ ")
+    return (method, budget) if at else (text, "")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from winnow.runs.intervals import SHARES, Clusters, Estimate, mean_interval
 from winnow.runs.measures import measures
-from winnow.runs.rows import Row
+from winnow.runs.rows import Row, rows_by, shared_contexts
 
 
 @dataclass(frozen=True)
@@ -34,21 +33,16 @@ class MethodSummary:
 
 def summaries(rows: Iterable[Row]) -> list[MethodSummary]:
     """One for each method, in order of appearance."""
-    by_method: defaultdict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        by_method[row.method].append(row)
-    return [_summary(method, found) for method, found in by_method.items()]
+    return [_summary(method, found) for method, found in rows_by(rows, lambda row: row.method).items()]
 
 
 def _summary(method: str, rows: Sequence[Row]) -> MethodSummary:
-    by_task: defaultdict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        by_task[row.task].append(row)
+    by_task = rows_by(rows, lambda row: row.task)
     steps = sum(row.decode_steps for row in rows)
     return MethodSummary(
         method=method,
         scores=_scores(list(by_task.values())),
-        by_task={task: fmean(row.scores[_own(row)] for row in found) for task, found in by_task.items()},
+        by_task={task: fmean(row.scores[row.measure] for row in found) for task, found in by_task.items()},
         examples=len(rows),
         held_share=fmean(row.held_bytes / row.full_bytes for row in rows),
         held_bytes=fmean(row.held_bytes for row in rows),
@@ -61,8 +55,8 @@ def _summary(method: str, rows: Sequence[Row]) -> MethodSummary:
 
 def _scores(tasks: Sequence[Sequence[Row]]) -> dict[str, Estimate]:
     """Tasks of one kind together: those with a score, and those of continuations."""
-    scored = [task for task in tasks if measures()[_own(task[0])].percent]
-    found = {"score": _mean([(task, _own(task[0])) for task in scored], shares=True)} if scored else {}
+    scored = [task for task in tasks if measures()[task[0].measure].percent]
+    found = {"score": _mean([(task, task[0].measure) for task in scored], shares=True)} if scored else {}
     others = [task for task in tasks if task not in scored]
     for name in others[0][0].scores if others else ():
         found[name] = _mean([(task, name) for task in others], measures()[name].percent)
@@ -70,16 +64,5 @@ def _scores(tasks: Sequence[Sequence[Row]]) -> dict[str, Estimate]:
 
 
 def _mean(tasks: Sequence[tuple[Sequence[Row], str]], shares: bool) -> Estimate:
-    clusters = [Clusters.of([row.scores[name] for row in rows], _contexts(rows)) for rows, name in tasks]
+    clusters = [Clusters.of([row.scores[name] for row in rows], shared_contexts(rows)) for rows, name in tasks]
     return mean_interval(clusters, SHARES if shares else None)
-
-
-def _contexts(rows: Sequence[Row]) -> list[str] | None:
-    """Questions about one context are drawn together; those of a single one tell of this context alone."""
-    names = [row.context for row in rows]
-    return names if len(set(names)) > 1 else None
-
-
-def _own(row: Row) -> str:
-    """The measure of the row's task."""
-    return next(iter(row.scores))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from winnow.view import Extra, LayerView
+from winnow.view import Extra, LayerView, QueryMoments, ReplayView
 
 
 class Ranking(NamedTuple):
@@ -17,6 +17,8 @@ class Ranking(NamedTuple):
     """[H, N] fp32; higher is better, +inf means kept whatever happens, never NaN. Allocators compare heads by it."""
     basis: Tensor | None = None
     """[H, N] a second order, for scorers whose `refine` needs one; what is carried on, for those that accumulate."""
+    moments: QueryMoments | None = None
+    """Moments of all queries so far, for scorers that carry that on."""
 
 
 class Scorer(ABC):
@@ -46,11 +48,30 @@ class Scorer(ABC):
 
     @property
     def accumulates(self) -> bool:
-        """True if scores of kept tokens carry on when a long generation is compressed again.
+        """True if what the queries so far said carries on when a long generation is compressed again.
 
         Such a scorer gets the queries of all tokens that came since, whatever `queries_needed` says.
         """
         return False
+
+    @property
+    def replayer(self) -> Replayer | None:
+        """The scorer that has the prompt read a second time, if one does; then `extras` has Extra.REPLAY."""
+        return None
+
+    @property
+    def refines(self) -> bool:
+        """True if `refine` orders tokens otherwise than the scores do."""
+        return type(self).refine is not Scorer.refine
+
+    @property
+    def carried_bytes(self) -> int:
+        """Bytes that carry on with every slot: `Ranking.basis` in fp32, where it accumulates."""
+        return 4 if self.accumulates else 0
+
+    def moments_bytes(self, query_heads: int, dim: int) -> int:
+        """Bytes that carry on with every layer: `Ranking.moments` of `query_heads` heads of `dim` channels."""
+        return 0
 
     @abstractmethod
     def __call__(self, view: LayerView) -> Tensor:
@@ -63,6 +84,31 @@ class Scorer(ABC):
     def refine(self, ranking: Ranking, slots: Tensor, view: LayerView) -> Tensor:
         """The final order [H, N] once every head knows its slots ([H] int64, on the CPU)."""
         return ranking.scores
+
+
+class Replayer(Scorer):
+    """A scorer that has the model read the prompt once more, chunk by chunk, before anything is compressed.
+
+    What it finds then comes back as `LayerView.replayed`.
+    """
+
+    chunk: int
+    """Tokens of the prompt that are read at a time."""
+    sinks: int
+    """First tokens of the prompt that a replay sees besides its chunk."""
+
+    @property
+    def replayer(self) -> Replayer | None:
+        return self
+
+    @property
+    def hidden_norms(self) -> bool:
+        """True if a replay needs the norms of hidden states."""
+        return False
+
+    @abstractmethod
+    def replayed(self, view: ReplayView) -> Tensor:
+        """Worth [H, C] in fp32 of a chunk's tokens, from the model's second reading of them. Never NaN."""
 
 
 class Refiner(Scorer):
@@ -86,8 +132,19 @@ class Refiner(Scorer):
     def accumulates(self) -> bool:
         return self.base.accumulates
 
+    @property
+    def carried_bytes(self) -> int:
+        return self.base.carried_bytes
+
+    @property
+    def replayer(self) -> Replayer | None:
+        return self.base.replayer
+
     def queries_needed(self, length: int) -> int:
         return self.base.queries_needed(length)
+
+    def moments_bytes(self, query_heads: int, dim: int) -> int:
+        return self.base.moments_bytes(query_heads, dim)
 
     def __call__(self, view: LayerView) -> Tensor:
         return self.base(view)

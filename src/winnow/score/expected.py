@@ -12,22 +12,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from winnow.errors import MethodError
 from winnow.parameters import check_choice, check_count, check_number, meaning
-from winnow.score.base import Scorer
-from winnow.view import Extra, LayerView, Rotation
+from winnow.score.base import Ranking, Scorer
+from winnow.score.moments import moments_of
+from winnow.view import Extra, LayerView, QueryMoments
 
 _BLOCK = 1 << 20
 """Numbers per query head, token and dimension to hold at once (4 MiB in fp32): they should stay near the processor."""
 
 
-class Moments(NamedTuple):
-    """The distribution of queries, per query head."""
+class FutureQueries(NamedTuple):
+    """The distribution of the queries to come, per query head."""
 
     mean: Tensor
-    """[Hq, D] μ."""
+    """[Hq, D] μ'."""
     covariance: Tensor | None
-    """[Hq, D, D] Σ, or None where nobody wants it."""
+    """[Hq, D, D] Σ', or None where nobody wants it."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ class ExpectedAttention(Scorer):
         z[t] = c·k_t·μ' + c²/2·k_tᵀΣ'k_t,    s[t] = (mean over the group of softmax(z)[t] + ε)·‖v_t‖
 
     over the tokens after the `sinks`, which are always kept. The model's soft-capping and attention sinks have no
-    place in the closed form.
+    place in the closed form. In long generations μ and Σ are those of all tokens so far, kept or not: they carry on,
+    and later queries add to them.
     """
 
     future: int = field(default=512, metadata=meaning("positions after the prompt whose mean rotation queries take"))
@@ -69,57 +70,49 @@ class ExpectedAttention(Scorer):
     def extras(self) -> Extra:
         return Extra.ROTATION
 
+    @property
+    def accumulates(self) -> bool:
+        return True
+
+    @property
+    def carried_bytes(self) -> int:
+        return 0
+
+    def moments_bytes(self, query_heads: int, dim: int) -> int:
+        return 4 * query_heads * dim * (1 + dim if self.covariance else 1)
+
     def queries_needed(self, length: int) -> int:
         return max(0, length - self.sinks)
 
     def __call__(self, view: LayerView) -> Tensor:
         """[H, N] fp32. Raises MethodError for a view without its rotation."""
+        return self.rank(view).scores
+
+    def rank(self, view: LayerView) -> Ranking:
+        """The scores, and the moments of all queries so far. Raises MethodError for a view without its rotation."""
         heads, length, _ = view.keys.shape
         if length <= self.sinks:
-            return view.keys.new_full((heads, length), torch.inf, dtype=torch.float32)
-        logits = _logits(view, self._future_queries(view), self.sinks)
+            return Ranking(view.keys.new_full((heads, length), torch.inf, dtype=torch.float32))
+        counted = moments_of(view, self.sinks, scatter=self.covariance, sizes=False, owner="ExpectedAttention")
+        logits = _logits(view, self._future_queries(view, counted), self.sinks)
+        if view.absent is not None:
+            logits = logits.masked_fill(view.absent[:, None, self.sinks :], -torch.inf)
         scores = logits.softmax(dim=-1).mean(dim=1)
         if self.value_norm:
             scores = (scores + self.epsilon) * _norms(view.values[:, self.sinks :])
-        return F.pad(scores, (self.sinks, 0), value=torch.inf)
+        return Ranking(F.pad(scores, (self.sinks, 0), value=torch.inf), moments=counted)
 
-    def _future_queries(self, view: LayerView) -> Moments:
-        """μ' and Σ' of a prompt longer than the sinks."""
-        if view.rotation is None:
-            raise MethodError(
-                f"ExpectedAttention needs the rotation of layer {view.layer}: give LayerView.rotation, as caches do."
-            )
-        length = view.keys.shape[1]
-        queries = view.queries[:, -(length - self.sinks) :]
-        mean, covariance = moments(queries, view.rotation, self.sinks, self.covariance)
-        rotation = view.rotation.mean(length, self.future).to(mean)
-        rotated = None if covariance is None else rotation @ covariance @ rotation.t()
-        return Moments(mean @ rotation.t(), rotated)
+    def _future_queries(self, view: LayerView, counted: QueryMoments) -> FutureQueries:
+        """μ' and Σ' of a text longer than the sinks."""
+        assert view.rotation is not None
+        rotation = view.rotation.mean(view.tokens, self.future).to(counted.mean)
+        mean = counted.mean @ rotation.t()
+        if counted.scatter is None:
+            return FutureQueries(mean, None)
+        return FutureQueries(mean, rotation @ (counted.scatter / counted.number) @ rotation.t())
 
 
-def moments(queries: Tensor, rotation: Rotation, first: int, covariance: bool) -> Moments:
-    """Mean and covariance of queries [Hq, n, D] at positions from `first` on, as they were before their rotation.
-
-    Blocks of tokens are merged by their own means (Chan et al. 1979): one pass, and nothing cancels where queries are
-    far from zero and close together.
-    """
-    heads, length, dim = queries.shape
-    mean = queries.new_zeros((heads, dim), dtype=torch.float32)
-    scatter = queries.new_zeros((heads, dim, dim), dtype=torch.float32) if covariance else None
-    step = max(1, _BLOCK // (heads * dim))
-    for start in range(0, length, step):
-        block = rotation.inverse(queries[:, start : start + step], first + start)
-        new, own = block.shape[1], block.mean(dim=1)
-        apart = own - mean
-        if scatter is not None:
-            block = block - own[:, None]
-            scatter += block.transpose(1, 2) @ block
-            scatter += apart[:, :, None] * apart[:, None] * (start * new / (start + new))
-        mean += apart * (new / (start + new))
-    return Moments(mean, None if scatter is None else scatter / length)
-
-
-def _logits(view: LayerView, queries: Moments, sinks: int) -> Tensor:
+def _logits(view: LayerView, queries: FutureQueries, sinks: int) -> Tensor:
     """z [H, G, N - sinks] of the tokens after the sinks."""
     heads, _, dim = view.keys.shape
     group = queries.mean.shape[0] // heads

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,6 +15,8 @@ from winnow.score.window import Pool, attention_blocks, keep_window, pool_tokens
 from winnow.select import best_tokens
 from winnow.view import Extra, LayerView
 
+Criterion = Literal["std", "entropy"]
+
 
 class Votes(NamedTuple):
     """Results of one pass of attention over the wide window, for the tokens outside the window."""
@@ -24,17 +26,21 @@ class Votes(NamedTuple):
     wide: Tensor
     """[H, N - O] the same over the last O' queries (Eq. 5)."""
     importance: Tensor
-    """[N - O] mean over the last O queries of the maximum over all query heads (Eq. 7)."""
+    """[N - O] mean over the last O queries of the maximum over all query heads (Eq. 7); [H, N - O] where columns are
+    different tokens."""
 
 
 @dataclass(frozen=True)
 class KVEC(Scorer):
     """SnapKV's votes, spread over heads and layers so that fewer tokens are lost everywhere.
 
-    Heads: the `wide_heads` heads of a layer whose votes are least focused (lowest standard deviation over the tokens)
-    vote with the last `wide_window` queries instead (Eq. 4-5). Layers: tokens that few earlier layers kept gain
-    novelty·I·(1 - coverage), I being the importance to any head of the layer (Eq. 6-9); the best `sure` share of a
-    head's slots outside the window, by its own votes, stay whatever that does (Eq. 10).
+    Heads: the `wide_heads` heads of a layer whose votes are least focused (lowest standard deviation over the tokens,
+    Eq. 4, or highest entropy, Table 6f) vote with the last `wide_window` queries instead (Eq. 5). Layers: tokens that
+    few earlier layers kept gain novelty·I·(1 - coverage), I being the importance to any head of the layer (Eq. 6-9);
+    the best `sure` share of a head's slots outside the window, by its own votes, stay whatever that does (Eq. 10).
+
+    In long generations coverage counts the layers before this one that still hold a token when it is folded, and the
+    importance of a token is that to the heads that hold it.
 
     novelty=0 leaves cross-head coverage alone, wide_heads=0 cross-layer coverage alone, both together SnapKV.
     """
@@ -48,6 +54,9 @@ class KVEC(Scorer):
     )
     kernel: int = field(default=7, metadata=meaning("width of the pooling over neighboring tokens; odd, 1 for none"))
     pool: Pool = field(default="max", metadata=meaning("how neighbors are pooled: max or avg"))
+    criterion: Criterion = field(
+        default="std", metadata=meaning("what tells unfocused heads: std (their votes' lowest) or entropy (highest)")
+    )
 
     def __post_init__(self) -> None:
         check_count(self, "window", 1)
@@ -57,6 +66,7 @@ class KVEC(Scorer):
         check_number(self, "sure", 0, 1)
         check_count(self, "kernel", 1)
         check_choice(self, "pool", ("max", "avg"))
+        check_choice(self, "criterion", ("std", "entropy"))
         if self.kernel % 2 == 0:
             raise MethodError(f"KVEC: kernel must be odd, not {self.kernel}; use {self.kernel + 1}.")
 
@@ -80,12 +90,16 @@ class KVEC(Scorer):
         if length <= self.window:
             return Ranking(view.keys.new_full((heads, length), torch.inf, dtype=torch.float32))
         votes = self._votes(view)
-        priority = pool_tokens(votes.near, self.kernel, self.pool)
+        absent = None if view.absent is None else view.absent[:, : length - self.window]
+        priority = pool_tokens(votes.near, self.kernel, self.pool, absent)
         if self.wide_heads:
-            # the δ heads of lowest σ; equal ones by their index
-            unfocused = priority.double().std(dim=1, correction=0).argsort(stable=True)[: self.wide_heads]
-            priority[unfocused] = pool_tokens(votes.wide[unfocused], self.kernel, self.pool)
+            # the δ least focused heads; equal ones by their index
+            unfocused = _focus(priority, self.criterion, absent).argsort(stable=True)[: self.wide_heads]
+            gaps = None if absent is None else absent[unfocused]
+            priority[unfocused] = pool_tokens(votes.wide[unfocused], self.kernel, self.pool, gaps)
         focus = votes.importance * (1 - self._coverage(view))
+        if absent is not None:
+            priority = priority.masked_fill(absent, -torch.inf)
         return Ranking(keep_window(priority + self.novelty * focus, self.window), keep_window(priority, self.window))
 
     def refine(self, ranking: Ranking, slots: Tensor, view: LayerView) -> Tensor:
@@ -99,19 +113,58 @@ class KVEC(Scorer):
         """One pass over the last O' queries, or over all of a shorter prompt."""
         heads, length, _ = view.keys.shape
         near = view.keys.new_zeros((heads, length), dtype=torch.float32)
-        wide, importance = torch.zeros_like(near), torch.zeros_like(near[0])
+        wide = torch.zeros_like(near)
+        importance = torch.zeros_like(near if view.positions is not None else near[0])
+        tokens = None if view.positions is None else view.positions.unique(return_inverse=True)[1]
         for block in attention_blocks(view, self.wide_window):
             visible = block.attention.shape[-1]
             wide[:, :visible] += block.attention.mean(dim=1).sum(dim=1)
             inside = block.attention[:, :, max(0, length - self.window - block.first) :]
             near[:, :visible] += inside.mean(dim=1).sum(dim=1)
-            importance[:visible] += inside.flatten(0, 1).amax(dim=0).sum(dim=0)
+            importance[..., :visible] += _strongest(inside, tokens)
         outside = length - self.window
         rows = min(self.wide_window, length)
-        return Votes(near[:, :outside] / self.window, wide[:, :outside] / rows, importance[:outside] / self.window)
+        return Votes(near[:, :outside] / self.window, wide[:, :outside] / rows, importance[..., :outside] / self.window)
 
     def _coverage(self, view: LayerView) -> Tensor | float:
-        """Layers before this one that kept a token in any head, over l + 1 (Eq. 6): [N - O]."""
+        """Layers before this one that kept a token in any head, over l + 1 (Eq. 6): [N - O] or [H, N - O]."""
         if view.coverage is None:
             return 0.0
-        return view.coverage[: view.keys.shape[1] - self.window].float() / (view.layer + 1)
+        return view.coverage[..., : view.keys.shape[1] - self.window].float() / (view.layer + 1)
+
+
+def _focus(priority: Tensor, criterion: Criterion, absent: Tensor | None) -> Tensor:
+    """Measure of how well the votes [H, T] of a head tell its tokens apart, more for better: [H] float64.
+
+    The standard deviation over the tokens (Eq. 4), or -H(p) = Σ p·ln p with the votes scaled to a sum of 1. A head that
+    votes for nothing tells no more than one whose votes are all equal, by both.
+    """
+    votes = priority.double()
+    if criterion == "std":
+        return votes.std(dim=1, correction=0) if absent is None else _spread(votes, absent)
+    votes = votes + torch.finfo(votes.dtype).tiny
+    votes = votes if absent is None else votes.masked_fill(absent, 0)
+    shares = votes / votes.sum(dim=1, keepdim=True)
+    return torch.special.xlogy(shares, shares).sum(dim=1)
+
+
+def _spread(votes: Tensor, absent: Tensor) -> Tensor:
+    """[H]: the standard deviation of a head's votes [H, T] over the tokens that it holds."""
+    held = (~absent).sum(dim=1, keepdim=True).clamp(min=1)
+    apart = (votes - votes.masked_fill(absent, 0).sum(dim=1, keepdim=True) / held).masked_fill(absent, 0)
+    return (apart.square().sum(dim=1) / held[:, 0]).sqrt()
+
+
+def _strongest(attention: Tensor, tokens: Tensor | None) -> Tensor:
+    """Attention [H, G, r, M] summed over the queries, of each the maximum over all query heads: [M].
+
+    tokens: [H, N], which token each column is, as a number from 0; None: the same in every head. With it [H, M]: the
+    maximum over the heads that hold a column's token.
+    """
+    if tokens is None:
+        return attention.flatten(0, 1).amax(dim=0).sum(dim=0)
+    which = tokens[:, : attention.shape[-1]]
+    paid = attention.amax(dim=1).transpose(0, 1).flatten(1)  # [r, H·M]
+    best = paid.new_zeros(len(paid), int(tokens.max()) + 1)
+    best.scatter_reduce_(1, which.flatten().expand_as(paid), paid, "amax")
+    return best.sum(dim=0)[which]

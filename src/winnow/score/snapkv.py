@@ -1,4 +1,8 @@
-"""SnapKV: LLM Knows What You Are Looking for Before Generation (Li et al. 2024, arXiv 2404.14469)."""
+"""SnapKV: LLM Knows What You Are Looking for Before Generation (Li et al. 2024, arXiv 2404.14469).
+
+With the aggregation of DefensiveKV: Taming the Fragility of KV Cache Eviction in LLM Inference (Feng et al. 2025, arXiv
+2510.13334).
+"""
 
 from __future__ import annotations
 
@@ -13,18 +17,21 @@ from winnow.parameters import check_choice, check_count, check_number, meaning
 from winnow.score.base import Scorer
 from winnow.score.diversity import diversified
 from winnow.score.window import (
+    Over,
     Pool,
     Reduce,
-    attention_mass,
     keep_window,
     last_queries,
+    peaks,
     pool_tokens,
-    prefix_mass,
     reduce_group,
+    window_blocks,
+    window_mass,
 )
 from winnow.view import LayerView
 
-Over = Literal["visible", "prefix"]
+Aggregate = Literal["mean", "defensive"]
+PoolFirst = bool | Literal["queries"]
 
 
 @dataclass(frozen=True)
@@ -33,8 +40,10 @@ class SnapKV(Scorer):
 
     The window itself is always kept. With `diversify` its queries vote after ApertureKV's query diversification, which
     strengthens what they do not have in common; with over="prefix" they attend to the tokens before the window only.
+    aggregate="defensive" takes the most that any of these queries pays instead of the mean, and no token for less than
+    the mean of these peaks over the head's tokens: what nobody asked for just now may be asked for later.
     Defaults are those of HeadKV, CoKV and ApertureKV for every method they compare; AdaKV's release has window=32,
-    kvpress window=64, kernel=5, pool="avg", pool_first=True.
+    kvpress window=64, kernel=5, pool="avg", pool_first=True. CoKV's Algorithm 2 prints pool_first="queries".
     """
 
     window: int = field(default=8, metadata=meaning("last tokens of the prompt that vote and are always kept"))
@@ -43,8 +52,12 @@ class SnapKV(Scorer):
     reduce: Reduce = field(
         default="mean", metadata=meaning("how the query heads of a KV head are reduced: mean, max or sum")
     )
-    pool_first: bool = field(
-        default=False, metadata=meaning("pool every query head before the reduction instead of after it")
+    pool_first: PoolFirst = field(
+        default=False,
+        metadata=meaning(
+            "what is pooled before the reduction instead of after it: false for nothing, true for every query head, "
+            "queries for every query of it"
+        ),
     )
     diversify: float = field(
         default=0.0, metadata=meaning("λ of ApertureKV's query diversification: 0 for none, at most 0.5 in the paper")
@@ -54,14 +67,20 @@ class SnapKV(Scorer):
         metadata=meaning("keys that the window attends to: all visible ones, or only the prefix before the window"),
     )
 
+    aggregate: Aggregate = field(
+        default="mean",
+        metadata=meaning("votes of the window's queries: their mean, or defensive: their maximum, raised to its mean"),
+    )
+
     def __post_init__(self) -> None:
         check_count(self, "window", 1)
         check_number(self, "diversify", 0)
+        check_choice(self, "aggregate", ("mean", "defensive"))
         check_choice(self, "over", ("visible", "prefix"))
         check_count(self, "kernel", 1)
         check_choice(self, "pool", ("max", "avg"))
         check_choice(self, "reduce", ("mean", "max", "sum"))
-        check_choice(self, "pool_first", (False, True))
+        check_choice(self, "pool_first", (False, True, "queries"))
         if self.kernel % 2 == 0:
             raise MethodError(f"SnapKV: kernel must be odd, not {self.kernel}; use {self.kernel + 1}.")
 
@@ -78,15 +97,34 @@ class SnapKV(Scorer):
             return view.keys.new_full((heads, length), torch.inf, dtype=torch.float32)
         if self.diversify:
             view = view._replace(queries=diversified(last_queries(view, self.window), self.diversify))
-        # m[t] = 1/w Σ_i A[i, t] for t < N - w, per query head
-        if self.over == "prefix":
-            votes = prefix_mass(view, self.window) / self.window
-        else:
-            votes = attention_mass(view, self.window)[..., : length - self.window] / self.window
         absent = None if view.absent is None else view.absent[:, : length - self.window]
+        scores = self._mean(view, absent) if self.aggregate == "mean" else self._defensive(view, absent)
+        return keep_window(scores, self.window)
+
+    def _mean(self, view: LayerView, absent: Tensor | None) -> Tensor:
+        """[H, N - w] from m[t] = 1/w Σ_i A[i, t], per query head."""
+        if self.pool_first == "queries":
+            return reduce_group(self._pooled_votes(view, absent), self.reduce)
+        votes = window_mass(view, self.window, self.over) / self.window
         if self.pool_first:
             absent = None if absent is None else absent[:, None]
-            scores = reduce_group(pool_tokens(votes, self.kernel, self.pool, absent), self.reduce)
-        else:
-            scores = pool_tokens(reduce_group(votes, self.reduce), self.kernel, self.pool, absent)
-        return keep_window(scores, self.window)
+            return reduce_group(pool_tokens(votes, self.kernel, self.pool, absent), self.reduce)
+        return pool_tokens(reduce_group(votes, self.reduce), self.kernel, self.pool, absent)
+
+    def _pooled_votes(self, view: LayerView, absent: Tensor | None) -> Tensor:
+        """[H, G, N - w]: the same with every A[i] pooled first; absent columns are [H, N - w]."""
+        absent = None if absent is None else absent[:, None, None]
+        heads, length, _ = view.keys.shape
+        votes = view.keys.new_zeros((heads, view.queries.shape[0] // heads, length - self.window), dtype=torch.float32)
+        for attention in window_blocks(view, self.window, self.over):
+            votes += pool_tokens(attention, self.kernel, self.pool, absent).sum(dim=2)
+        return votes / self.window
+
+    def _defensive(self, view: LayerView, absent: Tensor | None) -> Tensor:
+        """[H, N - w] from m[t] = max_i A[i, t] of pooled rows, and at least its mean over the tokens of a head."""
+        highest = peaks(window_blocks(view, self.window, self.over), self.kernel, self.pool, absent)
+        scores = reduce_group(highest, self.reduce)
+        if absent is None:
+            return scores.clamp(min=scores.mean(dim=1, keepdim=True))
+        held = (~absent).sum(dim=1, keepdim=True)
+        return scores.clamp(min=scores.masked_fill(absent, 0).sum(dim=1, keepdim=True) / held.clamp(min=1))

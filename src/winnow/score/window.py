@@ -17,6 +17,7 @@ from winnow.view import LayerView
 
 Reduce = Literal["mean", "max", "sum"]
 Pool = Literal["max", "avg"]
+Over = Literal["visible", "prefix"]
 
 _BLOCK = 1 << 22
 """Probabilities to hold at once (16 MiB in fp32): they should stay near the processor."""
@@ -64,13 +65,57 @@ def last_queries(view: LayerView, rows: int) -> Tensor:
     return view.queries[:, view.queries.shape[1] - rows :]
 
 
-def prefix_mass(view: LayerView, window: int) -> Tensor:
-    """[H, G, N - w]: what the last `window` queries pay to the tokens before them, as if there were no others."""
+def window_mass(view: LayerView, window: int, over: Over) -> Tensor:
+    """[H, G, N - w]: what the last `window` queries pay to the tokens before them together; see `window_blocks`."""
     heads, length, _ = view.keys.shape
     mass = view.keys.new_zeros((heads, view.queries.shape[0] // heads, length - window), dtype=torch.float32)
-    for queries in last_queries(view, window).split(_rows_at_once(view), dim=1):
-        mass += _probabilities(view, _capped_logits(view, queries, length - window)).sum(dim=2)
+    for attention in window_blocks(view, window, over):
+        mass += attention.sum(dim=2)
     return mass
+
+
+def window_blocks(view: LayerView, window: int, over: Over) -> Iterator[Tensor]:
+    """[H, G, r, N - w]: attention of the last `window` queries to the tokens before them, some queries at a time.
+
+    over: "visible": of all keys that they see; "prefix": as if there were none but those.
+    """
+    before = view.keys.shape[1] - window
+    if over == "prefix":
+        for queries in last_queries(view, window).split(_rows_at_once(view), dim=1):
+            yield _probabilities(view, _capped_logits(view, queries, before))
+        return
+    for block in attention_blocks(view, window):
+        yield block.attention[..., :before]
+
+
+def peaks(blocks: Iterator[Tensor], kernel: int, pool: Pool, absent: Tensor | None) -> Tensor:
+    """[H, G, N - w]: the most that any query of some blocks [H, G, r, N - w] pays to each token, after pooling.
+
+    Pooling spreads what a query pays over neighbors and leaves its sum as it was. absent: [H, N - w].
+    """
+    most: Tensor | None = None
+    gaps = None if absent is None else absent[:, None, None]
+    for block in blocks:
+        pooled = pool_tokens(block, kernel, pool, gaps)
+        if gaps is not None:
+            pooled.masked_fill_(gaps, 0)  # an average reaches beyond the last token that is held
+        paid, spread = (part.sum(dim=-1, keepdim=True) for part in (block, pooled))
+        highest = pooled.mul_(paid / spread.clamp(min=torch.finfo(torch.float32).tiny)).amax(dim=2)
+        most = highest if most is None else torch.maximum(most, highest)
+    assert most is not None
+    return most
+
+
+def strongest_prefix_attention(view: LayerView, window: int) -> Tensor:
+    """[H, N - w]: attention over the tokens before the window, of the largest logit of the query group.
+
+    The mean over the last `window` queries; the model's attention sinks, one per query head, have no place in it.
+    """
+    heads, length, _ = view.keys.shape
+    mass = view.keys.new_zeros((heads, length - window), dtype=torch.float32)
+    for queries in last_queries(view, window).split(_rows_at_once(view), dim=1):
+        mass += _capped_logits(view, queries, length - window).amax(dim=1).softmax(dim=-1).sum(dim=1)
+    return mass / window
 
 
 def reduce_group(scores: Tensor, reduce: Reduce) -> Tensor:

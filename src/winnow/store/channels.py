@@ -60,10 +60,13 @@ class Width(NamedTuple):
 class Channels(ABC):
     """A way of choosing channels. Subclasses are frozen dataclasses."""
 
-    varies: bool = False
-    """True if slots of one head keep different numbers of channels."""
     per_slot: bool = False
     """True if slots of one head keep different channels."""
+
+    @property
+    def varies(self) -> bool:
+        """True if slots of one head keep different numbers of channels."""
+        return False
 
     @property
     def window_dense(self) -> bool:

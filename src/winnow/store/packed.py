@@ -15,6 +15,7 @@ from winnow.kernels.formats.packed import PackedKeys, PackedRows, PackedValues, 
 from winnow.select import Selection
 from winnow.store.base import OFFSET_BYTES, POSITION_BYTES, Cost, Earlier, LayerShape, Store
 from winnow.store.channels import AllChannels, ChannelChoice, Channels, Slots, check_finite, packed_part
+from winnow.store.dearer import warn_if_dearer
 from winnow.store.dense import dense_block
 from winnow.store.precision import AsIs, Precision
 from winnow.store.written import written_before
@@ -61,6 +62,7 @@ class Packed(Store):
             part = _first_slots(selection, torch.where(bits == width, counts, 0))
             if len(part.positions):
                 parts.append(self._part(view, part, int(width), choice, earlier))
+        warn_if_dearer(self.channels, parts)
         rest = _last_slots(selection, selection.offsets.diff() - counts)
         if len(rest.positions) or not parts:
             parts.append(dense_block(view, rest))

@@ -8,33 +8,56 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from winnow.errors import MethodError
 from winnow.kernels.formats import PackedBlock
-from winnow.kernels.formats.draws import Recovery
+from winnow.kernels.formats.draws import STATISTICS
+from winnow.kernels.formats.draws import Recovery as Drawn
 from winnow.kernels.formats.entries import Entries
 from winnow.kernels.formats.packed import PackedRows
 from winnow.kernels.formats.pruned import Pruned
-from winnow.kernels.pruning import KeepRule, SaliencyScale, Statistic, prune_rows
+from winnow.kernels.pruning import KeepRule, SaliencyScale, SegmentRule, Statistic, prune_rows, prune_segments
 from winnow.parameters import check_choice, check_count, check_number, meaning
 from winnow.select import Selection
 from winnow.store.channels import ChannelChoice, Channels, Slots, Width, check_finite, dropped, window_queries
 from winnow.view import LayerView
 
+Recovery = Literal[
+    "degenerate", "gaussian", "exponential", "gaussian-printed", "exponential-printed", "constant", "none"
+]
 Sign = Literal["stored", "query", "none"]
-Norm = Literal["rms", "mean"]
+Norm = Literal["rms", "mean", "group-mean"]
+Measure = Literal["linear", "squared"]
 Recent = Literal["dense", "pruned"]
+Rule = Literal["published", "segments", "lowest"]
 
-_STATISTIC: dict[Recovery, Statistic] = {
+_WRITTEN: dict[Recovery, Drawn] = {
+    "degenerate": "degenerate",
+    "gaussian": "truncated gaussian",
+    "exponential": "truncated exponential",
+    "gaussian-printed": "gaussian",
+    "exponential-printed": "exponential",
+    "constant": "constant",
+    "none": "constant",
+}
+"""Names that blocks and kernels have for recoveries."""
+_STATISTIC: dict[Drawn, Statistic] = {
     "degenerate": "pruned sizes",
+    "truncated gaussian": "pruned moments",
+    "truncated exponential": "pruned moments",
     "gaussian": "moments",
     "exponential": "mean",
+    "constant": "mean",
 }
-"""Statistic that a recovery makes pruned saliencies from (Eq. 11 to 13)."""
+"""Statistic that pruned sizes are made from (Eq. 11 to 13; App. A.2's "within the pruned set" where truncated)."""
+_COLUMNS: dict[Drawn, tuple[int, ...]] = {"truncated exponential": (0, 2), "constant": ()}
+"""Numbers of the statistic that a slot keeps, where not all."""
+_MOST_FILL = 65504.0
+"""The largest number of float16: no key of a model is larger."""
 _LEAST_NORM = 1e-6
 """Least norm, as a share of the largest of its head: a channel that no query uses must not recover to infinity."""
 
@@ -44,17 +67,30 @@ class Saliency(Channels):
     """Common ground of the forms of SPARK: saliency, recovery, signs.
 
     w_{t,j} = n_j·|k_{t,j}| (Eq. 7), n_j from the window's queries; a pruned entry comes back as σ_{t,j}·w̃_t / n_j
-    (Eq. 8), w̃ = mean of the pruned saliencies (degenerate), or drawn from N(μ, σ²) or Exp(1 / μ) of all of them.
+    (Eq. 8), w̃ = mean of the pruned saliencies (degenerate), or drawn from N(μ, σ²) or Exp(1 / μ) of them, cut off at
+    the largest of them. Squared saliency, n_j·k_{t,j}², comes back as σ_{t,j}·sqrt(w̃_t / n_j), and its root is drawn.
     """
 
     recovery: Recovery = field(
-        default="degenerate", metadata=meaning("size of pruned entries: degenerate (their mean), gaussian, exponential")
+        default="degenerate",
+        metadata=meaning(
+            "size of pruned entries: degenerate (their mean); gaussian, exponential (drawn as the pruned are spread, "
+            "up to the largest of them), or so with -printed (as all are, without an end); constant; none (0)"
+        ),
     )
+    fill: float = field(default=0.01, metadata=meaning("size of pruned entries with the recovery constant"))
     sign: Sign = field(
         default="stored", metadata=meaning("sign of pruned entries: stored (1 bit), that of the mean query, or none")
     )
     norm: Norm = field(
-        default="rms", metadata=meaning("n_j over window and group: root mean square, or |mean query| as in the paper")
+        default="rms",
+        metadata=meaning(
+            "n_j over window and group: rms (root mean square), mean (|mean query|, the paper) or group-mean (rms over "
+            "the window of the group's mean, its code)"
+        ),
+    )
+    saliency: Measure = field(
+        default="linear", metadata=meaning("linear: n_j times |k| (the paper), squared: n_j times k² (its code)")
     )
     recent: Recent = field(default="dense", metadata=meaning("slots of the scorer's window: dense, or pruned as well"))
     queries: int = field(default=32, metadata=meaning("last queries that say which channels matter"))
@@ -63,9 +99,11 @@ class Saliency(Channels):
     per_slot = True
 
     def __post_init__(self) -> None:
-        check_choice(self, "recovery", ("degenerate", "gaussian", "exponential"))
+        check_choice(self, "recovery", tuple(_WRITTEN))
+        check_number(self, "fill", 0, _MOST_FILL)
         check_choice(self, "sign", ("stored", "query", "none"))
-        check_choice(self, "norm", ("rms", "mean"))
+        check_choice(self, "norm", ("rms", "mean", "group-mean"))
+        check_choice(self, "saliency", ("linear", "squared"))
         check_choice(self, "recent", ("dense", "pruned"))
         check_count(self, "queries", 1)
         check_count(self, "seed", 0)
@@ -81,36 +119,70 @@ class Saliency(Channels):
     def rule(self, dim: int) -> KeepRule:
         """Rule by which channels of a key stay, by saliency."""
 
+    def layer_rule(self, view: LayerView, inverse_norms: Tensor) -> KeepRule | SegmentRule:
+        """Rule of one layer, whose channels have inverse norms [H, D]."""
+        return self.rule(view.keys.shape[-1])
+
     def value_rule(self, dim: int) -> KeepRule | None:
         """Rule by which channels of a value stay, by magnitude; None for all."""
         return None
 
     def choose(self, view: LayerView, selection: Selection, like: PackedBlock | None) -> ChannelChoice:
         before = like.keys.pruned if like is not None else None
-        if before is not None and before.inverse_norms is not None:
-            return _PerSlot(self, before.inverse_norms)
-        return _PerSlot(self, self._inverse_norms(view))
+        # What is written goes on as it was written, whatever this store would do now.
+        if before is not None and before.recovery != "constant" and before.inverse_norms is not None:
+            measured, recovered = before.inverse_norms, _Recovered.of(before)
+        else:
+            signs, measured = self._channel_norms(view)
+            recovered = _Recovered.of(before) if before is not None else self._recovered(signs, measured)
+        return _PerSlot(self, self.layer_rule(view, measured), measured, recovered)
 
     def widths(self, key_dim: int, value_dim: int, itemsize: int) -> tuple[Width, Width]:
         kept = self.rule(key_dim).most
-        signs = -(-(key_dim - kept) // 8) if self.sign == "stored" else 0
-        stats = itemsize * (2 if self.recovery == "gaussian" else 1)
+        signs = -(-(key_dim - kept) // 8) if self.stores_signs else 0
+        stats = itemsize * STATISTICS[_WRITTEN[self.recovery]]
         # Rows of different length begin on whole bytes, and every 32nd beginning is known.
         ends = 2 if self.varies else 0
         return Width(kept, -(-key_dim // 8) + stats + signs + ends), Width(value_dim)
 
     def head_bytes(self, key_dim: int) -> int:
-        return key_dim * torch.float32.itemsize
+        return 0 if self.recovery == "none" else key_dim * torch.float32.itemsize
 
-    def _inverse_norms(self, view: LayerView) -> Tensor:
-        """fp32 [H, D]: 1 / n_j, negative where the mean query is and that is the sign of pruned entries."""
+    @property
+    def stores_signs(self) -> bool:
+        """True if every pruned entry keeps its sign."""
+        return self.sign == "stored" and self.recovery != "none"
+
+    def _recovered(self, signs: Tensor, measured: Tensor) -> _Recovered:
+        """The way back of pruned entries, from signs and measured inverse norms [H, D]."""
+        written = _WRITTEN[self.recovery]
+        if self.recovery == "none":
+            return _Recovered(written, None, 0.0, self.seed)
+        if self.recovery == "constant":
+            return _Recovered(written, signs, float(self.fill), self.seed)
+        return _Recovered(written, measured, 0.0, self.seed)
+
+    def _channel_norms(self, view: LayerView) -> tuple[Tensor, Tensor]:
+        """fp32 [H, D]: signs that pruned entries take where none are stored, and 1 / n_j with that sign.
+
+        Of squared saliency 1 / sqrt(n_j): the size of an entry is the root of its saliency.
+        """
         queries = window_queries(view, self.queries)
         check_finite(queries, view.layer, "queries")
         mean = queries.mean(1)
-        norms = queries.square().mean(1).sqrt() if self.norm == "rms" else mean.abs()
+        signs = torch.where(mean < 0, -1.0, 1.0) if self.sign == "query" else torch.ones_like(mean)
+        norms = self._norms(queries, view.queries.shape[0] // view.keys.shape[0])
         largest = norms.amax(1, keepdim=True)
         norms = torch.where(largest > 0, norms.maximum(_LEAST_NORM * largest), 1.0)
-        return 1 / torch.where(mean < 0, -norms, norms) if self.sign == "query" else 1 / norms
+        return signs, signs / (norms.sqrt() if self.saliency == "squared" else norms)
+
+    def _norms(self, queries: Tensor, group: int) -> Tensor:
+        """[H, D]: n_j of queries [H, G·n, D]."""
+        if self.norm == "mean":
+            return queries.mean(1).abs()
+        if self.norm == "group-mean":
+            queries = queries.unflatten(1, (group, -1)).mean(1)
+        return queries.square().mean(1).sqrt()
 
 
 @dataclass(frozen=True)
@@ -148,42 +220,118 @@ class SparkP(Saliency):
     """SPARK-p: every slot keeps the fewest channels whose saliencies reach a share of their sum."""
 
     share: float = field(default=0.99, metadata=meaning("share of a key's saliency that its kept channels reach"))
+    saliency: Measure = field(
+        default="squared",
+        kw_only=True,
+        metadata=meaning("squared: n_j times k² (the code), linear: n_j times |k| (the paper; takes more bytes)"),
+    )
 
-    varies = True
+    @property
+    def varies(self) -> bool:
+        return True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number(self, "share", 0, 1)
 
     def rule(self, dim: int) -> KeepRule:
-        return KeepRule(dim, self.share)
+        return KeepRule(dim, self.share, squared=self.saliency == "squared")
 
 
 @dataclass(frozen=True)
 class SparkG(Saliency):
-    """SPARK-g: every slot gets the lowest of a few ratios at which its kept channels reach a share of the saliency.
+    """SPARK-g: a few ratios, given to slots by the channels that they need, or to channels by what they are worth.
 
-    Where none does, it gets the highest. The paper gives the ratios, not how slots get theirs.
+    The paper gives them to segments of channels (§5.5), its code to slots:
+
+    published: slots in g parts of one range by how many channels they need to reach a share of their saliency; those of
+        the i-th part keep the i-th ratio of their channels. The code has g = 5 only.
+    segments: channels of a head in g segments by their mean saliency; of each every slot prunes a ratio, the more the
+        lower the segment, its own least salient channels.
+    lowest: every slot keeps the lowest ratio that reaches the share, where none does the highest. Winnow's own.
     """
 
-    groups: int = field(default=4, metadata=meaning("4: keep 0.25, 0.5, 0.75 or 1 of the channels; 5: 0.1, 0.3 … 0.9"))
-    share: float = field(default=0.8, metadata=meaning("share of a key's saliency that kept channels should reach"))
+    groups: int = field(default=5, metadata=meaning("ratios: 5 are 0.1, 0.3, 0.5, 0.7, 0.9; 4 are 0.25, 0.5, 0.75, 1"))
+    share: float = field(
+        default=0.99, metadata=meaning("share of a key's saliency that kept channels should reach; not for segments")
+    )
+    by: Rule = field(
+        default="published",
+        metadata=meaning(
+            "published: slots keep more the more channels they need (the code); segments: every slot prunes more of "
+            "less salient channels (the paper); lowest: slots keep the lowest ratio that reaches the share"
+        ),
+    )
+    saliency: Measure = field(
+        default="squared",
+        kw_only=True,
+        metadata=meaning("squared: n_j times k² (the code), linear: n_j times |k| (the paper)"),
+    )
 
-    varies = True
+    @property
+    def varies(self) -> bool:
+        return self.by != "segments"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice(self, "groups", (4, 5))
         check_number(self, "share", 0, 1)
+        check_choice(self, "by", ("published", "segments", "lowest"))
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """Shares of channels, ascending."""
+        return (0.25, 0.5, 0.75, 1.0) if self.groups == 4 else (0.1, 0.3, 0.5, 0.7, 0.9)
 
     def levels(self, dim: int) -> tuple[int, ...]:
-        """Channels that a slot may keep, ascending."""
-        shares = (0.25, 0.5, 0.75, 1.0) if self.groups == 4 else (0.1, 0.3, 0.5, 0.7, 0.9)
-        return tuple(max(1, round(share * dim)) for share in shares)
+        """Channels that a slot may keep, ascending; of segments there is one number."""
+        if self.by == "segments":
+            return (sum(kept for _, kept in self.segments(dim)),)
+        whole = dropped if self.by == "published" else _nearest
+        return tuple(max(1, whole(ratio, dim)) for ratio in self.ratios)
+
+    def segments(self, dim: int) -> tuple[tuple[int, int], ...]:
+        """Channels of every segment and how many of them a slot keeps, from the most salient segment on."""
+        ends = [dim * (i + 1) // self.groups for i in range(self.groups)]
+        sizes = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+        kept = [size - dropped(ratio, size) for size, ratio in zip(sizes, self.ratios, strict=True)]
+        # A slot keeps one channel at least.
+        return tuple(zip(sizes, kept if any(kept) else [*kept[:-1], 1], strict=True))
 
     def rule(self, dim: int) -> KeepRule:
         levels = self.levels(dim)
-        return KeepRule(levels[-1], self.share, levels)
+        if self.by == "segments":
+            return KeepRule(levels[0])
+        # The code looks at the place of the channel that reaches the share, from 0 on.
+        parts = tuple(dropped((i + 1) / self.groups, dim) + 1 for i in range(self.groups))
+        return KeepRule(
+            levels[-1],
+            self.share,
+            levels,
+            bounds=parts if self.by == "published" else (),
+            squared=self.saliency == "squared",
+        )
+
+    def layer_rule(self, view: LayerView, inverse_norms: Tensor) -> KeepRule | SegmentRule:
+        if self.by != "segments":
+            return super().layer_rule(view, inverse_norms)
+        worth = view.keys.detach().abs().sum(1, dtype=torch.float32) / inverse_norms.abs()
+        return SegmentRule(worth.argsort(dim=1, descending=True, stable=True), self.segments(worth.shape[1]))
+
+
+class _Recovered(NamedTuple):
+    """The numbers that stand for pruned entries in all slots of a layer, in the words of `Pruned`."""
+
+    recovery: Drawn
+    inverse_norms: Tensor | None
+    """fp32 [H, D]"""
+    fill: float
+    seed: int
+
+    @classmethod
+    def of(cls, written: Pruned) -> _Recovered:
+        """As it was written."""
+        return cls(written.recovery, written.inverse_norms, written.fill, written.seed)
 
 
 @dataclass(frozen=True)
@@ -191,17 +339,27 @@ class _PerSlot(ChannelChoice):
     """Saliency of a layer whose channel norms are known."""
 
     how: Saliency
+    rule: KeepRule | SegmentRule
     inverse_norms: Tensor
-    """fp32 [H, D]"""
+    """fp32 [H, D], of saliencies"""
+    recovered: _Recovered
 
     def keys(self, slots: Slots) -> PackedRows:
-        rule, signed = self.how.rule(slots.keys.shape[1]), self.how.sign == "stored"
+        recovery, norms, fill, seed = self.recovered
+        statistic = _STATISTIC[recovery]
+        if statistic == "pruned sizes" and self.how.saliency == "squared":
+            statistic = "pruned rms"
+        signed = self.how.stores_signs
         scale = SaliencyScale(self.inverse_norms, slots.head)
-        found = prune_rows(slots.keys, rule, _STATISTIC[self.how.recovery], signed, scale)
+        if isinstance(self.rule, SegmentRule):
+            found = prune_segments(slots.keys, self.rule, statistic, signed, scale)
+        else:
+            found = prune_rows(slots.keys, self.rule, statistic, signed, scale)
+        stats = found.stats[:, _COLUMNS[recovery]] if recovery in _COLUMNS else found.stats
         # A copy: every block holds, and counts, its own.
-        norms = self.inverse_norms.clone()
-        stats = _within(found.stats, slots.keys.dtype)
-        pruned = Pruned(found.masks, stats, found.signs, norms, self.how.recovery, self.how.seed)
+        own = None if norms is None else norms.clone()
+        stats = _within(stats, slots.keys.dtype)
+        pruned = Pruned(found.masks, stats, found.signs, own, recovery, seed, fill=fill)
         return PackedRows(Entries(found.rows, 16), pruned, found.counts)
 
     def values(self, slots: Slots) -> PackedRows:
@@ -211,6 +369,10 @@ class _PerSlot(ChannelChoice):
         found = prune_rows(slots.values, rule, "pruned numbers", signed=False)
         pruned = Pruned(found.masks, found.stats.to(slots.values.dtype))
         return PackedRows(Entries(found.rows, 16), pruned)
+
+
+def _nearest(ratio: float, dim: int) -> int:
+    return round(ratio * dim)
 
 
 def _within(numbers: Tensor, dtype: torch.dtype) -> Tensor:

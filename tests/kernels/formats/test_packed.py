@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import pytest
@@ -38,6 +39,9 @@ def broken_blocks() -> dict[str, tuple[str, Any]]:
         "statistics of keys": ("spark gaussian", pruned(stats=torch.ones(40, 1))),
         "norms of keys": ("spark", pruned(inverse_norms=torch.ones(2, 63))),
         "signs of keys": ("ragged", pruned(signs=torch.ones(40, 8, dtype=byte))),
+        "statistics of keys are": ("spark truncated gaussian", pruned(stats=torch.ones(40, 2))),
+        "the constant of a recovery is inf": ("spark constant", pruned(fill=math.inf)),
+        "the constant of a recovery is nan": ("spark constant", pruned(fill=math.nan)),
         "unknown recovery": ("spark", pruned(recovery="other")),
         "starts of keys are": ("ragged", pruned(starts=torch.zeros(3, 2, dtype=torch.int64))),
         "starts of keys must": ("ragged", pruned(starts=torch.full((2, 2), 10**6))),

@@ -19,8 +19,8 @@ from winnow.runs.export.press_names import PRESSES, press_name
 
 SNAPKV = "snapkv(window=64, kernel=5, pool=avg, pool_first=true) @ 25%"
 REGISTRY = """adakv_snapkv critical_adakv_expected_attention critical_adakv_snapkv critical_expected_attention
-critical_snapkv expected_attention keydiff knorm no_press observed_attention pyramidkv random snapkv streaming_llm
-tova""".split()
+critical_snapkv block_keydiff expected_attention keydiff knorm no_press observed_attention pyramidkv random snapkv
+streaming_llm tova""".split()
 FIELDS = """dataset data_dir model device press_name compression_ratio key_channel_compression_ratio
 head_compression_ratio threshold fraction max_new_tokens max_context_length query_aware needle_depth
 compression_interval target_size hidden_states_buffer_size output_dir log_level model_kwargs press_init_command seed

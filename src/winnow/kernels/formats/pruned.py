@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from winnow.kernels.formats.bits import row_bytes, unpack_flags
-from winnow.kernels.formats.draws import Recovery, draw_indices, draws
+from winnow.kernels.formats.draws import STATISTICS, Recovery, distribution, draw_indices
 from winnow.kernels.formats.entries import Entries
 from winnow.kernels.formats.format import Format
 from winnow.kernels.formats.schema import FINITE, Demand, Rule, Side, cat_present, take_rows
 
+_LARGEST = torch.finfo(torch.float32).max
 STEP = 32
 """Slots between the known beginnings of rows of different length."""
 
@@ -26,19 +27,23 @@ class Pruned(Format, name="pruned"):
     masks: Tensor
     """uint8 [S, ceil(D / 8)]: bit j % 8 of byte j // 8 is set where channel j is kept. Kept entries ascend by j."""
     stats: Tensor
-    """In the model's dtype: [S, 1] μ, or [S, 2] μ and σ."""
+    """In the model's dtype: [S, 0 to 3], what the recovery needs (`draws.STATISTICS`)."""
     signs: Tensor | None = None
     """uint8 [S, ceil((D - T) / 8)]: bit i % 8 of byte i // 8 is set where the i-th pruned entry was negative. Flat,
     uint8 [bytes], where rows differ in length."""
     inverse_norms: Tensor | None = None
-    """fp32 [H, D]: 1 / n_j, with the sign that pruned entries of channel j take. None: a pruned entry is μ itself."""
+    """fp32 [H, D]: 1 / n_j, with the sign that pruned entries of channel j take. None: a pruned entry is μ itself, or
+    the constant, whatever else is said."""
     recovery: Recovery = "degenerate"
-    """Saliency of a pruned entry: μ, or drawn from N(μ, σ²) or Exp(1 / μ)."""
+    """Saliency of a pruned entry: μ; drawn from N(μ, σ²) or Exp(1 / μ), with statistics μ, σ or μ; from these between 0
+    and c, with statistics μ, σ, c or μ, c; or `fill`. Where nothing lies between 0 and c it is μ."""
     seed: int = 0
     """Seed of the draws, below 2^32."""
     starts: Tensor | None = None
     """int64 [ceil(S / 32), 2] where slots kept different numbers of channels: the byte of `data`, and that of `signs`,
     at which the rows of slots 32·b … begin."""
+    fill: float = 0.0
+    """The constant."""
 
     def recover(self, entries: Entries, dim: int, slots: Tensor, head: Tensor) -> Tensor:
         """Rows [n, D] fp32 of slots [n] of heads [n], given the kept entries of all slots."""
@@ -63,7 +68,10 @@ class Pruned(Format, name="pruned"):
 
     def _stand_ins(self, slots: Tensor, head: Tensor, mask: Tensor, signs: Tensor | None) -> Tensor:
         """[n, D] fp32: the numbers that entries are taken for that are gone."""
-        mean = self.stats[slots, 0].float()[:, None]
+        if self.recovery == "constant":
+            mean = torch.full((len(slots), 1), self.fill, device=mask.device)
+        else:
+            mean = self.stats[slots, :1].float()
         if self.inverse_norms is None:
             return mean.expand(mask.shape)
         entry = self._saliencies(slots, mean, mask.shape[1]) * self.inverse_norms[head]
@@ -75,10 +83,11 @@ class Pruned(Format, name="pruned"):
 
     def _saliencies(self, slots: Tensor, mean: Tensor, dim: int) -> Tensor:
         """[n, D] or [n, 1] fp32, of entries that are gone."""
-        if self.recovery == "degenerate":
+        if self.recovery in ("degenerate", "constant"):
             return mean
-        drawn = draws(self.recovery).to(mean.device)[draw_indices(self.masks[slots], self.seed, dim)]
-        return mean + self.stats[slots, 1].float()[:, None] * drawn if self.recovery == "gaussian" else mean * drawn
+        drawn = distribution(self.recovery, self.stats[slots])
+        sizes = drawn.offset + drawn.factor * drawn.table[draw_indices(self.masks[slots], self.seed, dim, drawn)]
+        return torch.where(drawn.possible > 0, sizes, mean)
 
     def take(self, slots: Tensor, sign_sizes: Tensor | None) -> Pruned:
         """Masks, statistics and signs of slots [n] as they are written, in that order, without `starts`.
@@ -102,9 +111,11 @@ class Pruned(Format, name="pruned"):
             raise ValueError(f"unknown recovery {self.recovery!r}")
         if not 0 <= self.seed < 1 << 32:
             raise ValueError(f"the seed of a recovery is {self.seed} and must be in 0 ... {(1 << 32) - 1}")
-        statistics = 2 if self.recovery == "gaussian" else max(self.stats.shape[-1], 1)
+        if not abs(self.fill) <= _LARGEST:
+            raise ValueError(f"the constant of a recovery is {self.fill} and must be finite in fp32")
         fitting = Demand("must keep as many channels as there are entries and signs", self._fits(entries, dim))
         yield side.rule("masks", self.masks, torch.uint8, (side.slots, row_bytes(dim, 1)), content=(fitting,))
+        statistics = max(self.stats.shape[-1], STATISTICS[self.recovery])
         yield side.rule("statistics", self.stats, side.dtype, (side.slots, statistics), content=(FINITE,))
         if self.inverse_norms is not None:
             norms = self.inverse_norms

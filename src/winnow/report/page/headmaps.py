@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from winnow.report.page.methods import FULL, MethodName
 from winnow.report.page.sections import Section
-from winnow.runs.rows import Row
+from winnow.runs.rows import Row, rows_by
 
 _MOST_HEADS = 4096
 """Heads of a model up to which a table has a cell for each."""
@@ -27,13 +26,12 @@ class HeadMap(NamedTuple):
 
 def headmaps_of(section: Section, methods: Sequence[MethodName]) -> Iterator[HeadMap]:
     """Those of methods that leave tokens out, where rows noted what heads keep."""
-    rows: dict[str, list[Row]] = defaultdict(list)
-    for origin in section.cells.values():
-        if origin.row.kept:
-            rows[origin.row.method].append(origin.row)
+    noted = (origin.row for origin in section.cells.values() if origin.row.kept)
+    by_method = rows_by(noted, lambda row: row.method)
     for method in methods:
-        if method.base.partition("+")[0] != FULL and _are_alike(rows[method.text]):
-            yield HeadMap(method, _shares(rows[method.text]), len(rows[method.text]))
+        rows = by_method.get(method.text, [])
+        if method.base.partition("+")[0] != FULL and _are_alike(rows):
+            yield HeadMap(method, _shares(rows), len(rows))
 
 
 def _are_alike(rows: Sequence[Row]) -> bool:

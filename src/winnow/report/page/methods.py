@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from winnow.budget import Budget
 from winnow.errors import BudgetError
+from winnow.runs.rows import method_and_budget
 
 FULL = "full"
 
@@ -23,8 +24,7 @@ class MethodName(NamedTuple):
 
 def method_name(text: str) -> MethodName:
     """A method's text, as in "adakv @ 10%", taken apart."""
-    base, at, budget = text.rpartition(" @ ")
-    return MethodName(text, base, budget) if at else MethodName(text, text, "")
+    return MethodName(text, *method_and_budget(text))
 
 
 def budgets_of(names: Iterable[MethodName]) -> list[str]:

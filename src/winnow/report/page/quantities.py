@@ -56,7 +56,7 @@ def quantity(name: str) -> Quantity:
 
 def values_of(row: Row, main: str | None) -> dict[str, float]:
     """Values of a row by quantity. main: its task's main measure; the row's first one for None."""
-    first = main if main in row.scores else next(iter(row.scores), None)
+    first = main if main in row.scores else row.measure
     return {SCORE if name == first and _is_score(name) else name: value for name, value in row.scores.items()}
 
 

@@ -11,7 +11,7 @@ from winnow.report.page.quantities import quantity, values_of
 from winnow.report.page.sections import Origin, Section
 from winnow.report.page.slices import Slice, Slices
 from winnow.runs.intervals import Bootstrap, Clusters, Estimate, mean_interval
-from winnow.runs.rows import Row
+from winnow.runs.rows import Row, shared_contexts
 
 BOOTSTRAP = Bootstrap(resamples=2000)
 Values = dict[str, float]
@@ -69,7 +69,8 @@ class Judged:
     def estimate(self, name: str, groups: Sequence[Sequence[Origin]]) -> Estimate:
         """The mean over groups of their means."""
         measured = self.quantities[name]
-        clusters = [Clusters.of([self.of(origin.row)[name] for origin in group], _contexts(group)) for group in groups]
+        rows = [[origin.row for origin in group] for group in groups]
+        clusters = [Clusters.of([self.of(row)[name] for row in group], shared_contexts(group)) for group in rows]
         return measured.shown(mean_interval(clusters, measured.bounds, BOOTSTRAP))
 
 
@@ -100,12 +101,6 @@ def results_of(slices: Slices, judged: Judged, methods: Sequence[MethodName], wa
                 holding(groups),
                 tuple(sorted({origin.source.number for origin in origins})),
             )
-
-
-def _contexts(group: Sequence[Origin]) -> list[str] | None:
-    """Questions about one context are drawn together; those of a single one tell of this context alone."""
-    names = [origin.row.context for origin in group]
-    return names if len(set(names)) > 1 else None
 
 
 def holding(groups: Sequence[Sequence[Origin]]) -> Holding:

@@ -17,10 +17,10 @@ from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any
 
-from winnow.runs.export.grouped import grouped, mean_scores
+from winnow.runs.export.means import mean_scores
 from winnow.runs.folder import About, Run, RunError
 from winnow.runs.measures import measures
-from winnow.runs.rows import Row
+from winnow.runs.rows import Row, rows_by
 from winnow.tasks.example import LIKELIHOODS
 
 _FILTER = "none"
@@ -31,9 +31,9 @@ def harness_files(run: Run) -> dict[PurePath, str]:
     started = _started(run)
     date = started.replace(tzinfo=None).isoformat().replace(":", "-")
     found = {}
-    for method, rows in grouped(run.rows, lambda row: row.method).items():
+    for method, rows in rows_by(run.rows, lambda row: row.method).items():
         folder = PurePath(_safe(method)) / _safe(run.about.model.name)
-        tasks = grouped(rows, lambda row: row.task)
+        tasks = rows_by(rows, lambda row: row.task)
         samples = {task: [_sample(run.about, *each) for each in enumerate(rows)] for task, rows in tasks.items()}
         results = _results(run.about, method, tasks, started)
         results["task_hashes"] = {task: _task_hash(each) for task, each in samples.items()}

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import yaml  # transformers brings it
 
 from winnow.runs.export.flat import table_text
-from winnow.runs.export.grouped import grouped, mean_scores
+from winnow.runs.export.means import mean_scores
 from winnow.runs.export.press_names import press_name
 from winnow.runs.folder import Run
 from winnow.runs.measures import measures
-from winnow.runs.rows import Row
+from winnow.runs.rows import Row, rows_by
 
 _BY_LENGTH = "ruler"
 """The benchmark whose data directories are lengths; those of others are tasks."""
@@ -83,7 +83,7 @@ def kvpress_files(run: Run) -> dict[PurePath, str]:
 
 def _configurations(run: Run) -> list[Configuration]:
     by_length = run.about.benchmark == _BY_LENGTH
-    groups = grouped(run.rows, lambda row: (row.method, str(row.facts.get("length", "")) if by_length else row.task))
+    groups = rows_by(run.rows, lambda row: (row.method, str(row.facts.get("length", "")) if by_length else row.task))
     full = {(row.task, row.example): row.slots for row in run.rows if row.method == "full"}
     return [
         Configuration(run, data_dir or None, press_name(method), method, rows, [_ratio(row, full) for row in rows])
@@ -119,7 +119,7 @@ def _ratio(row: Row, full: Mapping[tuple[str, str], float]) -> float:
 
 def _metrics(configuration: Configuration) -> Any:
     """As the scorer of the benchmark gives them: shares are in percent."""
-    tasks = grouped(configuration.rows, lambda row: row.task)
+    tasks = rows_by(configuration.rows, lambda row: row.task)
     found = {
         task: {name: _rounded(name, each) for name, each in mean_scores(rows).items()} for task, rows in tasks.items()
     }

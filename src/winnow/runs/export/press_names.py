@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from winnow.runs.export.grouped import budgetless
+from winnow.runs.rows import method_and_budget
 
 OWN = "winnow-"
 """Stands before methods that the registry does not have, or has with other settings."""
@@ -13,6 +13,7 @@ PRESSES = {
     "random": "random",
     "knorm": "knorm",
     "keydiff": "keydiff",
+    "keydiff(block=128)": "block_keydiff",
     "streamingllm": "streaming_llm",
     "tova(keep_last=true)": "tova",
     "h2o(recent=0, normalize=true)": "observed_attention",
@@ -33,5 +34,5 @@ PRESSES = {
 
 def press_name(method: str) -> str:
     """The press of a method, or the method's own name, marked as such. method: its canonical text."""
-    name = budgetless(method)
+    name, _ = method_and_budget(method)
     return PRESSES.get(name, f"{OWN}{name}")

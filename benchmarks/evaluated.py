@@ -1,0 +1,110 @@
+"""Runs of `winnow eval` on models that the user names: what the studies on pretrained models have in common."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from pydoc_data.topics import topics
+from typing import Any, NamedTuple
+
+from winnow.cli import main as winnow_command
+from winnow.files import write_text
+from winnow.runs.folder import ABOUT, Run, read_run
+from winnow.runs.summary import MethodSummary, summaries
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "docs" / "results"
+PICTURES = ROOT / "docs" / "pictures"
+REFERENCE = "reference.txt"
+"""The text whose continuation is predicted: a file of this name in the folder of a study."""
+
+
+class Part(NamedTuple):
+    """One run of `winnow eval`."""
+
+    name: str
+    title: str
+    arguments: tuple[str, ...]
+    """Arguments of `winnow eval`, but for model, methods, budgets and folder; {folder} is the folder of the study."""
+    methods: tuple[str, ...]
+    budgets: str
+
+
+class Study(NamedTuple):
+    """A model and the folder of all that is found about it."""
+
+    title: str
+    model: str
+    folder: Path
+
+    @classmethod
+    def of(cls, name: str, runs: Path) -> Study:
+        """The study of MODEL or TITLE=MODEL, in a folder of its own in `runs`."""
+        title, _, model = name.rpartition("=")
+        short = Path(model).stem
+        return cls(title or short, model, runs / short)
+
+    def ran(self, part: Part) -> bool:
+        """True if the part was begun."""
+        return (self.folder / part.name / ABOUT).exists()
+
+    def runs(self, parts: Sequence[Part]) -> dict[Part, Run]:
+        """The runs of those parts that were begun."""
+        return {part: read_run(self.folder / part.name) for part in parts if self.ran(part)}
+
+    def short(self, method: str) -> str:
+        """A method's name without the folder of its scores."""
+        return method.replace(f"{self.folder}/", "")
+
+
+def evaluate(study: Study, part: Part, values: Mapping[str, object] | None = None) -> None:
+    """Evaluates what is missing of a part. Ends the program where that fails.
+
+    values: by name, for what stands in braces in methods besides {folder}.
+    """
+    methods = ",".join(each.format(folder=study.folder, **(values or {})) for each in part.methods)
+    arguments = [each.format(folder=study.folder) for each in part.arguments]
+    given = ["--model", study.model, "--methods", methods, "--budgets", part.budgets]
+    run_command("eval", *arguments, *given, "--out", str(study.folder / part.name))
+
+
+def run_command(*arguments: str) -> None:
+    """Runs a command of winnow, in this process. Ends the program where it fails."""
+    print(" ".join(["winnow", *arguments]), flush=True)
+    if code := winnow_command(arguments):
+        sys.exit(code)
+
+
+def write_reference(study: Study) -> None:
+    """Writes Python's own reference, a real text that every machine has."""
+    write_text(study.folder / REFERENCE, "\n\n".join(topics[name] for name in sorted(topics)))
+
+
+def about(run: Run) -> str:
+    """A line on examples, prompts, protocol and machine of a run."""
+    around, rows = run.about.environment, run.rows
+    mean = sum(row.prompt_tokens for row in rows) / len(rows)
+    examples = len({(row.task, row.example) for row in rows})
+    return (
+        f"{examples} examples, prompts of {mean:,.0f} tokens, protocol `{run.about.protocol['name']}`, "
+        f"{run.about.model.dtype}. Measured on {around['processor']}, {around['threads']} threads, torch "
+        f"{around['torch']}, transformers {around['transformers']}, winnow {around['winnow']}."
+    )
+
+
+def score_cell(found: MethodSummary) -> str:
+    """The score from 0 to 100, with its interval."""
+    score = found.scores["score"]
+    return f"{100 * score.mean:.0f} ({100 * score.low:.0f}–{100 * score.high:.0f})"
+
+
+def records(study: Study, parts: Sequence[Part]) -> list[dict[str, Any]]:
+    """Records of every method, for programs."""
+    return [
+        {"model": study.title, "part": part.name, "processor": run.about.environment["processor"]}
+        | {**vars(each), "scores": {name: score._asdict() for name, score in each.scores.items()}}
+        | {"method": study.short(each.method)}
+        for part, run in study.runs(parts).items()
+        for each in summaries(run.rows)
+    ]

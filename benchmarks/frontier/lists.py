@@ -1,0 +1,106 @@
+"""Scope of the frontier: lists of methods, each evaluated on the same questions and texts."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from evaluated import REFERENCE, Part
+
+_FACTS = ("facts", "--lengths", "1400", "--examples", "{questions}", "--protocol")
+_TEXT = (
+    *("text", "--lengths", "1024", "--examples", "{texts}", "--protocol", "plain"),
+    *("--data", f"{{folder}}/{REFERENCE}"),
+)
+_SEEN, _UNSEEN, _AHEAD = "question seen", "question not seen", "real text"
+
+
+class Section(NamedTuple):
+    """Methods that are compared with each other."""
+
+    name: str
+    title: str
+    methods: tuple[str, ...]
+    budgets: str
+    """Budgets of methods that name none and keep a part only."""
+    parts: dict[str, tuple[str, ...]]
+    """Arguments of `winnow eval`, but for model, methods, budgets and folder, by what is asked."""
+
+    def runs(self, questions: int, texts: int) -> tuple[Part, ...]:
+        """A run of `winnow eval` for everything that is asked."""
+        return tuple(
+            Part(
+                f"{self.name}-{number}",
+                asked,
+                tuple(each.replace("{questions}", str(questions)).replace("{texts}", str(texts)) for each in arguments),
+                self.methods,
+                self.budgets,
+            )
+            for number, (asked, arguments) in enumerate(self.parts.items())
+        )
+
+
+SECTIONS = (
+    Section(
+        "bits",
+        "Bits: everything is kept, in fewer of them",
+        (
+            "full+bits(8)",
+            "full+bits(6)",
+            "full+bits(4)",
+            "full+bits(4, rotate=true)",
+            "full+bits(4, group=32)",
+            "full+bits(k=8, v=4)",
+            "full+bits(3)",
+            "full+bits(3, rotate=true)",
+            "full+kivi(8)",
+            "full+kivi(4)",
+            "full+kivi(2)",
+        ),
+        "100%",
+        {_SEEN: (*_FACTS, "plain"), _AHEAD: _TEXT},
+    ),
+    Section(
+        "agnostic",
+        "The question is not known at compression",
+        (
+            "snapkv",
+            "knorm",
+            "keydiff",
+            "expectedattention",
+            "expectedattention(epsilon=0.01)+ada",
+            "kvzip",
+            "kvzip-plus",
+        ),
+        "10%,25%,50%",
+        {_UNSEEN: (*_FACTS, "plain-agnostic"), _AHEAD: _TEXT},
+    ),
+    Section(
+        "budgets",
+        "The same scores, other budgets",
+        (
+            "snapkv",
+            "pyramidkv",
+            "adakv",
+            "snapkv+global",
+            "snapkv+cake",
+            "snapkv+zigzag",
+            "criticalkv",
+            "defensivekv",
+        ),
+        "3%,5%,10%",
+        {_SEEN: (*_FACTS, "plain"), _AHEAD: _TEXT},
+    ),
+    Section(
+        "stacked",
+        "Eviction and bits together",
+        (
+            "adakv",
+            "adakv+bits(8)",
+            "adakv+kivi(4)",
+            "adakv+bits(4, rotate=true)",
+            "snapkv+global+bits(4, rotate=true)",
+        ),
+        "10%,20%,40%",
+        {_SEEN: (*_FACTS, "plain")},
+    ),
+)

@@ -1,0 +1,111 @@
+"""LU-KV: Predicting Future Utility, Global Combinatorial Optimization for Task-Agnostic KV Cache Eviction.
+
+Tang et al. 2026, arXiv 2602.08585.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from winnow.allocate.base import Allocation, Allocator, SlotPlan
+from winnow.allocate.rounding import Rounding, full_tensor, round_exactly
+from winnow.errors import MethodError
+from winnow.heads.curves import GRID, BudgetCurves
+from winnow.heads.resolve import same_model
+from winnow.parameters import check_choice, meaning
+
+_LEAST_WEIGHT = 1e-9
+"""Share of the largest head that one without slots takes of what the others cannot hold."""
+
+
+@dataclass(frozen=True)
+class LUKV(Allocator):
+    """Heads get slots by curves that say what the next slot of each is worth to what comes after a prompt.
+
+    The curves hold, for every share of the cache that goes, the share of every head that goes then, so that the loss is
+    least over all heads. Between two of their 99 shares they are taken as straight. Estimated by `winnow heads curves`
+    for one model and one scorer; raises HeadScoresError for a file that cannot be read, MethodError for curves of a
+    model of another shape.
+
+    rounding="paper": the nearest of the 99 shares, every head's slots rounded down, the leftover lost.
+    """
+
+    curves: BudgetCurves | None = field(
+        default=None,
+        metadata=meaning("budget curves of the model: a file that winnow heads curves wrote, or a published .npy"),
+    )
+    rounding: Rounding = field(
+        default="exact", metadata=meaning("exact totals, or the published rounding: exact or paper")
+    )
+
+    def __post_init__(self) -> None:
+        check_choice(self, "rounding", ("exact", "paper"))
+        if isinstance(self.curves, str | Path):
+            object.__setattr__(self, "curves", BudgetCurves.load(self.curves))
+        if self.curves is not None and not isinstance(self.curves, BudgetCurves):
+            raise MethodError(f"LUKV: curves must be a file of budget curves or BudgetCurves, not {self.curves!r}.")
+
+    def for_model(self, name: str, heads: tuple[int, ...]) -> Allocator:
+        curves = self._given(name)
+        _check_shape(curves, heads)
+        if curves.model and name and not same_model(curves.model, name):
+            warnings.warn(f"The budget curves are those of {curves.model}, the model is {name}.", stacklevel=4)
+        return replace(self, curves=curves)
+
+    def layer_totals(self, plan: SlotPlan) -> list[int]:
+        _check_shape(self._given("the model"), plan.heads)
+        totals: list[int] = _slots(self, plan).sum(dim=1).tolist()
+        return totals
+
+    def head_slots(self, scores: Tensor, allocation: Allocation, layer: int) -> Tensor:
+        return _slots(self, allocation.plan)[layer]
+
+    def slots(self, plan: SlotPlan) -> Tensor:
+        """Slots of every head [L, H] int64, each in [plan.guaranteed, plan.length]."""
+        curves = self._given("the model")
+        gone = 100 * (1 - plan.slots / (sum(plan.heads) * plan.length))
+        if self.rounding == "paper":
+            nearest = curves.ratios[min(max(round(gone) - 1, 0), GRID - 1)]
+            return ((1 - nearest) * plan.length).floor().long().clamp(plan.guaranteed, plan.length)
+        shares = (kept_shares(curves, gone) * plan.length).flatten()
+        low, high = full_tensor(len(shares), plan.guaranteed), full_tensor(len(shares), plan.length)
+        weights = shares.clamp(min=_LEAST_WEIGHT * max(float(shares.max()), 1.0))
+        return round_exactly(shares, plan.slots, low, high, weights).view(curves.shape)
+
+    def _given(self, model: str) -> BudgetCurves:
+        if self.curves is None:
+            raise MethodError(
+                f"LUKV needs budget curves of {model or 'this model'}: give curves=FILE. `winnow heads curves` "
+                "estimates them."
+            )
+        return self.curves
+
+
+def kept_shares(curves: BudgetCurves, gone: float) -> Tensor:
+    """[L, H]: the share of every head that stays where `gone` percent of all slots go, from 0 to 100."""
+    nothing, everything = torch.zeros(1, *curves.shape), torch.ones(1, *curves.shape)
+    ratios = torch.cat([nothing.double(), curves.ratios, everything.double()])
+    before = min(int(gone), GRID)
+    return 1 - torch.lerp(ratios[before], ratios[before + 1], gone - before)
+
+
+def _check_shape(curves: BudgetCurves, heads: tuple[int, ...]) -> None:
+    layers, per_layer = curves.shape
+    if heads != (per_layer,) * layers:
+        found = f"{len(heads)} compressed layers with {' or '.join(map(str, sorted(set(heads))))} KV heads"
+        raise MethodError(
+            f"{curves} are of {layers} layers with {per_layer} KV heads, the model has {found}; give curves of this "
+            "model."
+        )
+
+
+@lru_cache(maxsize=64)
+def _slots(allocator: LUKV, plan: SlotPlan) -> Tensor:
+    """Every layer of a prompt asks for the same, hence the cache."""
+    return allocator.slots(plan)

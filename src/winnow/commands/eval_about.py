@@ -1,0 +1,50 @@
+"""Facts about a run of `winnow eval`, for its folder."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+from transformers import PreTrainedModel
+
+from winnow.cache.fingerprint import ModelFingerprint, written_dtype
+from winnow.commands.eval_work import EvalWork
+from winnow.commands.model_names import model_name
+from winnow.estimate.journal import fingerprint
+from winnow.evaluate.turns import templated
+from winnow.runs.environment import environment
+from winnow.runs.folder import VERSION, About, ModelFacts
+
+
+def about_of(work: EvalWork, loaded: PreTrainedModel) -> About:
+    """The facts of a run that begins now."""
+    found = ModelFingerprint.of(loaded)
+    texts = [[task.name, [[e.context, e.question, e.answers] for e in task.examples]] for task in work.tasks]
+    options = work.options
+    return About(
+        winnow_run=VERSION,
+        model=ModelFacts(
+            model_name(work.source),
+            fingerprint([found.architecture, found.weights, found.dtype]),
+            written_dtype(loaded.dtype),
+            templated(work.source.tokenizer),
+        ),
+        benchmark=work.benchmark.name,
+        protocol=json.loads(json.dumps(asdict(work.protocol))),
+        request={
+            "seed": options.seed,
+            "examples": options.examples,
+            "lengths": options.lengths,
+            "tasks": options.tasks,
+            "split": options.split,
+            "fold": options.fold,
+            "texts": fingerprint(texts),
+        },
+        measures={task.name: task.judging.metric for task in work.tasks},
+        environment=environment(loaded.device),
+        command=shlex.join(["winnow", *sys.argv[1:]]),
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+    )

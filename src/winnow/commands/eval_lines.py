@@ -1,0 +1,86 @@
+"""Lines of `winnow eval`: what is to come, and what came of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from transformers import PreTrainedModel
+
+from winnow.commands.console import messages, output
+from winnow.commands.eval_table import as_records, print_table
+from winnow.commands.eval_work import EvalWork
+from winnow.commands.formats import written_bytes
+from winnow.commands.model_names import model_name
+from winnow.estimate.shape import token_bytes
+from winnow.models import available_memory
+from winnow.runs.evaluation import Evaluation
+from winnow.runs.full_row import beside_printed, published_row
+from winnow.runs.rows import Row
+from winnow.runs.summary import summaries
+
+
+def tell_work(work: EvalWork, loaded: PreTrainedModel, evaluation: Evaluation) -> None:
+    """Lines on what is to come: cells, and the memory that full caches take meanwhile."""
+    longest = max(work.groups, key=lambda group: len(group.examples[0].context))
+    tokens = len(work.source.tokenizer(longest.examples[0].context).input_ids)
+    # Questions that are seen are prefilled each in a cache of its own.
+    caches = len(longest.examples) if work.protocol.question_seen else 1
+    held = caches * token_bytes(loaded) * tokens
+    known = f", {evaluation.done:,} of them known" if evaluation.done else ""
+    lines = [
+        f"{len(evaluation.cells):,} results{known}: {sum(len(task.examples) for task in work.tasks):,} examples of "
+        f"{len(work.tasks)} task{'s' if len(work.tasks) > 1 else ''}, {len(work.methods)} methods. The longest context "
+        f"has about {tokens:,} tokens; while it is read, full caches take about {written_bytes(held)}."
+    ]
+    free = available_memory(loaded.device)
+    if free is not None and held > free:
+        lines.append(f"Only {written_bytes(free)} are free: use a smaller --batch, or shorter --lengths.")
+    for line in lines:
+        messages().print(line, markup=False, soft_wrap=True)
+
+
+def tell_results(evaluation: Evaluation, work: EvalWork) -> None:
+    """The table of a run, or its records where JSON is asked for."""
+    console, options = output(), work.options
+    found = summaries(evaluation.rows)
+    if options.as_json:
+        print(json.dumps(as_records(found), indent=2))
+        return
+    console.print(
+        f"{work.benchmark.name} · protocol {work.protocol.name} · {model_name(work.source)} · question seen at "
+        f"compression: {'yes' if work.protocol.question_seen else 'no'}",
+        style="dim",
+        markup=False,
+        soft_wrap=True,
+    )
+    print_table(console, found)
+    _compare_with_paper(console, evaluation.rows, work)
+    console.print(f"\n{escape(str(options.out))}  every answer; winnow report and winnow compare read it")
+
+
+def _compare_with_paper(console: Console, rows: Sequence[Row], work: EvalWork) -> None:
+    """Tells the tasks in which the full cache is far from the row that a paper prints for this model."""
+    printed = published_row(work.protocol, work.source.name)
+    if printed is None:
+        return
+    found = beside_printed(rows, printed)
+    far = [each for each in found if each.apart]
+    for each in far:
+        console.print(
+            f"{each.task}: the full cache has {each.found.mean:.1f} ({each.found.low:.1f}–{each.found.high:.1f}), the "
+            f"paper prints {each.printed:.1f}. Texts, prompts or model differ from the paper's, so nothing here "
+            "compares with its tables.",
+            style="yellow",
+            markup=False,
+            soft_wrap=True,
+        )
+    if found and not far:
+        console.print(
+            f"The full cache is where the paper has it, in all of {len(found)} tasks ({work.protocol.source}).",
+            style="dim",
+            markup=False,
+            soft_wrap=True,
+        )

@@ -1,0 +1,50 @@
+"""The options of `winnow heads curves`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from winnow.commands.options.shared import Force, JournalPath, MaxNewTokens, ModelOptions, Plugins, PromptOptions
+from winnow.commands.options.values import plain_text, result_file
+
+QUESTIONS, LENGTH, MAX_NEW_TOKENS = 24, 1024, 16
+"""Counts of generated questions, tokens of their prompts, and tokens of an answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurvesOptions(ModelOptions, PromptOptions):
+    """Measure what every further slot of a head is worth to what follows a text: budget curves for lukv.
+
+    Finished questions are kept in a journal; the same command goes on where an interrupted one ended.
+    """
+
+    out: Annotated[Path, typer.Option(parser=result_file, metavar="FILE", help="The .safetensors file to write.")]
+    method: Annotated[
+        str, typer.Option(help="Method whose scores rank tokens, as it will be used: 'expectedattention'.")
+    ] = "snapkv"
+    examples: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help='Questions: JSONL with "question" and "document" (a path) or "context" (a text).',
+            show_default="generated ones",
+        ),
+    ] = None
+    questions: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="How many generated questions.", show_default=str(QUESTIONS))
+    ] = None
+    length: Annotated[
+        int | None,
+        typer.Option(min=256, metavar="N", help="Tokens of generated prompts.", show_default=str(LENGTH)),
+    ] = None
+    seed: Annotated[int, typer.Option(min=0, help="Chooses generated texts and questions.")] = 0
+    max_new_tokens: MaxNewTokens = MAX_NEW_TOKENS
+    license: Annotated[str, typer.Option(parser=plain_text, metavar="TEXT", help="License, for the file.")] = ""
+    notes: Annotated[str, typer.Option(parser=plain_text, metavar="TEXT", help="Notes for the file.")] = ""
+    journal: JournalPath = None
+    force: Force = False
+    plugins: Plugins = None

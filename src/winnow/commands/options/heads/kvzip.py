@@ -1,0 +1,40 @@
+"""The options of `winnow heads kvzip`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from winnow.commands.options.shared import ModelOptions, PrefillOptions, PromptOptions, ScoresFileOptions
+
+TOKENS = 2048
+
+
+@dataclass(frozen=True, kw_only=True)
+class KVzipOptions(ModelOptions, PromptOptions, PrefillOptions, ScoresFileOptions):
+    """Score every KV head by what it attends to while the model repeats a text: about a minute.
+
+    Nothing is written before it is done.
+    """
+
+    texts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--text",
+            metavar="FILE",
+            help="Text to repeat; may be repeated for several, of which the highest score counts. A generated one "
+            "without it.",
+        ),
+    ] = None
+    tokens: Annotated[
+        int,
+        typer.Option(
+            min=16, metavar="N", help="Tokens of each prompt at most; fewer where the model cannot read them twice."
+        ),
+    ] = TOKENS
+    plus: Annotated[bool, typer.Option("--plus", help="KVzip+: weigh attention by what values do to the output.")] = (
+        False
+    )
+    seed: Annotated[int, typer.Option(help="Chooses the text where it is generated.")] = 0

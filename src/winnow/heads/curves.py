@@ -1,0 +1,164 @@
+"""Budget curves: how much of every head goes, for every share of the whole cache that goes (LU-KV).
+
+Tang et al. 2026, arXiv 2602.08585. Estimated once for a model and a scorer; used for every prompt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os.path
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from winnow.errors import FileError, HeadScoresError, JsonError
+from winnow.files import replacing
+from winnow.strict_json import parse_object
+
+GRID = 99
+"""Shares of the cache that go: 1% … 99%."""
+SUFFIX = ".safetensors"
+PUBLISHED = ".npy"
+"""Ending of tables as the paper's authors publish them."""
+VERSION = 1
+_HEADER = "winnow_budget_curves"
+_TENSOR = "ratios"
+_TEXTS = ("scorer", "model", "date", "license", "notes", "settings")
+
+
+@dataclass(frozen=True, eq=False)
+class BudgetCurves:
+    """The share of its slots that every head gives up, where 1%, 2% … 99% of all slots go.
+
+    ratios: [99, L, H] in [0, 1], float64 on the CPU (any number type and device is converted, and copied). scorer: the
+    method whose order of tokens they were estimated for. samples: questions behind them. settings: what the estimation
+    was asked for, a JSON object as text. path: where the table was read from.
+
+    Tables are equal when their values and what is said about them are; the path does not count. Raises HeadScoresError
+    for a tensor of another shape, and for shares that are none.
+    """
+
+    ratios: Tensor
+    scorer: str = ""
+    model: str = ""
+    samples: int | None = None
+    date: str = ""
+    license: str = ""
+    notes: str = ""
+    settings: str = ""
+    path: Path | None = None
+
+    def __post_init__(self) -> None:
+        shape = list(self.ratios.shape)
+        if len(shape) != 3 or shape[0] != GRID or 0 in shape:
+            raise HeadScoresError(f"Budget curves are [{GRID}, layers, heads], not {shape}: give a table of that form.")
+        ratios = self.ratios.detach().to("cpu", torch.float64).clone().contiguous()
+        if not bool(((ratios >= 0) & (ratios <= 1)).all()):
+            raise HeadScoresError(
+                "Budget curves hold shares between 0 and 1; this table has others: estimate it again."
+            )
+        object.__setattr__(self, "ratios", ratios)
+
+    @classmethod
+    def load(cls, path: Path | str) -> BudgetCurves:
+        """Reads a file that `save` wrote, or a published .npy table; never unpickles. Raises HeadScoresError."""
+        path = Path(path)
+        ratios, facts = _read_published(path) if path.suffix.lower() == PUBLISHED else _read(path)
+        try:
+            return cls(ratios, **facts, path=path)
+        except HeadScoresError as problem:
+            raise HeadScoresError(f"{path}: {problem}") from None
+
+    def save(self, path: Path | str) -> Path:
+        """Writes a safetensors file, over an existing one if need be; returns its path. Raises HeadScoresError."""
+        path = Path(path)
+        if os.path.isdir(path) or path.suffix.lower() != SUFFIX:
+            raise HeadScoresError(f"Budget curves are saved as {SUFFIX}: {path} is no name for such a file.")
+        header = json.dumps({"version": VERSION, "samples": self.samples, **self._texts()})
+        content = safetensors.torch.save({_TENSOR: self.ratios}, metadata={_HEADER: header})
+        try:
+            with replacing(path) as file:
+                file.write(content)
+        except FileError as problem:
+            raise HeadScoresError(str(problem)) from None
+        return path
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(layers, KV heads per layer)."""
+        _, layers, heads = self.ratios.shape
+        return layers, heads
+
+    def _texts(self) -> dict[str, str]:
+        return {name: getattr(self, name) for name in _TEXTS}
+
+    @cached_property
+    def _identity(self) -> tuple[object, ...]:
+        content = hashlib.sha256(self.ratios.numpy().tobytes()).hexdigest()
+        return (self.shape, content, self.samples, *self._texts().values())
+
+    def __eq__(self, other: object) -> bool:
+        return self._identity == other._identity if isinstance(other, BudgetCurves) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    def __str__(self) -> str:
+        layers, heads = self.shape
+        return str(self.path) if self.path is not None else f"<budget curves, {layers}x{heads}>"
+
+    def __repr__(self) -> str:
+        layers, heads = self.shape
+        return f"BudgetCurves({str(self)!r}, {self.scorer or 'any scorer'}, {layers} layers x {heads} KV heads)"
+
+
+def _read_published(path: Path) -> tuple[Tensor, dict[str, Any]]:
+    try:
+        table = np.load(path, allow_pickle=False)
+        return torch.from_numpy(np.asarray(table, dtype=np.float64)), {}
+    except (OSError, ValueError, EOFError, TypeError) as problem:
+        raise HeadScoresError(f"{path} cannot be read as a published table of budget curves: {problem}.") from None
+
+
+def _read(path: Path) -> tuple[Tensor, dict[str, Any]]:
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            facts = _facts(path, file.metadata() or {})
+            if _TENSOR not in file.keys():  # noqa: SIM118 (the file is no mapping)
+                raise HeadScoresError(f"{path} has no tensor {_TENSOR!r}: the file is damaged, estimate it again.")
+            return file.get_tensor(_TENSOR), facts
+    except (safetensors.SafetensorError, OSError) as problem:
+        raise HeadScoresError(
+            f"{path} cannot be read as budget curves ({problem}): give a file that winnow heads curves wrote, or a "
+            f"published {PUBLISHED} table."
+        ) from None
+
+
+def _facts(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
+    if _HEADER not in metadata:
+        raise HeadScoresError(
+            f"{path} is a safetensors file without budget curves (no {_HEADER} in its metadata): give a file that "
+            "winnow heads curves wrote."
+        )
+    try:
+        header = parse_object(metadata[_HEADER])
+    except JsonError as problem:
+        raise HeadScoresError(f"{path} is damaged (its header: {problem}): estimate it again.") from None
+    if header.get("version") != VERSION:
+        raise HeadScoresError(
+            f"{path} has format version {header.get('version')!r}, this Winnow reads version {VERSION}: upgrade "
+            "winnow-kv, or estimate it again."
+        )
+    texts = {name: header.get(name, "") for name in _TEXTS}
+    samples = header.get("samples")
+    if not all(isinstance(text, str) for text in texts.values()) or not isinstance(samples, int | None):
+        raise HeadScoresError(f"{path} is damaged (its header has fields of other types): estimate it again.")
+    return {**texts, "samples": samples}

@@ -1,0 +1,104 @@
+"""KVzip: Query-Agnostic KV Cache Compression with Context Reconstruction (Kim et al. 2025, arXiv 2505.23416)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from winnow.errors import MethodError
+from winnow.parameters import check_choice, check_count, meaning
+from winnow.score.base import Replayer
+from winnow.score.window import attention_blocks
+from winnow.view import Extra, LayerView, ReplayView
+
+_BLOCK = 1 << 23
+"""Projected numbers to hold at once (32 MiB in fp32)."""
+_LEAST_NORM = 1e-12
+"""A hidden state of zeros (a padding token's) must not make scores infinite."""
+
+
+@dataclass(frozen=True)
+class KVzip(Replayer):
+    """Tokens are worth the most attention that they get while the model repeats the prompt.
+
+    A replay asks the model to repeat a chunk of the prompt and feeds it the right answer, behind the whole prompt.
+    With A the attention of the n tokens read then over the first `sinks` tokens, the chunk and themselves,
+
+        s[t] = max over the rows i of the replay, and over the GQA group, of A[i, t]
+
+    `normalize` makes it KVzip+: A[i, t]·‖W_o v_t‖₂/‖h_i‖₂, with W_o of the query head and h_i the hidden state that the
+    layer's attention is given.
+    """
+
+    chunk: int = field(default=2048, metadata=meaning("tokens of the prompt that are repeated at a time"))
+    sinks: int = field(default=4, metadata=meaning("first tokens, always kept, that every replay sees besides"))
+    normalize: bool = field(
+        default=False, metadata=meaning("weigh attention by what values do to the output, per hidden state (KVzip+)")
+    )
+
+    def __post_init__(self) -> None:
+        check_count(self, "chunk", 1)
+        check_count(self, "sinks", 0)
+        check_choice(self, "normalize", (False, True))
+
+    @property
+    def guaranteed(self) -> int:
+        return self.sinks
+
+    @property
+    def extras(self) -> Extra:
+        return Extra.REPLAY | Extra.OUTPUT_PROJECTION if self.normalize else Extra.REPLAY
+
+    @property
+    def hidden_norms(self) -> bool:
+        return self.normalize
+
+    def __call__(self, view: LayerView) -> Tensor:
+        """The scores [H, N]. Raises MethodError for a view of a prompt that was not read again."""
+        if view.replayed is None:
+            raise MethodError(
+                f"KVzip needs a replay of the prompt, which layer {view.layer} lacks: give LayerView.replayed, as "
+                "caches do."
+            )
+        scores = view.replayed.clone()
+        scores[:, : self.sinks] = torch.inf
+        return scores
+
+    def replayed(self, view: ReplayView) -> Tensor:
+        layer, chunk = view.layer, slice(view.first, view.first + view.size)
+        values = _output_norms(layer, chunk)[:, :, None] if self.normalize else None
+        scores = layer.keys.new_zeros((layer.keys.shape[0], view.size), dtype=torch.float32)
+        for block in attention_blocks(layer, layer.queries.shape[1]):
+            paid = block.attention[..., chunk]
+            if values is not None:
+                paid = paid * values / _row_norms(view, block.first, paid.shape[2])
+            torch.maximum(scores, paid.amax(dim=(1, 2)), out=scores)
+        return scores
+
+
+def _row_norms(view: ReplayView, first: int, rows: int) -> Tensor:
+    """‖h_i‖₂ of some rows, [rows, 1]. Raises MethodError for a view without them."""
+    if view.hidden_norms is None:
+        raise MethodError("KVzip+ needs the norms of hidden states: give ReplayView.hidden_norms, as caches do.")
+    start = first - view.first - view.size
+    return view.hidden_norms[start : start + rows, None].clamp(min=_LEAST_NORM)
+
+
+def _output_norms(view: LayerView, chunk: slice) -> Tensor:
+    """‖W_o v_t‖₂ [H, G, C] in fp32 of a chunk's values, for every query head of the group.
+
+    Raises MethodError for a view without its output projection.
+    """
+    if view.output_projection is None:
+        raise MethodError(
+            f"KVzip+ needs the output projection of layer {view.layer}: give LayerView.output_projection, as caches do."
+        )
+    values = view.values[:, chunk]
+    heads, _, dim = values.shape
+    queries, _, width = view.output_projection.shape
+    matrices = view.output_projection.float().view(heads, -1, dim, width)
+    step = max(1, _BLOCK // (queries * width))
+    norms = [(part.float()[:, None] @ matrices).norm(dim=-1) for part in values.split(step, dim=1)]
+    return torch.cat(norms, dim=-1)
