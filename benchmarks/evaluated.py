@@ -100,7 +100,7 @@ def score_cell(found: MethodSummary) -> str:
 
 
 def records(study: Study, parts: Sequence[Part]) -> list[dict[str, Any]]:
-    """Records of every method, for programs."""
+    """Findings under every method, for programs."""
     return [
         {"model": study.title, "part": part.name, "processor": run.about.environment["processor"]}
         | {**vars(each), "scores": {name: score._asdict() for name, score in each.scores.items()}}

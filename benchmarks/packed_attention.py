@@ -60,6 +60,19 @@ def whole_values(bits: int) -> Callable[[int], PackedValues]:
     return lambda slots: PackedValues(DIM, entries(slots, DIM, bits))
 
 
+def rotated(keys: int, values: int, centered: bool = False) -> Format:
+    """All channels after a Walsh–Hadamard transform, keys without their mean."""
+    return Format(
+        lambda slots: PackedKeys(
+            DIM,
+            entries(slots, DIM, keys),
+            rotated=True,
+            means=torch.randn(HEADS, DIM).to(DTYPE) if centered else None,
+        ),
+        lambda slots: PackedValues(DIM, entries(slots, DIM, values), rotated=True),
+    )
+
+
 def kivi(bits: int) -> Format:
     """Keys in groups of 32 slots per channel, values in groups of 32 channels per slot."""
     return Format(
@@ -99,6 +112,12 @@ def formats() -> dict[str, Format]:
         "8 bits": Format(whole_keys(8), whole_values(8)),
         "4 bits": Format(whole_keys(4), whole_values(4)),
         "2 bits": Format(whole_keys(2), whole_values(2)),
+        "8 bits, rotated": rotated(8, 8),
+        "4 bits, rotated": rotated(4, 4),
+        "2 bits, rotated": rotated(2, 2),
+        "4 bits, rotated and centered": rotated(4, 4, centered=True),
+        "keys 8 bits, values 4 bits": Format(whole_keys(8), whole_values(4)),
+        "keys 8 bits, values 4 bits, rotated": rotated(8, 4),
         "KIVI, 4 bits": kivi(4),
         "KIVI, 2 bits": kivi(2),
         "SPARK 0.5": Format(spark(0.5), whole_values(16)),

@@ -6,6 +6,7 @@
 #include "runtime/dispatch.hpp"
 #include "runtime/pool.hpp"
 #include "prune/job.hpp"
+#include "rotate/job.hpp"
 #include "winnow_native.h"
 
 namespace {
@@ -53,6 +54,7 @@ constexpr winnow_constant contract[] = {
     WINNOW_NAMED(sizeof(winnow_part)),
     WINNOW_NAMED(sizeof(winnow_decode_args)),
     WINNOW_NAMED(sizeof(winnow_prune_args)),
+    WINNOW_NAMED(sizeof(winnow_rotate_args)),
     {nullptr, 0},
 };
 
@@ -79,6 +81,15 @@ int32_t winnow_prune(const winnow_prune_args* args) {
 
 int32_t winnow_take(const winnow_prune_args* args) {
   return on_rows(*args, winnow::active_kernels().take[args->dtype]);
+}
+
+int32_t winnow_rotate(const winnow_rotate_args* args) {
+  try {
+    winnow::rotate_rows(*args, winnow::active_kernels().rotate[args->dtype]);
+  } catch (const std::bad_alloc&) {
+    return WINNOW_NO_MEMORY;
+  }
+  return WINNOW_OK;
 }
 
 const char* winnow_isa(void) { return winnow::active_kernels().name; }

@@ -63,6 +63,8 @@ struct winnow_rows {
   int64_t signs_bytes;
   const float *inverse_norms;  /* [H, dim] */
   const float *draws;          /* [WINNOW_DRAWS], ascending */
+  const void *means;           /* [H, dim] of the model's dtype: what was subtracted from the keys of every head */
+  const void *spreads;         /* the same, by what the rest was divided then */
   const int64_t *starts;       /* [ceil(S / WINNOW_START_STEP), 2] where slots keep different numbers of entries */
   int64_t kept;                /* T, entries of a slot; with masks, which tell how many, all channels */
   int64_t row_bytes;           /* of data and of signs from slot to slot; 0 with starts */
@@ -73,6 +75,7 @@ struct winnow_rows {
   int32_t recovery;
   uint32_t seed;
   float fill;                  /* of WINNOW_CONSTANT, which has no stats */
+  int32_t rotated;             /* 1: rows are those after a Walsh-Hadamard transform */
 };
 
 /* A prefix, or the slots of a prefix that share a format. */
@@ -128,6 +131,15 @@ struct winnow_prune_args {
   int32_t threads;
 };
 
+/* S rows that a Walsh-Hadamard transform turns; src/winnow/kernels/formats/hadamard.py defines it to the bit. */
+struct winnow_rotate_args {
+  const void *rows;            /* [S, D] contiguous */
+  int64_t slots, dim;
+  float *output;               /* [S, D] contiguous */
+  int32_t dtype;               /* of the rows */
+  int32_t threads;
+};
+
 struct winnow_constant {
   const char *name;
   int64_t value;
@@ -144,6 +156,9 @@ WINNOW_EXPORT int32_t winnow_prune(const struct winnow_prune_args *args);
 
 /* Copies what the masks keep, and the signs of the rest: reads rows and masks, writes kept and signs. */
 WINNOW_EXPORT int32_t winnow_take(const struct winnow_prune_args *args);
+
+/* Rows in the coordinates in which they are packed. Returns a winnow_status. */
+WINNOW_EXPORT int32_t winnow_rotate(const struct winnow_rotate_args *args);
 
 /* The instruction set in use: "avx512bf16", "avx512vnni", "avx512", "avx2" or "portable". */
 WINNOW_EXPORT const char *winnow_isa(void);

@@ -28,6 +28,19 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     "ThinK": tuple(f"think({ratio})" for ratio in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)),
     "bits per slot": ("bits(8)", "bits(4)", "bits(2)"),
+    "bits of keys and of values": ("bits(k=8, v=4)", "bits(k=4, v=8)", "bits(k=4, v=2)"),
+    "rotated bits": (
+        "bits(8, rotate=true)",
+        "bits(k=8, v=4, rotate=true)",
+        "bits(4, rotate=true)",
+        "bits(2, rotate=true)",
+    ),
+    "centered bits": (
+        "bits(8, center=true)",
+        "bits(4, center=true)",
+        "bits(4, rotate=true, center=true)",
+        "bits(2, rotate=true, center=true)",
+    ),
     "bits by head score": ("bits(8, 4)", "bits(4, 2)", "mixedbits(6)", "mixedbits(5)", "mixedbits(3)"),
     "KIVI": ("kivi(8)", "kivi(4)", "kivi(2)"),
     "SPARK + bits": (

@@ -17,8 +17,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from evaluated import RESULTS, ROOT, Part, Study, about, evaluate, records, score_cell, write_reference
-from lists import SECTIONS, Section
+from evaluated import RESULTS, ROOT, Part, Study, about, evaluate, records, run_command, score_cell, write_reference
+from lists import CURVES, ESTIMATED, SECTIONS, Section
 from reporting import markdown_table, write_results
 from winnow.errors import WinnowError
 from winnow.runs.folder import Run
@@ -26,6 +26,17 @@ from winnow.runs.summary import MethodSummary, summaries
 
 Found = dict[str, MethodSummary]
 """By the method's text."""
+
+
+def run(study: Study, sections: Sequence[Section], questions: int, texts: int) -> None:
+    """Estimates budget curves and evaluates what is missing."""
+    study.folder.mkdir(parents=True, exist_ok=True)
+    write_reference(study)
+    for section in sections:
+        if section.follows_curves and not (study.folder / CURVES).exists():
+            run_command("heads", "curves", "--model", study.model, *ESTIMATED, "--out", str(study.folder / CURVES))
+        for part in section.runs(questions, texts):
+            evaluate(study, part)
 
 
 def section_text(study: Study, section: Section, runs: dict[Part, Run]) -> str:
@@ -46,9 +57,11 @@ def best(found: Found) -> set[str]:
 
 
 def _table(study: Study, found: dict[str, Found]) -> str:
-    """A row for every method, most bytes first; bytes are those of the first part that has it."""
+    """A row for every method, most bytes first, then the best; bytes are those of the first part that has it."""
     merged = {name: each for part in reversed(found.values()) for name, each in part.items()}
-    leading = next((best(part) for part in found.values() if _scored(part)), set())
+    answers = next((part for part in found.values() if _scored(part)), {})
+    leading = best(answers)
+    rows = sorted(merged.items(), key=lambda row: (-round(row[1].held_share, 3), -_score(answers, row[0])))
     body = [
         [
             f"`{study.short(name)}`",
@@ -57,10 +70,14 @@ def _table(study: Study, found: dict[str, Found]) -> str:
             *(cell for part in found.values() for cell in _cells(part.get(name), part["full"])),
             "yes" if name in leading else "",
         ]
-        for name, each in sorted(merged.items(), key=lambda item: -item[1].held_share)
+        for name, each in rows
     ]
     heads = [head for title, part in found.items() for head in _heads(title, _scored(part))]
     return markdown_table(["method", "bytes", "fewer", *heads, "unbeaten"], body)
+
+
+def _score(answers: Found, name: str) -> float:
+    return answers[name].scores["score"].mean if name in answers else 0.0
 
 
 def _scored(found: Found) -> bool:
@@ -115,11 +132,8 @@ def main() -> None:
         parser.error(f"no section {', '.join(unknown)}; there are {', '.join(names)}")
     studies = [Study.of(name, options.runs) for name in options.models]
     chosen = [section for section in SECTIONS if section.name in wanted and not options.page_only]
-    for study in studies:
-        study.folder.mkdir(parents=True, exist_ok=True)
-        write_reference(study)
-        for part in (part for section in chosen for part in section.runs(options.questions, options.texts)):
-            evaluate(study, part)
+    for study in studies if chosen else ():
+        run(study, chosen, options.questions, options.texts)
     text = page(studies, options.questions, options.texts)
     parts = [part for section in SECTIONS for part in section.runs(options.questions, options.texts)]
     write_results(options.results, "frontier", text, [record for study in studies for record in records(study, parts)])

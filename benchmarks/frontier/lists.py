@@ -11,6 +11,10 @@ _TEXT = (
     *("text", "--lengths", "1024", "--examples", "{texts}", "--protocol", "plain"),
     *("--data", f"{{folder}}/{REFERENCE}"),
 )
+CURVES = "curves.safetensors"
+"""Budget curves of the model: a file of this name in the folder of a study, estimated before the first use."""
+ESTIMATED = ("--method", "snapkv", "--questions", "8")
+"""Arguments of `winnow heads curves`."""
 _SEEN, _UNSEEN, _AHEAD = "question seen", "question not seen", "real text"
 
 
@@ -24,6 +28,11 @@ class Section(NamedTuple):
     """Budgets of methods that name none and keep a part only."""
     parts: dict[str, tuple[str, ...]]
     """Arguments of `winnow eval`, but for model, methods, budgets and folder, by what is asked."""
+
+    @property
+    def follows_curves(self) -> bool:
+        """True if a method needs budget curves."""
+        return any(CURVES in method for method in self.methods)
 
     def runs(self, questions: int, texts: int) -> tuple[Part, ...]:
         """A run of `winnow eval` for everything that is asked."""
@@ -48,6 +57,7 @@ SECTIONS = (
             "full+bits(6)",
             "full+bits(4)",
             "full+bits(4, rotate=true)",
+            "full+bits(4, rotate=true, center=true)",
             "full+bits(4, group=32)",
             "full+bits(k=8, v=4)",
             "full+bits(3)",
@@ -84,6 +94,7 @@ SECTIONS = (
             "snapkv+global",
             "snapkv+cake",
             "snapkv+zigzag",
+            f"snapkv+lukv(curves={{folder}}/{CURVES})",
             "criticalkv",
             "defensivekv",
         ),

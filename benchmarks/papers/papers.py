@@ -113,6 +113,7 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=24, help="that are answered")
     parser.add_argument("--texts", type=int, default=8, help="whose continuation is predicted")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of the page and its pictures")
+    parser.add_argument("--page-only", action="store_true", help="write the page from the tables that were made")
     options = parser.parse_args()
     wanted = options.tables.split(",")
     if unknown := [name for name in wanted if name not in TABLES]:
@@ -122,7 +123,7 @@ def main() -> None:
     studies = [Study.of(name, options.runs) for name in options.models]
     for study in studies:
         study.folder.mkdir(parents=True, exist_ok=True)
-        for name in wanted:
+        for name in () if options.page_only else wanted:
             _, make = TABLES[name]
             write_text(study.folder / f"{name}.md", make(study, sizes) + "\n")
     text = page(studies)

@@ -58,8 +58,15 @@ inline bool masked_fit(const winnow_rows& rows, const SideSizes& sizes) {
          (!rows.signs || holds(rows.signs_bytes, rows.sign_row_bytes, sizes.slots));
 }
 
+// Rows in other coordinates are integers of all channels.
+inline bool coordinates_fit(const winnow_rows& rows, const SideSizes& sizes) {
+  const bool of_heads = rows.means || rows.spreads;
+  if (!rows.rotated && !of_heads) return true;
+  return rows.bits != 16 && !rows.masks && !rows.channels && rows.kept == sizes.dim && (sizes.keys || !of_heads);
+}
+
 inline bool rows_fit(const winnow_rows& rows, const SideSizes& sizes) {
-  if (!bits_fit(rows)) return false;
+  if (!bits_fit(rows) || !coordinates_fit(rows, sizes)) return false;
   if (rows.masks) return masked_fit(rows, sizes);
   const bool whole_groups = rows.scaling != WINNOW_GROUPED || !sizes.keys || sizes.slots % kScaleGroup == 0;
   return whole_groups && !rows.starts && channels_fit(rows, sizes) &&

@@ -26,7 +26,7 @@ inline void score_in_place(const Shape& shape, const Chunk& chunk, const Queries
   Chunk numbers = chunk;
   numbers.keys = static_cast<const Key*>(rows.data) + chunk.slot * shape.key_dim;
   numbers.values = numbers.keys;
-  gather_queries<kQueries, Key, T>(shape, queries, first, scratch.query);
+  gather_for<kQueries, Key, T>(shape, chunk, queries, first, scratch.query);
   score<kQueries, Key>(shape, numbers, scratch.query, scratch.edge, scratch.logits);
 }
 
@@ -51,7 +51,7 @@ inline void score_unpacked(const Shape& shape, const Chunk& chunk, const Queries
   const winnow_rows& rows = chunk.part->keys;
   RowReader<T> reader(rows, *chunk.part, chunk.head, chunk.slot + token, shape.key_dim, false, packed.reader,
                       packed.row_floats);
-  gather_queries<kQueries, float, T>(shape, queries, first, scratch.query);
+  gather_for<kQueries, float, T>(shape, chunk, queries, first, scratch.query);
   for (int64_t t = token; t < chunk.tokens; t += kTileRows) {
     Chunk tile = chunk;
     tile.keys = tile.values = packed.tile;
@@ -95,6 +95,10 @@ inline void score_packed(const Shape& shape, const Chunk& chunk, const Queries& 
     score_unpacked<kQueries, T>(kept, chunk, from, first, scored, scratch, packed);
   }
   scale_by_slot<kQueries, T>(rows, chunk, scratch.logits);
+  if (!rows.means) return;
+  float bias[kQueries];
+  score_mean<kQueries, T>(shape, chunk, queries, first, bias);
+  add_bias<kQueries>(bias, chunk.tokens, scratch.logits);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "attend/contract.hpp"
 #include "attend/queries.hpp"
 #include "packed/format.hpp"
+#include "simd/hadamard.hpp"
 #include "simd/unroll.hpp"
 #include "simd/vec.hpp"
 
@@ -22,6 +23,42 @@ inline Queries pick_channels(const Shape& shape, const Chunk& chunk, const Queri
     for (int64_t d = 0; d < kept; ++d) picked[i * kept + d] = from[channels[d]];
   }
   return {picked, kept, 0};
+}
+
+// gather_queries for keys that are integers, in the coordinates of these.
+template <int kQueries, class Key, class T>
+inline void gather_for(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first, float* block) {
+  const winnow_rows& rows = chunk.part->keys;
+  gather_queries<kQueries, Key, T>(shape, queries, first, block);
+  if (rows.spreads) {
+    const T* spreads = static_cast<const T*>(rows.spreads) + chunk.head * shape.key_dim;
+    for (int64_t d = 0; d < shape.key_dim; d += Vec::width) {
+      const Vec spread = load_up_to(spreads + d, shape.key_dim - d);
+      unroll<kQueries>([&](auto i) {
+        float* at = block + d * kQueries + i * Vec::width;
+        store(at, spread * load(at));
+      });
+    }
+  }
+  if (!rows.rotated) return;
+  for (int64_t i = 0; i < kQueries; ++i) transform_row(block + i * Vec::width, shape.key_dim, kQueries * Vec::width);
+}
+
+// What every logit of a head lacks because its mean was subtracted from its keys.
+template <int kQueries, class T>
+inline void score_mean(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first,
+                       float (&bias)[kQueries]) {
+  const T* mean = static_cast<const T*>(chunk.part->keys.means) + chunk.head * shape.key_dim;
+  for (int64_t i = 0; i < kQueries; ++i) {
+    Vec sum = broadcast(0.0f);
+    if (first + i < shape.queries) {
+      const T* query = static_cast<const T*>(query_at(shape, queries, first + i, sizeof(T)));
+      for (int64_t d = 0; d < shape.key_dim; d += Vec::width) {
+        sum = fma(load_up_to(query + d, shape.key_dim - d), load_up_to(mean + d, shape.key_dim - d), sum);
+      }
+    }
+    bias[i] = shape.scaling * lane_sum(sum);
+  }
 }
 
 // Queries that meet the numbers of a slot and of all others of its scale group: key = zero + scale·number in every

@@ -11,6 +11,7 @@
 #include "packed/scratch.hpp"
 #include "packed/slot_scales.hpp"
 #include "simd/element.hpp"
+#include "simd/hadamard.hpp"
 #include "simd/vec.hpp"
 #include "sizes.hpp"
 
@@ -68,6 +69,9 @@ inline void weigh_packed(const Shape& shape, const Chunk& chunk, float* weights,
     weigh_in_place<kQueries, Int8>(shape, chunk, weights, acc);
   } else {
     weigh_unpacked<kQueries, T>(shape, chunk, weights, packed, acc);
+  }
+  if (rows.rotated) {
+    for (int64_t q = 0; q < kQueries; ++q) transform_row(acc + q * shape.value_width, shape.value_dim, Vec::width);
   }
   order_sums<kQueries, T>(shape, acc);
 }

@@ -6,6 +6,7 @@
 #include "packed/chunk.hpp"
 #include "prune/prune.hpp"
 #include "prune/take.hpp"
+#include "rotate/rotate.hpp"
 #include "runtime/read_sum.hpp"
 
 #define WINNOW_QUOTED(name) #name
@@ -19,6 +20,7 @@ constexpr Kernels isa::WINNOW_ISA = {WINNOW_NAME(WINNOW_ISA),
                                      {merge<float>, merge<Bf16>, merge<Fp16>},
                                      read_sum,
                                      {prune<float>, prune<Bf16>, prune<Fp16>},
-                                     {take<float>, take<Bf16>, take<Fp16>}};
+                                     {take<float>, take<Bf16>, take<Fp16>},
+                                     {rotate<float>, rotate<Bf16>, rotate<Fp16>}};
 
 }  // namespace winnow

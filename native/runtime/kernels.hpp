@@ -3,6 +3,7 @@
 
 #include "attend/contract.hpp"
 #include "prune/contract.hpp"
+#include "rotate/contract.hpp"
 
 namespace winnow {
 
@@ -19,6 +20,7 @@ struct Kernels {
   ReadFunction read;
   PruneFunction prune[kDtypes];
   PruneFunction take[kDtypes];
+  RotateFunction rotate[kDtypes];
 };
 
 // One of each name that CMakeLists.txt gives to kernels.cpp.

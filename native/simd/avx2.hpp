@@ -99,6 +99,13 @@ inline Vec negate_where(uint32_t mask, Vec a) {
   return {_mm256_xor_ps(a.v, _mm256_and_ps(_mm256_castsi256_ps(lanes_of(mask)), _mm256_set1_ps(-0.0f)))};
 }
 
+// Lane i is lane i ^ kApart.
+template <int kApart>
+inline Vec exchange(Vec a) {
+  if constexpr (kApart == 4) return {_mm256_permute2f128_ps(a.v, a.v, 1)};
+  return {_mm256_permute_ps(a.v, kApart == 2 ? 0x4e : 0xb1)};
+}
+
 inline __m128i narrow(Fp16, Vec a) { return _mm256_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT); }
 // Each lane rounded to bf16, in the upper 16 of its 32 bits.
 inline __m256i round_to_bf16(Vec a) {

@@ -86,6 +86,13 @@ inline Vec negate_where(uint32_t mask, Vec a) {
   return {_mm512_mask_xor_ps(a.v, static_cast<__mmask16>(mask), a.v, _mm512_set1_ps(-0.0f))};
 }
 
+// Lane i is lane i ^ kApart.
+template <int kApart>
+inline Vec exchange(Vec a) {
+  if constexpr (kApart >= 4) return {_mm512_shuffle_f32x4(a.v, a.v, kApart == 8 ? 0x4e : 0xb1)};
+  return {_mm512_permute_ps(a.v, kApart == 2 ? 0x4e : 0xb1)};
+}
+
 inline __m256i narrow(Fp16, Vec a) { return _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT); }
 // Each lane rounded to bf16, in the upper 16 of its 32 bits.
 inline __m512i round_to_bf16(Vec a) {

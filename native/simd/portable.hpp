@@ -110,6 +110,14 @@ inline Vec negate_where(uint32_t mask, Vec a) {
   return a;
 }
 
+// Lane i is lane i ^ kApart.
+template <int kApart>
+inline Vec exchange(Vec a) {
+  Vec b;
+  for (int lane = 0; lane < Vec::width; ++lane) b.v[lane] = a.v[lane ^ kApart];
+  return b;
+}
+
 // Each lane rounded to bf16, in the upper 16 of its 32 bits.
 inline Bits round_to_bf16(Vec a) {
   const Bits bits = bits_of(a);

@@ -101,8 +101,17 @@ class LayerView(NamedTuple):
     carried: Tensor | None = None
     """[H, M] fp32, `Ranking.basis` of the first M columns when they were kept, 0 where absent; the other N - M tokens
     came since. Only for scorers that accumulate, and None for a prompt."""
+    moments: QueryMoments | None = None
+    """`Ranking.moments` of the last time that this sequence was compressed. As `carried`."""
+    replayed: Tensor | None = None
+    """[H, N] fp32, what a replay of the prompt found each token to be worth. Only for scorers with Extra.REPLAY."""
     latents: Latents | None = None
     """Cached numbers where heads share latents; keys and values are then those that the H heads make of them."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the sequence so far, held or not."""
+        return self.keys.shape[1] if self.positions is None else int(self.positions[0, -1]) + 1
 
     @property
     def stored(self) -> LayerView:
@@ -110,16 +119,6 @@ class LayerView(NamedTuple):
         if self.latents is None:
             return self
         return self._replace(keys=self.latents.keys, values=self.latents.values, latents=None)
-
-    moments: QueryMoments | None = None
-    """`Ranking.moments` of the last time that this sequence was compressed. As `carried`."""
-    replayed: Tensor | None = None
-    """[H, N] fp32, what a replay of the prompt found each token to be worth. Only for scorers with Extra.REPLAY."""
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of the sequence so far, held or not."""
-        return self.keys.shape[1] if self.positions is None else int(self.positions[0, -1]) + 1
 
     @property
     def counts(self) -> Tensor:

@@ -40,6 +40,8 @@ def test_stores_see_what_they_packed_before(model):
 STORES = [
     "bits(8)",
     "bits(2)",
+    "bits(4, rotate=true)",
+    "bits(k=4, v=2, rotate=true, center=true, smooth=true)",
     "spark(0.5)",
     "spark(0.5)+bits(2)",
     "spark(0.8, values=0.5, sign=query)+bits(2)",

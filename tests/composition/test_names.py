@@ -45,6 +45,7 @@ def test_parameters_go_where_they_belong() -> None:
             "snapkv(window=16, pool=avg)+ada+pyramid(beta=10)",
         ),
         ("snapkv(pool_first=true)", SnapKV(pool_first=True), Uniform(), "snapkv(pool_first=true)"),
+        ("snapkv(pool_first=queries)", SnapKV(pool_first="queries"), Uniform(), "snapkv(pool_first=queries)"),
         ("pyramidkv+ada", SnapKV(), Ada(across=Pyramid()), "pyramidkv+ada"),
         ("ada-pyramidkv+uniform", SnapKV(), Ada(), "ada-pyramidkv+uniform"),
         ("adakv(window=8)", SnapKV(), Ada(), "adakv"),

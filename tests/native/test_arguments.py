@@ -55,6 +55,12 @@ CASES = {
     "no draws": ("spark gaussian", setting("keys", "draws", None)),
     "one statistic": ("spark gaussian", setting("keys", "stats_width", 1)),
     "short signs": ("spark", setting("keys", "signs_bytes", 3)),
+    "rotated numbers as they are": ("8", setting("values", "rotated", 1)),
+    "rotated masks": ("spark 8", setting("keys", "rotated", 1)),
+    "rotated channels": ("think 8", setting("keys", "rotated", 1)),
+    "means of values": ("8", lambda part: setattr(part.values, "means", part.keys.scales)),
+    "means of masked keys": ("spark 8", lambda part: setattr(part.keys, "means", part.keys.scales)),
+    "spreads of values": ("8", lambda part: setattr(part.values, "spreads", part.keys.scales)),
     "masks and channels": ("spark", lambda part: setattr(part.keys, "channels", part.starts)),
 }
 

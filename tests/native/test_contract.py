@@ -17,6 +17,7 @@ STRUCTS = {
     "winnow_part": native_args.PartArgs,
     "winnow_decode_args": native_args.DecodeArgs,
     "winnow_prune_args": native_args.PruneArgs,
+    "winnow_rotate_args": native_args.RotateArgs,
     "winnow_constant": native_args.Constant,
 }
 BUILT = next((path for path in native.library_candidates() if path.exists()), None)

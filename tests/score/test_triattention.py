@@ -16,6 +16,7 @@ from support.definitions import SHAPES, assert_scores
 from support.views import random_view, score
 from winnow.cache.rotary import Unrotated
 from winnow.errors import MethodError
+from winnow.heads import QueryCenters
 from winnow.score import TriAttention
 from winnow.view import LayerView
 
@@ -156,10 +157,41 @@ def test_centers_carry_on_and_absent_columns_change_nothing(length: int, new: in
     assert not np.isnan(scores).any()
 
 
+def test_centers_of_another_text() -> None:
+    """The queries of this text do not matter then, nor which of its tokens are held."""
+    measured = turning(random_view(2, 2, 30, seed=5, sharpness=1.0))
+    view = turning(random_view(2, 2, 30, seed=6, layer=1, layers=2))
+    counted = TriAttention().rank(measured).moments
+    assert counted is not None
+    assert counted.sizes is not None
+    other = torch.randn_like(counted.mean)
+    sizes = torch.nn.functional.pad(counted.sizes, (0, 4))
+    centers = QueryCenters(torch.stack([other, counted.mean]), torch.stack([sizes] * 2))
+    scorer = TriAttention(centers=centers, horizon=100)
+    shown = view._replace(queries=view.queries[:, :0])
+    ranking = scorer.rank(shown)
+    expected = by_definition(TriAttention(horizon=100), view._replace(queries=measured.queries))
+    np.testing.assert_allclose(ranking.scores.numpy(), expected, rtol=2e-3, atol=2e-4)
+    assert ranking.moments is None
+    assert scorer.queries_needed(30) == 0
+    assert not scorer.accumulates
+    for wrong in (view._replace(layers=3), view._replace(queries=view.queries[:2, :0])):
+        with pytest.raises(MethodError, match="winnow heads centers"):
+            scorer(wrong)
+
+
 def test_misuse() -> None:
+    with pytest.raises(MethodError, match="rotation of layer 1"):
+        TriAttention(centers=QueryCenters(torch.ones(2, 4, 8), torch.ones(2, 4, 8)))(
+            random_view(layer=1, layers=2)._replace(rotation=None)
+        )
     with pytest.raises(MethodError, match="rotation of layer 0"):
         score(TriAttention(), random_view()._replace(rotation=None))
     with pytest.raises(MethodError, match="horizon"):
         TriAttention(horizon=0)
+    with pytest.raises(MethodError, match="horizon"):
+        TriAttention(horizon=10**300)
+    with pytest.raises(MethodError, match="centers must be a file"):
+        TriAttention(centers=3)  # type: ignore[arg-type]
     with pytest.raises(MethodError, match="sinks"):
         TriAttention(sinks=-1)

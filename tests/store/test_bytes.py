@@ -57,8 +57,17 @@ PRECISIONS: list[Precision] = [
     MixedBits(mean=6, scores=HEAD_SCORES),
     Kivi(width=4),
     Kivi(width=8),
+    Bits(k=8, v=4),
+    Bits(high=16, v=2),
+]
+OF_ALL_CHANNELS: list[Precision] = [
+    Bits(high=4, rotate=True),
+    Bits(k=8, v=16, center=True),
+    Bits(high=2, smooth=True, center=True),
+    MixedBits(mean=6, rotate=True, center=True, scores=HEAD_SCORES),
 ]
 TOGETHER = [(c, p) for c, p in product(CHANNELS, PRECISIONS) if not (c.per_slot and isinstance(p, Kivi))]
+TOGETHER += [(AllChannels(), precision) for precision in OF_ALL_CHANNELS]
 
 
 @st.composite

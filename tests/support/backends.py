@@ -47,7 +47,9 @@ CHANNELS = [
 ]
 BITS = ["", "bits(8)", "bits(4)", "bits(2)", "bits(8, 4)", "bits(4, 2)", "mixedbits(5)"]
 GROUPED = ["kivi(8)", "kivi(4)", "think(0.5)+kivi(2)"]
-STORES = ["+".join(filter(None, (channels, bits))) for channels in CHANNELS for bits in BITS] + GROUPED
+TURNED = ["bits(4, rotate=true)", "bits(k=8, v=4, center=true)", "mixedbits(5, rotate=true)"]
+TURNED += ["bits(4, rotate=true, center=true, smooth=true)"]
+STORES = ["+".join(filter(None, (channels, bits))) for channels in CHANNELS for bits in BITS] + GROUPED + TURNED
 
 
 @contextmanager

@@ -51,6 +51,7 @@ PACKED = [
     "adakv+bits(8)",
     "adakv+bits(4)",
     "snapkv+bits(2)",
+    "snapkv+bits(k=8, v=4, rotate=true, center=true, smooth=true)",
     "headkv-r2+bits(8, 4)",
     "aperturekv+spark(0.5)+mixedbits(5)",
 ]

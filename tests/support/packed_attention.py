@@ -30,6 +30,11 @@ class Format(NamedTuple):
     norms: bool = True
     signs: bool = True
     recovery: str = "degenerate"
+    rotated: bool = False
+    centered: bool = False
+    """Of keys."""
+    smoothed: bool = False
+    """Of keys."""
 
 
 class Layer(NamedTuple):
@@ -108,7 +113,10 @@ class Maker:
     def keys(self, form: Format, offsets: Tensor, dim: int) -> PackedKeys:
         slots, heads = int(offsets[-1]), len(offsets) - 1
         if form.kept == "all":
-            return PackedKeys(dim, self.entries(form, slots, dim, True))
+            means = guarded(self.normal(heads, dim)) if form.centered else None
+            spreads = guarded(self.positive(heads, dim)) if form.smoothed else None
+            entries = self.entries(form, slots, dim, True)
+            return PackedKeys(dim, entries, rotated=form.rotated, means=means, spreads=spreads)
         if form.kept == "channels":
             count = int(self.below(dim + 1, 1))
             chosen = torch.stack([torch.randperm(dim, generator=self.generator)[:count].msort() for _ in range(heads)])
@@ -119,7 +127,7 @@ class Maker:
     def values(self, form: Format, offsets: Tensor, dim: int) -> PackedValues:
         slots = int(offsets[-1])
         if form.kept == "all":
-            return PackedValues(dim, self.entries(form, slots, dim, False))
+            return PackedValues(dim, self.entries(form, slots, dim, False), rotated=form.rotated)
         entries, pruned = self.masked(form._replace(norms=False, signs=False), slots, len(offsets) - 1, dim)
         return PackedValues(dim, entries, pruned=pruned)
 
@@ -222,6 +230,15 @@ KEYS = {
     "kivi 8": Format(8, grouped=True),
     "kivi 4": Format(4, grouped=True),
     "kivi 2": Format(2, grouped=True),
+    "rotated 8": Format(8, rotated=True),
+    "rotated 4": Format(4, rotated=True),
+    "rotated kivi 4": Format(4, grouped=True, rotated=True),
+    "centered 8": Format(8, centered=True),
+    "centered kivi 2": Format(2, grouped=True, centered=True),
+    "rotated and centered 2": Format(2, rotated=True, centered=True),
+    "smoothed 8": Format(8, smoothed=True),
+    "smoothed kivi 4": Format(4, grouped=True, smoothed=True),
+    "rotated, centered and smoothed 4": Format(4, rotated=True, centered=True, smoothed=True),
     "think": Format(kept="channels"),
     "think 8": Format(8, kept="channels"),
     "think 4": Format(4, kept="channels"),
@@ -248,6 +265,9 @@ KEYS = {
     "ragged without signs": Format(kept="ragged", signs=False),
 }
 VALUES = {name: KEYS[name] for name in ("8", "4", "2", "kivi 8", "kivi 4", "kivi 2")} | {
+    "rotated 8": Format(8, rotated=True),
+    "rotated 4": Format(4, rotated=True),
+    "rotated kivi 2": Format(2, grouped=True, rotated=True),
     "filled": SPARK,
     "filled 8": Format(8, kept="mask"),
     "filled 4": Format(4, kept="ragged"),

@@ -82,6 +82,13 @@ def inverse_erf(y: float) -> float:
     return low
 
 
+def sylvester(dim: int) -> np.ndarray[Any, Any]:
+    """[D, D]: Sylvester's matrices along the diagonal, as large as the largest power of two that divides D."""
+    size = next(power for power in (1 << n for n in reversed(range(20))) if dim % power == 0)
+    one = np.array([[(-1) ** (row & column).bit_count() for column in range(size)] for row in range(size)])
+    return np.kron(np.eye(dim // size), one / math.sqrt(size))
+
+
 def oracle_side(rows: PackedKeys | PackedValues, block: PackedBlock) -> np.ndarray[Any, Any]:
     """Keys or values [S, D] in float64, entry by entry."""
     entries, pruned = rows.entries, rows.pruned
@@ -117,6 +124,12 @@ def oracle_side(rows: PackedKeys | PackedValues, block: PackedBlock) -> np.ndarr
                 else:
                     numbers[i] = zeros[slot][i // 32] + scales[slot][i // 32] * n
         out[slot, places] = numbers
+        if rows.rotated:
+            out[slot] = sylvester(rows.dim) @ out[slot]
+        if isinstance(rows, PackedKeys) and rows.spreads is not None:
+            out[slot] *= rows.spreads[head].double().numpy()
+        if isinstance(rows, PackedKeys) and rows.means is not None:
+            out[slot] += rows.means[head].double().numpy()
         if pruned is None:
             continue
         gone = [j for j in range(rows.dim) if j not in set(places)]

@@ -26,6 +26,15 @@ STORES: dict[str, Store] = {
     "2 bits": Packed(precision=Bits(high=2)),
     "kivi": Packed(precision=Kivi(width=2)),
     "8 and 2 bits": Packed(precision=Bits(high=8, low=2, scores=HEAD_SCORES)),
+    "4 bits, rotated": Packed(precision=Bits(high=4, rotate=True)),
+    "keys in 8 and values in 4 bits": Packed(precision=Bits(k=8, v=4)),
+    "values in 4 bits, rotated": Packed(precision=Bits(high=16, v=4, rotate=True)),
+    "2 bits, rotated and centered": Packed(precision=Bits(k=2, v=8, rotate="auto", center=True)),
+    "4 bits, rotated, centered and smoothed": Packed(precision=Bits(high=4, rotate=True, center=True, smooth=True)),
+    "kivi, rotated": Packed(precision=Kivi(rotate=True)),
+    "mixed bits, rotated and smoothed": Packed(
+        precision=MixedBits(mean=6, rotate=True, smooth=True, scores=HEAD_SCORES)
+    ),
     "spark and mixed bits": Packed(Spark(), MixedBits(mean=6, scores=HEAD_SCORES)),
 }
 

@@ -158,7 +158,7 @@ inline bool score_int8(const Shape& shape, const Chunk& chunk, const Queries& qu
     const char* last = reinterpret_cast<const char*>(data) + chunk.tokens * rows.row_bytes - 1;
     int8_t* halves = reinterpret_cast<int8_t*>(packed.tile);
     float bias[kQueries] = {};
-    gather_queries<kQueries, float, T>(shape, queries, first, scratch.query);
+    gather_for<kQueries, float, T>(shape, chunk, queries, first, scratch.query);
     if (rows.scaling == WINNOW_PER_SLOT) {
       score_int8_rows<kQueries, true>(rows.bits, scratch.query, shape.key_dim, bias, data, chunk.tokens, last, halves,
                                       scratch.edge, scratch.logits);

@@ -96,9 +96,9 @@ class CompressedCache(Cache):
         prompt_length = optional_count("prompt_length", prompt_length, "prompt tokens")
         waiting_queries = optional_count("waiting_queries", waiting_queries, "queries that wait with a prompt")
         self.config = text_config(model)
-        check_sharing(self.config, method, folds=fold_every is not None or fold_turns is not None)
         if not defer:
             check_one_reading(method)
+        check_sharing(self.config, method, folds=fold_every is not None or fold_turns is not None)
         heads = list(heads_per_layer) if heads_per_layer is not None else heads_of(model, self.config)
         method = method.for_model(model.config.name_or_path, tuple(heads))
         check_extras(model, self.config, method.scorer.extras)

@@ -53,8 +53,8 @@ def _check_parts(method: Method) -> None:
         )
     if spanning_of(method.allocator) is not None:
         raise MethodError(
-            f"{method} divides slots when all layers are known, which is not done yet where heads share latents; leave "
-            "global, cake and zigzag out, or use pyramid."
+            f"{method} lets layers compete for slots after the last one, which is not built for heads that share "
+            "latents; use uniform, pyramid, ada or raba."
         )
     store = method.store
     if isinstance(store, Packed) and not isinstance(store.channels, AllChannels):
@@ -73,7 +73,8 @@ def _check_scorer(method: Method, folds: bool) -> None:
         )
     if Extra.REPLAY in method.scorer.extras:
         raise MethodError(
-            f"{method} reads the prompt again, which is not done yet where heads share latents; use another scorer."
+            f"{method} reads the prompt a second time, which is not built for heads that share latents; use another "
+            "scorer."
         )
     if folds and method.scorer.accumulates:
         raise MethodError(
@@ -216,6 +217,6 @@ class LatentCompressor(LayerCompressor):
 
     def _view(self, row: int, parts: RowParts, spec: AttentionSpec, positions: Tensor | None = None) -> LayerView:
         keys, values = expanded(self.module(), parts.keys[None], parts.values[None])
-        positions = None if positions is None else positions.expand(keys.shape[1], -1)
-        view = super()._view(row, RowParts(parts.queries, keys[0], values[0]), spec, positions)
+        tokens = None if positions is None else positions.expand(keys.shape[1], -1)
+        view = super()._view(row, RowParts(parts.queries, keys[0], values[0]), spec, tokens)
         return view._replace(latents=Latents(parts.keys, parts.values))

@@ -17,6 +17,7 @@ from winnow.commands.options.compress import CompressOptions
 from winnow.commands.options.demo import DemoOptions
 from winnow.commands.options.eval import EvalOptions
 from winnow.commands.options.export import ExportOptions
+from winnow.commands.options.heads.centers import CentersOptions
 from winnow.commands.options.heads.cokv import CokvOptions
 from winnow.commands.options.heads.convert import ConvertOptions
 from winnow.commands.options.heads.curves import CurvesOptions
@@ -73,6 +74,7 @@ heads.command("needle")(command(NeedleOptions, "winnow.commands.heads.needle:nee
 heads.command("cokv")(command(CokvOptions, "winnow.commands.heads.cokv:cokv"))
 heads.command("kvzip")(command(KVzipOptions, "winnow.commands.heads.kvzip:kvzip"))
 heads.command("curves")(command(CurvesOptions, "winnow.commands.heads.curves:curves"))
+heads.command("centers")(command(CentersOptions, "winnow.commands.heads.centers:centers"))
 heads.command("merge")(command(MergeOptions, "winnow.commands.heads.merge:merge"))
 heads.command("tune")(command(TuneOptions, "winnow.commands.heads.tune:tune"))
 heads.command("verify")(command(VerifyOptions, "winnow.commands.heads.verify:verify"))

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from winnow.errors import MethodError
-from winnow.heads import HeadScores
+from winnow.heads import HeadScores, QueryCenters
 
-Value = bool | int | float | str | HeadScores
+Value = bool | int | float | str | HeadScores | QueryCenters
 """A parameter's value; head scores as an object come by keyword only, in a name they are a file."""
 
 _PART = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:\(([^()]*)\))?\s*")

@@ -29,12 +29,19 @@ FIELDS = {name: name for name in _FACTS} | {"licence": "license"}
 
 def write_scores(path: Path, values: Tensor, facts: dict[str, str | int | None]) -> Path:
     """Writes values [L, H], and facts by their names in the header. Raises HeadScoresError where that cannot be."""
+    return write_tensors(path, {TENSOR: values}, HEADER, {"version": VERSION, **facts}, "Head scores")
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], name: str, header: dict[str, Any], what: str) -> Path:
+    """Writes tensors and, as JSON under `name` in the metadata, a header; `what` they are is for errors.
+
+    Raises HeadScoresError where that cannot be.
+    """
     if os.path.isdir(path):
         raise HeadScoresError(f"{path} is a directory; name a file in it.")
     if path.suffix.lower() != SUFFIX:
-        raise HeadScoresError(f"Head scores are saved as {SUFFIX}: name the file {path.with_suffix(SUFFIX).name}.")
-    header = json.dumps({"version": VERSION, **facts})
-    content = safetensors.torch.save({TENSOR: values}, metadata={HEADER: header})
+        raise HeadScoresError(f"{what} are saved as {SUFFIX}: name the file {path.with_suffix(SUFFIX).name}.")
+    content = safetensors.torch.save(tensors, metadata={name: json.dumps(header)})
     try:
         with replacing(path) as file:
             file.write(content)
@@ -63,17 +70,22 @@ def read_scores_file(path: Path) -> tuple[Tensor, dict[str, Any]]:
         ) from None
 
 
-def _facts(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
-    """The header without its version, by field; facts that it does not name keep their defaults."""
-    if HEADER not in metadata:
-        raise HeadScoresError(
-            f"{path} is a safetensors file without head scores (no {HEADER} in its metadata): give a file that "
-            "HeadScores.save or winnow heads convert wrote."
-        )
+def read_header(path: Path, metadata: dict[str, str], name: str, missing: str) -> dict[str, Any]:
+    """The JSON object under `name` in a file's metadata. Raises HeadScoresError; `missing`: where there is none."""
+    if name not in metadata:
+        raise HeadScoresError(f"{path} is a safetensors file without {missing}")
     try:
-        header = parse_object(metadata[HEADER])
+        header: dict[str, Any] = parse_object(metadata[name])
     except JsonError as problem:
         raise HeadScoresError(f"{path} is damaged (its header: {problem}): save the table again.") from None
+    return header
+
+
+def _facts(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
+    """The header without its version, by field; facts that it does not name keep their defaults."""
+    missing = f"head scores (no {HEADER} in its metadata): give a file that "
+    missing += "HeadScores.save or winnow heads convert wrote."
+    header = read_header(path, metadata, HEADER, missing)
     if "method" not in header:
         raise HeadScoresError(f"{path} is damaged (its header names no method): save the table again.")
     if header.get("version") != VERSION:

@@ -27,6 +27,7 @@ from winnow.kernels.native_args import (
     Constant,
     DecodeArgs,
     PruneArgs,
+    RotateArgs,
     part_list,
     shared_constants,
 )
@@ -66,6 +67,7 @@ def open_library(path: Path) -> ctypes.CDLL:
     library.winnow_decode.argtypes = [ctypes.POINTER(DecodeArgs)]
     library.winnow_prune.argtypes = [ctypes.POINTER(PruneArgs)]
     library.winnow_take.argtypes = [ctypes.POINTER(PruneArgs)]
+    library.winnow_rotate.argtypes = [ctypes.POINTER(RotateArgs)]
     library.winnow_isa.restype = ctypes.c_char_p
     library.winnow_select_isa.argtypes = [ctypes.c_char_p]
     library.winnow_read_sum.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]

@@ -46,11 +46,12 @@ class RowsArgs(ctypes.Structure):
         ("data_bytes", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("scales", "zeros", "channels", "masks", "stats", "signs")),
         ("signs_bytes", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ("inverse_norms", "draws", "starts")),
+        *((name, ctypes.c_void_p) for name in ("inverse_norms", "draws", "means", "spreads", "starts")),
         *((name, ctypes.c_int64) for name in ("kept", "row_bytes", "sign_row_bytes")),
         *((name, ctypes.c_int32) for name in ("bits", "scaling", "stats_width", "recovery")),
         ("seed", ctypes.c_uint32),
         ("fill", ctypes.c_float),
+        ("rotated", ctypes.c_int32),
     )
 
 
@@ -99,6 +100,17 @@ class PruneArgs(ctypes.Structure):
     )
 
 
+class RotateArgs(ctypes.Structure):
+    """Mirror of winnow_rotate_args."""
+
+    _fields_ = (
+        ("rows", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("slots", "dim")),
+        ("output", ctypes.c_void_p),
+        *((name, ctypes.c_int32) for name in ("dtype", "threads")),
+    )
+
+
 class Constant(ctypes.Structure):
     """Mirror of winnow_constant."""
 
@@ -107,7 +119,13 @@ class Constant(ctypes.Structure):
 
 def shared_constants() -> dict[str, int]:
     """All that this module takes the library to mean, as `winnow_contract` names it."""
-    structs = {"rows": RowsArgs, "part": PartArgs, "decode_args": DecodeArgs, "prune_args": PruneArgs}
+    structs = {
+        "rows": RowsArgs,
+        "part": PartArgs,
+        "decode_args": DecodeArgs,
+        "prune_args": PruneArgs,
+        "rotate_args": RotateArgs,
+    }
     named = {
         "SCALE_GROUP": GROUP,
         "START_STEP": STEP,
@@ -171,7 +189,10 @@ def _rows(packed: PackedKeys | PackedValues) -> RowsArgs:
         kept=packed.dim if channels is None else channels.shape[1],
         row_bytes=_row_bytes(entries.data),
         channels=address(channels),
+        rotated=packed.rotated,
     )
+    if isinstance(packed, PackedKeys):
+        args.means, args.spreads = address(packed.means), address(packed.spreads)
     if entries.bits != 16:
         args.scaling = PER_SLOT if entries.zeros is None else GROUPED
         args.scales, args.zeros = address(entries.scales), address(entries.zeros)

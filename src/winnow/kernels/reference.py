@@ -12,7 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from winnow.kernels.formats import Block, Part, parts_of
+from winnow.kernels.formats import Block, PackedBlock, Part, parts_of
+from winnow.kernels.formats.hadamard import hadamard
 from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import check_layer, check_query
 
@@ -30,6 +31,15 @@ class Partial(NamedTuple):
     """[..., H, P]"""
     weighted: Tensor
     """[..., H, P, Dv]"""
+
+
+class Asking(NamedTuple):
+    """Queries as they meet the keys of a part: rotating a few queries costs less than all keys."""
+
+    queries: Tensor
+    """[H, P, D], in the coordinates of the part's keys."""
+    bias: Tensor | None
+    """[H, P, 1], what logits lack because a mean was subtracted from the keys."""
 
 
 class Blocks(NamedTuple):
@@ -85,8 +95,9 @@ class ReferencePlan:
         out = merged.reshape(rows, heads * group, tokens, value_dim).transpose(1, 2)
         return out.to(query.dtype).contiguous()
 
-    def _logits(self, queries: Tensor, keys: Tensor) -> Tensor:
+    def _logits(self, queries: Tensor, keys: Tensor, bias: Tensor | None = None) -> Tensor:
         logits = queries @ keys.float().transpose(-1, -2)
+        logits = logits if bias is None else logits + bias
         cap = self.spec.softcap
         return logits if cap is None else cap * torch.tanh(logits / cap)
 
@@ -115,23 +126,28 @@ class ReferencePlan:
         """queries [H, G·Q, D] of one row, which see the whole prefix."""
         together = self._nothing(queries)
         for part in self.parts[row]:
+            asking = _asking(part, queries)
             for blocks in self.blocks[id(part)]:
-                together = self._add_blocks(together, part, blocks, queries)
+                together = self._add_blocks(together, part, blocks, asking)
         return together
 
-    def _add_blocks(self, before: Partial, part: Part, blocks: Blocks, queries: Tensor) -> Partial:
+    def _add_blocks(self, before: Partial, part: Part, blocks: Blocks, asking: Asking) -> Partial:
         """The partial result over what `before` covers and some more blocks."""
         head = blocks.head
-        keys, values = part.recover(blocks.slots)
-        logits = self._logits(queries[head], keys).masked_fill(blocks.absent, -torch.inf)
+        keys, values = part.numbers(blocks.slots) if isinstance(part, PackedBlock) else part.recover(blocks.slots)
+        bias = None if asking.bias is None else asking.bias[head]
+        logits = self._logits(asking.queries[head], keys, bias).masked_fill(blocks.absent, -torch.inf)
         block_maximum = logits.amax(-1)
         maximum = before.maximum.scatter_reduce(0, head[:, None].expand_as(block_maximum), block_maximum, "amax")
         weights = torch.exp(logits - maximum[head][..., None])
         scale = torch.exp(before.maximum - _finite(maximum))
+        sums = weights @ values
+        if isinstance(part, PackedBlock) and part.values.rotated:
+            sums = hadamard(sums)
         return Partial(
             maximum,
             (scale * before.total).index_add(0, head, weights.sum(-1)),
-            (scale[..., None] * before.weighted).index_add(0, head, weights @ values),
+            (scale[..., None] * before.weighted).index_add(0, head, sums),
         )
 
     def _nothing(self, queries: Tensor) -> Partial:
@@ -158,6 +174,17 @@ class ReferencePlan:
         assert isinstance(total, Tensor)
         assert isinstance(weighted, Tensor)
         return weighted / total.masked_fill(total == 0, 1.0)[..., None]
+
+
+def _asking(part: Part, queries: Tensor) -> Asking:
+    """Queries [H, P, D] for a part."""
+    if not isinstance(part, PackedBlock):
+        return Asking(queries, None)
+    means = part.keys.means
+    bias = None if means is None else queries @ means.float()[..., None]
+    if part.keys.spreads is not None:
+        queries = queries * part.keys.spreads.float()[:, None]
+    return Asking(hadamard(queries) if part.keys.rotated else queries, bias)
 
 
 def _finite(maximum: Tensor) -> Tensor:

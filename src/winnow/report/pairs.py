@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import floor, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -65,13 +66,17 @@ def draw_divergences(
     """Draws the divergence [Hq, Hq] of the token scores of every layer, in nats; returns the path written.
 
     means: over the pairs of heads of every layer, None where it has one head only. Dark is where heads are alike, as in
-    ApertureKV's Fig. 5. Colors end where 95 % of all pairs do: a few heads may be far from all others.
+    ApertureKV's Fig. 5. Colors end where 95 % of all pairs do: a few heads may be far from all others. Numbers are
+    shown in a power of ten, as they are small.
     """
     pairs = [matrix[~np.eye(len(matrix), dtype=bool)] for matrix in matrices]
     together = np.concatenate(pairs) if pairs else np.zeros(0)
     high = float(np.quantile(together, 0.95)) if len(together) else 0.0
-    scale = PairScale("Jensen-Shannon divergence, nats", high or 1.0, "Blues_r", "query head", written=False)
-    return draw_pairs(path, matrices, [_caption(mean, ".1e") for mean in means], scale, title, subtitle)
+    power = floor(log10(high)) - 1 if high else 0
+    unit = 10.0**power
+    scale = PairScale(rf"JSD, $10^{{{power}}}$ nats", high / unit or 1.0, "Blues_r", "query head", written=False)
+    notes = [_caption(None if mean is None else mean / unit, ".1f") for mean in means]
+    return draw_pairs(path, [matrix / unit for matrix in matrices], notes, scale, title, subtitle)
 
 
 def draw_pairs(
@@ -150,7 +155,7 @@ def _caption(mean: float | None, form: str) -> str:
 def _draw_scale(figure: Figure, image: AxesImage, scale: PairScale, left: float, side: float) -> None:
     width, height = figure.get_size_inches()
     axes = figure.add_axes((left / width, (height - _TOP - side) / height, _BAR / width, side / height))
-    bar = figure.colorbar(image, cax=axes, ticks=[scale.high * part / 4 for part in range(5)])
+    bar = figure.colorbar(image, cax=axes, ticks=[scale.high * part / 4 for part in range(5)], format="%.2g")
     bar.outline.set_visible(False)
     bar.ax.tick_params(colors=INK, labelsize=8, length=2)
     bar.set_label(scale.label, fontsize=8.5, color=INK)

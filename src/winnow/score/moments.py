@@ -20,7 +20,7 @@ def moments_of(view: LayerView, first: int, scatter: bool, sizes: bool, owner: s
         MethodError: a view without its rotation.
     """
     if view.rotation is None:
-        raise MethodError(f"{owner} needs the rotation of layer {view.layer}: give LayerView.rotation, as caches do.")
+        raise no_rotation(owner, view.layer)
     counted = view.moments or _nothing(view, scatter, sizes)
     new = view.tokens - first - counted.number
     queries = view.queries[:, view.queries.shape[1] - new :]
@@ -29,6 +29,11 @@ def moments_of(view: LayerView, first: int, scatter: bool, sizes: bool, owner: s
     for start in range(0, new, step):
         counted = _merged(counted, queries[:, start : start + step], view.rotation, first + counted.number)
     return counted
+
+
+def no_rotation(owner: str, layer: int) -> MethodError:
+    """The error for a view without its rotation."""
+    return MethodError(f"{owner} needs the rotation of layer {layer}: give LayerView.rotation, as caches do.")
 
 
 def _nothing(view: LayerView, scatter: bool, sizes: bool) -> QueryMoments:

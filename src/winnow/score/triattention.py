@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from winnow.parameters import check_count, meaning
+from winnow.errors import MethodError
+from winnow.heads import QueryCenters
+from winnow.parameters import check_count, check_number, meaning
 from winnow.score.base import Ranking, Scorer
-from winnow.score.moments import moments_of
+from winnow.score.moments import moments_of, no_rotation
 from winnow.view import Extra, LayerView, QueryMoments, Rotation
 
 _CHUNK = 2048
 """Keys converted to fp32 at once."""
+_FARTHEST = 1 << 24
+"""Positions beyond it are no whole numbers in fp32."""
 _LEAST_SPREAD = 1e-6
 """Least standard deviation to divide by: tokens that all score alike stay alike."""
 
@@ -31,17 +36,29 @@ class TriAttention(Scorer):
     δ = 1, 2, 4, … `horizon`. The first term is the attention of the center, a trigonometric series in the distance;
     the second one stands for what queries do not have in common. z is standardized over the tokens of a query head,
     and a token has the largest of its group. Centers are those of all tokens so far after the `sinks`, which are
-    always kept: they carry on through long generations, for which this is meant (fold_every=128).
+    always kept: they carry on through long generations, for which this is meant (fold_every=128). With `centers`, as
+    published, they are those of a calibration text, and no query of this one is looked at.
+
+    Raises HeadScoresError for a file that cannot be read.
     """
 
     sinks: int = field(
         default=4, metadata=meaning("first tokens, which are always kept and whose queries do not count")
     )
     horizon: int = field(default=65536, metadata=meaning("farthest distance ahead of the text; powers of 2 up to it"))
+    centers: QueryCenters | None = field(
+        default=None,
+        metadata=meaning("centers of the model's queries, from winnow heads centers; none: the text's own"),
+    )
 
     def __post_init__(self) -> None:
+        if isinstance(self.centers, str | Path):
+            object.__setattr__(self, "centers", QueryCenters.load(self.centers))
+        if self.centers is not None and not isinstance(self.centers, QueryCenters):
+            raise MethodError(f"TriAttention: centers must be a file of query centers, not {self.centers!r}.")
         check_count(self, "sinks", 0)
         check_count(self, "horizon", 1)
+        check_number(self, "horizon", 1, _FARTHEST)
 
     @property
     def guaranteed(self) -> int:
@@ -53,17 +70,18 @@ class TriAttention(Scorer):
 
     @property
     def accumulates(self) -> bool:
-        return True
+        return self.centers is None
 
     @property
     def carried_bytes(self) -> int:
         return 0
 
     def moments_bytes(self, query_heads: int, dim: int) -> int:
-        return 4 * query_heads * 2 * dim  # pairs are fewer than channels: the most that it can be
+        # pairs are fewer than channels: the most that it can be
+        return 4 * query_heads * 2 * dim if self.centers is None else 0
 
     def queries_needed(self, length: int) -> int:
-        return max(0, length - self.sinks)
+        return max(0, length - self.sinks) if self.centers is None else 0
 
     def __call__(self, view: LayerView) -> Tensor:
         """[H, N] fp32. Raises MethodError for a view without its rotation."""
@@ -74,10 +92,26 @@ class TriAttention(Scorer):
         heads, length, _ = view.keys.shape
         if length <= self.sinks:
             return Ranking(view.keys.new_full((heads, length), torch.inf, dtype=torch.float32))
-        counted = moments_of(view, self.sinks, scatter=False, sizes=True, owner="TriAttention")
+        counted = self._counted(view)
         absent = None if view.absent is None else view.absent[:, None, self.sinks :]
         scores = _standardized(self._series(view, counted), absent).amax(dim=1)
-        return Ranking(F.pad(scores, (self.sinks, 0), value=torch.inf), moments=counted)
+        carried = counted if self.centers is None else None
+        return Ranking(F.pad(scores, (self.sinks, 0), value=torch.inf), moments=carried)
+
+    def _counted(self, view: LayerView) -> QueryMoments:
+        """Moments of the model's queries, or of those of the text so far."""
+        if self.centers is None:
+            return moments_of(view, self.sinks, scatter=False, sizes=True, owner="TriAttention")
+        if view.rotation is None:
+            raise no_rotation("TriAttention", view.layer)
+        layers, heads, dim = self.centers.mean.shape
+        if (layers, heads, dim) != (view.layers, view.queries.shape[0], view.queries.shape[-1]):
+            raise MethodError(
+                f"{self.centers} has {layers} layers of {heads} query heads of {dim} channels, the model {view.layers} "
+                f"of {view.queries.shape[0]} of {view.queries.shape[-1]}; measure its own with winnow heads centers."
+            )
+        mean, sizes = (part[view.layer].to(view.keys.device) for part in (self.centers.mean, self.centers.sizes))
+        return QueryMoments(self.centers.tokens, mean, sizes=sizes)
 
     def _series(self, view: LayerView, counted: QueryMoments) -> Tensor:
         """z [H, G, N - sinks] of the tokens after the sinks."""
@@ -87,6 +121,7 @@ class TriAttention(Scorer):
         # R(N + δ)q̄·R(p)k is the series; keys come rotated, so nothing is undone
         center = counted.mean @ self._ahead(rotation, view.tokens).to(counted.mean).t()
         common = rotation.pair_sizes(counted.mean @ rotation.mean(0, 1).to(counted.mean).t())
+        sizes = sizes[:, : common.shape[-1]]
         heads = view.keys.shape[0]
         linear = center.unflatten(0, (heads, -1))
         others = (sizes - common).unflatten(0, (heads, -1))

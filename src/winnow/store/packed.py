@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,15 +11,18 @@ from torch import Tensor
 from winnow.errors import MethodError
 from winnow.heads import HeadScores
 from winnow.kernels.formats import Block, PackedBlock, Part, Parts
+from winnow.kernels.formats.entries import Entries
 from winnow.kernels.formats.heads import heads_of_slots
-from winnow.kernels.formats.packed import PackedKeys, PackedRows, PackedValues, join_rows
+from winnow.kernels.formats.packed import Form, PackedKeys, PackedRows, PackedValues, join_rows
+from winnow.kernels.rotating import centered_rows, rotated_rows, smoothed_rows
 from winnow.select import Selection
 from winnow.store.base import OFFSET_BYTES, POSITION_BYTES, Cost, Earlier, LayerShape, Store
 from winnow.store.channels import AllChannels, ChannelChoice, Channels, Slots, check_finite, packed_part
 from winnow.store.dearer import warn_if_dearer
 from winnow.store.dense import dense_block
+from winnow.store.key_statistics import KeyStatistics, key_statistics
 from winnow.store.precision import AsIs, Precision
-from winnow.store.written import written_before
+from winnow.store.written import Forms, written_before
 from winnow.view import LayerView
 
 _ALL, _AS_IS = AllChannels(), AsIs()
@@ -42,6 +46,16 @@ class Packed(Store):
                 "kivi scales every key channel over 32 slots, but after spark each slot has channels of its own; "
                 "combine spark with bits, or kivi with think."
             )
+        if not self._whole and self.precision.rotate not in (False, "auto"):
+            raise MethodError(
+                "rotate mixes all channels of a key, so a choice of some of them would be lost; leave rotate out, or "
+                "the part that drops channels (spark, think)."
+            )
+        if not self._whole and (self.precision.center or self.precision.smooth):
+            raise MethodError(
+                "center and smooth need keys with all their channels; leave them out, or the part that drops channels "
+                "(spark, think)."
+            )
 
     def for_model(self, name: str, heads: tuple[int, ...]) -> Store:
         return replace(self, precision=self.precision.for_model(name, heads))
@@ -53,15 +67,18 @@ class Packed(Store):
         return self.channels.queries_needed(length)
 
     def pack(self, view: LayerView, selection: Selection, window: int, earlier: Earlier | None = None) -> Block:
-        heads = view.keys.shape[0]
         counts = self._packed_counts(selection.offsets.diff(), window)
-        choice = self.channels.choose(view, selection, packed_part(earlier.block if earlier else None))
-        bits = self.precision.bits(view.layer, heads)
+        like = packed_part(earlier.block if earlier else None)
+        making = _Making(view, self.channels.choose(view, selection, like), earlier)
         parts: list[Part] = []
-        for width in bits.unique().tolist():
-            part = _first_slots(selection, torch.where(bits == width, counts, 0))
+        forms = self._forms(view.layer, len(counts))
+        if any(form.keys.centered or form.keys.smoothed for form, _ in forms):
+            first, how = _first_slots(selection, counts), self.precision
+            making = making._replace(statistics=key_statistics(view, first, like, how.center, how.smooth))
+        for form, heads in forms:
+            part = _first_slots(selection, torch.where(heads, counts, 0))
             if len(part.positions):
-                parts.append(self._part(view, part, int(width), choice, earlier))
+                parts.append(self._part(making, part, form))
         warn_if_dearer(self.channels, parts)
         rest = _last_slots(selection, selection.offsets.diff() - counts)
         if len(rest.positions) or not parts:
@@ -74,11 +91,12 @@ class Packed(Store):
 
     def cost(self, shape: LayerShape) -> Cost:
         """Exact but where slots keep different numbers of channels, all counted as the dearest, or fill no group."""
-        bits: list[int] = self.precision.bits(shape.layer, shape.heads).tolist()
-        slot = sum(self._slot_bytes(shape, width) for width in bits) / shape.heads
+        forms = self._forms(shape.layer, shape.heads)
+        slot = sum(int(heads.sum()) * self._slot_bytes(shape, form) for form, heads in forms) / shape.heads
         # Slots that fill no group stay dense, too, but how many is known only once heads know theirs.
         apart = self._apart(shape.window)
-        blocks = len(set(bits)) * self._block_bytes(shape) + (apart > 0) * OFFSET_BYTES * (shape.heads + 1)
+        blocks = sum(self._block_bytes(shape, form) for form, _ in forms)
+        blocks += (apart > 0) * OFFSET_BYTES * (shape.heads + 1)
         return Cost(blocks + apart * shape.heads * (_dense_bytes(shape) - slot), slot + POSITION_BYTES)
 
     def bytes(self, view: LayerView, selection: Selection, window: int, earlier: Earlier | None = None) -> float:
@@ -91,13 +109,32 @@ class Packed(Store):
         dense = int((counts - packed).sum())
         total: float = POSITION_BYTES * int(counts.sum()) + dense * _dense_bytes(shape)
         total += OFFSET_BYTES * (heads + 1) if dense or not packed.any() else 0
-        bits = self.precision.bits(view.layer, heads)
-        for width in bits.unique().tolist():
-            slots = int(packed[bits == width].sum())
-            total += (slots * self._slot_bytes(shape, width) + self._block_bytes(shape)) if slots else 0
+        for form, mine in self._forms(view.layer, heads):
+            slots = int(packed[mine].sum())
+            total += (slots * self._slot_bytes(shape, form) + self._block_bytes(shape, form)) if slots else 0
         return total
 
     # --- inside --------------------------------------------------------------------------------------------------
+
+    @property
+    def _whole(self) -> bool:
+        """True if all channels stay."""
+        return isinstance(self.channels, AllChannels)
+
+    def _forms(self, layer: int, heads: int) -> list[tuple[Forms, Tensor]]:
+        """The forms that heads of a layer are written in, each beside the heads [H] bool that are."""
+        bits = torch.stack([self.precision.bits(layer, heads), self.precision.value_bits(layer, heads)], 1)
+        found, which = bits.unique(dim=0, return_inverse=True)
+        return [(self._form(keys, values), which == index) for index, (keys, values) in enumerate(found.tolist())]
+
+    def _form(self, keys: int, values: int) -> Forms:
+        """The form of heads with so many bits; numbers that stay as they are stay where they are, too."""
+        rotate = self.precision.rotate if self._whole else False
+        of_keys, of_values = rotate not in (False, "values"), rotate not in (False, "keys")
+        return Forms(
+            Form(keys, of_keys and keys < 16, self.precision.center and keys < 16, self.precision.smooth and keys < 16),
+            Form(values, of_values and values < 16),
+        )
 
     def _apart(self, window: int) -> int:
         """Slots of every head that stay dense because they are the window's."""
@@ -108,50 +145,82 @@ class Packed(Store):
         together = self.precision.slots_together
         return (counts - self._apart(window)).clamp(min=0) // together * together
 
-    def _block_bytes(self, shape: LayerShape) -> int:
+    def _block_bytes(self, shape: LayerShape, form: Forms) -> int:
         """Bytes of a block besides its slots."""
-        return OFFSET_BYTES * (shape.heads + 1) + shape.heads * self.channels.head_bytes(shape.key_dim)
+        statistics = (form.keys.centered + form.keys.smoothed) * shape.key_dim * shape.itemsize
+        return OFFSET_BYTES * (shape.heads + 1) + shape.heads * (self.channels.head_bytes(shape.key_dim) + statistics)
 
-    def _slot_bytes(self, shape: LayerShape, bits: int) -> float:
-        """Bytes of a packed slot of a head of `bits` bits."""
-        keys, values = self.channels.widths(shape.key_dim, shape.value_dim, shape.itemsize)
-        scales = (0.0, 0.0)
-        if bits < 16:
-            scales = self.precision.scale_bytes(keys.numbers, values.numbers, shape.itemsize)
-        return keys.bytes(bits, shape.itemsize) + values.bytes(bits, shape.itemsize) + sum(scales)
+    def _slot_bytes(self, shape: LayerShape, form: Forms) -> float:
+        """Bytes of a packed slot of a head that is written in a form."""
+        widths = self.channels.widths(shape.key_dim, shape.value_dim, shape.itemsize)
+        scales = self.precision.scale_bytes(widths[0].numbers, widths[1].numbers, shape.itemsize)
+        return sum(
+            width.bytes(side.bits, shape.itemsize) + (own if side.bits < 16 else 0)
+            for width, side, own in zip(widths, form, scales, strict=True)
+        )
 
-    def _part(
-        self, view: LayerView, selection: Selection, bits: int, choice: ChannelChoice, earlier: Earlier | None
-    ) -> Part:
-        """The selected slots, all at the same number of bits."""
-        if bits == 16 and isinstance(self.channels, AllChannels):
+    def _part(self, making: _Making, selection: Selection, form: Forms) -> Part:
+        """The selected slots, all in one form."""
+        view, earlier = making.view, making.earlier
+        if form.dense and self._whole:
             return dense_block(view, selection)
-        written = written_before(earlier, selection, bits) if earlier and self.separable else None
+        written = written_before(earlier, selection, form) if earlier and self.separable else None
         new = written.others(selection) if written else selection
-        starts = range(0, len(new.positions), _AT_ONCE)
-        pieces = [self._piece(view, new, start, bits, choice) for start in starts]
+        pieces = [self._piece(making, new, start, form) for start in range(0, len(new.positions), _AT_ONCE)]
         if written:
             pieces.append(written.rows())
         order = written.order() if written else None
         keys = join_rows([piece[0] for piece in pieces], view.keys.shape[-1], order)
         values = join_rows([piece[1] for piece in pieces], view.values.shape[-1], order)
+        own = making.of(form).copied()
         return PackedBlock(
-            PackedKeys(view.keys.shape[-1], keys.entries, keys.channels, keys.pruned),
-            PackedValues(view.values.shape[-1], values.entries, values.pruned),
+            PackedKeys(view.keys.shape[-1], keys.entries, keys.channels, keys.pruned, form.keys.rotated, *own),
+            PackedValues(view.values.shape[-1], values.entries, values.pruned, form.values.rotated),
             selection.offsets,
             view.keys.dtype,
         )
 
-    def _piece(
-        self, view: LayerView, selection: Selection, start: int, bits: int, choice: ChannelChoice
-    ) -> tuple[PackedRows, PackedRows]:
+    def _piece(self, making: _Making, selection: Selection, start: int, form: Forms) -> tuple[PackedRows, PackedRows]:
         """Keys and values of the selected slots from `start` on, packed."""
+        view = making.view
         slots = _slots(view, selection, start)
         check_finite(slots.keys, view.layer, "keys")
         check_finite(slots.values, view.layer, "values")
-        dtype = view.keys.dtype
-        keys = choice.keys(slots).quantized(bits, dtype, self.precision.keys)
-        return keys, choice.values(slots).quantized(bits, dtype, self.precision.values)
+        dtype, nothing = view.keys.dtype, KeyStatistics()
+        keys, values = making.choice.keys(slots), making.choice.values(slots)
+        if form.keys != Form(form.keys.bits):
+            keys = _turned(slots.keys, form.keys, making.of(form), slots.head)
+        if form.values.rotated:
+            values = _turned(slots.values, form.values, nothing, slots.head)
+        return (
+            keys.quantized(form.keys.bits, dtype, self.precision.keys),
+            values.quantized(form.values.bits, dtype, self.precision.values),
+        )
+
+
+class _Making(NamedTuple):
+    """One layer of one sequence that is being packed."""
+
+    view: LayerView
+    choice: ChannelChoice
+    earlier: Earlier | None
+    statistics: KeyStatistics = KeyStatistics()
+
+    def of(self, form: Forms) -> KeyStatistics:
+        """Statistics of keys that are written in a form."""
+        return self.statistics if form.keys.bits < 16 else KeyStatistics()
+
+
+def _turned(rows: Tensor, form: Form, statistics: KeyStatistics, head: Tensor) -> PackedRows:
+    """Rows [n, D] of heads [n] in fp32, in the coordinates in which they are quantized."""
+    means, spreads = statistics
+    turned = rows if means is None else centered_rows(rows, means, head)
+    turned = turned if spreads is None else smoothed_rows(turned, spreads, head)
+    turned = rotated_rows(turned) if form.rotated else turned
+    if rows.dtype == torch.float16:
+        # Sums of numbers near its end are beyond what a scale can be.
+        turned.clamp_(-torch.finfo(rows.dtype).max, torch.finfo(rows.dtype).max)
+    return PackedRows(Entries(turned, 16))
 
 
 def _dense_bytes(shape: LayerShape) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -18,12 +19,29 @@ from winnow.parameters import check_choice, check_number, meaning
 _LEAST_WEIGHT = 0.01
 """Weight of a head without a score, in units of the largest."""
 
+Rotate = bool | Literal["keys", "values", "auto"]
+ROTATE: Rotate = False
+"""Whether bits rotate where nothing else is said."""
+_ROTATIONS: tuple[Rotate, ...] = (True, False, "keys", "values", "auto")
+_ROTATE = (
+    "spread outliers over channels by a Walsh–Hadamard transform: true, keys, values, false, or auto (true where no "
+    "channels are dropped)"
+)
+_CENTER = "subtract the mean of a head's keys first"
+_SMOOTH = "divide the channels of a head's keys by the root of their spread, before they are rotated"
+
 
 class Precision(ABC):
     """A way of writing kept numbers. Subclasses are frozen dataclasses."""
 
     slots_together: int = 1
     """Slots of a head that can only be written together."""
+    rotate: Rotate = False
+    """Whose integers are those of rows after a Walsh–Hadamard transform; "auto": all, where no channels are dropped."""
+    center: bool = False
+    """True if a mean of the head's keys is subtracted from them first."""
+    smooth: bool = False
+    """True if channels of keys are divided by the square root of their spread next."""
 
     @property
     def by_head(self) -> bool:
@@ -40,7 +58,11 @@ class Precision(ABC):
 
     @abstractmethod
     def bits(self, layer: int, heads: int) -> Tensor:
-        """[H] int64 bits of every head of a layer."""
+        """[H] int64 bits of the keys of every head of a layer, and of its values if `value_bits` says nothing else."""
+
+    def value_bits(self, layer: int, heads: int) -> Tensor:
+        """[H] int64 bits of the values of every head of a layer."""
+        return self.bits(layer, heads)
 
     @abstractmethod
     def keys(self, rows: Tensor, bits: int, dtype: torch.dtype) -> Entries:
@@ -82,8 +104,14 @@ class ByScores(PerSlot):
         kw_only=True,
         metadata=meaning("head scores that decide: a file, or a winnow.HeadScores; none for those of the budgets"),
     )
+    rotate: Rotate = field(default=ROTATE, kw_only=True, metadata=meaning(_ROTATE))
+    center: bool = field(default=False, kw_only=True, metadata=meaning(_CENTER))
+    smooth: bool = field(default=False, kw_only=True, metadata=meaning(_SMOOTH))
 
     def __post_init__(self) -> None:
+        check_choice(self, "rotate", _ROTATIONS)
+        check_choice(self, "center", (True, False))
+        check_choice(self, "smooth", (True, False))
         object.__setattr__(self, "scores", given_scores(self.scores, "bits"))
 
     def with_scores(self, scores: HeadScores) -> Precision:
@@ -119,33 +147,60 @@ class ByScores(PerSlot):
         return self.scores.values
 
 
+_HIGH = 8
+
+
 @dataclass(frozen=True)
 class Bits(ByScores):
     """Fewer bits per number: `high` in the half of the heads with the higher scores, `low` in the others.
 
-    CoKV §4.4 and App. C.2. One number is for all heads, and no scores are needed.
+    CoKV §4.4 and App. C.2. One number is for all heads, and no scores are needed. `k` and `v` are instead of it for the
+    keys and for the values of all heads.
     """
 
-    high: int = field(default=8, metadata=meaning("bits of all heads, or of the better half: 16, 8, 4 or 2"))
+    high: int = field(default=_HIGH, metadata=meaning("bits of all heads, or of the better half: 16, 8, 4 or 2"))
     low: int = field(default=0, metadata=meaning("bits of the other half; 0 for the same as high"))
+    k: int = field(default=0, metadata=meaning("bits of keys; 0 for the same as high"))
+    v: int = field(default=0, metadata=meaning("bits of values; 0 for the same as high"))
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice(self, "high", ENTRY_BITS)
-        check_choice(self, "low", (0, *ENTRY_BITS))
+        for name in ("low", "k", "v"):
+            check_choice(self, name, (0, *ENTRY_BITS))
+        self._check_sides()
         if self.low >= self.high:
             raise MethodError(
                 f"bits: low must be below high, not {self.low} and {self.high}; bits(8, 4) is the paper's."
             )
-        if self.high == 16 and not self.low:
+        if self._of_keys == self._of_values == 16 and not self.low:
             raise MethodError("bits(16) writes everything as it is; leave it out, or give fewer bits.")
+
+    def _check_sides(self) -> None:
+        if self.low and (self.k or self.v):
+            raise MethodError(
+                "bits: low is for half of the heads, k and v are for all of them; give bits(8, 4) or bits(k=8, v=4)."
+            )
+        if self.k and self.v and self.high != _HIGH:
+            raise MethodError(f"bits: with k and v nothing is left to have {self.high} bits; leave high out.")
+
+    @property
+    def _of_keys(self) -> int:
+        return self.k or self.high
+
+    @property
+    def _of_values(self) -> int:
+        return self.v or self.high
 
     @property
     def _needs_scores(self) -> bool:
         return self.low > 0
 
     def bits(self, layer: int, heads: int) -> Tensor:
-        return super().bits(layer, heads) if self.low else torch.full((heads,), self.high)
+        return super().bits(layer, heads) if self.low else torch.full((heads,), self._of_keys)
+
+    def value_bits(self, layer: int, heads: int) -> Tensor:
+        return super().bits(layer, heads) if self.low else torch.full((heads,), self._of_values)
 
     def table(self) -> Tensor:
         scores = self._importance()
@@ -185,11 +240,13 @@ class Kivi(Precision):
     """
 
     width: int = field(default=4, metadata=meaning("bits per number: 8, 4 or 2"))
+    rotate: Rotate = field(default=False, kw_only=True, metadata=meaning(_ROTATE))
 
     slots_together = GROUP
 
     def __post_init__(self) -> None:
         check_choice(self, "width", ENTRY_BITS[1:])
+        check_choice(self, "rotate", _ROTATIONS)
 
     def bits(self, layer: int, heads: int) -> Tensor:
         return torch.full((heads,), self.width)

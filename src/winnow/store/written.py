@@ -13,10 +13,22 @@ from torch import Tensor
 
 from winnow.kernels.formats import PackedBlock
 from winnow.kernels.formats.heads import heads_of_slots
-from winnow.kernels.formats.packed import PackedRows
+from winnow.kernels.formats.packed import Form, PackedRows
 from winnow.kernels.formats.parts import slots_in_parts
 from winnow.select import Selection
 from winnow.store.base import Earlier
+
+
+class Forms(NamedTuple):
+    """The way in which slots of a block are written."""
+
+    keys: Form
+    values: Form
+
+    @property
+    def dense(self) -> bool:
+        """True if all numbers stay as they are."""
+        return self.keys.bits == self.values.bits == 16
 
 
 class Written(NamedTuple):
@@ -42,11 +54,11 @@ class Written(NamedTuple):
         return (self.slots >= 0).argsort(stable=True).argsort()
 
 
-def written_before(earlier: Earlier, selection: Selection, bits: int) -> Written | None:
-    """The slots of a selection that an earlier block holds in so many bits; None where it holds none."""
+def written_before(earlier: Earlier, selection: Selection, form: Forms) -> Written | None:
+    """The slots of a selection that an earlier block holds in a form; None where it holds none."""
     slots = _earlier_slots(earlier, selection)
     for part, mine, places in slots_in_parts(earlier.block, slots):
-        if isinstance(part, PackedBlock) and part.keys.entries.bits == bits and len(places):
+        if isinstance(part, PackedBlock) and (part.keys.form, part.values.form) == form and len(places):
             found = torch.full_like(slots, -1)
             found[mine] = places
             return Written(part, found)

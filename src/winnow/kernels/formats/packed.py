@@ -18,9 +18,23 @@ from winnow.kernels.formats.bits import unpack_flags
 from winnow.kernels.formats.columns import columns_rule, spread_columns
 from winnow.kernels.formats.entries import GROUP, Entries, Quantizer, join_entries, quantize_flat
 from winnow.kernels.formats.format import ON_CPU, Format
+from winnow.kernels.formats.hadamard import hadamard
 from winnow.kernels.formats.heads import HeadBounds, heads_of_slots, offsets_rule
 from winnow.kernels.formats.pruned import Pruned, join_pruned, known_starts, row_sizes
-from winnow.kernels.formats.schema import Demand, Rule, Side, cat_present, check, check_sizes
+from winnow.kernels.formats.schema import FINITE, Demand, Rule, Side, cat_present, check, check_sizes
+
+
+class Form(NamedTuple):
+    """The way in which the numbers of keys, or of values, are written."""
+
+    bits: int
+    """One of ENTRY_BITS."""
+    rotated: bool = False
+    """True if they are integers of rows after a Walsh–Hadamard transform (`hadamard.py`)."""
+    centered: bool = False
+    """True if the head's mean was subtracted from rows first."""
+    smoothed: bool = False
+    """True if what was left was divided by the head's spreads."""
 
 
 class PackedMatrix(Format):
@@ -29,6 +43,12 @@ class PackedMatrix(Format):
     dim: int
     entries: Entries
     pruned: Pruned | None
+    rotated: bool
+
+    @property
+    def form(self) -> Form:
+        """The way in which the numbers are written."""
+        return Form(self.entries.bits, self.rotated)
 
     @property
     def slots(self) -> int:
@@ -37,6 +57,11 @@ class PackedMatrix(Format):
 
     def recover(self, slots: Tensor, head: Tensor) -> Tensor:
         """Rows [n, dim] fp32 of slots [n] of heads [n]."""
+        rows = self.numbers(slots, head)
+        return hadamard(rows) if self.rotated else rows
+
+    def numbers(self, slots: Tensor, head: Tensor) -> Tensor:
+        """The same as they are written: rotated rows stay so, and lack their head's mean and spreads."""
         if self.pruned is not None:
             return self.pruned.recover(self.entries, self.dim, slots, head)
         return self.entries.decode(self.entries.data[slots], slots, self.dim)
@@ -61,6 +86,8 @@ class PackedMatrix(Format):
     def rules(self, side: Side) -> Iterator[Rule]:
         """Schema of the keys or values of a block."""
         flat = self.pruned is not None and self.pruned.starts is not None
+        if self.rotated and (self.pruned is not None or self.entries.bits == 16):
+            raise ValueError(f"{side.name} are rotated only as integers of all channels")
         yield from self.entries.rules(side, None if self.pruned is not None else self.dim, flat)
         if self.pruned is not None:
             yield from self.pruned.rules(side, self.entries, self.dim)
@@ -76,11 +103,29 @@ class PackedKeys(PackedMatrix, name="keys"):
     channels: Tensor | None = None
     """int16 [H, T]: the channels that all slots of a head kept, ascending; the others are zero (ThinK)."""
     pruned: Pruned | None = None
+    rotated: bool = False
+    """True if entries are those of rows after a Walsh–Hadamard transform (`hadamard.py`)."""
+    means: Tensor | None = None
+    """In the model's dtype, [H, D]: what was subtracted from a head's keys before all else."""
+    spreads: Tensor | None = None
+    """In the model's dtype, [H, D]: by what they were divided next."""
+
+    @property
+    def form(self) -> Form:
+        """The way in which the numbers are written."""
+        return super().form._replace(centered=self.means is not None, smoothed=self.spreads is not None)
 
     def recover(self, slots: Tensor, head: Tensor) -> Tensor:
         """Rows [n, D] fp32 of slots [n] of heads [n]."""
+        rows = super().recover(slots, head)
+        if self.spreads is not None:
+            rows = rows * self.spreads[head].float()
+        return rows if self.means is None else rows + self.means[head].float()
+
+    def numbers(self, slots: Tensor, head: Tensor) -> Tensor:
+        """The same as they are written: rotated rows stay so, and lack their head's mean and spreads."""
         if self.channels is None:
-            return super().recover(slots, head)
+            return super().numbers(slots, head)
         kept = self.entries.decode(self.entries.data[slots], slots, self.channels.shape[1])
         return spread_columns(kept, self.channels, head, self.dim)
 
@@ -92,13 +137,21 @@ class PackedKeys(PackedMatrix, name="keys"):
     def counted(self) -> Iterator[tuple[str, Tensor | None]]:
         """Every tensor beside the kind of bytes that it counts as."""
         yield from super().counted()
-        yield "indices", self.channels
+        yield from (("indices", self.channels), ("statistics", self.means), ("statistics", self.spreads))
 
     def rules(self, side: Side) -> Iterator[Rule]:
         """Schema of the keys of a block."""
+        for name, constants in (("means", self.means), ("spreads", self.spreads)):
+            if constants is None:
+                continue
+            if self.channels is not None or self.pruned is not None or self.entries.bits == 16:
+                raise ValueError(f"keys have {name} only as integers of all channels")
+            yield side.rule(name, constants, side.dtype, (side.heads, self.dim), content=(FINITE,))
         if self.channels is None:
             yield from super().rules(side)
             return
+        if self.rotated:
+            raise ValueError("keys have channels per head or are rotated, not both")
         if self.pruned is not None:
             raise ValueError("keys have channels per head or masks per slot, not both")
         yield columns_rule(side, self.channels, self.dim)
@@ -113,6 +166,8 @@ class PackedValues(PackedMatrix, name="values"):
     """Dv"""
     entries: Entries
     pruned: Pruned | None = None
+    rotated: bool = False
+    """True if entries are those of rows after a Walsh–Hadamard transform (`hadamard.py`)."""
 
 
 _WHOLE_GROUPS = Demand(
@@ -174,6 +229,13 @@ class PackedBlock(HeadBounds, Format, name="packed"):
         flat = slots.flatten()
         head = heads_of_slots(self.offsets, flat)
         keys, values = self.keys.recover(flat, head), self.values.recover(flat, head)
+        return keys.view(*slots.shape, self.key_dim), values.view(*slots.shape, self.value_dim)
+
+    def numbers(self, slots: Tensor) -> tuple[Tensor, Tensor]:
+        """As `recover`, but in the coordinates in which keys and values are written."""
+        flat = slots.flatten()
+        head = heads_of_slots(self.offsets, flat)
+        keys, values = self.keys.numbers(flat, head), self.values.numbers(flat, head)
         return keys.view(*slots.shape, self.key_dim), values.view(*slots.shape, self.value_dim)
 
     def bytes(self) -> dict[str, int]:

@@ -1,0 +1,33 @@
+"""`winnow heads centers`: where the queries of every head lie, measured once per model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from winnow.commands.checks import check_output
+from winnow.commands.console import messages
+from winnow.commands.inputs import read_document
+from winnow.commands.options.heads.centers import CentersOptions
+from winnow.commands.progress import stage
+from winnow.estimate.centers import measure_centers
+from winnow.heads.storage import SUFFIX
+from winnow.models import load_model, open_model
+
+
+def centers(options: CentersOptions) -> None:
+    """Writes the centers of a model's queries on a text."""
+    check_output(options.out, options.force, SUFFIX)
+    with stage("Reading the text"):
+        text = read_document(options.document)
+        source = open_model(options.model)
+        ids = source.tokenizer(text, return_tensors="pt", truncation=False).input_ids
+        ids = ids[:, : min(options.tokens, source.context or options.tokens)]
+    with stage("Loading the model"):
+        model = load_model(source, options.device, options.dtype, options.device_map)
+        model.set_attn_implementation("winnow")
+    with stage(f"Reading {ids.shape[1]:,} tokens"):
+        found = replace(measure_centers(model, ids), model=source.name)
+    found.save(options.out)
+    layers, heads, _ = found.mean.shape
+    written = f"{options.out}: {layers} layers of {heads} query heads, {found.tokens:,} queries of each"
+    messages().print(written, markup=False, soft_wrap=True)

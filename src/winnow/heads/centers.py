@@ -1,0 +1,103 @@
+"""Centers of a model's queries: where those of every head lie before their rotation, whatever the text."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import torch
+from torch import Tensor
+
+from winnow.errors import HeadScoresError
+from winnow.heads import storage
+
+VERSION = 1
+HEADER = "winnow_query_centers"
+_TENSORS = ("mean", "sizes")
+
+
+@dataclass(frozen=True, eq=False)
+class QueryCenters:
+    """The mean query of every head and the mean size of its rotary pairs, measured once per model.
+
+    Equal centers have equal numbers; neither model nor path counts. Raises HeadScoresError for tensors of other shapes,
+    and for numbers that are not finite.
+    """
+
+    mean: Tensor
+    """[L, Hq, D] fp32 on the CPU, before the rotation."""
+    sizes: Tensor
+    """[L, Hq, D] fp32 on the CPU: the sizes of a layer's F pairs, then zeros; F is D without a rotation."""
+    tokens: int = 1
+    """Queries that were counted."""
+    model: str = ""
+    path: Path | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in _TENSORS:
+            given = getattr(self, name)
+            if not isinstance(given, Tensor) or given.dim() != 3 or not given.is_floating_point():
+                raise HeadScoresError(f"{name} of query centers must be floating-point numbers [layers, heads, …].")
+            if not bool(given.isfinite().all()):
+                raise HeadScoresError(f"{name} of query centers has NaN or infinite numbers; measure them again.")
+            object.__setattr__(self, name, given.detach().to("cpu", torch.float32).contiguous())
+        if self.mean.shape != self.sizes.shape:
+            raise HeadScoresError(
+                f"query centers {list(self.mean.shape)} and sizes {list(self.sizes.shape)} are not of the same shape; "
+                "measure them again."
+            )
+        if isinstance(self.tokens, bool) or not isinstance(self.tokens, int) or self.tokens < 1:
+            raise HeadScoresError(f"tokens of query centers must be a whole number of at least 1, not {self.tokens!r}.")
+        if not isinstance(self.model, str):
+            raise HeadScoresError(f"model of query centers must be text, not {self.model!r}.")
+
+    @classmethod
+    def load(cls, path: Path | str) -> QueryCenters:
+        """Reads a file that `save` wrote. Raises HeadScoresError, and never unpickles."""
+        try:
+            with safetensors.safe_open(path, framework="pt") as file:
+                facts = _facts(Path(path), file.metadata() or {})
+                names = set(file.keys())
+                if names != set(_TENSORS):
+                    raise HeadScoresError(f"{path} holds {sorted(names)}, not query centers; measure them again.")
+                mean, sizes = (file.get_tensor(name) for name in _TENSORS)
+        except (safetensors.SafetensorError, OSError) as problem:
+            raise HeadScoresError(f"{path} is no readable file of query centers: {problem}.") from None
+        try:
+            return cls(mean, sizes, path=Path(path), **facts)
+        except (HeadScoresError, TypeError) as problem:
+            raise HeadScoresError(f"{path}: {problem}") from None
+
+    def save(self, path: Path | str) -> Path:
+        """Writes a safetensors file, over an existing one if need be; returns its path. Raises HeadScoresError."""
+        header = {"version": VERSION, "tokens": self.tokens, "model": self.model}
+        tensors = {name: getattr(self, name) for name in _TENSORS}
+        return storage.write_tensors(Path(path), tensors, HEADER, header, "Query centers")
+
+    @cached_property
+    def _identity(self) -> tuple[object, ...]:
+        content = hashlib.sha256(self.mean.numpy().tobytes() + self.sizes.numpy().tobytes()).hexdigest()
+        return (tuple(self.mean.shape), tuple(self.sizes.shape), content)
+
+    def __eq__(self, other: object) -> bool:
+        return self._identity == other._identity if isinstance(other, QueryCenters) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    def __str__(self) -> str:
+        layers, heads, _ = self.mean.shape
+        return str(self.path) if self.path is not None else f"<query centers, {layers}x{heads}>"
+
+
+def _facts(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
+    """Tokens and model from a file's header."""
+    missing = f"query centers (no {HEADER} in its metadata): give a file that winnow heads centers wrote."
+    header = storage.read_header(path, metadata, HEADER, missing)
+    if header.get("version") != VERSION:
+        raise HeadScoresError(f"{path} has version {header.get('version')!r} of query centers, {VERSION} is known.")
+    return {name: header[name] for name in ("tokens", "model") if name in header}
