@@ -135,6 +135,8 @@ METHODS = [
     "adakv",
     "criticalkv",
     "kvec",
+    "rkv",
+    "defensivekv",
     "aperturekv",
     "aperturekv+union(by=max)",
     "criticalkv+raba+union(by=rank)",
@@ -391,6 +393,7 @@ def seeing(model, visible):
         ("adakv(window=3)+union(by=rank)", {"fold_every": 4}, [20, 1, 1, 5, 1, 1, 1, 1, 1]),
         ("tova", {"fold_turns": 2}, [20, 6, 1, 1, 5, 1]),
         ("knorm", {"fold_every": 3, "fold_turns": 2}, [5, 1, 4, 1, 1, 1, 1]),
+        ("kvec(window=3, wide_window=4)", {"fold_every": 4}, [20] + [1] * 14),
     ],
     ids=str,
 )
@@ -416,6 +419,18 @@ def test_folds_evict_tokens_for_all_heads(model, method, options, chunks):
     with torch.no_grad(), seeing(model, visible):
         expected = model(ids, use_cache=False).logits
     torch.testing.assert_close(torch.cat(logits, dim=1), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_packed_latents_fold(model):
+    """StreamingLLM keeps the same tokens whatever packing did to them."""
+    ids = prompt(length=36, seed=12)
+    dense, packed = (
+        winnow.CompressedCache(model, winnow.method(f"streamingllm(sinks=2){part}", budget=8), fold_every=4)
+        for part in ("", "+bits(8)")
+    )
+    exact, rounded = (fed(model, ids, cache, [20] + [1] * 16) for cache in (dense, packed))
+    assert dense.kept(1)[0].tolist() == packed.kept(1)[0].tolist()
+    assert float((rounded - exact).abs().max() / exact.abs().max()) < 0.05
 
 
 def _held(cache, layer: int, seen: int) -> list[int]:
@@ -444,6 +459,10 @@ def test_half_precision(dtype):
         ("snapkv+spark", "prunes channels"),
         ("snapkv+think", "prunes channels"),
         ("expectedattention", "rotation"),
+        ("triattention", "rotation"),
+        ("kvzip", "a second time"),
+        ("snapkv+global", "compete for slots"),
+        ("snapkv+cake", "compete for slots"),
     ],
 )
 def test_methods_that_need_heads_of_their_own_are_refused(model, method, says):

@@ -66,7 +66,7 @@ class LayerCompressor:
 
     def module(self) -> Any:
         """The module that computes queries, keys and values. Raises CacheError where the model is gone."""
-        return alive(self.attention)
+        return _alive(self.attention)
 
     def _together(self, row: int, view: LayerView, length: int) -> Prefix | None:
         """The prefix of the last layer of a row; of others there is none yet."""
@@ -138,10 +138,10 @@ class LayerCompressor:
         return counts if positions is None else counts[positions.clamp(min=0)]
 
     def _rotation(self) -> Rotation:
-        return rotation_of(alive(self.compression.model), alive(self.attention))
+        return rotation_of(_alive(self.compression.model), _alive(self.attention))
 
     def _output_projection(self, parts: RowParts) -> Tensor:
-        return output_projection(alive(self.attention), parts.queries.shape[0], parts.values.shape[-1])
+        return output_projection(_alive(self.attention), parts.queries.shape[0], parts.values.shape[-1])
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LayerCompressor:
         # The sinks in `spec` are the model's own parameters.
@@ -155,7 +155,7 @@ def _last(queries: Tensor, count: int) -> Tensor:
     return queries[:, max(0, queries.shape[1] - count) :]
 
 
-def alive(module: ref[Any] | None) -> Any:
+def _alive(module: ref[Any] | None) -> Any:
     """The model, or the module of one, that a cache refers to."""
     found = module() if module is not None else None
     if found is None:

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig
 
-from winnow.allocate import Allocator, HeadAllocator, HeadUnion, TableAllocator, spanning_of
+from winnow.allocate import LUKV, Allocator, HeadAllocator, HeadUnion, TableAllocator, spanning_of
 from winnow.cache.arriving import RowParts
-from winnow.cache.compressor import LayerCompressor, alive
+from winnow.cache.compressor import LayerCompressor
 from winnow.cache.handle import Attended, carried_on, handle_of
 from winnow.cache.latent import UNCACHED, Projection, expanded, is_latent
 from winnow.cache.layer import CompressedLayer
@@ -46,10 +46,10 @@ def check_sharing(config: PreTrainedConfig, method: Method, folds: bool) -> None
 
 
 def _check_parts(method: Method) -> None:
-    if isinstance(_innermost(method.allocator), TableAllocator):
+    if isinstance(_innermost(method.allocator), TableAllocator | LUKV):
         raise MethodError(
             f"{method} gives slots to heads by scores of their own, but the heads of this model share one latent per "
-            "token: leave head scores out, as in snapkv, adakv or aperturekv."
+            "token: leave head scores and curves out, as in snapkv, adakv or aperturekv."
         )
     if spanning_of(method.allocator) is not None:
         raise MethodError(
@@ -145,7 +145,7 @@ class LatentLayer(CompressedLayer):
 
     def _planned(self, prefixes: Sequence[Prefix | None], dense: Tail, spec: AttentionSpec) -> AttentionPlan:
         if self._projection is None:
-            attention = alive(self.compressor.attention)
+            attention = self.compressor.module()
             latents, rotated = dense.keys.shape[-1], dense.values.shape[-1]
             self._projection = Projection(attention, attention.num_heads, latents, rotated)
         return LatentPlan(prefixes, dense, spec, self._projection)
