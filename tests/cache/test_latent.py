@@ -9,12 +9,19 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
-from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig, AutoModelForCausalLM, DynamicCache
+from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    DynamicCache,
+)
 from transformers.masking_utils import sdpa_mask
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention
 
 import winnow
-from support.families import COMMON, LATENT, build, prompt
+from support.families import COMMON, LATENT, build, prompt, sharpen
 from support.oracle import full_layers, masked_logits, oracle_attention
 from winnow import CacheError, MethodError, ModelError
 from winnow.composition.method import Method
@@ -121,6 +128,21 @@ def test_a_padded_batch_comes_back_from_a_file(family, tmp_path):
             family(new, past_key_values=each.cache(), attention_mask=seen).logits for each in (context, loaded)
         )
     assert torch.equal(saved, back)
+
+
+def test_latents_of_the_text_part_of_an_image_text_model():
+    tower = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    text = {**COMMON, **LATENT["deepseek_v3"], "model_type": "deepseek_v3"}
+    config = AutoConfig.for_model("kimi_k25", text_config=text, vision_config=tower, image_token_id=96)
+    torch.manual_seed(0)
+    model = sharpen(AutoModelForImageTextToText.from_config(config))
+    ids = prompt(length=PROMPT + 2).clamp(max=95)
+    with torch.no_grad(), oracle_attention(model):
+        expected = model(ids, use_cache=False).logits[:, PROMPT - 1 :]
+    model.set_attn_implementation("winnow")
+    cache = winnow.CompressedCache(model, winnow.method("snapkv(window=4)", budget=PROMPT))
+    torch.testing.assert_close(fed(model, ids, cache, [PROMPT, 1, 1]), expected, atol=1e-5, rtol=1e-5)
+    assert cache.stats().slots == [[PROMPT]] * 3
 
 
 METHODS = [
