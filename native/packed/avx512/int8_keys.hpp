@@ -183,7 +183,8 @@ inline void score_int8_rows(int32_t bits, bool is_signed, const float* query, in
   });
 }
 
-// The same for a tile whose channels have scales of groups of `size`, [groups, kTileTokens]: sums end with every granule.
+// The same for a tile whose channels have scales of groups of `size`, [groups, kTileTokens]: sums end with every
+// granule.
 template <int kBlock, class Form>
 __attribute__((noinline)) void score_int8_groups_tile(const Int16Block<kBlock>& queries, const Lift<Form>& lift,
                                                       const float* scales, int64_t size, const uint8_t* rows,
