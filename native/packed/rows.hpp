@@ -68,15 +68,21 @@ class RowReader {
     data_ += bytes;
     if (rows_.bits == 16) return convert(row, dim_, out);
     if (rows_.scaling == WINNOW_PER_SLOT) return unpack_numbers<true>(rows_.bits, row, dim_, out);
-    if (rows_.scaling == WINNOW_CHANNEL_GROUPS) {
-      unpack_numbers<true>(rows_.bits, row, dim_, out);
-      const T* scales = elements(rows_.scales) + slot * divide_up(dim_, rows_.scale_group);
-      return scale_groups<T>(scales, nullptr, rows_.scale_group, dim_, out);
-    }
+    if (rows_.scaling == WINNOW_CHANNEL_GROUPS) return unpack_groups<true>(row, slot, rows_.scale_group, out);
+    if (grouped_channels_) return unpack_groups<false>(row, slot, kScaleGroup, out);
     unpack_numbers<false>(rows_.bits, row, dim_, out);
-    if (!grouped_channels_) return;
-    const int64_t first = slot * divide_up(dim_, kScaleGroup);
-    scale_groups(elements(rows_.scales) + first, elements(rows_.zeros) + first, kScaleGroup, dim_, out);
+  }
+
+  // Scales are of `size` channels. Rows without masks leave the copies of masks and of kept entries free.
+  template <bool kSigned>
+  void unpack_groups(const uint8_t* row, int64_t slot, int64_t size, float* out) {
+    const int64_t groups = divide_up(dim_, size), first = slot * groups;
+    float *scale = kept_, *zero = mask_copy_;
+    for (int64_t group = 0; group < groups; group += Vec::width) {
+      store(scale + group, load_up_to(elements(rows_.scales) + first + group, groups - group));
+      if (!kSigned) store(zero + group, load_up_to(elements(rows_.zeros) + first + group, groups - group));
+    }
+    unpack_scaled<kSigned>(rows_.bits, row, dim_, scale, zero, size, out);
   }
 
   // The lines of a row to come.

@@ -26,6 +26,7 @@ inline const uint8_t* readable(const uint8_t* row, int64_t bytes, const uint8_t*
   return static_cast<const uint8_t*>(copy);
 }
 
+// Numbers in two planes, of their low and of their high bits.
 template <int kBits, bool kSigned>
 inline void unpack_planes(const uint8_t* row, int64_t count, float* out);
 
@@ -57,23 +58,77 @@ inline void unpack_numbers(const uint8_t* row, int64_t count, float* out) {
   }
 }
 
-// The same for numbers in two planes: low + 2^(bits of the low plane)·high.
-template <int kBits, bool kSigned>
-inline void unpack_planes(const uint8_t* row, int64_t count, float* out) {
-  constexpr int kLow = low_bits(kBits), kHigh = kBits - kLow;
-  constexpr int64_t kNumbers = block_numbers(kBits);
-  const Vec unit = broadcast(static_cast<float>(1 << kLow));
-  const uint8_t* high_row = row + bytes_of_bits(count * kLow);
-  alignas(64) float high[kNumbers + kRowSlack];
-  for (; count > 0; count -= kNumbers) {
-    const int64_t numbers = least(count, kNumbers);
-    unpack_numbers<kLow, false>(row, numbers, out);
-    unpack_numbers<kHigh, kSigned>(high_row, numbers, high);
-    for (int64_t i = 0; i < numbers; i += Vec::width) store(out + i, fma(load(high + i), unit, load(out + i)));
+// Numbers kFirst .. kFirst + width - 1 of whole blocks, of which a plane begins at `row`; that of the high bits, where
+// there is one, at `high`.
+template <int kBits, bool kSigned, int kFirst>
+inline Vec numbers_at(const uint8_t* row, const uint8_t* high) {
+  constexpr int kLow = low_bits(kBits), kBlock = static_cast<int>(block_numbers(kBits));
+  if constexpr (kBits != kLow) {
+    const Vec upper = numbers_at<kBits - kLow, kSigned, kFirst>(high, nullptr);
+    return fma(upper, broadcast(static_cast<float>(1 << kLow)), numbers_at<kLow, false, kFirst>(row, nullptr));
+  } else if constexpr (kBits == 8) {
+    using Number = std::conditional_t<kSigned, Int8, Uint8>;
+    return load(reinterpret_cast<const Number*>(row + kFirst));
+  } else if constexpr (kBits == 1) {
+    return load_flags<kSigned, kFirst>(row);
+  } else {
+    constexpr int kInside = kFirst % kBlock;
+    return load_field<kBits, kSigned, kInside / 16>(row + kFirst / kBlock * kBlockBytes + kInside % 16);
+  }
+}
+
+// As many numbers as whole blocks of all planes have, and scale groups are no smaller.
+template <int kBits>
+constexpr int64_t unit_numbers() {
+  return block_numbers(kBits) < kScaleGroup ? kScaleGroup : block_numbers(kBits);
+}
+
+// Numbers of `units` units, finish(numbers, granule) of those of every granule of 32.
+template <int kBits, bool kSigned, class Finish>
+inline void unpack_units(const uint8_t* row, const uint8_t* high, int64_t units, float* out, const Finish& finish) {
+  constexpr int kLow = low_bits(kBits);
+  constexpr int64_t kNumbers = unit_numbers<kBits>();
+  for (int64_t granule = 0; units > 0; --units, granule += kNumbers / kScaleGroup) {
+    unroll<static_cast<int>(kNumbers / Vec::width)>([&](auto i) {
+      constexpr int first = i * Vec::width;
+      store(out + first, finish(numbers_at<kBits, kSigned, first>(row, high), granule + first / kScaleGroup));
+    });
     row += kNumbers * kLow / 8;
-    high_row += kNumbers * kHigh / 8;
+    high += kNumbers * (kBits - kLow) / 8;
     out += kNumbers;
   }
+}
+
+// Numbers that fill no unit, whose planes begin at `row` and `high`.
+template <int kBits, bool kSigned>
+inline void unpack_rest(const uint8_t* row, const uint8_t* high, int64_t count, float* out) {
+  constexpr int kLow = low_bits(kBits);
+  if constexpr (kBits == kLow) {
+    unpack_numbers<kBits, kSigned>(row, count, out);
+  } else {
+    alignas(64) float upper[unit_numbers<kBits>() + kRowSlack];
+    unpack_numbers<kLow, false>(row, count, out);
+    unpack_numbers<kBits - kLow, kSigned>(high, count, upper);
+    const Vec unit = broadcast(static_cast<float>(1 << kLow));
+    for (int64_t i = 0; i < count; i += Vec::width) store(out + i, fma(load(upper + i), unit, load(out + i)));
+  }
+}
+
+// Any number of them, finish(numbers, granule) of those of every granule.
+template <int kBits, bool kSigned, class Finish>
+inline void unpack_finished(const uint8_t* row, int64_t count, float* out, const Finish& finish) {
+  constexpr int kLow = low_bits(kBits);
+  const uint8_t* high = row + bytes_of_bits(count * kLow);
+  const int64_t units = count / unit_numbers<kBits>(), whole = units * unit_numbers<kBits>();
+  unpack_units<kBits, kSigned>(row, high, units, out, finish);
+  if (whole == count) return;
+  unpack_rest<kBits, kSigned>(row + whole * kLow / 8, high + whole * (kBits - kLow) / 8, count - whole, out + whole);
+  for (int64_t d = whole; d < count; d += Vec::width) store(out + d, finish(load(out + d), d / kScaleGroup));
+}
+
+template <int kBits, bool kSigned>
+inline void unpack_planes(const uint8_t* row, int64_t count, float* out) {
+  unpack_finished<kBits, kSigned>(row, count, out, [](Vec numbers, int64_t) { return numbers; });
 }
 
 template <bool kSigned>
@@ -81,25 +136,17 @@ inline void unpack_numbers(int32_t bits, const uint8_t* row, int64_t count, floa
   for_width(bits, [&](auto width) { unpack_numbers<decltype(width)::value, kSigned>(row, count, out); });
 }
 
-// out[d] = zeros[g] + scales[g]·out[d] for the channels d of scale group g, of `size` channels, a multiple of 32; no
-// zeros where they are null. Writes up to the end of the last group.
-template <class T>
-inline void scale_groups(const T* scales, const T* zeros, int64_t size, int64_t count, float* out) {
-  alignas(64) float scale[Vec::width], zero[Vec::width] = {};
-  const int64_t groups = divide_up(count, size);
-  for (int64_t group = 0; group < groups; ++group) {
-    const int64_t lane = group % Vec::width;
-    if (lane == 0) {
-      store(scale, load_up_to(scales + group, groups - group));
-      if (zeros) store(zero, load_up_to(zeros + group, groups - group));
-    }
-    for (int64_t d = 0; d < size; d += kScaleGroup, out += kScaleGroup) {
-      unroll<kScaleGroup / Vec::width>([&](auto i) {
-        float* at = out + i * Vec::width;
-        store(at, fma(broadcast(scale[lane]), load(at), broadcast(zero[lane])));
-      });
-    }
-  }
+// The same with scales of groups of 32 or 64 channels: scale[g]·number, and zero[g] more where numbers are unsigned.
+template <bool kSigned>
+inline void unpack_scaled(int32_t bits, const uint8_t* row, int64_t count, const float* scale, const float* zero,
+                          int64_t size, float* out) {
+  const int shift = size == kScaleGroup ? 0 : 1;  // granules to groups
+  const auto finish = [&](Vec numbers, int64_t granule) __attribute__((always_inline)) {
+    const Vec factor = broadcast(scale[granule >> shift]);
+    if constexpr (kSigned) return factor * numbers;
+    return fma(factor, numbers, broadcast(zero[granule >> shift]));
+  };
+  for_width(bits, [&](auto width) { unpack_finished<decltype(width)::value, kSigned>(row, count, out, finish); });
 }
 
 }  // namespace

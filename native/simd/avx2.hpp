@@ -60,6 +60,12 @@ inline Vec load_field(const uint8_t* p) {
   return {_mm256_cvtepi32_ps(kSigned ? _mm256_srai_epi32(high, 32 - kBits) : _mm256_srli_epi32(high, 32 - kBits))};
 }
 
+// Numbers of 1 bit from kFirst on, one from each of the 8 bytes at p.
+template <bool kSigned, int kFirst>
+inline Vec load_flags(const uint8_t* p) {
+  return load_field<1, kSigned, kFirst / 8>(p);
+}
+
 // Of every mask of eight lanes: the rank among the lanes set of each lane that is set.
 struct Ranks {
   uint8_t of[256][8];

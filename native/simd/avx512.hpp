@@ -71,6 +71,14 @@ inline Vec load_field(const uint8_t* p) {
   return {_mm512_permutexvar_ps(_mm512_srli_epi32(bytes, kField * kBits), numbers_table<kBits, kSigned>())};
 }
 
+// Numbers of 1 bit from kFirst on, one from each of the 8 bytes at p and then another.
+template <bool kSigned, int kFirst>
+inline Vec load_flags(const uint8_t* p) {
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  const __m512i lanes = _mm512_cvtepu8_epi32(_mm_unpacklo_epi64(bytes, _mm_srli_epi16(bytes, 1)));
+  return {_mm512_permutexvar_ps(_mm512_srli_epi32(lanes, kFirst / 8), numbers_table<1, kSigned>())};
+}
+
 // The first lanes of `values` go, in their order, where `mask` is set; the other lanes are those of `fill`.
 inline Vec expand(Vec fill, uint32_t mask, Vec values) {
   return {_mm512_mask_expand_ps(fill.v, static_cast<__mmask16>(mask), values.v)};

@@ -84,6 +84,12 @@ inline Vec load_field(const uint8_t* p) {
   return kSigned ? signed_field(high, kBits) : Vec{__builtin_convertvector(high >> (32 - kBits), Vec::Lanes)};
 }
 
+// Numbers of 1 bit from kFirst on, one from each of the 8 bytes at p.
+template <bool kSigned, int kFirst>
+inline Vec load_flags(const uint8_t* p) {
+  return load_field<1, kSigned, kFirst / 8>(p);
+}
+
 // The first lanes of `values` go, in their order, where `mask` is set; the other lanes are those of `fill`.
 inline Vec expand(Vec fill, uint32_t mask, Vec values) {
   for (int lane = 0, rank = 0; lane < Vec::width; ++lane) {

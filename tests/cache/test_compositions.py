@@ -54,7 +54,7 @@ def combinations() -> list[str]:
     """Every store at least once, evictions taking turns."""
     stores = ["+".join(filter(None, (c, b))) for c in ("", *CHANNELS) for b in BITS]
     stores += ["kivi(4)", "kivi(2)", "think(0.5)+kivi(4)", "think(0.3)+kivi(8)", "spark(0.5, recovery=gaussian)"]
-    stores += ["bits(6)", "bits(3)", "bits(4, group=32)", "think(0.5)+bits(8, 3, group=64)"]
+    stores += ["bits(6)", "bits(3)", "bits(4, group=32)", "think(0.5)+bits(3, group=64)"]
     stores += ["spark(0.5, sign=query, norm=mean)+bits(2)", "spark(0.3, recent=pruned)", "spark-g(5, sign=none)"]
     evictions = [EVICTIONS[index % len(EVICTIONS)] for index in range(len(stores))]
     return [f"{eviction}+{store}" for eviction, store in zip(evictions, stores, strict=True) if store]

@@ -130,7 +130,7 @@ def test_a_group_of_kept_channels_shares_a_scale() -> None:
 
 
 def blocks_of_llama_cpp(numbers: np.ndarray, bits: int) -> np.ndarray:
-    """Numbers as llama.cpp's q8_0 and q4_0 keep them: blocks of 32 with a scale in float16, as their page has it.
+    """Numbers as llama.cpp's q8_0 and q4_0 keep them, in blocks of 32 with a scale in float16.
 
     q8_0 divides by max|x| / 127; q4_0 by the number of the largest size, with its sign, over -8.
     """

@@ -119,7 +119,7 @@ struct Lift {
   }
 };
 
-// Channels of which numbers of any form fill whole blocks, and scale groups are multiples.
+// Channels that scale groups are multiples of: two fields of a block, or two blocks of one field.
 constexpr int64_t kGranule = kScaleGroup;
 
 // A line of integers to come, where `ahead` is kPrefetchBytes ahead. They are read faster than a line is on its way from

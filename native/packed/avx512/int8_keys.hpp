@@ -123,8 +123,8 @@ __attribute__((always_inline)) inline void add_fields(const __m512i (&four)[kTil
   });
 }
 
-// logits[q][t] for a tile of tokens and a block of queries. A lane is a token, so that nothing is to
-// be summed over lanes. Never inlined: the caller's pointers would take the registers that the loop needs.
+// logits[q][t] for a tile of tokens and a block of queries. A lane is a token, so that nothing is to be summed over
+// lanes. Never inlined: the caller's pointers would take the registers that the loop needs.
 template <int kBlock, class Form>
 __attribute__((noinline)) void score_int8_tile(const Int16Block<kBlock>& queries, const Lift<Form>& lift,
                                                const uint8_t* rows, int64_t dim, int64_t bytes, const char* ahead,
@@ -174,15 +174,17 @@ inline void score_int8_rows(const Lift<Form>& lift, const float* query, int64_t 
 
 // The same for any width of integers.
 template <int kQueries>
-inline void score_int8_rows(int32_t bits, bool is_signed, const float* query, int64_t dim, const float* bias, const uint8_t* rows,
-                            int64_t tokens, const char* last, int8_t* halves, void* edge, float* logits) {
+inline void score_int8_rows(int32_t bits, bool is_signed, const float* query, int64_t dim, const float* bias,
+                            const uint8_t* rows, int64_t tokens, const char* last, int8_t* halves, void* edge,
+                            float* logits) {
   for_width(bits, [&](auto width) {
     using Form = Numbers<decltype(width)::value>;
     score_int8_rows<kQueries>(Lift<Form>(is_signed), query, dim, bias, rows, tokens, last, halves, edge, logits);
   });
 }
 
-// The same for a tile whose channels have scales of groups of `size`, [groups, kTileTokens]: sums end with every granule.
+// The same for a tile whose channels have scales of groups of `size`, [groups, kTileTokens]: sums end with every
+// granule.
 template <int kBlock, class Form>
 __attribute__((noinline)) void score_int8_groups_tile(const Int16Block<kBlock>& queries, const Lift<Form>& lift,
                                                       const float* scales, int64_t size, const uint8_t* rows,

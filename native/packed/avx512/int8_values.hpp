@@ -47,9 +47,9 @@ constexpr int vectors_at_once(int queries, int fields) {
 }
 constexpr int queries_at_once(int queries, int fields) { return queries * fields < 8 ? queries : 8 / fields; }
 
-// Adds the products of the weights of kBlock queries, from `first` on, with kVectors blocks of the first tokens of a
-// span; load_bytes(blocks, t) gives those of four. Neighboring channels, as many for each, meet kSets sets of weights. Always inlined into functions that are not: the caller's
-// pointers would take the registers that the loop needs.
+// Adds the products of the weights of kBlock queries with kVectors blocks of the first tokens of a span;
+// load_bytes(blocks, t) gives those of four. Neighboring channels, as many for each, meet kSets sets of weights. Always
+// inlined into functions that are not: the caller's pointers would take the registers that the loop needs.
 template <int kBlock, int kVectors, class Form, int kSets, class Load>
 __attribute__((always_inline)) inline void weigh_vectors(const WeightSets<kSets>& sets, int64_t tokens,
                                                          const Load& load_bytes, float* acc, int64_t acc_width) {
@@ -121,7 +121,8 @@ __attribute__((noinline)) void weigh_blocks(const WeightSets<kSets>& sets, const
 // The same for kVectors quarters, from kQuarter on, of lines of the rows of a span. Quarter k of four rows has, in lane
 // 4·b + i, byte 4·k + i of block b of every row: unpacking stays within blocks and takes no turns with the products.
 template <int kBlock, int kVectors, int kQuarter, class Form>
-__attribute__((noinline)) void weigh_quarters(const WeightSets<1>& span, const Lift<Form>& lift, const uint8_t* rows, int64_t bytes, int64_t tokens, const char* ahead,
+__attribute__((noinline)) void weigh_quarters(const WeightSets<1>& span, const Lift<Form>& lift,
+                                              const uint8_t* rows, int64_t bytes, int64_t tokens, const char* ahead,
                                               float* acc, int64_t acc_width) {
   const auto load_bytes = [&](__m512i(&blocks)[kVectors][1], int64_t t) __attribute__((always_inline)) {
     __m512i row[4];
@@ -161,7 +162,8 @@ inline void order_quarters(int64_t dim, float* acc, float* copy) {
 // The products of all queries and whole rows of a span; sums in the order of quarters where there are whole lines.
 template <int kQueries, class Form>
 inline void weigh_int8_span(const Int16Weights<kQueries>& weights, int64_t span, const Lift<Form>& lift,
-                            const uint8_t* rows, int64_t dim, int64_t bytes, int64_t tokens, const char* ahead, float* acc, int64_t acc_width) {
+                            const uint8_t* rows, int64_t dim, int64_t bytes, int64_t tokens, const char* ahead,
+                            float* acc, int64_t acc_width) {
   constexpr int kBlock = queries_at_once(kQueries, Form::kFields), kVectors = vectors_at_once(kBlock, Form::kFields);
   constexpr int kStrips = kVectors * Form::kFields;
   const auto sets = [&](int first) { return WeightSets<1>(weights, {span}, first); };
@@ -198,8 +200,8 @@ inline void weigh_int8_span(const Int16Weights<kQueries>& weights, int64_t span,
 // acc[q] = sum over tokens of weights[q]·numbers, in the order of channels; acc is zero before. `edge` is for the rows
 // of a span.
 template <int kQueries, class Form>
-inline void weigh_int8_rows(const Lift<Form>& lift, const float* weights, const uint8_t* rows, int64_t dim, int64_t tokens, const char* last,
-                            void* edge, float* acc, int64_t acc_width) {
+inline void weigh_int8_rows(const Lift<Form>& lift, const float* weights, const uint8_t* rows, int64_t dim,
+                            int64_t tokens, const char* last, void* edge, float* acc, int64_t acc_width) {
   const int64_t bytes = dim / (16 * Form::kFields) * Form::kBytes;
   Int16Weights<kQueries> quantized;
   for (int64_t t = 0; t < tokens; t += kWeightSpan) {
@@ -218,8 +220,9 @@ inline void weigh_int8_rows(const Lift<Form>& lift, const float* weights, const 
 
 // The same for numbers with scales of channel groups, added to acc; there are whole granules.
 template <int kQueries, class Form, class T>
-inline void weigh_int8_groups(const Groups<T>& groups, const Lift<Form>& lift, const float* weights, const uint8_t* rows, int64_t dim,
-                              int64_t tokens, const char* last, void* edge, float* acc, int64_t acc_width) {
+inline void weigh_int8_groups(const Groups<T>& groups, const Lift<Form>& lift, const float* weights,
+                              const uint8_t* rows, int64_t dim, int64_t tokens, const char* last, void* edge,
+                              float* acc, int64_t acc_width) {
   constexpr int kVectors = Form::kFields == 1 ? 2 : 1, kStrips = kVectors * Form::kFields;
   constexpr int kSets = kStrips / 2, kBlock = queries_at_once(kQueries, kStrips);
   static_assert(kStrips * 16 == kSets * kGranule, "a set of weights for every granule");

@@ -16,8 +16,8 @@ namespace {
 constexpr int64_t kWeightSpan = 128;
 constexpr int kWeightVectors = kWeightSpan / Vec::width;
 
-// Sets of the weights of a few queries and a span of tokens each: of several spans, as many as there are lanes for their
-// largest, or of a span with the scales of several groups. Weights behind the last token are zero.
+// Sets of the weights of a few queries and a span of tokens each: of several spans, as many as there are lanes for
+// their largest, or of a span with the scales of several groups. Weights behind the last token are zero.
 template <int kQueries, int kCount = Vec::width / kQueries>
 struct Int16Weights {
   static constexpr int kSets = kCount;
@@ -76,8 +76,8 @@ inline void quantize_weights(int offset, const float* weights, int64_t tokens, I
 // The weights of a span times the scales of `count` groups, from `first` on, a set each: numbers are summed up as they
 // lie, larger by `offset`. Adds the products with the zeros, the same for all channels of a group, to acc.
 template <int kQueries, class T>
-inline void fold_weights(const Groups<T>& groups, int offset, int64_t first, int64_t count, const float* weights, int64_t tokens,
-                         GroupWeights<kQueries>& result, float* acc, int64_t acc_width) {
+inline void fold_weights(const Groups<T>& groups, int offset, int64_t first, int64_t count, const float* weights,
+                         int64_t tokens, GroupWeights<kQueries>& result, float* acc, int64_t acc_width) {
   constexpr int kSets = GroupWeights<kQueries>::kSets, kRows = kSets * kQueries;
   alignas(64) float scales[kSets][kWeightSpan], zeros[kSets][kWeightSpan], folded[kRows][kWeightSpan];
   alignas(64) float most[kRows], factors[kRows];
