@@ -14,6 +14,8 @@ Where it differs, and what is compared then:
 - Its KVzip does not repeat what a chat template puts before a text, which then goes first, but for the sinks; Winnow
   repeats it, too. Compared: a tokenizer without a template.
 - Its DuoAttention has no budget either: with the same scores and share of streaming heads, the same sets.
+- Its LU-KV gives the leftover of a layer to its heads, and gives every head one slot: within one slot of ours for the
+  same table, and the same sets for its slots.
 - Ties: torch.topk leaves them open there. Random keys have none.
 """
 
@@ -39,12 +41,13 @@ from support.families import build
 from support.ready import random_scores
 from support.views import one_layer, random_view, shown_to
 from winnow import HeadScores
-from winnow.allocate import Ada, Allocator, Uniform
+from winnow.allocate import LUKV, Ada, Allocator, SlotPlan, Uniform
 from winnow.allocate.pyramid import pyramid
 from winnow.budget import Budget
 from winnow.bundled import MODEL_PATH
 from winnow.cache.rotary import Embedding, Rotary
 from winnow.composition.method import Method
+from winnow.heads import BudgetCurves
 from winnow.score import H2O, TOVA, Critical, ExpectedAttention, KeyDiff, Knorm, Scorer, SnapKV, StreamingLLM
 from winnow.select import select
 from winnow.store import Cost, Dense
@@ -80,6 +83,7 @@ SAME: dict[str, tuple[Scorer, str, dict[str, Any]]] = {
 }
 CRITICAL = ("snapkv", "snapkv-small", "h2o", "tova", "expected-mean")
 ADA = {name: SAME[name] for name in ("snapkv", "snapkv-small", "knorm", "keydiff")}
+CURVES = ("snapkv-small", "knorm", "keydiff")
 LAYERS = 6
 
 
@@ -142,6 +146,8 @@ def all_cases() -> Iterator[dict[str, Any]]:
         yield case_of("snapkv-small", tensors, ratio, layer=layer, press="PyramidKVPress")
     for tensors, ratio, layer in product(SHAPES, [0.25, 0.5], range(LAYERS)):
         yield duo_case(tensors, ratio, layer)
+    for name, tensors, ratio in product(CURVES, SHAPES, RATIOS):
+        yield curves_case(name, tensors, ratio)
 
 
 def duo_case(tensors: str, streaming: float, layer: int) -> dict[str, Any]:
@@ -172,6 +178,17 @@ def replay_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def gates(tensors: str) -> HeadScores:
     return random_scores((LAYERS, SHAPES[tensors][0]), "duoattention", seed=len(tensors))
+
+
+def budget_curves(tensors: str) -> BudgetCurves:
+    """Shares that rise from nothing to everything, for every head at its own pace."""
+    generator = torch.Generator().manual_seed(len(tensors))
+    pace = torch.rand(1, LAYERS, SHAPES[tensors][0], generator=generator) + 0.5
+    return BudgetCurves((torch.arange(1, 100)[:, None, None] / 100) ** pace)
+
+
+def curves_case(name: str, tensors: str, ratio: float) -> dict[str, Any]:
+    return case_of(name, tensors, ratio, layer=1) | {"curves": budget_curves(tensors).ratios.tolist()}
 
 
 Peer = dict[str, list[list[int]]]
@@ -304,3 +321,18 @@ def test_same_slots_of_a_prompt_that_was_read_twice(peer: Peer, replay_model: Pa
     kept = [head.tolist() for layer in range(model.config.num_hidden_layers) for head in context.kept(layer)]
     assert len({len(head) for head in kept}) > 1
     assert kept == expected
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+@pytest.mark.parametrize("tensors", SHAPES)
+@pytest.mark.parametrize("name", CURVES)
+def test_same_slots_and_sets_by_budget_curves(peer: Peer, name: str, tensors: str, ratio: float) -> None:
+    expected = peer[json.dumps(curves_case(name, tensors, ratio))]
+    counts = torch.tensor([len(head) for head in expected])
+    heads, _, length, _ = SHAPES[tensors]
+    plan = SlotPlan(round(LAYERS * heads * length * (1 - ratio)), (heads,) * LAYERS, length, 0)
+    published = LUKV(budget_curves(tensors), rounding="paper").slots(plan)[1]
+    assert bool(((counts - published >= 0) & (counts - published <= 1)).all())
+    scorer = SAME[name][0]
+    positions, offsets = select(scorer(shown_to(scorer, view_of(tensors))), counts)
+    assert [part.tolist() for part in positions.tensor_split(offsets[1:-1])] == expected

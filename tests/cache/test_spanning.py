@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import itertools
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +20,7 @@ from support.alive import alive
 from support.families import build, prompt
 from support.oracle import masked_logits
 from winnow.allocate import Allocation, SlotPlan, spanning_of
+from winnow.cache import spanning
 from winnow.cache.prefix import Prefix
 from winnow.cache.spanning import LayersTogether
 from winnow.composition.method import Method
@@ -88,19 +91,19 @@ def bytes_of(context: winnow.Context) -> int:
 
 def all_at_once(method: Method, views: list[LayerView]) -> list[list[list[int]]]:
     """Kept positions of every layer and head, from the scores of all layers together."""
-    spanning = spanning_of(method.allocator)
-    assert spanning is not None
+    allocator = spanning_of(method.allocator)
+    assert allocator is not None
     length = views[0].keys.shape[1]
     heads = tuple(len(view.keys) for view in views)
     guaranteed = min(method.scorer.guaranteed, length)
     plan = SlotPlan(method.budget.slots(length, heads, guaranteed), heads, length, guaranteed)
     rankings = [method.scorer.rank(view) for view in views]
-    rows = spanning.attention_rows
+    rows = allocator.attention_rows
     claims = [
-        spanning.claim(ranking.scores, window_attention(view, rows) if rows else None, plan)
+        allocator.claim(ranking.scores, window_attention(view, rows) if rows else None, plan)
         for ranking, view in zip(rankings, views, strict=True)
     ]
-    allocation = Allocation(plan, tuple(spanning.totals(claims, plan)))
+    allocation = Allocation(plan, tuple(allocator.totals(claims, plan)))
     kept = []
     for layer, (ranking, view) in enumerate(zip(rankings, views, strict=True)):
         slots = method.allocator.head_slots(ranking.scores, allocation, layer)
@@ -242,6 +245,24 @@ def test_no_more_than_the_slots_of_the_budget_are_held(model, name, monkeypatch)
     assert not cache.compression.together._places
 
 
+@pytest.mark.parametrize("name", ["snapkv+global", "adakv+cake(rows=8)"])
+def test_no_more_than_one_layer_is_there_twice(model, name, monkeypatch):
+    earlier, alive_before, narrowed = [], [], spanning._narrowed
+
+    def watched(held, method, slots):
+        alive_before.append(sum(keys() is not None for keys in earlier))
+        found = narrowed(held, method, slots)
+        if found is not held:
+            earlier.append(weakref.ref(held.keys))
+        return found
+
+    monkeypatch.setattr(spanning, "_narrowed", watched)
+    fill(model, winnow.CompressedCache(model, winnow.method(name, 12)), prompt(length=N))
+    gc.collect()
+    assert len(earlier) >= LAYERS - 1
+    assert max(alive_before) <= 1
+
+
 def test_a_layer_adds_no_keys_and_values_to_what_is_alive(monkeypatch):
     length, layers, budget, living, add = 512, 6, 20, [], LayersTogether.add
     model = build("llama", num_hidden_layers=layers, max_position_embeddings=length)
@@ -319,6 +340,29 @@ def test_an_interrupted_prompt_leaves_nothing_behind(model):
     cache.reset()
     fill(model, cache, prompt(length=N, seed=5))
     assert kept_of(cache) == kept_of(winnow.compress(model, prompt(length=N, seed=5), method))
+
+
+@pytest.mark.parametrize("name", ["snapkv+global", "adakv+cake(rows=8)"])
+@pytest.mark.parametrize("place", [(1, 1), (3, 0), (3, 1)])
+def test_a_layer_that_failed_halfway_comes_again(model, name, place, monkeypatch):
+    ids = torch.cat([prompt(length=N), prompt(length=N, seed=1)])
+    method, cache = winnow.method(name, 12), winnow.CompressedCache(model, winnow.method(name, 12))
+    cache.activate_past_recording()
+    fill(model, cache, ids)
+    add = LayersTogether.add
+
+    def once(self, row, method, view, *args):
+        add(self, row, method, view, *args)
+        if (view.layer, row) == place:
+            monkeypatch.setattr(LayersTogether, "add", add)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(LayersTogether, "add", once)
+    with pytest.raises(KeyboardInterrupt):
+        fill(model, cache, ids[:, :1])
+    fill(model, cache, ids[:, :1])
+    whole = winnow.compress(model, ids, method)
+    assert [kept_of(cache, row) for row in (0, 1)] == [kept_of(whole, row) for row in (0, 1)]
 
 
 def _interrupt(*_: Any) -> None:

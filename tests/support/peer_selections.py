@@ -61,6 +61,11 @@ def press_of(case: dict[str, Any]) -> Any:
     if case["duo"] is not None:
         return duo_attention(**case["duo"])
     press = getattr(kvpress, case["press"])(compression_ratio=case["ratio"], **case["options"])
+    if case.get("curves") is not None:
+        # With a table of its own instead of a published one.
+        wrapped = kvpress.LUKVPress(press, compression_ratio=case["ratio"], sink=0, window=0)
+        wrapped._budget_curves = np.array(case["curves"])
+        return wrapped
     if case["safeguard"] is not None:
         heads_compete = kvpress.CriticalAdaKVPress if case["critical"] else kvpress.AdaKVPress
         return heads_compete(press, alpha_safeguard=case["safeguard"])
@@ -86,7 +91,7 @@ def kept(case: dict[str, Any], layer: Layer) -> list[list[int]]:
     weights = causal_attention(layer.queries, keys, case["group"]) if case["attentions"] else None
     rotation = {"position_embeddings": (ones, torch.zeros_like(ones))}
     _, values = press_of(case).compress(module, hidden, keys[None], layer.values[None], weights, rotation)
-    if case["safeguard"] is None and case["duo"] is None:
+    if case["safeguard"] is None and case["duo"] is None and case.get("curves") is None:
         same = (values[0, :, :, None] == layer.values[:, None]).all(dim=-1)
         return [sorted(row.nonzero()[:, 1].tolist()) for row in same]
     _, masked_heads, masked = module.masked_key_indices

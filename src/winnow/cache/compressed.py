@@ -24,6 +24,7 @@ from winnow.cache.layer import CompressedLayer
 from winnow.cache.listening import Replayed
 from winnow.cache.observer import Observer
 from winnow.cache.progress import Part
+from winnow.cache.spanning import LayersTogether
 from winnow.cache.stats import CacheStats, storage_bytes
 from winnow.composition.method import Method, Rank, own_ranking
 from winnow.composition.names import as_method
@@ -436,6 +437,7 @@ class CompressedCache(Cache):
     def reset(self) -> None:
         """Empty again."""
         super().reset()
+        self.compression.together = LayersTogether()
         self.compression.progress.reset()
 
     # --- what is held --------------------------------------------------------------------------------------

@@ -265,11 +265,11 @@ class Compression:
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
         """Within, a layer is compressed; if that fails, nothing was counted, so that it can be tried again."""
-        coverage, spending, together = copy(self.coverage), copy(self.spending), copy(self.together)
+        coverage, spending = copy(self.coverage), copy(self.spending)
         try:
             yield
         except BaseException:
-            self.coverage, self.spending, self.together = coverage, spending, together
+            self.coverage, self.spending = coverage, spending
             raise
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Compression:

@@ -86,17 +86,13 @@ class Finished(NamedTuple):
 class LayersTogether:
     """The layers of a prompt that wait for its last one, for every row of a batch.
 
-    Layers come in their order, each for all rows. The first one of a row starts afresh.
+    Layers come in their order, each for all rows. The first one of a row starts afresh. A layer that failed or was
+    interrupted may come again: what it took from earlier ones, it would take again.
     """
 
     def __init__(self) -> None:
-        self._rows: dict[int, tuple[HeldLayer, ...]] = {}
+        self._rows: dict[int, list[HeldLayer]] = {}
         self._places: dict[int, list[Prefix | None]] = {}  # layer -> of every row, once they are known
-
-    def __copy__(self) -> LayersTogether:
-        twin = LayersTogether()
-        twin._rows, twin._places = dict(self._rows), dict(self._places)  # tuples are never written to
-        return twin
 
     def add(
         self,
@@ -114,44 +110,41 @@ class LayersTogether:
         """
         check_scores(ranking.scores, view.layer)
         spanning = _spanning(method)
-        earlier = self._rows.get(row, ()) if view.layer else ()
+        held = self._rows.setdefault(row, [])
+        del held[view.layer :]
         attention = window_attention(view, spanning.attention_rows) if spanning.attention_rows else None
         claim = spanning.claim(ranking.scores, attention, plan)
-        totals = spanning.totals([*(each.claim for each in earlier), claim], plan)
+        totals = spanning.totals([*(each.claim for each in held), claim], plan)
         allocation = Allocation(plan, (*totals, *(0 for _ in plan.heads[len(totals) :])))
         # Heads that another allocator divides a layer among may be rounded otherwise in the end.
         spare = int(len(totals) < len(plan.heads) and method.allocator is not spanning)
-        held = []
-        for layer, each in enumerate(earlier):
+        for layer, each in enumerate(held):
             slots = _slots(each.ranking.scores, method, allocation, layer) + spare
             slots = torch.minimum(slots, each.counts) if spare else shared_within(slots, each.counts, plan.guaranteed)
-            held.append(_narrowed(each, method, slots)._replace(claim=each.claim.first(totals[layer])))
+            # One by one and in place: no more than one layer is there twice.
+            held[layer] = _narrowed(each, method, slots)._replace(claim=each.claim.first(totals[layer]))
         slots = (_slots(ranking.scores, method, allocation, view.layer) + spare).clamp(max=view.keys.shape[1])
         held.append(_held(method, view, ranking, claim.first(totals[-1]), slots)._replace(whole=whole))
-        self._rows[row] = tuple(held)
 
     def finish(self, row: int, method: Method, plan: SlotPlan) -> list[Finished]:
         """All layers of a row, the last of which was just added.
 
         Raises BudgetError where a budget in bytes cannot hold what is always kept.
         """
-        held = list(self._rows[row])
+        held = self._rows[row]
         if method.budget.unit == "bytes":
             held = _fitting(held, method, plan)
-        del self._rows[row]
-        finished: list[Finished] = []
-        while held:
-            # One by one, so that a layer's dense slots go before the next one's are packed.
-            layer = held.pop(0)
-            finished.append(Finished(layer.whole, _packed(layer, method)))
-        return finished
+        return [Finished(each.whole, _packed(each, method)) for each in held]
 
     def expect(self, layer: int, prefixes: list[Prefix | None], last: bool) -> None:
         """A layer was compressed for all rows; its prefixes are put into this list once they are known.
 
-        last: it is the last layer, and they are.
+        last: it is the last layer, and they are: nothing is held any more.
         """
-        self._places = {} if last else {**self._places, layer: prefixes}
+        if last:
+            self._rows, self._places = {}, {}
+        else:
+            self._places[layer] = prefixes
 
     def deliver(self, row: int, prefixes: list[Prefix]) -> None:
         """Puts prefixes of a row where their layers look for them; that of the last layer is its own to take."""
@@ -179,6 +172,7 @@ def _held(method: Method, view: LayerView, ranking: Ranking, claim: Claim, slots
         keys=view.keys.new_empty(heads, 0, dim),
         values=view.values.new_empty(heads, 0, view.values.shape[-1]),
     )
+    ranking = ranking if method.scorer.refines else Ranking(ranking.scores)
     return HeldLayer(
         bare, ranking, claim, length, gathered(view.keys, selection), gathered(view.values, selection), selection, None
     )

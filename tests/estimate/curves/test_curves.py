@@ -144,12 +144,19 @@ def test_slots_are_of_least_total_loss(seed: int, length: int, certain: int) -> 
         assert sum(losses[head][kept] for head, kept in enumerate(slots)) == pytest.approx(best(0, total))
 
 
-def test_a_profile_says_what_share_of_every_head_goes() -> None:
+def test_a_profile_has_the_slots_of_every_head() -> None:
     one = torch.tensor([[4.0, 1.0, 0.5, 0.25], [3.0, 2.0, 1.5, 0.0]])
-    ratios = profile([one])
-    assert ratios[49, 0].tolist() == [0.75, 0.25]  # the best four: 4, 3, 2, 1.5
-    assert ratios[24, 0].tolist() == [0.5, 0.0] or float(ratios[24].sum()) == 0.5
-    assert bool((ratios.diff(dim=0) >= 0).all())
+    slots = profile([one])
+    assert slots[49, 0].tolist() == [1, 3]  # the best four: 4, 3, 2, 1.5
+    assert slots[24, 0].tolist() == [3, 3]  # and 1, 0.5
+    assert bool((slots.diff(dim=0) <= 0).all())
+
+
+def test_layers_that_keep_the_same_divide_it_among_their_heads() -> None:
+    strong = torch.tensor([[4.0, 1.0, 0.5, 0.25], [3.0, 2.0, 1.5, 0.0]])
+    weak = strong / 10
+    assert profile([strong, weak])[49].tolist() == [[3, 3], [1, 1]]
+    assert profile([strong, weak], across="layer")[49].tolist() == [[1, 3], [1, 3]]
 
 
 @pytest.fixture(scope="module")

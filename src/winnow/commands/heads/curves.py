@@ -48,7 +48,7 @@ def curves(options: CurvesOptions) -> None:
     # Any budget: only the scores count.
     scorer = method(options.method, "100%").scorer
     source = open_model(options.model)
-    plan = CurvePlan(scorer, _asked(options, source), options.max_new_tokens, style_of(options))
+    plan = CurvePlan(scorer, _asked(options, source), options.max_new_tokens, style_of(options), options.across)
     _check_lengths(source, plan)
     with stage("Loading the model"):
         model = load_model(source, options.device, options.dtype, options.device_map)
@@ -127,6 +127,7 @@ def _settings(plan: CurvePlan) -> dict[str, Any]:
         "questions_hash": fingerprint([list(each) for each in plan.asked]),
         "max_new_tokens": plan.max_new_tokens,
         "style": fingerprint(plan.style.facts()),
+        "across": plan.across,
     }
 
 

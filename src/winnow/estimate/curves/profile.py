@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from winnow.heads.curves import GRID
+
+Across = Literal["model", "layer"]
+"""The heads that share slots."""
 
 
 def convex_gains(gains: Tensor) -> Tensor:
@@ -53,7 +57,12 @@ def least_loss(gains: Sequence[Tensor]) -> Tensor:
     return torch.stack(slots)
 
 
-def profile(gains: Sequence[Tensor]) -> Tensor:
-    """[99, L, H] float64: the share of every head that goes, from the gains [H, N] of one question's layers."""
-    length = gains[0].shape[1]
-    return 1 - least_loss([convex_gains(each) for each in gains]).double() / length
+def profile(gains: Sequence[Tensor], across: Across = "model") -> Tensor:
+    """[99, L, H] int64: slots of every head, from the gains [H, N] of one question's layers.
+
+    across: heads of the whole model share its slots, or those of a layer the layer's, which is the same for all.
+    """
+    convex = [convex_gains(each) for each in gains]
+    if across == "model":
+        return least_loss(convex)
+    return torch.cat([least_loss([each]) for each in convex], dim=1)

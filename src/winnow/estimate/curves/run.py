@@ -20,7 +20,7 @@ from winnow.cache import CompressedCache, compress
 from winnow.cache.prefix import Prefix
 from winnow.composition.method import Method
 from winnow.errors import MethodError
-from winnow.estimate.curves.profile import convex_gains, least_loss
+from winnow.estimate.curves.profile import Across, profile
 from winnow.estimate.curves.utility import gains
 from winnow.estimate.journal import Journal
 from winnow.estimate.records import MOST, RecordKind
@@ -50,6 +50,7 @@ class CurvePlan:
     asked: tuple[Asked, ...]
     max_new_tokens: int = 16
     style: PromptStyle = USUAL
+    across: Across = "model"
 
     def __post_init__(self) -> None:
         if Extra.COVERAGE in self.scorer.extras:
@@ -124,8 +125,7 @@ def profile_of(
     # Whatever is kept of it: every layer is seen while it is whole.
     whole = Method("profile", _WithProjection(plan.scorer), Uniform(), Dense(), Budget("everything"))
     compress(model, tokens.to(model.device), whole, observer=watching)
-    kept = least_loss([convex_gains(each) for each in watching.gains])
-    return CurveRecord(number, length, kept.tolist())
+    return CurveRecord(number, length, profile(watching.gains, plan.across).tolist())
 
 
 def _answer(model: PreTrainedModel, prompt: Tensor, most: int) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -41,6 +41,10 @@ class CurvesOptions(ModelOptions, PromptOptions):
         int | None,
         typer.Option(min=256, metavar="N", help="Tokens of generated prompts.", show_default=str(LENGTH)),
     ] = None
+    across: Annotated[
+        Literal["model", "layer"],
+        typer.Option(help="Heads that share slots: all of the model, or those of a layer, with equal layers."),
+    ] = "model"
     seed: Annotated[int, typer.Option(min=0, help="Chooses generated texts and questions.")] = 0
     max_new_tokens: MaxNewTokens = MAX_NEW_TOKENS
     license: Annotated[str, typer.Option(parser=plain_text, metavar="TEXT", help="License, for the file.")] = ""
