@@ -360,6 +360,9 @@ def test_a_layer_that_failed_halfway_comes_again(model, name, place, monkeypatch
     monkeypatch.setattr(LayersTogether, "add", once)
     with pytest.raises(KeyboardInterrupt):
         fill(model, cache, ids[:, :1])
+    for ask in (cache.stats, lambda: cache.kept(0)):
+        with pytest.raises(CacheError, match="was interrupted"):
+            ask()
     fill(model, cache, ids[:, :1])
     whole = winnow.compress(model, ids, method)
     assert [kept_of(cache, row) for row in (0, 1)] == [kept_of(whole, row) for row in (0, 1)]

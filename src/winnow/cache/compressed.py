@@ -403,6 +403,14 @@ class CompressedCache(Cache):
             raise progress.bypassed()
         progress.check()
 
+    def _check_together(self) -> None:
+        """Raises CacheError where layers wait for others to be compressed, as that was interrupted."""
+        if self.compression.together.waiting:
+            raise CacheError(
+                "the compression of this prompt was interrupted, and layers that share their slots have none yet; the "
+                "next tokens go on with it, or start again from the prompt with a new CompressedCache."
+            )
+
     # --- rows and lengths ----------------------------------------------------------------------------------
 
     def crop(self, tokens_to_remove: int) -> None:
@@ -465,6 +473,7 @@ class CompressedCache(Cache):
         if not chosen.compressed:
             raise CacheError("nothing was compressed yet; run the prompt through the model first.")
         self._check_finished()
+        self._check_together()
         if not 0 <= row < len(chosen.prefixes):
             raise CacheError(f"there is no row {row}; the cache holds {len(chosen.prefixes)} rows.")
         return chosen.kept(row)
@@ -476,6 +485,7 @@ class CompressedCache(Cache):
             CacheError: the last forward pass was not finished.
         """
         self._check_whole()
+        self._check_together()
         ours = self.compressed_layers()
         kinds: dict[str, int] = {}
         for layer in ours:

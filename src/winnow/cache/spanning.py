@@ -151,6 +151,11 @@ class LayersTogether:
         for layer, prefix in enumerate(prefixes[:-1]):
             self._places[layer][row] = prefix
 
+    @property
+    def waiting(self) -> bool:
+        """True between the first layer of a prompt and the end of its last."""
+        return bool(self._rows)
+
     def nbytes(self) -> int:
         """Bytes of the keys and values that are held for now."""
         return sum(each.keys.nbytes + each.values.nbytes for row in self._rows.values() for each in row)
