@@ -16,7 +16,7 @@ from support.dense_attention import DTYPES
 from support.packed_oracle import sylvester
 from support.packed_slots import DIMS, WINDOW, layer_of, packed_in, selected, slots_of
 from support.quantizers import assert_asymmetric, rounded
-from support.stores import scores_of
+from support.stores import plain_bits, scores_of
 from winnow.errors import MethodError
 from winnow.kernels import DenseBlock, PackedBlock, Parts
 from winnow.kernels.formats.packed import Form
@@ -58,7 +58,7 @@ def test_rotated_rows_are_quantized_after_the_transform(
 ) -> None:
     view, selection = layer_of(*dims, dtype=dtype, seed=bits), selected([9, 24, 0], 24)
     view = layer_of(*dims, heads=3, dtype=dtype, seed=bits)
-    block = Packed(precision=Bits(high=bits, rotate=True, center=center)).pack(view, selection, WINDOW)
+    block = Packed(precision=plain_bits(high=bits, rotate=True, center=center)).pack(view, selection, WINDOW)
     assert isinstance(block, PackedBlock)
     assert (block.keys.rotated, block.values.rotated, block.keys.means is not None) == (True, True, center)
     means = head_means(view, selection)
@@ -73,7 +73,7 @@ def test_rotated_rows_are_quantized_after_the_transform(
 def test_centered_keys_are_quantized_about_the_mean_of_their_head(dtype: torch.dtype) -> None:
     view, selection = layer_of(40, 24, dtype=dtype), selected([9, 24], 24)
     view = view._replace(keys=(view.keys.float() + 30 * torch.randn(2, 1, 40)).to(dtype))
-    block = Packed(precision=Bits(high=4, center=True)).pack(view, selection, WINDOW)
+    block = Packed(precision=plain_bits(high=4, center=True)).pack(view, selection, WINDOW)
     means = head_means(view, selection)
     assert isinstance(block, PackedBlock)
     assert block.keys.means is not None
@@ -87,7 +87,7 @@ def test_centered_keys_are_quantized_about_the_mean_of_their_head(dtype: torch.d
 @pytest.mark.parametrize("rotate", [False, True])
 def test_keys_and_values_have_bits_of_their_own(k: Any, v: Any, rotate: bool) -> None:
     view, selection = layer_of(40, 24), selected([9, 24], 24)
-    block = packed_in(Packed(precision=Bits(k=k, v=v, rotate=rotate)).pack(view, selection, WINDOW))
+    block = packed_in(Packed(precision=plain_bits(k=k, v=v, rotate=rotate)).pack(view, selection, WINDOW))
     assert (block.keys.entries.bits, block.values.entries.bits) == (k, v)
     assert (block.keys.rotated, block.values.rotated) == (rotate and k < 16, rotate and v < 16)
     for slot in slots_of(block, view, selection, WINDOW):
@@ -109,7 +109,7 @@ def test_kivi_groups_what_was_rotated() -> None:
 
 
 def test_mixed_bits_rotate_the_heads_that_have_few() -> None:
-    precision = MixedBits(mean=12, rotate=True, center=True, scores=scores_of([[1.0, 0.1]]))
+    precision = MixedBits(mean=12, rotate=True, center=True, smooth=False, scores=scores_of([[1.0, 0.1]]))
     view, selection = layer_of(40, 24), selected([9, 24], 24)
     block = Packed(precision=precision).pack(view, selection, WINDOW)
     assert isinstance(block, Parts)
@@ -132,7 +132,7 @@ def test_error_is_within_half_a_step_of_the_transformed_row(
     view = layer_of(*dims, length=30, heads=len(counts), group=1, dtype=dtype)
     selection = selected(counts, 30)
     k, v = bits
-    block = Packed(precision=Bits(k=k, v=v, rotate=True)).pack(view, selection, WINDOW)
+    block = Packed(precision=plain_bits(k=k, v=v, rotate=True)).pack(view, selection, WINDOW)
     for slot in slots_of(block, view, selection, WINDOW):
         for width, number, found in ((k, slot.key, slot.found_key), (v, slot.value, slot.found_value)):
             largest = np.abs(sylvester(len(number)) @ number).max()
@@ -164,7 +164,7 @@ def test_smoothed_keys_are_quantized_over_the_root_of_their_spread(
     view.keys[:, :, 3] *= 50
     view.keys[:, :, 5] = 0.5 if center else 0
     block = packed_in(
-        Packed(precision=Bits(high=4, center=center, smooth=True, rotate=rotate)).pack(view, selection, WINDOW)
+        Packed(precision=plain_bits(high=4, center=center, smooth=True, rotate=rotate)).pack(view, selection, WINDOW)
     )
     means, spreads = head_means(view, selection), head_spreads(view, selection, center)
     turn = sylvester(40) if rotate else np.eye(40)
@@ -178,7 +178,7 @@ def test_smoothed_keys_are_quantized_over_the_root_of_their_spread(
 
 def test_statistics_stay_those_of_the_prompt() -> None:
     view, selection = layer_of(40, 24), selected([9, 24], 24)
-    store = Packed(precision=Bits(high=4, center=True, smooth=True, rotate=True))
+    store = Packed(precision=plain_bits(high=4, center=True, smooth=True, rotate=True))
     block = packed_in(store.pack(view, selection, WINDOW))
     slots = torch.full((2, 24), -1)
     later = packed_in(store.pack(layer_of(40, 24, seed=9), selection, WINDOW, Earlier(block, slots)))
@@ -192,12 +192,18 @@ def test_statistics_stay_those_of_the_prompt() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [Bits(high=4, rotate=True), Bits(high=4, center=True), Bits(high=4, smooth=True), Bits(k=4, v=8)]
+    "other",
+    [
+        plain_bits(high=4, rotate=True),
+        plain_bits(high=4, center=True),
+        plain_bits(high=4, smooth=True),
+        plain_bits(k=4, v=8),
+    ],
 )
 def test_slots_of_another_form_are_written_again(other: Bits) -> None:
     """A context that was saved under one form goes on under another."""
     view, selection = layer_of(40, 24), selected([9, 24], 24)
-    block = packed_in(Packed(precision=Bits(high=4)).pack(view, selection, WINDOW))
+    block = packed_in(Packed(precision=plain_bits(high=4)).pack(view, selection, WINDOW))
     counts = selection.offsets.diff()
     columns = torch.arange(24)
     slots = torch.where(columns < counts[:, None], selection.offsets[:-1, None] + columns, -1)
@@ -239,7 +245,7 @@ def test_what_makes_no_sense_is_refused(name: str) -> None:
         "full+bits(high=4, rotate=true)",
         "full+bits(k=8, v=4)",
         "full+bits(v=4, rotate=true, center=true)",
-        "full+mixedbits(rotate=auto)",
+        "full+mixedbits(rotate=keys)",
         "full+kivi(rotate=true)",
     ],
 )
@@ -252,7 +258,7 @@ def test_names_read_back(name: str) -> None:
 @pytest.mark.parametrize(("rotate", "sides"), [("keys", (True, False)), ("values", (False, True))])
 def test_one_side_alone_is_rotated(rotate: Any, sides: tuple[bool, bool]) -> None:
     view, selection = layer_of(40, 24), selected([9, 24], 24)
-    block = packed_in(Packed(precision=Bits(high=4, rotate=rotate)).pack(view, selection, WINDOW))
+    block = packed_in(Packed(precision=plain_bits(high=4, rotate=rotate)).pack(view, selection, WINDOW))
     assert (block.keys.rotated, block.values.rotated) == sides
     for slot in slots_of(block, view, selection, WINDOW):
         for turned, number, found in zip(
@@ -265,7 +271,7 @@ def test_one_side_alone_is_rotated(rotate: Any, sides: tuple[bool, bool]) -> Non
 @pytest.mark.parametrize("channels", [Spark(), SparkP(), Think()])
 def test_auto_turns_rows_where_all_channels_stay(channels: Any) -> None:
     view, selection = layer_of(40, 24), selected([9, 24], 24)
-    auto = Bits(high=4, rotate="auto", center="auto", smooth="auto")
+    auto = plain_bits(high=4, rotate="auto", center="auto", smooth="auto")
     whole = packed_in(Packed(AllChannels(), auto).pack(view, selection, WINDOW))
     assert (whole.keys.form, whole.values.form) == (Form(4, True, True, True), Form(4, True))
     some = packed_in(Packed(channels, auto).pack(view, selection, WINDOW))

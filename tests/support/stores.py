@@ -43,8 +43,8 @@ STORES: dict[str, Store] = {
 
 
 def plain_bits(**given: Any) -> Bits:
-    """Bits of numbers as they are, whatever `Bits` does to outliers by default."""
-    return Bits(rotate=False, center=False, smooth=False, **given)
+    """Bits of numbers as they are, but for what is given, whatever `Bits` does to outliers by default."""
+    return Bits(**({"rotate": False, "center": False, "smooth": False} | given))
 
 
 def by_scores(store: Packed) -> bool:
