@@ -11,6 +11,7 @@ from torch import Tensor
 
 from support.packed_slots import layer_of, packed_in, selected
 from support.stores import plain_bits
+from winnow.kernels.formats.entries import symmetric_groups
 from winnow.store import Packed
 
 
@@ -33,6 +34,14 @@ def written_integers(data: Tensor, count: int, bits: int) -> np.ndarray:
         shift = inside // width * bits
         found[:, number] = rows[:, block * whole + inside % width] >> shift & (1 << bits) - 1
     return found
+
+
+@pytest.mark.parametrize("shape", [(0, 40), (5, 0), (0, 0), (1, 1)])
+def test_rows_of_nothing_have_no_groups(shape: tuple[int, int]) -> None:
+    entries = symmetric_groups(torch.ones(shape), 3, torch.float32, 32)
+    assert entries.scales is not None
+    assert entries.scales.shape == (shape[0], -(-shape[1] // 32))
+    assert entries.decode(entries.data, torch.arange(shape[0]), shape[1]).tolist() == torch.ones(shape).tolist()
 
 
 @pytest.mark.parametrize("bits", [8, 6, 4, 3, 2])

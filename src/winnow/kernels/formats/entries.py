@@ -132,12 +132,12 @@ def symmetric_groups(numbers: Tensor, bits: int, dtype: torch.dtype, group: int)
     With 8 bits, groups of 32 and float16 the blocks of llama.cpp's q8_0. Scales are those of `symmetric`.
     """
     count, width = numbers.shape
+    groups, most = -(-width // group), (1 << (bits - 1)) - 1
     # Zeros that fill up the last group are never the largest number.
-    full = torch.nn.functional.pad(numbers, (0, -width % group)).view(-1, group)
-    most = (1 << (bits - 1)) - 1
-    scales = (full.abs().amax(1) / most).to(dtype) if full.numel() else full.new_zeros(len(full), dtype=dtype)
-    integers = (full * _inverse(scales)[:, None]).round_().clamp_(-most, most).to(torch.int8).view(count, -1)
-    return Entries(pack_rows(integers[:, :width], bits), bits, scales.view(count, -(-width // group)), group=group)
+    full = torch.nn.functional.pad(numbers, (0, -width % group)).view(count, groups, group)
+    scales = (full.abs().amax(2) / most).to(dtype)
+    integers = (full * _inverse(scales)[..., None]).round_().clamp_(-most, most).to(torch.int8)
+    return Entries(pack_rows(integers.flatten(1)[:, :width], bits), bits, scales, group=group)
 
 
 def grouped_by_slots(numbers: Tensor, bits: int, dtype: torch.dtype) -> Entries:
