@@ -15,6 +15,7 @@ CURVES = "curves.safetensors"
 """Budget curves of the model: a file of this name in the folder of a study, estimated before the first use."""
 ESTIMATED = ("--method", "snapkv", "--questions", "8")
 """Arguments of `winnow heads curves`."""
+_PLAIN = "rotate=false, center=false, smooth=false"
 _SEEN, _UNSEEN, _AHEAD = "question seen", "question not seen", "real text"
 
 
@@ -55,15 +56,17 @@ SECTIONS = (
         (
             "full+bits(8)",
             "full+bits(6)",
-            "full+bits(4)",
-            "full+bits(4, rotate=true)",
-            "full+bits(4, rotate=true, center=true)",
-            "full+bits(4, group=32)",
             "full+bits(k=8, v=4)",
+            "full+bits(4)",
+            "full+bits(4, group=32)",
             "full+bits(3)",
-            "full+bits(3, rotate=true)",
-            "full+kivi(8)",
+            f"full+bits(8, {_PLAIN})",
+            f"full+bits(k=8, v=4, {_PLAIN})",
+            f"full+bits(4, {_PLAIN})",
+            f"full+bits(4, group=32, {_PLAIN})",
+            "full+bits(4, rotate=true, center=false, smooth=false)",
             "full+kivi(4)",
+            "full+kivi(4, rotate=values)",
             "full+kivi(2)",
         ),
         "100%",
@@ -108,9 +111,9 @@ SECTIONS = (
             "adakv",
             "adakv+bits(8)",
             "adakv+kivi(4)",
-            "adakv+bits(4, rotate=true)",
-            "snapkv+global+bits(4, rotate=true)",
-            "kvzip+bits(4, rotate=true)",
+            "adakv+bits(4)",
+            "snapkv+global+bits(4)",
+            "kvzip+bits(4)",
         ),
         "10%,20%,40%",
         {_SEEN: (*_FACTS, "plain")},

@@ -159,7 +159,7 @@ WRONG_USAGE = {
     "a share of nothing": (("chat", "--budget", "2%"), "without a --document"),
     "two documents": (("chat", "--context", "c.safetensors", "--document", "document.txt"), "--document"),
     "two budgets": (("chat", "--context", "c.safetensors", "--budget", "64"), "--budget"),
-    "a method that cannot fold": ((*CHAT, "--method", "kvec", "--fold", "8"), "leave fold_every out"),
+    "a method that cannot fold": ((*CHAT, "--method", "snapkv+kivi", "--fold", "8"), "leave fold_every out"),
     "bytes that hold nothing": ((*CHAT, "--budget", "2KiB"), "bytes"),
     "no head scores of this model": (("chat", "--method", "snapkv+headkv"), "head scores"),
     "top-p without temperature": ((*CHAT, "--top-p", "0.5"), "--temperature"),
@@ -206,9 +206,9 @@ def test_a_conversation_that_the_model_cannot_read(said):
 
 
 def test_methods_that_cannot_fold_say_so(said):
-    code, lines, err = said((*CHAT, "--method", "kvec"), QUESTIONS[0])
+    code, lines, err = said((*CHAT, "--method", "snapkv+kivi"), QUESTIONS[0])
     assert (code, err) == (0, "")
-    assert "kvec cannot compress it: memory grows" in lines[1]
+    assert "snapkv+kivi cannot compress it: memory grows" in lines[1]
 
 
 def test_an_interrupt_ends_a_chat_in_a_pipe(said, monkeypatch):

@@ -85,6 +85,7 @@ REQUIRED = {
     "heads needle": ("--kind", "r", *OUT),
     "heads cokv": OUT,
     "heads kvzip": OUT,
+    "heads curves": OUT,
     "heads centers": ("document.txt", "-o", "a.safetensors"),
     "heads merge": ("a.jsonl", *OUT),
     "heads tune": ("--method", "cokv", "--out", "a.json"),

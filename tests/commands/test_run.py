@@ -187,7 +187,7 @@ WRONG_USAGE = {
     "unknown option": ((*ASK_RUN, "--fast"), "--fast"),
     "chunk of zero": ((*ASK_RUN, "--chunk", "0"), "--chunk"),
     "folds of zero": ((*ASK_RUN, "--fold", "0"), "--fold"),
-    "a method that cannot fold": ((*ASK_RUN, "--method", "kvec", "--fold", "8"), "leave fold_every out"),
+    "a method that cannot fold": ((*ASK_RUN, "--method", "snapkv+kivi", "--fold", "8"), "leave fold_every out"),
     "a temperature below zero": ((*ASK_RUN, "--temperature", "-1"), "--temperature"),
     "no temperature": ((*ASK_RUN, "--temperature", "nan"), "--temperature"),
     "a share above one": ((*ASK_RUN, "--temperature", "1", "--top-p", "1.5"), "--top-p"),

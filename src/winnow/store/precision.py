@@ -31,7 +31,7 @@ _LEAST_WEIGHT = 0.01
 
 Rotate = bool | Literal["keys", "values", "auto"]
 Step = bool | Literal["auto"]
-COORDINATES: Step = False
+COORDINATES: Step = "auto"
 """The default of `rotate`, `center` and `smooth`; "auto" takes all three steps wherever all channels stay."""
 _ROTATIONS: tuple[Rotate, ...] = (True, False, "keys", "values", "auto")
 _ROTATE = (
