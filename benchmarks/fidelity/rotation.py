@@ -30,16 +30,19 @@ TOKENS = 1024
 SHIFTED = (60, 62, 124, 126)
 """Channels that rotate slowly with the position, in pairs, so that a shift of them stays one."""
 SHIFT = 40.0
-BITS = (
-    "",
-    "rotate=true",
-    "center=true",
-    "rotate=true, center=true",
-    "rotate=true, smooth=true",
-    "rotate=true, center=true, smooth=true",
-)
-STORES = tuple(f"bits({', '.join(filter(None, (bits, how)))})" for bits in ("8", "k=8, v=4", "4") for how in BITS)
-STORES += ("kivi(8)", "kivi(4)", "kivi(4, rotate=values)")
+STEPS = ("rotate", "center", "smooth")
+TAKEN = ((), ("rotate",), ("center",), ("rotate", "center"), ("rotate", "smooth"), STEPS)
+"""Steps of coordinates that are taken; the others are not."""
+
+
+def stores() -> dict[str, str]:
+    """Titles of stores, and the text that `winnow.method` reads."""
+    found = {}
+    for bits in ("8", "k=8, v=4", "4"):
+        for taken in TAKEN:
+            steps = ", ".join(f"{step}={'true' if step in taken else 'false'}" for step in STEPS)
+            found[f"`bits({bits})`, {', '.join(taken) or 'plain'}"] = f"bits({bits}, {steps})"
+    return found | {f"`{store}`": store for store in ("kivi(8)", "kivi(4)", "kivi(4, rotate=values)")}
 
 
 def shifted_llama() -> PreTrainedModel:
@@ -89,25 +92,26 @@ def main() -> None:
         title, _, name = given.rpartition("=")
         subjects[title or Path(name).name] = layers_of_model(name)
     found: dict[str, dict[str, list[Error]]] = {}
-    for store in STORES:
+    for title, store in stores().items():
         method = winnow.method(f"full+{store}")
-        found[store] = {name: [measure([layer], method) for layer in layers] for name, layers in subjects.items()}
+        found[title] = {name: [measure([layer], method) for layer in layers] for name, layers in subjects.items()}
     body = [
-        [f"`{store}`", f"{100 * errors['random'][0].share:.1f} %", *map(cell, errors.values())]
-        for store, errors in found.items()
+        [title, f"{100 * errors['random'][0].share:.1f} %", *map(cell, errors.values())]
+        for title, errors in found.items()
     ]
     table = markdown_table(["store", "bytes", *subjects], body)
     text = (
         "# Rotated, centered and smoothed bits\n\nError of attention outputs over a packed prompt of "
         f"{TOKENS} tokens: the mean over layers, and the worst layer. Random layers have Llama-3-8B's attention shape "
         "and bfloat16: as they are, with four key channels of every head eight times as large, and with a bias of "
-        f"{SHIFT:g} on four key channels. Models read Python's reference in fp32. Bytes are the random layers'. "
-        f"{machine()}\n\nRegenerate with `python benchmarks/fidelity/rotation.py [MODEL …]`; how to read it: "
+        f"{SHIFT:g} on four key channels. Models read Python's reference in fp32. Plain bits are of the numbers as they "
+        f"are. Bytes are the random layers'. {machine()}\n\n"
+        "Regenerate with `python benchmarks/fidelity/rotation.py [MODEL …]`; how to read it: "
         f"[docs/stores.md](../stores.md#bits).\n\n{table}\n"
     )
     records = [
-        {"store": store, "subject": name, "errors": [each.error for each in of_layers]}
-        for store, errors in found.items()
+        {"store": title, "subject": name, "errors": [each.error for each in of_layers]}
+        for title, errors in found.items()
         for name, of_layers in errors.items()
     ]
     write_results(RESULTS, "rotation", text, records)

@@ -18,6 +18,8 @@ SHARES = (1, 2, 5, 10, 25)
 """Percent of the full cache's bytes."""
 
 RATIOS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+PLAIN = "rotate=false, center=false, smooth=false"
+"""Bits of the numbers as they are."""
 FAMILIES: dict[str, tuple[str, ...]] = {
     "SPARK": tuple(f"spark({ratio})" for ratio in RATIOS),
     "SPARK, values too": tuple(f"spark({ratio}, values={ratio})" for ratio in RATIOS),
@@ -29,17 +31,12 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "bits per slot": ("bits(8)", "bits(6)", "bits(4)", "bits(3)", "bits(2)"),
     "bits per group": ("bits(8, group=32)", "bits(4, group=32)", "bits(4, group=64)", "bits(3, group=32)"),
     "bits of keys and of values": ("bits(k=8, v=4)", "bits(k=4, v=8)", "bits(k=4, v=2)"),
+    "plain bits": (f"bits(8, {PLAIN})", f"bits(k=8, v=4, {PLAIN})", f"bits(4, {PLAIN})", f"bits(2, {PLAIN})"),
     "rotated bits": (
-        "bits(8, rotate=true)",
-        "bits(k=8, v=4, rotate=true)",
-        "bits(4, rotate=true)",
-        "bits(2, rotate=true)",
-    ),
-    "rotated, centered and smoothed bits": (
-        "bits(8, rotate=true, center=true, smooth=true)",
-        "bits(k=8, v=4, rotate=true, center=true, smooth=true)",
-        "bits(4, rotate=true, center=true, smooth=true)",
-        "bits(2, rotate=true, center=true, smooth=true)",
+        "bits(8, center=false, smooth=false)",
+        "bits(k=8, v=4, center=false, smooth=false)",
+        "bits(4, center=false, smooth=false)",
+        "bits(2, center=false, smooth=false)",
     ),
     "bits by head score": ("bits(8, 4)", "bits(4, 2)", "mixedbits(6)", "mixedbits(5)", "mixedbits(3)"),
     "KIVI": ("kivi(8)", "kivi(4)", "kivi(3)", "kivi(2)"),

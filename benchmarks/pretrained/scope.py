@@ -12,13 +12,21 @@ EVICTIONS = (
     "h2o",
     "expectedattention(epsilon=0.01)+ada",
     "keydiff",
+    "snapkv+global",
+    "kvzip",
 )
 SCORED = (
     "headkv-er(scores={folder}/headkv-er.safetensors, beta={headkv-er})",
     "cokv(scores={folder}/cokv.safetensors, alpha={cokv})",
 )
 """Methods with head scores of the model, which the study estimates first, and the knobs that it chooses."""
-STORES = ("full+bits(8)", "full+kivi(4)", "full+bits(4)")
+STORES = (
+    "full+bits(8)",
+    "full+bits(k=8, v=4)",
+    "full+kivi(4)",
+    "full+bits(4)",
+    "full+bits(4, rotate=false, center=false, smooth=false)",
+)
 COMBINED = ("adakv+kivi(4)",)
 
 SEEN, UNSEEN = "question seen", "question not seen"

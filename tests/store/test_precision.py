@@ -105,7 +105,7 @@ def test_sixteen_bits_are_the_numbers_as_they_are() -> None:
 def test_neighboring_channels_share_a_scale(dims: tuple[int, int], bits: int, group: int, dtype: torch.dtype) -> None:
     view, selection = layer_of(*dims, dtype=dtype, seed=bits), selected([9, 24], 24)
     view.keys[0, 3], view.values[1, :, :7] = 0, 0
-    block = Packed(precision=Bits(high=bits, group=group)).pack(view, selection, WINDOW)
+    block = Packed(precision=plain_bits(high=bits, group=group)).pack(view, selection, WINDOW)
     scales = block.bytes()["scales"]
     assert scales == 33 * sum(-(-dim // group) for dim in dims) * dtype.itemsize
     for slot in slots_of(block, view, selection, WINDOW):
@@ -148,7 +148,7 @@ def test_eight_bits_in_groups_of_32_are_as_good_as_q8_0() -> None:
     """And four bits all but as good as q4_0, which has one level more: a step of 1/8 of the largest, not 1/7."""
     view, selection = layer_of(128, dtype=torch.float16, length=80), selected([80, 75], 80)
     for bits, worst in ((8, 1.01), (4, 8 / 7)):
-        block = Packed(precision=Bits(high=bits, group=32)).pack(view, selection, WINDOW)
+        block = Packed(precision=plain_bits(high=bits, group=32)).pack(view, selection, WINDOW)
         slots = list(slots_of(block, view, selection, WINDOW))
         keys = np.stack([slot.key for slot in slots])
         error = np.sqrt(np.mean((np.stack([slot.found_key for slot in slots]) - keys) ** 2))
