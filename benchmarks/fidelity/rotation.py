@@ -104,8 +104,8 @@ def main() -> None:
         "# Rotated, centered and smoothed bits\n\nError of attention outputs over a packed prompt of "
         f"{TOKENS} tokens: the mean over layers, and the worst layer. Random layers have Llama-3-8B's attention shape "
         "and bfloat16: as they are, with four key channels of every head eight times as large, and with a bias of "
-        f"{SHIFT:g} on four key channels. Models read Python's reference in fp32. Plain bits are of the numbers as they "
-        f"are. Bytes are the random layers'. {machine()}\n\n"
+        f"{SHIFT:g} on four key channels. Models read Python's reference in fp32. Plain bits are of the numbers "
+        f"as they are. Bytes are the random layers'. {machine()}\n\n"
         "Regenerate with `python benchmarks/fidelity/rotation.py [MODEL …]`; how to read it: "
         f"[docs/stores.md](../stores.md#bits).\n\n{table}\n"
     )
