@@ -6,8 +6,6 @@ Tang et al. 2026, arXiv 2602.08585. Estimated once for a model and a scorer; use
 from __future__ import annotations
 
 import hashlib
-import json
-import os.path
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,17 +13,14 @@ from typing import Any
 
 import numpy as np
 import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor
 
-from winnow.errors import FileError, HeadScoresError, JsonError
-from winnow.files import replacing
-from winnow.strict_json import parse_object
+from winnow.errors import HeadScoresError
+from winnow.heads import storage
 
 GRID = 99
 """Shares of the cache that go: 1% … 99%."""
-SUFFIX = ".safetensors"
 PUBLISHED = ".npy"
 """Ending of tables as the paper's authors publish them."""
 VERSION = 1
@@ -79,17 +74,8 @@ class BudgetCurves:
 
     def save(self, path: Path | str) -> Path:
         """Writes a safetensors file, over an existing one if need be; returns its path. Raises HeadScoresError."""
-        path = Path(path)
-        if os.path.isdir(path) or path.suffix.lower() != SUFFIX:
-            raise HeadScoresError(f"Budget curves are saved as {SUFFIX}: {path} is no name for such a file.")
-        header = json.dumps({"version": VERSION, "samples": self.samples, **self._texts()})
-        content = safetensors.torch.save({_TENSOR: self.ratios}, metadata={_HEADER: header})
-        try:
-            with replacing(path) as file:
-                file.write(content)
-        except FileError as problem:
-            raise HeadScoresError(str(problem)) from None
-        return path
+        header = {"version": VERSION, "samples": self.samples, **self._texts()}
+        return storage.write_tensors(Path(path), {_TENSOR: self.ratios}, _HEADER, header, "Budget curves")
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -143,15 +129,8 @@ def _read(path: Path) -> tuple[Tensor, dict[str, Any]]:
 
 
 def _facts(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
-    if _HEADER not in metadata:
-        raise HeadScoresError(
-            f"{path} is a safetensors file without budget curves (no {_HEADER} in its metadata): give a file that "
-            "winnow heads curves wrote."
-        )
-    try:
-        header = parse_object(metadata[_HEADER])
-    except JsonError as problem:
-        raise HeadScoresError(f"{path} is damaged (its header: {problem}): estimate it again.") from None
+    missing = f"budget curves (no {_HEADER} in its metadata): give a file that winnow heads curves wrote."
+    header = storage.read_header(path, metadata, _HEADER, missing)
     if header.get("version") != VERSION:
         raise HeadScoresError(
             f"{path} has format version {header.get('version')!r}, this Winnow reads version {VERSION}: upgrade "

@@ -31,7 +31,8 @@ from winnow.estimate.curves.run import Asked, CurvePlan, run_curves
 from winnow.estimate.journal import Journal, fingerprint
 from winnow.estimate.shape import TableShape, table_shape
 from winnow.evaluate.prompts import encode_prompt
-from winnow.heads.curves import SUFFIX, BudgetCurves
+from winnow.heads.curves import BudgetCurves
+from winnow.heads.storage import SUFFIX
 from winnow.models import ModelSource, load_model, open_model
 from winnow.score import Scorer
 from winnow.store import Dense
