@@ -79,5 +79,5 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
         with pytest.raises(HeadScoresError):
             BudgetCurves.load(wrong)
     for name in (tmp_path, tmp_path / "curves.npy"):
-        with pytest.raises(HeadScoresError, match="saved as|is a directory"):
+        with pytest.raises(HeadScoresError, match=r"saved as|is a directory"):
             table().save(name)
