@@ -13,7 +13,6 @@ EVICTIONS = (
     "expectedattention(epsilon=0.01)+ada",
     "keydiff",
     "snapkv+global",
-    "kvzip",
 )
 SCORED = (
     "headkv-er(scores={folder}/headkv-er.safetensors, beta={headkv-er})",
@@ -43,7 +42,7 @@ PARTS = (
         "facts-unseen",
         f"Facts in generated prose, {UNSEEN} at compression",
         ("facts", "--lengths", "1400", "--examples", "36", "--protocol", "plain-agnostic"),
-        (*EVICTIONS, *SCORED, *STORES, *COMBINED),
+        ("kvzip", *EVICTIONS, *SCORED, *STORES, *COMBINED),
         "10%,25%",
     ),
     Part(
