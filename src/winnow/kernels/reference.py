@@ -12,34 +12,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from winnow.kernels.formats import Block, PackedBlock, Part, parts_of
-from winnow.kernels.formats.hadamard import hadamard
+from winnow.kernels.coordinates import Asking, asked_of_keys, numbers, turned_as_values
+from winnow.kernels.formats import Block, Part, parts_of
+from winnow.kernels.partials import Partial, finite
 from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import check_layer, check_query
 
 BLOCK = 64
 PIECE = 256
 """Blocks that are gathered, and unpacked where they are packed, at once."""
-
-
-class Partial(NamedTuple):
-    """Softmax numerators relative to `maximum`, not yet normalized; P queries share a KV head."""
-
-    maximum: Tensor
-    """[..., H, P]; -inf where nothing is visible."""
-    total: Tensor
-    """[..., H, P]"""
-    weighted: Tensor
-    """[..., H, P, Dv]"""
-
-
-class Asking(NamedTuple):
-    """Queries as they meet the keys of a part: rotating a few queries costs less than all keys."""
-
-    queries: Tensor
-    """[H, P, D], in the coordinates of the part's keys."""
-    bias: Tensor | None
-    """[H, P, 1], what logits lack because a mean was subtracted from the keys."""
 
 
 class Blocks(NamedTuple):
@@ -87,13 +68,14 @@ class ReferencePlan:
         group = check_query(query, self.sizes, self.tail.keys.dtype, self.spec.sinks)
         tokens = query.shape[2]
         queries = query.float().reshape(rows, heads, group * tokens, dim) * self.spec.scaling
-        partials = [self._tail(queries, tokens)]
+        together = self._tail(queries, tokens)
         if any(self.parts):
             per_row = [self._prefix(row, queries[row]) for row in range(rows)]
-            partials.append(Partial(*map(torch.stack, zip(*per_row, strict=True))))
-        merged = self._merge(partials, group, tokens)
-        out = merged.reshape(rows, heads * group, tokens, value_dim).transpose(1, 2)
-        return out.to(query.dtype).contiguous()
+            together = together.joined(Partial(*map(torch.stack, zip(*per_row, strict=True))))
+        out = together.normalized(self._sinks(together.maximum, group, tokens)).reshape(
+            rows, heads * group, tokens, value_dim
+        )
+        return out.transpose(1, 2).to(query.dtype).contiguous()
 
     def _logits(self, queries: Tensor, keys: Tensor, bias: Tensor | None = None) -> Tensor:
         logits = queries @ keys.float().transpose(-1, -2)
@@ -117,76 +99,38 @@ class ReferencePlan:
         keys, values = self.tail.keys[:, :, :longest], self.tail.values[:, :, :longest]
         logits = self._logits(queries, keys).masked_fill(hidden, -torch.inf)
         if not longest:
-            return self._nothing(queries)
+            return Partial.nothing(queries, self.sizes.value_dim)
         maximum = logits.amax(-1)
-        weights = torch.exp(logits - _finite(maximum)[..., None])
+        weights = torch.exp(logits - finite(maximum)[..., None])
         return Partial(maximum, weights.sum(-1), weights @ values.float().masked_fill(unused, 0.0))
 
     def _prefix(self, row: int, queries: Tensor) -> Partial:
         """queries [H, G·Q, D] of one row, which see the whole prefix."""
-        together = self._nothing(queries)
+        together = Partial.nothing(queries, self.sizes.value_dim)
         for part in self.parts[row]:
-            asking = _asking(part, queries)
+            found, asking = Partial.nothing(queries, self.sizes.value_dim), asked_of_keys(part, queries)
             for blocks in self.blocks[id(part)]:
-                together = self._add_blocks(together, part, blocks, asking)
+                found = self._add_blocks(found, part, blocks, asking)
+            together = together.joined(found._replace(weighted=turned_as_values(part, found.weighted)))
         return together
 
     def _add_blocks(self, before: Partial, part: Part, blocks: Blocks, asking: Asking) -> Partial:
-        """The partial result over what `before` covers and some more blocks."""
+        """The partial result over what `before` covers and some more blocks of a part, in its values' coordinates."""
         head = blocks.head
-        keys, values = part.numbers(blocks.slots) if isinstance(part, PackedBlock) else part.recover(blocks.slots)
+        keys, values = numbers(part, blocks.slots)
         bias = None if asking.bias is None else asking.bias[head]
         logits = self._logits(asking.queries[head], keys, bias).masked_fill(blocks.absent, -torch.inf)
         block_maximum = logits.amax(-1)
         maximum = before.maximum.scatter_reduce(0, head[:, None].expand_as(block_maximum), block_maximum, "amax")
         weights = torch.exp(logits - maximum[head][..., None])
-        scale = torch.exp(before.maximum - _finite(maximum))
-        sums = weights @ values
-        if isinstance(part, PackedBlock) and part.values.rotated:
-            sums = hadamard(sums)
+        scale = torch.exp(before.maximum - finite(maximum))
         return Partial(
             maximum,
             (scale * before.total).index_add(0, head, weights.sum(-1)),
-            (scale[..., None] * before.weighted).index_add(0, head, sums),
+            (scale[..., None] * before.weighted).index_add(0, head, weights @ values),
         )
 
-    def _nothing(self, queries: Tensor) -> Partial:
-        shape = queries.shape[:-1]
-        return Partial(
-            queries.new_full(shape, -torch.inf),
-            queries.new_zeros(shape),
-            queries.new_zeros(*shape, self.sizes.value_dim),
-        )
-
-    def _merge(self, partials: list[Partial], group: int, tokens: int) -> Tensor:
-        """Partial results of all storage formats -> [R, H, G·Q, Dv]."""
-        maximum = torch.stack([part.maximum for part in partials]).amax(0)
+    def _sinks(self, maximum: Tensor, group: int, tokens: int) -> Tensor | None:
+        """[H, G·Q] logits of the model's attention sinks, beside those of which maximum [R, H, G·Q] is."""
         sinks = self.spec.sinks
-        if sinks is not None:
-            sinks = sinks.to(maximum).reshape(-1, group, 1).expand(-1, -1, tokens).flatten(1)
-            maximum = torch.maximum(maximum, sinks)
-        maximum = _finite(maximum)
-        scales = [torch.exp(part.maximum - maximum) for part in partials]
-        total = sum(scale * part.total for scale, part in zip(scales, partials, strict=True))
-        weighted = sum(scale[..., None] * part.weighted for scale, part in zip(scales, partials, strict=True))
-        if sinks is not None:
-            total = total + torch.exp(sinks - maximum)
-        assert isinstance(total, Tensor)
-        assert isinstance(weighted, Tensor)
-        return weighted / total.masked_fill(total == 0, 1.0)[..., None]
-
-
-def _asking(part: Part, queries: Tensor) -> Asking:
-    """Queries [H, P, D] for a part."""
-    if not isinstance(part, PackedBlock):
-        return Asking(queries, None)
-    means = part.keys.means
-    bias = None if means is None else queries @ means.float()[..., None]
-    if part.keys.spreads is not None:
-        queries = queries * part.keys.spreads.float()[:, None]
-    return Asking(hadamard(queries) if part.keys.rotated else queries, bias)
-
-
-def _finite(maximum: Tensor) -> Tensor:
-    """The maximum, 0 where nothing is visible: -inf - -inf would be NaN."""
-    return maximum.masked_fill(maximum == -torch.inf, 0.0)
+        return None if sinks is None else sinks.to(maximum).reshape(-1, group, 1).expand(-1, -1, tokens).flatten(1)
