@@ -61,7 +61,7 @@ def run(study: Study, parts: Sequence[Part]) -> None:
 
 def _tuned(study: Study, method: str) -> float:
     """The value of a method's knob, chosen on questions about documents of their own."""
-    chosen = study.folder / f"{method}.json"
+    chosen = study.folder / f"tuned-{method}.json"
     if not chosen.exists():
         scores, examples = str(study.folder / f"{method}.safetensors"), str(study.folder / "tuning.jsonl")
         given = ["--method", method, "--scores", scores, "--examples", examples]

@@ -6,17 +6,15 @@ import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-import safetensors
 import torch
 from torch import Tensor
 
 from winnow.errors import HeadScoresError
 from winnow.heads import storage
 
-VERSION = 1
 HEADER = "winnow_query_centers"
+_KIND = storage.TableKind(HEADER, 1, "query centers", "winnow heads centers", "measure them again")
 _TENSORS = ("mean", "sizes")
 
 
@@ -58,25 +56,20 @@ class QueryCenters:
     @classmethod
     def load(cls, path: Path | str) -> QueryCenters:
         """Reads a file that `save` wrote. Raises HeadScoresError, and never unpickles."""
+        tensors, header = storage.read_tensors(path, _KIND)
+        if set(tensors) != set(_TENSORS):
+            raise HeadScoresError(f"{path} holds {sorted(tensors)}, not query centers; {_KIND.again}.")
+        facts = {name: header[name] for name in ("tokens", "model") if name in header}
         try:
-            with safetensors.safe_open(path, framework="pt") as file:
-                facts = _facts(Path(path), file.metadata() or {})
-                names = set(file.keys())
-                if names != set(_TENSORS):
-                    raise HeadScoresError(f"{path} holds {sorted(names)}, not query centers; measure them again.")
-                mean, sizes = (file.get_tensor(name) for name in _TENSORS)
-        except (safetensors.SafetensorError, OSError) as problem:
-            raise HeadScoresError(f"{path} is no readable file of query centers: {problem}.") from None
-        try:
-            return cls(mean, sizes, path=Path(path), **facts)
+            return cls(tensors["mean"], tensors["sizes"], path=Path(path), **facts)
         except (HeadScoresError, TypeError) as problem:
             raise HeadScoresError(f"{path}: {problem}") from None
 
     def save(self, path: Path | str) -> Path:
         """Writes a safetensors file, over an existing one if need be; returns its path. Raises HeadScoresError."""
-        header = {"version": VERSION, "tokens": self.tokens, "model": self.model}
+        header = {"version": _KIND.version, "tokens": self.tokens, "model": self.model}
         tensors = {name: getattr(self, name) for name in _TENSORS}
-        return storage.write_tensors(Path(path), tensors, HEADER, header, "Query centers")
+        return storage.write_tensors(Path(path), tensors, _KIND.header, header, "Query centers")
 
     @cached_property
     def _identity(self) -> tuple[object, ...]:
@@ -92,12 +85,3 @@ class QueryCenters:
     def __str__(self) -> str:
         layers, heads, _ = self.mean.shape
         return str(self.path) if self.path is not None else f"<query centers, {layers}x{heads}>"
-
-
-def _facts(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
-    """Tokens and model from a file's header."""
-    missing = f"query centers (no {HEADER} in its metadata): give a file that winnow heads centers wrote."
-    header = storage.read_header(path, metadata, HEADER, missing)
-    if header.get("version") != VERSION:
-        raise HeadScoresError(f"{path} has version {header.get('version')!r} of query centers, {VERSION} is known.")
-    return {name: header[name] for name in ("tokens", "model") if name in header}

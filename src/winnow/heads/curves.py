@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors
 import torch
 from torch import Tensor
 
@@ -23,8 +22,7 @@ GRID = 99
 """Shares of the cache that go: 1% … 99%."""
 PUBLISHED = ".npy"
 """Ending of tables as the paper's authors publish them."""
-VERSION = 1
-_HEADER = "winnow_budget_curves"
+_KIND = storage.TableKind("winnow_budget_curves", 1, "budget curves", "winnow heads curves", "estimate it again")
 _TENSOR = "ratios"
 _TEXTS = ("scorer", "model", "date", "license", "notes", "settings")
 
@@ -74,8 +72,8 @@ class BudgetCurves:
 
     def save(self, path: Path | str) -> Path:
         """Writes a safetensors file, over an existing one if need be; returns its path. Raises HeadScoresError."""
-        header = {"version": VERSION, "samples": self.samples, **self._texts()}
-        return storage.write_tensors(Path(path), {_TENSOR: self.ratios}, _HEADER, header, "Budget curves")
+        header = {"version": _KIND.version, "samples": self.samples, **self._texts()}
+        return storage.write_tensors(Path(path), {_TENSOR: self.ratios}, _KIND.header, header, "Budget curves")
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -115,29 +113,11 @@ def _read_published(path: Path) -> tuple[Tensor, dict[str, Any]]:
 
 
 def _read(path: Path) -> tuple[Tensor, dict[str, Any]]:
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            facts = _facts(path, file.metadata() or {})
-            if _TENSOR not in file.keys():  # noqa: SIM118 (the file is no mapping)
-                raise HeadScoresError(f"{path} has no tensor {_TENSOR!r}: the file is damaged, estimate it again.")
-            return file.get_tensor(_TENSOR), facts
-    except (safetensors.SafetensorError, OSError) as problem:
-        raise HeadScoresError(
-            f"{path} cannot be read as budget curves ({problem}): give a file that winnow heads curves wrote, or a "
-            f"published {PUBLISHED} table."
-        ) from None
-
-
-def _facts(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
-    missing = f"budget curves (no {_HEADER} in its metadata): give a file that winnow heads curves wrote."
-    header = storage.read_header(path, metadata, _HEADER, missing)
-    if header.get("version") != VERSION:
-        raise HeadScoresError(
-            f"{path} has format version {header.get('version')!r}, this Winnow reads version {VERSION}: upgrade "
-            "winnow-kv, or estimate it again."
-        )
+    tensors, header = storage.read_tensors(path, _KIND)
+    if _TENSOR not in tensors:
+        raise HeadScoresError(f"{path} has no tensor {_TENSOR!r}: the file is damaged, {_KIND.again}.")
     texts = {name: header.get(name, "") for name in _TEXTS}
     samples = header.get("samples")
     if not all(isinstance(text, str) for text in texts.values()) or not isinstance(samples, int | None):
-        raise HeadScoresError(f"{path} is damaged (its header has fields of other types): estimate it again.")
-    return {**texts, "samples": samples}
+        raise HeadScoresError(f"{path} is damaged (its header has fields of other types): {_KIND.again}.")
+    return tensors[_TENSOR], {**texts, "samples": samples}

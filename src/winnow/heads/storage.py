@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os.path
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import safetensors
 import safetensors.torch
@@ -22,6 +22,25 @@ VERSION = 1
 SUFFIX = ".safetensors"
 TENSOR = "scores"
 HEADER = "winnow_head_scores"
+
+
+class TableKind(NamedTuple):
+    """A kind of tables that are estimated once per model, in words for errors."""
+
+    header: str
+    """Name of the JSON header in a file's metadata."""
+    version: int
+    what: str
+    """"head scores": the table itself."""
+    writer: str
+    """The command or function that writes such files."""
+    again: str
+    """The way to a new file, as in "save the table again"."""
+
+
+SCORES = TableKind(
+    HEADER, VERSION, "head scores", "HeadScores.save or winnow heads convert", "save the table again with this version"
+)
 _FACTS = ("method", "heads", "model", "seed", "samples", "date", "licence", "notes", "settings")
 FIELDS = {name: name for name in _FACTS} | {"licence": "license"}
 """Name of a fact in the header -> field of HeadScores."""
@@ -58,39 +77,45 @@ def read_scores_file(path: Path) -> tuple[Tensor, dict[str, Any]]:
             f"{path} is {kind.value}, not a {SUFFIX} file of head scores: read_scores reads published tables, and "
             f"winnow heads convert {path} -o scores{SUFFIX} turns one into such a file."
         )
+    tensors, header = read_tensors(path, SCORES)
+    if TENSOR not in tensors:
+        raise HeadScoresError(f"{path} has no tensor {TENSOR!r}: the file is damaged, save the table again.")
+    if "method" not in header:
+        raise HeadScoresError(f"{path} is damaged (its header names no method): save the table again.")
+    # Facts that it does not name keep their defaults.
+    return tensors[TENSOR], {field: header[name] for name, field in FIELDS.items() if name in header}
+
+
+def read_tensors(path: Path | str, kind: TableKind) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """All tensors of a file that `write_tensors` wrote, and its header.
+
+    Raises HeadScoresError for a file that is damaged, of another kind or of a later version; never unpickles.
+    """
     try:
         with safetensors.safe_open(path, framework="pt") as file:
-            facts = _facts(path, file.metadata() or {})
-            if TENSOR not in file.keys():  # noqa: SIM118 (the file is no mapping)
-                raise HeadScoresError(f"{path} has no tensor {TENSOR!r}: the file is damaged, save the table again.")
-            return file.get_tensor(TENSOR), facts
+            header = _header(path, file.metadata() or {}, kind)
+            return {name: file.get_tensor(name) for name in file.keys()}, header  # noqa: SIM118 (it is no mapping)
     except (safetensors.SafetensorError, OSError) as problem:
         raise HeadScoresError(
-            f"{path} is damaged ({problem}): it may have been cut off while it was copied; copy or save it again."
+            f"{path} is damaged or no readable file of {kind.what} ({problem}): it may have been cut off while it was "
+            f"copied; copy it again, or {kind.again}."
         ) from None
 
 
-def read_header(path: Path, metadata: dict[str, str], name: str, missing: str) -> dict[str, Any]:
-    """The JSON object under `name` in a file's metadata. Raises HeadScoresError; `missing`: where there is none."""
-    if name not in metadata:
-        raise HeadScoresError(f"{path} is a safetensors file without {missing}")
-    try:
-        header: dict[str, Any] = parse_object(metadata[name])
-    except JsonError as problem:
-        raise HeadScoresError(f"{path} is damaged (its header: {problem}): save the table again.") from None
-    return header
-
-
-def _facts(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
-    """The header without its version, by field; facts that it does not name keep their defaults."""
-    missing = f"head scores (no {HEADER} in its metadata): give a file that "
-    missing += "HeadScores.save or winnow heads convert wrote."
-    header = read_header(path, metadata, HEADER, missing)
-    if "method" not in header:
-        raise HeadScoresError(f"{path} is damaged (its header names no method): save the table again.")
-    if header.get("version") != VERSION:
+def _header(path: Path | str, metadata: dict[str, str], kind: TableKind) -> dict[str, Any]:
+    """The JSON object in a file's metadata."""
+    if kind.header not in metadata:
         raise HeadScoresError(
-            f"{path} has format version {header.get('version')!r}, this Winnow reads version {VERSION}: "
-            "upgrade winnow-kv, or save the table again with this version."
+            f"{path} is a safetensors file without {kind.what} (no {kind.header} in its metadata): give a file that "
+            f"{kind.writer} wrote."
         )
-    return {field: header[name] for name, field in FIELDS.items() if name in header}
+    try:
+        header: dict[str, Any] = parse_object(metadata[kind.header])
+    except JsonError as problem:
+        raise HeadScoresError(f"{path} is damaged (its header: {problem}): {kind.again}.") from None
+    if header.get("version") != kind.version:
+        raise HeadScoresError(
+            f"{path} has format version {header.get('version')!r}, this Winnow reads version {kind.version}: upgrade "
+            f"winnow-kv, or {kind.again}."
+        )
+    return header
