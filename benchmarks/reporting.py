@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 import transformers
 
 import winnow
+from winnow.errors import WinnowError
 from winnow.files import write_text
 from winnow.kernels import backend
 from winnow.runs.environment import processor_name
@@ -22,6 +24,16 @@ def machine() -> str:
         f"Measured on {processor_name()}, {torch.get_num_threads()} threads, torch {torch.__version__}, "
         f"transformers {transformers.__version__}, winnow {winnow.__version__}, kernels: {backend()}."
     )
+
+
+def resumable(main: Callable[[], None]) -> None:
+    """Runs a study that keeps what it found; an interrupt and an error on purpose end it with one line."""
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("Interrupted; the same command goes on where it was.")
+    except WinnowError as problem:
+        sys.exit(str(problem))
 
 
 def markdown_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:

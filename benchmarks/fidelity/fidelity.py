@@ -26,7 +26,7 @@ from journaled import DocumentJournal
 from layers import ASKING, layers_of, random_llama
 from pages import Errors, frontier_table, store_table, wide_table, winners_table
 from pictures import draw_errors, draw_frontier
-from reporting import machine, write_results
+from reporting import machine, resumable, write_results
 from stores import (
     DOCUMENTS,
     EVICTIONS,
@@ -44,7 +44,6 @@ from stores import (
 )
 from winnow import Method
 from winnow.bundled import MODEL_PATH
-from winnow.errors import WinnowError
 from winnow.estimate.journal import Journal
 from winnow.evaluate.prompts import encode_prompt
 from winnow.models import load_model, open_model
@@ -197,9 +196,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit("Interrupted; the same command goes on where it was.")
-    except WinnowError as problem:
-        sys.exit(str(problem))
+    resumable(main)

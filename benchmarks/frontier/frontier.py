@@ -19,8 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from evaluated import RESULTS, ROOT, Part, Study, about, evaluate, records, run_command, score_cell, write_reference
 from lists import CURVES, ESTIMATED, SECTIONS, Section
-from reporting import markdown_table, write_results
-from winnow.errors import WinnowError
+from reporting import markdown_table, resumable, write_results
 from winnow.runs.folder import Run
 from winnow.runs.summary import MethodSummary, summaries
 
@@ -141,9 +140,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit("Interrupted; the same command goes on where it was.")
-    except WinnowError as problem:
-        sys.exit(str(problem))
+    resumable(main)

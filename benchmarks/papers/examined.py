@@ -57,14 +57,13 @@ class Examined:
     def _texts(self) -> dict[str, Sequence[str]]:
         write_reference(self.study)
         data, lengths = self.study.folder / REFERENCE, (self.tokens,)
-        asked = Request(self._tokens_of, examples=self.count * _QUESTIONS_OF_A_DOCUMENT, lengths=lengths)
+        asked = Request(self.source.count_tokens, examples=self.count * _QUESTIONS_OF_A_DOCUMENT, lengths=lengths)
         (facts,) = benchmark("facts").load(asked)
-        (text,) = benchmark("text").load(Request(self._tokens_of, examples=self.count, lengths=lengths, data=data))
+        (text,) = benchmark("text").load(
+            Request(self.source.count_tokens, examples=self.count, lengths=lengths, data=data)
+        )
         of_each = facts.examples[::_QUESTIONS_OF_A_DOCUMENT]
         return {
             "question": [example.context + example.question for example in of_each],
             "text": [example.context for example in text.examples],
         }
-
-    def _tokens_of(self, text: str) -> int:
-        return len(self.source.tokenizer(text, add_special_tokens=False).input_ids)

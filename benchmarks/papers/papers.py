@@ -24,8 +24,7 @@ import latency
 import redundancy
 from claims import parts
 from evaluated import PICTURES, RESULTS, ROOT, Part, Study, evaluate, write_reference
-from reporting import machine
-from winnow.errors import WinnowError
+from reporting import machine, resumable
 from winnow.files import write_text
 
 
@@ -132,9 +131,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit("Interrupted; the same command goes on where it was.")
-    except WinnowError as problem:
-        sys.exit(str(problem))
+    resumable(main)

@@ -32,7 +32,7 @@ from evaluated import (
     score_cell,
     write_reference,
 )
-from reporting import markdown_table, write_results
+from reporting import markdown_table, resumable, write_results
 from scope import COALITIONS, KNOBS, NEEDLES, PARTS, QUESTIONS, TUNING
 from winnow.files import write_text
 from winnow.models import open_model
@@ -71,13 +71,9 @@ def _tuned(study: Study, method: str) -> float:
 
 def _write_inputs(study: Study) -> None:
     """Questions for CoKV and for the choice of knobs, and the text whose continuation is predicted."""
-    tokenizer = open_model(study.model).tokenizer
-
-    def count_tokens(text: str) -> int:
-        return len(tokenizer(text, add_special_tokens=False).input_ids)
-
+    source = open_model(study.model)
     for file, (name, seed, count) in (("questions", QUESTIONS), ("tuning", TUNING)):
-        (task,) = benchmark(name).load(Request(count_tokens, examples=count, seed=seed))
+        (task,) = benchmark(name).load(Request(source.count_tokens, examples=count, seed=seed))
         asked = [
             {"context": each.context.strip(), "question": each.question, "answer": each.answers[0]}
             for each in task.examples
@@ -192,4 +188,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    resumable(main)

@@ -23,7 +23,7 @@ from answers import ANSWERS, Answering, Asked, answer_findings
 from journaled import DocumentJournal
 from kept import KEPT_FINDINGS, Keeping
 from picture import draw
-from reporting import machine, markdown_table, write_results
+from reporting import machine, markdown_table, resumable, write_results
 from settings import (
     BUDGETS,
     FIXED,
@@ -45,7 +45,6 @@ from settings import (
 from tables import Cell, accuracy_table, halves_table, kept_table, layers_table, task_table, unbudgeted_table
 from winnow import Method
 from winnow.bundled import MODEL_PATH
-from winnow.errors import WinnowError
 from winnow.estimate.journal import Journal
 from winnow.models import load_model, open_model
 from winnow.tasks import QUESTION_KINDS
@@ -176,9 +175,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        sys.exit("Interrupted; the same command goes on where it was.")
-    except WinnowError as problem:
-        sys.exit(str(problem))
+    resumable(main)
