@@ -45,6 +45,14 @@ def check_count(owner: object, name: str, least: int) -> None:
         raise MethodError(f"{type(owner).__name__}: {name} must be a whole number of at least {least}, not {value!r}.")
 
 
+def check_odd(owner: object, name: str) -> None:
+    """Raise MethodError unless the attribute is an odd int of at least 1."""
+    check_count(owner, name, 1)
+    value = getattr(owner, name)
+    if value % 2 == 0:
+        raise MethodError(f"{type(owner).__name__}: {name} must be odd, not {value}; use {value + 1}.")
+
+
 def check_number(owner: object, name: str, low: float, high: float = math.inf) -> None:
     """Raise MethodError unless the attribute is a finite number in [low, high]."""
     value = getattr(owner, name)

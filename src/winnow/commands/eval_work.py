@@ -98,11 +98,8 @@ def _methods(options: EvalOptions) -> tuple[Method, ...]:
 
 
 def _request(options: EvalOptions, source: ModelSource) -> Request:
-    def count_tokens(text: str) -> int:
-        return len(source.tokenizer(text, add_special_tokens=False).input_ids)
-
     return Request(
-        count_tokens,
+        source.count_tokens,
         tasks=tuple(_listed(options.tasks)),
         examples=options.examples,
         lengths=tuple(_number(each) for each in _listed(options.lengths)),

@@ -28,6 +28,10 @@ class ModelSource:
         """Tokens that prompt and answer may have together, or None where the configuration does not say."""
         return context_length(self.config)
 
+    def count_tokens(self, text: str) -> int:
+        """Tokens of a text alone, without those that the tokenizer puts around it."""
+        return len(self.tokenizer(text, add_special_tokens=False).input_ids)
+
     @property
     def gguf(self) -> bool:
         """True if it is a GGUF file."""

@@ -8,8 +8,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from winnow.errors import MethodError
-from winnow.parameters import check_choice, check_count, check_number, meaning
+from winnow.parameters import check_choice, check_count, check_number, check_odd, meaning
 from winnow.score.base import Ranking, Scorer
 from winnow.score.window import Pool, attention_blocks, keep_window, pool_tokens
 from winnow.select import best_tokens
@@ -64,11 +63,9 @@ class KVEC(Scorer):
         check_count(self, "wide_heads", 0)
         check_number(self, "novelty", 0)
         check_number(self, "sure", 0, 1)
-        check_count(self, "kernel", 1)
+        check_odd(self, "kernel")
         check_choice(self, "pool", ("max", "avg"))
         check_choice(self, "criterion", ("std", "entropy"))
-        if self.kernel % 2 == 0:
-            raise MethodError(f"KVEC: kernel must be odd, not {self.kernel}; use {self.kernel + 1}.")
 
     @property
     def guaranteed(self) -> int:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from winnow.errors import MethodError
-from winnow.parameters import check_choice, check_count, check_number, meaning
+from winnow.parameters import check_choice, check_count, check_number, check_odd, meaning
 from winnow.score.base import Scorer
 from winnow.score.window import Pool, keep_window, pool_tokens, strongest_prefix_attention
 from winnow.view import LayerView
@@ -43,10 +42,8 @@ class RKV(Scorer):
         check_count(self, "window", 1)
         check_number(self, "balance", 0, 1)
         check_number(self, "threshold", 0, 1)
-        check_count(self, "kernel", 1)
+        check_odd(self, "kernel")
         check_choice(self, "pool", ("max", "avg"))
-        if self.kernel % 2 == 0:
-            raise MethodError(f"RKV: kernel must be odd, not {self.kernel}; use {self.kernel + 1}.")
 
     @property
     def guaranteed(self) -> int:

@@ -12,8 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from winnow.errors import MethodError
-from winnow.parameters import check_choice, check_count, check_number, meaning
+from winnow.parameters import check_choice, check_count, check_number, check_odd, meaning
 from winnow.score.base import Scorer
 from winnow.score.diversity import diversified
 from winnow.score.window import (
@@ -77,12 +76,10 @@ class SnapKV(Scorer):
         check_number(self, "diversify", 0)
         check_choice(self, "aggregate", ("mean", "defensive"))
         check_choice(self, "over", ("visible", "prefix"))
-        check_count(self, "kernel", 1)
+        check_odd(self, "kernel")
         check_choice(self, "pool", ("max", "avg"))
         check_choice(self, "reduce", ("mean", "max", "sum"))
         check_choice(self, "pool_first", (False, True, "queries"))
-        if self.kernel % 2 == 0:
-            raise MethodError(f"SnapKV: kernel must be odd, not {self.kernel}; use {self.kernel + 1}.")
 
     @property
     def guaranteed(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import date
 from typing import Any
 
@@ -90,14 +89,9 @@ def _asked(options: CurvesOptions, source: ModelSource) -> tuple[Asked, ...]:
         if options.seed:
             raise typer.BadParameter("is for other models; the bundled one has its questions.", param_hint="--seed")
         return tuple(Asked(each.document, each.question) for each in generated_examples(count, length))
-    request = Request(_counting(source), examples=count, lengths=(length,), seed=_APART + options.seed)
+    request = Request(source.count_tokens, examples=count, lengths=(length,), seed=_APART + options.seed)
     (task,) = FACTS.load(request)
     return tuple(Asked(example.context.rstrip(), example.question) for example in task.examples)
-
-
-def _counting(source: ModelSource) -> Callable[[str], int]:
-    tokenizer = source.tokenizer
-    return lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def _check_lengths(source: ModelSource, plan: CurvePlan) -> None:
