@@ -59,14 +59,15 @@ def run(study: Study, parts: Sequence[Part]) -> None:
         evaluate(study, part, knobs)
 
 
-def _tuned(study: Study, method: str) -> float:
-    """The value of a method's knob, chosen on questions about documents of their own."""
+def _tuned(study: Study, method: str) -> int | float:
+    """The value of a method's knob, chosen on questions about documents of their own; α is a whole number."""
     chosen = study.folder / f"tuned-{method}.json"
     if not chosen.exists():
         scores, examples = str(study.folder / f"{method}.safetensors"), str(study.folder / "tuning.jsonl")
         given = ["--method", method, "--scores", scores, "--examples", examples]
         run_command("heads", "tune", "--model", study.model, *given, *KNOBS, "--out", str(chosen))
-    return float(json.loads(chosen.read_text())["value"])
+    value: int | float = json.loads(chosen.read_text())["value"]
+    return value
 
 
 def _write_inputs(study: Study) -> None:
