@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+
+if not torch.cuda.is_available():
+    # Triton's interpreter, for tests without a GPU: asked for before transformers imports Triton.
+    os.environ["TRITON_INTERPRET"] = "1"
+
 from transformers import PreTrainedTokenizerBase
 
 from winnow.bundled import MODEL_PATH

@@ -173,7 +173,7 @@ class LatentPlan:
         self.spec = spec
         self._projection = projection
         self._blocks = [prefix.block if prefix else None for prefix in prefixes]
-        self._tail = TailSegments(dense.keys, dense.values, dense.lengths)
+        self._tail = dense.segments()
         self._attention = LatentAttention(self._blocks, self._tail, spec)
 
     def run(self, query: Tensor) -> Tensor:

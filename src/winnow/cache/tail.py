@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from winnow.errors import CacheError
+from winnow.kernels.segments import TailSegments
 
 FIRST_CAPACITY = 64
 GROWTH = 1.5
@@ -33,6 +34,7 @@ class Tail:
         self.keys = keys.new_empty(rows, heads, capacity, dim)
         self.values = values.new_empty(rows, heads, capacity, values.shape[-1])
         self.lengths = torch.zeros(rows, dtype=torch.int64)
+        self.lengths_there = self.lengths.to(keys.device)  # itself on the CPU
         self.longest = 0
         self.ragged = False
         self.limit = limit
@@ -49,6 +51,8 @@ class Tail:
             self.keys[:, :, span].copy_(keys.detach())
             self.values[:, :, span].copy_(values.detach())
         self.lengths += new
+        if self.lengths_there is not self.lengths:
+            self.lengths_there += new
         self.longest += new
         return moved
 
@@ -81,6 +85,10 @@ class Tail:
         """A tail of one row over the same memory."""
         one = slice(row, row + 1)
         return self._over(self.keys[one], self.values[one], self.lengths[one])
+
+    def segments(self) -> TailSegments:
+        """The tail as kernels read it."""
+        return TailSegments(self.keys, self.values, self.lengths, self.lengths_there)
 
     def filled(self) -> tuple[Tensor, Tensor]:
         """Views [R, H, T, D] and [R, H, T, Dv]; only where all rows hold the same number of tokens."""
@@ -161,6 +169,13 @@ class Tail:
         self.values[row, :, start:stop].copy_(values.detach())
 
     def _refresh(self) -> None:
+        """Everything that follows from the lengths, after those have changed otherwise than by an `append`."""
+        if self.keys.device.type == "cpu":
+            self.lengths_there = self.lengths
+        elif self.lengths_there.shape == self.lengths.shape:
+            self.lengths_there.copy_(self.lengths)  # in place: a plan may read it
+        else:
+            self.lengths_there = self.lengths.to(self.keys.device)
         self.longest = int(self.lengths.max()) if len(self.lengths) else 0
         self.ragged = bool((self.lengths != self.longest).any())
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from winnow.cache.prefix import Prefix
 from winnow.cache.tail import Tail
-from winnow.kernels.interface import AttentionPlan, AttentionSpec, DecodePlan, TailSegments
+from winnow.kernels.interface import AttentionPlan, AttentionSpec, DecodePlan
 
 Planner = Callable[[Sequence[Prefix | None], Tail, AttentionSpec], AttentionPlan]
 """A way to attend over a prefix and dense tokens of every row."""
@@ -15,7 +15,7 @@ Planner = Callable[[Sequence[Prefix | None], Tail, AttentionSpec], AttentionPlan
 def decode_plan(prefixes: Sequence[Prefix | None], dense: Tail, spec: AttentionSpec) -> DecodePlan:
     """The decode kernel's plan over a prefix and dense tokens of every row."""
     blocks = [prefix.block if prefix else None for prefix in prefixes]
-    return DecodePlan(blocks, TailSegments(dense.keys, dense.values, dense.lengths), spec)
+    return DecodePlan(blocks, dense.segments(), spec)
 
 
 class Turn:

@@ -1,4 +1,4 @@
-"""Decode attention for a layer, whichever kernels serve it."""
+"""Decode attention for a layer, whichever kernels serve it: C++ on the CPU, Triton on a GPU, else plain torch."""
 
 from __future__ import annotations
 
@@ -10,17 +10,23 @@ from torch import Tensor
 
 from winnow.kernels import native
 from winnow.kernels.formats import Block
+from winnow.kernels.gpu import support as gpu
 from winnow.kernels.reference import ReferencePlan
 from winnow.kernels.segments import AttentionSpec, TailSegments
 
 __all__ = ["AttentionPlan", "AttentionSpec", "DecodePlan", "TailSegments", "attend", "backend"]
 
 
-class AttentionPlan(Protocol):
-    """Decode attention of one layer, worked out once; `DecodePlan` documents each method."""
+class _Plan(Protocol):
+    """Decode attention of one layer by some kernels; `DecodePlan` documents each method."""
 
     def run(self, query: Tensor) -> Tensor: ...
     def nbytes(self) -> int: ...
+
+
+class AttentionPlan(_Plan, Protocol):
+    """Decode attention of one layer, worked out once; `DecodePlan` documents each method."""
+
     def attends_as(self, spec: AttentionSpec) -> bool: ...
 
 
@@ -34,9 +40,8 @@ class DecodePlan:
 
     def __init__(self, prefixes: Sequence[Block | None], tail: TailSegments, spec: AttentionSpec) -> None:
         """Raises ValueError when prefixes and tail do not fit together."""
-        chosen = native.NativePlan if native.supports(tail) else ReferencePlan
         self.spec = spec
-        self._plan = chosen(prefixes, tail, spec)
+        self._plan = _plan(prefixes, tail, spec)
         self.run = self._plan.run
         """query [R, Hq, Q, D] -> output [R, Q, Hq, Dv] in the query's dtype, as documented at the two plans."""
 
@@ -48,6 +53,18 @@ class DecodePlan:
         """True if the plan was made for this scaling, soft-capping and these sinks (the model's own tensor)."""
         mine = self.spec
         return (mine.scaling, mine.softcap) == (spec.scaling, spec.softcap) and mine.sinks is spec.sinks
+
+
+def _plan(prefixes: Sequence[Block | None], tail: TailSegments, spec: AttentionSpec) -> _Plan:
+    """The plan of the kernels that serve a layer."""
+    if native.supports(tail):
+        return native.NativePlan(prefixes, tail, spec)
+    if gpu.supports(tail):
+        # Imported where it serves: Triton takes a second, and there may be none.
+        from winnow.kernels.gpu.plan import TritonPlan
+
+        return TritonPlan(prefixes, tail, spec)
+    return ReferencePlan(prefixes, tail, spec)
 
 
 def attend(query: Tensor, prefixes: Sequence[Block | None], tail: TailSegments, spec: AttentionSpec) -> Tensor:

@@ -166,10 +166,7 @@ def part_list(
 
 
 def _part(part: Part, starts: Tensor, stops: Tensor) -> PartArgs:
-    if isinstance(part, DenseBlock):
-        keys, values = (RowsArgs(data=each.data_ptr(), data_bytes=each.nbytes) for each in (part.keys, part.values))
-    else:
-        keys, values = _rows(part.keys), _rows(part.values)
+    keys, values = sides(part)
     return PartArgs(
         starts=starts.data_ptr(),
         stops=stops.data_ptr(),
@@ -178,6 +175,17 @@ def _part(part: Part, starts: Tensor, stops: Tensor) -> PartArgs:
         keys=keys,
         values=values,
     )
+
+
+def sides(part: Part) -> tuple[RowsArgs, RowsArgs]:
+    """Keys and values of a part, as kernels read them."""
+    if isinstance(part, DenseBlock):
+        return _dense_rows(part.keys), _dense_rows(part.values)
+    return _rows(part.keys), _rows(part.values)
+
+
+def _dense_rows(rows: Tensor) -> RowsArgs:
+    return RowsArgs(data=rows.data_ptr(), data_bytes=rows.nbytes, kept=rows.shape[1], row_bytes=_row_bytes(rows))
 
 
 def _rows(packed: PackedKeys | PackedValues) -> RowsArgs:

@@ -16,6 +16,8 @@ class TailSegments(NamedTuple):
     """[R, H, C, Dv] contiguous."""
     lengths: Tensor
     """[R] int64 on the CPU: valid tokens per row, those of the current call included. May be updated in place."""
+    lengths_there: Tensor | None = None
+    """The same on the device of the keys, updated in place as well; None: it is sent there at every step."""
 
 
 class AttentionSpec(NamedTuple):

@@ -1,0 +1,15 @@
+"""Decode attention in Triton: split over the slots of ragged heads, every stored form, two or three launches a step.
+
+A prefix is cut into chunks of one head each, which one program attends to; what chunks found is joined by log-sum-exp
+in a last launch. Nothing here waits for the device, and nothing loops over heads or rows.
+
+| file | its one idea |
+|---|---|
+| `plan.py` | a layer's decode step: which launches, over which tables |
+| `chunks.py` | slots of all rows and heads, cut into chunks of about equal size |
+| `forms.py` | form of the numbers of a part, and the addresses at which a kernel finds them |
+| `asking.py` | queries in the coordinates in which keys are written |
+| `decode.py` | attention of a chunk |
+| `rows.py` | rows of slots, in whatever form |
+| `merging.py` | partial results joined, turned back and normalized |
+"""

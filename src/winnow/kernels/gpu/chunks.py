@@ -1,0 +1,59 @@
+"""Slots of all rows and heads, cut into chunks: what one program attends to.
+
+Heads of a compressed cache differ in length by orders of magnitude. Work is cut by slots and not by heads, so that one
+long head keeps no more than its share of the processors busy.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+SMALLEST, LARGEST = 128, 4096
+"""Slots of a chunk, powers of two. Smaller ones write as many partial results as they read keys."""
+CHUNKS_OF_A_PROCESSOR = 4
+"""Chunks for every multiprocessor, so that a late one does not leave the others idle for long."""
+
+
+class Span(NamedTuple):
+    """Slots of one part of one row: every head's run of them."""
+
+    row: int
+    entry: int
+    """Line of the table of addresses at which a kernel finds the part."""
+    asking: int
+    """Set of queries that ask it."""
+    starts: Tensor
+    """[H] int64 on the CPU: the first slot of every head."""
+    stops: Tensor
+    """[H] int64: one past its last."""
+
+
+COLUMNS = 5
+"""Numbers of a chunk in the table that kernels read: entry, asking, row·H + head, first slot, one past the last."""
+ENTRY, ASKING, OWNER, FIRST, STOP = range(COLUMNS)
+
+
+def chunk_slots(slots: int, processors: int) -> int:
+    """Slots of a chunk, so that all processors have some of `slots`, and about as many."""
+    wanted = -(-slots // (CHUNKS_OF_A_PROCESSOR * processors))
+    return min(max(SMALLEST, 1 << max(wanted - 1, 0).bit_length()), LARGEST)
+
+
+def cut(spans: list[Span], size: int) -> Tensor:
+    """int64 [C, COLUMNS] on the CPU: the chunks of some spans, those of a head one after another."""
+    lines = [torch.zeros(0, COLUMNS, dtype=torch.int64)]
+    for span in spans:
+        counts = (span.stops - span.starts + size - 1) // size
+        head = torch.repeat_interleave(torch.arange(len(counts)), counts)
+        first = span.starts[head] + (torch.arange(len(head)) - (counts.cumsum(0) - counts)[head]) * size
+        stop = torch.minimum(first + size, span.stops[head])
+        owner = span.row * len(counts) + head
+        lines.append(
+            torch.stack(
+                [torch.full_like(head, span.entry), torch.full_like(head, span.asking), owner, first, stop], dim=1
+            )
+        )
+    return torch.cat(lines)

@@ -1,0 +1,256 @@
+"""Decode attention of one layer on a GPU: tables made once, a few launches at every step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from winnow.kernels.formats import Block, parts_of
+from winnow.kernels.gpu.asking import ASKED_COLUMNS, asking_row, asks_differently, hadamard_matrix, prepare_queries
+from winnow.kernels.gpu.chunks import OWNER, Span, chunk_slots, cut
+from winnow.kernels.gpu.decode import attend_chunks
+from winnow.kernels.gpu.forms import ELEMENTS, Form, Forms, dense_row, forms_of, table_row
+from winnow.kernels.gpu.merging import join_chunks
+from winnow.kernels.segments import AttentionSpec, TailSegments
+from winnow.kernels.sizes import check_layer, check_query
+
+LEAST_ASKED, MOST_ASKED = 16, 64
+"""Queries of a program: what a matrix product takes at least, and what fits into registers beside a block of slots."""
+SLOTS = 64
+"""Slots that a program looks at together."""
+INTERPRETED = not isinstance(attend_chunks, triton.runtime.JITFunction)
+"""True under TRITON_INTERPRET=1, where kernels run on the CPU and bf16 is computed in fp32."""
+
+
+class Launch(NamedTuple):
+    """The chunks of parts of one form, which one launch attends to."""
+
+    forms: Forms
+    chunks: Tensor
+    """int64 [C, COLUMNS] on the device."""
+    lines: int
+    """The first line of the partial results."""
+    asks: bool
+    """True if keys are asked by queries of their own."""
+    tail: bool
+
+
+class Scratch(NamedTuple):
+    """Memory of a step, for queries of one shape."""
+
+    shape: torch.Size
+    group: int
+    asked_queries: Tensor
+    """[A, Hq, Q, D]"""
+    bias: Tensor
+    """fp32 [A, Hq, Q]"""
+    maxima: Tensor
+    """fp32 [C, G·Q]"""
+    totals: Tensor
+    sums: Tensor
+    """fp32 [C, G·Q, Dv]"""
+
+
+class TritonPlan:
+    """Decode attention of one layer; tables, and memory of the steps, are made once.
+
+    Where the tail keeps its lengths on the device, too, a step sends nothing there.
+    """
+
+    def __init__(self, prefixes: Sequence[Block | None], tail: TailSegments, spec: AttentionSpec) -> None:
+        """Raises ValueError when prefixes and tail do not fit together."""
+        self.sizes = check_layer(prefixes, tail)
+        self.tail = tail
+        self.spec = spec
+        self._device = tail.keys.device
+        self._alive = list(prefixes)
+        sinks = spec.sinks
+        self._sinks = None if sinks is None else sinks.detach().to(self._device, torch.float32).contiguous()
+        self._make_tables(prefixes)
+        self._scratch: Scratch | None = None
+
+    def nbytes(self) -> int:
+        """Bytes of tensors beyond prefixes and tail: tables, and memory of the last step."""
+        held = [self._tables, self._askings, self._order, self._bounds, self._turned]
+        held += [launch.chunks for launch in self._launches]
+        held += [each for each in self._scratch or () if isinstance(each, Tensor)]
+        held += [] if self._sinks is None else [self._sinks]
+        return sum(each.nbytes for each in held)
+
+    def run(self, query: Tensor) -> Tensor:
+        """query [R, Hq, Q, D] -> output [R, Q, Hq, Dv]; the tail already holds the Q new tokens.
+
+        Raises ValueError for a query that does not fit.
+        """
+        scratch = self._room_for(query)
+        rows, heads, _, value_dim = self.sizes
+        query = query if query.stride(3) == 1 else query.contiguous()
+        tokens = query.shape[2]
+        asked = min(max(LEAST_ASKED, _power(scratch.group * tokens)), MOST_ASKED)
+        blocks = -(-scratch.group * tokens // asked)
+        self._prepare(query, scratch, asked, blocks)
+        for launch in self._launches:
+            self._attend(launch, query, scratch, asked, blocks)
+        output = query.new_empty(rows, tokens, query.shape[1], value_dim)
+        join_chunks[(rows * heads, blocks)](
+            *(self._order, self._bounds, self._turned, scratch.maxima, scratch.totals, scratch.sums, self._sinks),
+            *(hadamard_matrix(value_dim, self._device), output, heads, scratch.group, tokens),
+            SINKS=self._sinks is not None,
+            TURNED=self._turns,
+            VALUE_DIM=value_dim,
+            VALUE_WIDE=_wide(value_dim),
+            ASKED=asked,
+        )
+        return output
+
+    # --- once -------------------------------------------------------------------------------------------------------
+
+    def _make_tables(self, prefixes: Sequence[Block | None]) -> None:
+        entries, askings = _Lines(), _Lines()
+        spans: dict[tuple[Forms, bool], list[Span]] = {}
+        for row, prefix in enumerate(prefixes):
+            for part in parts_of(prefix) if prefix is not None else ():
+                if not part.slots:
+                    continue
+                entry = entries.add(table_row(part))
+                asks = asks_differently(part)
+                asking = askings.add(asking_row(row, part)) if asks else row
+                span = Span(row, entry, asking, part.starts, part.stops)
+                spans.setdefault((forms_of(part), asks), []).append(span)
+        slots = sum(_slots(each) for of_form in spans.values() for each in of_form)
+        size = chunk_slots(slots, _processors(self._device))
+        form = Form(ELEMENTS[self.tail.keys.dtype], 16)
+        tail = cut(self._tail_spans(entries), chunk_slots(self.tail.keys.shape[2], 1))
+        cuts = [(Forms(form, form), tail, False, True)]
+        cuts += [(forms, cut(of_form, size), asks, False) for (forms, asks), of_form in spans.items()]
+        self._make_launches([each for each in cuts if len(each[1])])
+        self._tables, self._askings = entries.table(self._device), askings.table(self._device)
+        self._sets = len(askings.lines)
+
+    def _make_launches(self, cuts: Sequence[tuple[Forms, Tensor, bool, bool]]) -> None:
+        rows, heads, _, _ = self.sizes
+        self._launches: list[Launch] = []
+        lines = 0
+        for forms, chunks, asks, tail in cuts:
+            self._launches.append(Launch(forms, chunks.to(self._device), lines, asks, tail))
+            lines += len(chunks)
+        owner = torch.cat([torch.zeros(0, dtype=torch.int64), *(chunks[:, OWNER] for _, chunks, _, _ in cuts)])
+        turned = [torch.full((len(chunks),), forms.turned_values, dtype=torch.int8) for forms, chunks, _, _ in cuts]
+        self._turns = any(forms.turned_values for forms, _, _, _ in cuts)
+        counts = torch.bincount(owner, minlength=rows * heads)
+        bounds = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
+        self._order, self._bounds = owner.argsort(stable=True).to(self._device), bounds.to(self._device)
+        self._turned = torch.cat([torch.zeros(0, dtype=torch.int8), *turned]).to(self._device)
+
+    def _tail_spans(self, entries: _Lines) -> list[Span]:
+        """The tail's whole buffers; how much of them is filled is looked up at every step."""
+        rows, heads, _, _ = self.sizes
+        both = (self.tail.keys, self.tail.values)
+        entry = entries.add(dense_row(*(each.data_ptr() for each in both)))
+        starts, stops = torch.zeros(heads, dtype=torch.int64), torch.full((heads,), both[0].shape[2])
+        return [Span(row, entry, row, starts, stops) for row in range(rows)]
+
+    # --- at every step ----------------------------------------------------------------------------------------------
+
+    def _room_for(self, query: Tensor) -> Scratch:
+        """Memory of a step; made anew where the shape of queries changes, which is rarely."""
+        if self._scratch is None or self._scratch.shape != query.shape:
+            group = check_query(query, self.sizes, self.tail.keys.dtype, self._sinks)
+            asked, chunks = group * query.shape[2], self._turned.shape[0]
+            self._scratch = Scratch(
+                query.shape,
+                group,
+                query.new_empty(self._sets, *query.shape[1:], dtype=self._product_dtype()),
+                query.new_empty(self._sets, *query.shape[1:3], dtype=torch.float32),
+                query.new_empty(chunks, asked, dtype=torch.float32),
+                query.new_empty(chunks, asked, dtype=torch.float32),
+                query.new_empty(chunks, asked, self.sizes.value_dim, dtype=torch.float32),
+            )
+        return self._scratch
+
+    def _prepare(self, query: Tensor, scratch: Scratch, asked: int, blocks: int) -> None:
+        """The queries of parts whose keys are asked by others than the model's."""
+        if not self._sets:
+            return
+        heads, dim = self.sizes.heads, self.sizes.key_dim
+        prepare_queries[(self._sets, heads, blocks)](
+            *(self._askings, query, *query.stride()[:3], hadamard_matrix(dim, self._device)),
+            *(scratch.asked_queries, scratch.bias, heads, scratch.group, query.shape[2]),
+            ELEMENT=ELEMENTS[query.dtype],
+            DIM=dim,
+            WIDE=_wide(dim),
+            ASKED=asked,
+            COLUMNS=ASKED_COLUMNS,
+        )
+
+    def _attend(self, launch: Launch, query: Tensor, scratch: Scratch, asked: int, blocks: int) -> None:
+        """Partial results of the chunks of a launch."""
+        queries = scratch.asked_queries if launch.asks else query
+        _, heads, dim, value_dim = self.sizes
+        attend_chunks[(len(launch.chunks), blocks)](
+            *(launch.chunks, self._tables, queries, *queries.stride()[:3], scratch.bias, self._lengths()),
+            *(scratch.maxima, scratch.totals, scratch.sums, launch.lines, self.spec.scaling),
+            *(self.spec.softcap or 0.0, self.tail.keys.shape[2], heads, scratch.group, query.shape[2]),
+            KEYS=launch.forms.keys,
+            VALUES=launch.forms.values,
+            BIASED=launch.asks,
+            TAIL=launch.tail,
+            CAPPED=self.spec.softcap is not None,
+            DIM=dim,
+            VALUE_DIM=value_dim,
+            WIDE=_wide(dim),
+            VALUE_WIDE=_wide(value_dim),
+            ASKED=asked,
+            SLOTS=SLOTS,
+            PRODUCT=ELEMENTS[self._product_dtype()],
+        )
+
+    def _lengths(self) -> Tensor:
+        there = self.tail.lengths_there
+        return self.tail.lengths.to(self._device) if there is None else there
+
+    def _product_dtype(self) -> torch.dtype:
+        """Dtype of what is multiplied; products of bf16 are wrong under the interpreter."""
+        dtype = self.tail.keys.dtype
+        return torch.float32 if INTERPRETED and dtype == torch.bfloat16 else dtype
+
+
+class _Lines:
+    """Lines of a table on their way to the device."""
+
+    def __init__(self) -> None:
+        self.lines: list[list[int]] = []
+
+    def add(self, line: list[int]) -> int:
+        """The number of a new line."""
+        self.lines.append(line)
+        return len(self.lines) - 1
+
+    def table(self, device: torch.device) -> Tensor:
+        """int64, all lines."""
+        return torch.tensor(self.lines, dtype=torch.int64).to(device)
+
+
+def _slots(span: Span) -> int:
+    return int((span.stops - span.starts).sum())
+
+
+def _wide(dim: int) -> int:
+    """Columns of a tile that holds `dim`: a power of two, as many as a matrix product takes at least."""
+    return max(16, _power(dim))
+
+
+def _power(number: int) -> int:
+    """The next power of two."""
+    return 1 << max(number - 1, 0).bit_length()
+
+
+@cache
+def _processors(device: torch.device) -> int:
+    """Multiprocessors of a GPU; the interpreter counts as one."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1

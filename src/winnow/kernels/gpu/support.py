@@ -1,0 +1,26 @@
+"""Whether a layer can be served here; looked at without importing Triton, which takes a second."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+
+import torch
+
+from winnow.kernels.segments import TailSegments
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+WIDEST = 256
+"""Largest head; what a program holds of queries and sums has to fit into its registers."""
+
+
+def supports(tail: TailSegments) -> bool:
+    """True for a layer on a GPU that Triton drives, in a dtype and of a head size that its kernels know."""
+    keys, values = tail.keys, tail.values
+    fits = keys.dtype in DTYPES and max(keys.shape[-1], values.shape[-1]) <= WIDEST
+    return keys.device.type == "cuda" and fits and _has_triton()
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
