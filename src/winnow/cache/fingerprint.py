@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os.path
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from winnow.bundled import NAME, is_bundled
 from winnow.cache.guards import text_config
 from winnow.errors import CacheError, ModelError
+from winnow.models.weights import weights_of
 
 SAMPLES = 64
 """Values of every weight tensor that count, at even distances from its first on."""
@@ -55,12 +58,20 @@ class ModelFingerprint:
     architecture: dict[str, Any]
     weights: str
     """Hash over the names, shapes and dtypes of all parameters, and `SAMPLES` values of each."""
+    quantized: str | None = None
+    """Scheme of quantized weights ("int8", "gptq"); None for plain ones."""
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> ModelFingerprint:
         """Raises ModelError where weights are offloaded, so that they cannot be looked at."""
         architecture = _facts(text_config(model), SIZES + ATTENTION) | {"class": type(model).__name__}
-        return cls(_portable(model.config.name_or_path), written_dtype(model.dtype), architecture, _hash_weights(model))
+        return cls(
+            _portable(model.config.name_or_path),
+            written_dtype(model.dtype),
+            architecture,
+            _hash_weights(model),
+            weights_of(model),
+        )
 
     def check_config(self, config: PreTrainedConfig, origin: str) -> None:
         """Raises CacheError unless a configuration has the sizes of the model that `origin`, a file, was made with."""
@@ -70,6 +81,13 @@ class ModelFingerprint:
         """Raises CacheError unless `model` is the one that `origin`, a file, was made with, in the same dtype."""
         found = ModelFingerprint.of(model)
         self._check_facts(found.architecture, origin)
+        # Only to say why: files of earlier versions do not tell, and hashes do.
+        if found.weights != self.weights and found.quantized != self.quantized:
+            there, here = (each or "plain" for each in (self.quantized, found.quantized))
+            raise CacheError(
+                f"{origin} was made with {there} weights, the model has {here} ones: load it as it was then, or "
+                "compress the document again with this model."
+            )
         if found.dtype != self.dtype:
             raise CacheError(
                 f"{origin} holds {self.dtype}, the model is loaded in {found.dtype}: load it with "
@@ -142,8 +160,19 @@ def _hash_weights(model: PreTrainedModel) -> str:
                 "to save and load contexts."
             )
         digest.update(f"{name} {list(parameter.shape)} {parameter.dtype}\n".encode())
-        digest.update(_sample(parameter.detach()).cpu().numpy().tobytes())
+        for part in _plain_parts(parameter.detach()):
+            digest.update(_sample(part).cpu().numpy().tobytes())
     return digest.hexdigest()
+
+
+def _plain_parts(weight: Tensor) -> Iterator[Tensor]:
+    """The tensors that a weight consists of: itself, or what a library's quantized one wraps, by name."""
+    if not is_traceable_wrapper_subclass(weight):
+        yield weight
+        return
+    names, _ = weight.__tensor_flatten__()
+    for name in sorted(names):
+        yield from _plain_parts(getattr(weight, name))
 
 
 def _sample(weight: Tensor) -> Tensor:

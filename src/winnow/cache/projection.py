@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from winnow.errors import ModelError
+from winnow.models.matrices import has_matrix, matrix_of
 
 _NAMES = ("o_proj", "out_proj", "dense", "c_proj", "wo", "Wo")
-_PLAIN = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _REMEDY = "Use the method without its second stage (snapkv instead of criticalkv), or the model in unquantized form."
 
 
 def output_projection(attention: nn.Module, heads: int, dim: int) -> Tensor:
-    """[Hq, Dv, E]: query head h adds its attention output [Dv] times matrix h; biases aside. A view of the weight.
+    """[Hq, Dv, E]: query head h adds its attention output [Dv] times matrix h; biases aside.
 
-    heads: Hq, the query heads; dim: Dv, the size of a value. The matrix is tried on the projection itself, so that
-    adapters and scalings around the weight cannot go unnoticed.
+    heads: Hq, the query heads; dim: Dv, the size of a value. A view of the weight where that is plain, and written out
+    where it is quantized. The matrix is tried on the projection itself, so that adapters and scalings around the weight
+    cannot go unnoticed.
 
     Raises:
         ModelError: no projection is found, or it is more than a matrix that can be read.
     """
     projection = checked_projection(attention)
-    weight = projection.get_parameter("weight").detach()
+    weight = matrix_of(projection)
     width = heads * dim
     generator = torch.Generator().manual_seed(0)
     inputs = torch.stack([torch.randn(width, generator=generator), torch.zeros(width)]).to(weight)
@@ -38,18 +37,16 @@ def output_projection(attention: nn.Module, heads: int, dim: int) -> Tensor:
 
 
 def checked_projection(attention: nn.Module) -> nn.Module:
-    """The module that projects the heads' outputs. Raises ModelError where there is none with a plain weight."""
+    """The module that projects the heads' outputs. Raises ModelError where there is none whose weight can be read."""
     children = dict(attention.named_children())
     projection = next((children[name] for name in _NAMES if name in children), None)
     if projection is None:
         raise ModelError(
             f"{type(attention).__name__} has no output projection that winnow knows ({', '.join(_NAMES)}). {_REMEDY}"
         )
-    weight: Any = getattr(projection, "weight", None)
-    # Quantised weights come as other types or as subclasses that only look like floating point.
-    plain = type(weight) is nn.Parameter and weight.dtype in _PLAIN and weight.dim() == 2
-    if not plain or weight.is_meta:
-        state = "is offloaded" if plain else "has no plain weight (quantized or fused?)"
+    readable = has_matrix(projection)
+    if not readable or any(parameter.is_meta for parameter in projection.parameters(recurse=False)):
+        state = "is offloaded" if readable else "has no plain weight (quantized or fused?)"
         raise ModelError(f"{_name(attention, projection)} {state}, so its matrix cannot be read. {_REMEDY}")
     return projection
 

@@ -239,9 +239,8 @@ def _sections(source: nn.Module) -> object:
 
 def _keys_at(attention: nn.Module, embedding: Embedding | None, positions: Tensor) -> Tensor:
     """[H, n, D]: the keys that the module makes of one made-up token at positions [n]."""
-    weight = next(parameter for parameter in attention.parameters() if parameter.is_floating_point())
-    device = torch.device("cpu") if weight.is_meta else weight.device
     config: Any = attention.config
+    device, dtype = _computes_in(attention)
     token = torch.randn(config.hidden_size, generator=torch.Generator().manual_seed(0))
     accepted = inspect.signature(type(attention).forward).parameters
     arguments: dict[str, Any] = {"attention_mask": None}
@@ -250,17 +249,27 @@ def _keys_at(attention: nn.Module, embedding: Embedding | None, positions: Tenso
     if "position_ids" in accepted:
         arguments["position_ids"] = positions[None].to(device)
     if "position_embeddings" in accepted:
-        given = None if embedding is None else embedding(positions.to(embedding.device), weight.dtype)
+        given = None if embedding is None else embedding(positions.to(embedding.device), dtype)
         arguments["position_embeddings"] = _moved(given, device)
     listener = _Listener()
     arguments[next(name for name in _CACHE_ARGUMENTS if name in accepted)] = listener
-    hidden = token.to(device, weight.dtype).expand(1, len(positions), -1)
+    hidden = token.to(device, dtype).expand(1, len(positions), -1)
     try:
         # `forward` and not a call: hooks that someone put on the module are not meant for this.
         attention.forward(hidden_states=hidden, **arguments)
     except _Heard as heard:
         return heard.keys[0]
     raise _not_understood(attention, "it gives its keys to no cache")
+
+
+def _computes_in(attention: nn.Module) -> tuple[torch.device, torch.dtype]:
+    """Where a module computes, and the dtype of what goes in."""
+    parameters = list(attention.parameters())
+    # Of a quantized module there may be none in floating point.
+    weight = next((each for each in parameters if each.is_floating_point()), parameters[0])
+    config: Any = attention.config
+    dtype = weight.dtype if weight.is_floating_point() else getattr(config, "dtype", None) or torch.get_default_dtype()
+    return torch.device("cpu") if weight.is_meta else weight.device, dtype
 
 
 def _moved(given: Any, device: torch.device) -> Any:

@@ -74,10 +74,10 @@ def _read_before(options: ChatOptions) -> Opened:
             tokens = document_start(source.tokenizer, document, style)
     check_context(source, tokens.shape[1], "The document", purpose="a question", can_cut=True)
     with stage("Checking the method"):
-        skeleton = open_skeleton(source, options.device, options.dtype)
+        skeleton = open_skeleton(source, options.device, options.dtype, options.weights)
         check_shapes(skeleton, [method], [max(1, tokens.shape[1])], every)
     with stage("Loading the model"):
-        model = load_model(source, options.device, options.dtype, options.device_map)
+        model = load_model(source, options.device, options.dtype, options.device_map, options.weights)
     subject = Subject(document, style)
     reader = Reader(source, model, subject, tokens, options.chunk_size, options.fold)
     return Opened(reader, method, reader.read(method))

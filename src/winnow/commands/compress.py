@@ -56,7 +56,7 @@ def compress(options: CompressOptions) -> None:
     check_context(source, tokens.shape[1], "The document", purpose="a question", can_cut=True)
     warn_of_unknown_words(source, [("the document", text)])
     with stage("Loading the model"):
-        loaded = load_model(source, options.device, options.dtype, options.device_map)
+        loaded = load_model(source, options.device, options.dtype, options.device_map, options.weights)
     words = words_in(source.tokenizer, style.chat_template)
     with reading(loaded, tokens_read(chosen, tokens.shape[1], words)):
         compressed = compress_document(loaded, chosen, tokens, options.chunk_size, words=words)

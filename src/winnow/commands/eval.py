@@ -33,14 +33,23 @@ def eval(options: EvalOptions) -> None:
     work = prepare(options)
     make_folder(options.out)
     with stage("Loading the model"):
-        loaded = load_model(work.source, options.device, options.dtype, options.device_map)
+        loaded = load_model(work.source, options.device, options.dtype, options.device_map, options.weights)
         check_modules(loaded, work.methods)
     about = going_on(options.out, about_of(work, loaded))
     write_text(options.out / ABOUT, json.dumps(asdict(about), indent=2) + "\n")
     limit = work.protocol.prompt_limit(work.source.name)
     space = CellSpace(about.model.fingerprint, work.protocol, options.fold, limit)
     journal = Journal.open(_journal_path(options.out, work.shard), space.config())
-    recipe = RunRecipe(work.source.name, options.device, options.dtype, space, work.groups, work.methods, options.batch)
+    recipe = RunRecipe(
+        work.source.name,
+        options.device,
+        options.dtype,
+        space,
+        work.groups,
+        work.methods,
+        options.batch,
+        options.weights,
+    )
     evaluation = Evaluation(recipe, journal)
     tell_work(work, loaded, evaluation)
     if items := evaluation.missing(work.shard):

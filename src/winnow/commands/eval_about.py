@@ -31,6 +31,7 @@ def about_of(work: EvalWork, loaded: PreTrainedModel) -> About:
             fingerprint([found.architecture, found.weights, found.dtype]),
             written_dtype(loaded.dtype),
             templated(work.source.tokenizer),
+            found.quantized,
         ),
         benchmark=work.benchmark.name,
         protocol=json.loads(json.dumps(asdict(work.protocol))),

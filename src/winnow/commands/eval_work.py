@@ -64,7 +64,7 @@ def prepare(options: EvalOptions) -> EvalWork:
         if task.judging.metric not in LIKELIHOODS:
             _check_judged(task)
     with stage("Checking the methods"):
-        check_shapes(open_skeleton(source, options.device, options.dtype), methods, [], options.fold)
+        check_shapes(open_skeleton(source, options.device, options.dtype, options.weights), methods, [], options.fold)
     # A context that is compressed alone is read once, whatever number of questions there is.
     groups = tuple(grouped(tasks, options.batch if rules.question_seen else None))
     return EvalWork(source, chosen, rules, tasks, groups, methods, shard, options)

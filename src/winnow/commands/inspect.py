@@ -42,7 +42,7 @@ def inspect(options: InspectOptions) -> None:
         inspected = read_inspected(source, options.document, options.question, style)
     warn_of_unknown_words(source, inspected.texts)
     with stage("Loading the model"):
-        loaded = load_model(source, options.device, options.dtype, options.device_map)
+        loaded = load_model(source, options.device, options.dtype, options.device_map, options.weights)
     words = words_in(source.tokenizer, style.chat_template)
     found = _diagnoses(loaded, inspected, methods, options, words)
     if options.as_lines:

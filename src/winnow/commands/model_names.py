@@ -7,7 +7,7 @@ from pathlib import Path
 from transformers import PreTrainedModel
 
 from winnow.bundled import NAME, is_bundled
-from winnow.models import ModelSource
+from winnow.models import ModelSource, weights_of
 from winnow.models.gguf import stem
 
 
@@ -22,8 +22,10 @@ def model_name(source: ModelSource) -> str:
 
 
 def model_line(source: ModelSource, model: PreTrainedModel) -> str:
-    """The start of a heading: "model: winnow-bundled, float32 on cpu"."""
-    return f"model: {model_name(source)}, {dtype_name(model)} on {model.device.type}"
+    """The start of a heading: "model: winnow-bundled, float32 on cpu", or "…, bfloat16 with int4 weights on cpu"."""
+    quantized = weights_of(model)
+    kind = dtype_name(model) if quantized is None else f"{dtype_name(model)} with {quantized} weights"
+    return f"model: {model_name(source)}, {kind} on {model.device.type}"
 
 
 def dtype_name(model: PreTrainedModel) -> str:

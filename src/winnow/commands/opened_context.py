@@ -19,7 +19,7 @@ from winnow.commands.options.shared import DeviceOptions, PromptOptions
 from winnow.commands.progress import stage
 from winnow.commands.prompt_options import style_of
 from winnow.evaluate.prompts import encode_prompt
-from winnow.models import DTYPES, ModelSource, load_model, open_model
+from winnow.models import DTYPES, WEIGHTS, ModelSource, load_model, open_model
 from winnow.tasks.prompt_style import PromptStyle
 
 _PROBE = "What is it?"
@@ -72,7 +72,8 @@ def open_context(path: Path, named: str | None, where: DeviceOptions, asked: Pro
         _check_start(path, file, encode_prompt(source.tokenizer, document, _PROBE, style))
     with stage("Loading the model"):
         dtype = file.model.dtype if file.model.dtype in DTYPES else "auto"
-        loaded = load_model(source, where.device, dtype, where.device_map)
+        weights = file.model.quantized if file.model.quantized in WEIGHTS else "auto"
+        loaded = load_model(source, where.device, dtype, where.device_map, weights)
     return OpenedContext(path, loaded, source, Context(file.cache(loaded), file.input_ids), document, style)
 
 

@@ -36,7 +36,7 @@ def run(options: RunOptions) -> None:
     """Answers the questions from compressed caches."""
     work = prepare(options)
     with stage("Loading the model"):
-        loaded = load_model(work.source, options.device, options.dtype, options.device_map)
+        loaded = load_model(work.source, options.device, options.dtype, options.device_map, options.weights)
         check_modules(loaded, work.methods)
     results: list[AnswerResult] = []
     try:

@@ -83,7 +83,7 @@ def prepare(options: RunOptions) -> Work:
     for each, prompt in zip(asked, prompts, strict=True):
         check_context(source, prompt.shape[1], _subject(each), can_cut=True)
     with stage("Checking the methods"):
-        skeleton = open_skeleton(source, options.device, options.dtype)
+        skeleton = open_skeleton(source, options.device, options.dtype, options.weights)
         check_shapes(skeleton, methods, [prompt.shape[1] for prompt in prompts], options.fold)
     warn_of_unknown_words(source, texts_of(asked))
     return Work(source, methods, asked, prompts, style, options, judged)

@@ -5,9 +5,11 @@ from winnow.models.dtypes import DTYPES
 from winnow.models.loading import load_model, open_skeleton, skeleton_in
 from winnow.models.reading import first_line
 from winnow.models.source import ModelSource, answer_room, context_length, open_model
+from winnow.models.weights import WEIGHTS, quantize_weights, weights_of
 
 __all__ = [
     "DTYPES",
+    "WEIGHTS",
     "ModelSource",
     "answer_room",
     "available_memory",
@@ -17,5 +19,7 @@ __all__ = [
     "open_model",
     "open_skeleton",
     "pick_device",
+    "quantize_weights",
     "skeleton_in",
+    "weights_of",
 ]

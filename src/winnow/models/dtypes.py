@@ -12,11 +12,17 @@ from winnow.errors import ModelError
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def pick_dtype(dtype: str, device: torch.device, config: PreTrainedConfig, gguf: bool = False) -> torch.dtype | str:
-    """The type of a name; "auto" for that of the checkpoint. gguf: the weights are a GGUF file's.
+def pick_dtype(
+    dtype: str, device: torch.device, config: PreTrainedConfig, gguf: bool = False, weights: str = "auto"
+) -> torch.dtype | str:
+    """The type of a name; "auto" for that of the checkpoint.
+
+    gguf: the weights are a GGUF file's; weights: their bits, if not the checkpoint's own.
 
     Raises ModelError for an unknown name.
     """
+    if dtype == "auto" and weights != "auto":
+        return torch.bfloat16  # what the kernels for few bits multiply by
     if dtype == "auto":
         return _of_blocks(device) if gguf else _of_checkpoint(device, config)
     if dtype not in DTYPES:

@@ -17,23 +17,31 @@ from winnow.models.gguf import end_tokens, follow_settings, read_gguf
 from winnow.models.kinds import loader_of
 from winnow.models.reading import reading
 from winnow.models.source import ModelSource, read_configuration
+from winnow.models.weights import check_weights, quantize_weights
 
 
 def load_model(
-    source: ModelSource, device: str = "auto", dtype: str = "auto", device_map: DeviceMap | None = None
+    source: ModelSource,
+    device: str = "auto",
+    dtype: str = "auto",
+    device_map: DeviceMap | None = None,
+    weights: str = "auto",
 ) -> PreTrainedModel:
     """The model with its weights, ready for a CompressedCache.
 
     device: "auto" (a CUDA device if there is one), "cpu", "cuda", "cuda:1" or "mps". dtype: "auto" (the checkpoint's
     own; float32 instead of float16 on the CPU; of a GGUF file bfloat16, or float32 on a CPU without instructions for
     it), "float32", "bfloat16" or "float16". device_map: instead of a device, a way to spread the layers over all.
+    weights: "auto" (the checkpoint's own), or "int8" or "int4" for linear layers of fewer bits, on one CPU, where
+    "auto" is bfloat16.
 
     Raises:
-        ModelError: the weights are missing or unreadable, or there is no such device.
+        ModelError: the weights are missing or unreadable, there is no such device, or it has no kernel for `weights`.
     """
     check_device_map(device_map, device)
     where = pick_device(device)
-    kind = pick_dtype(dtype, where, source.config, source.gguf)
+    check_weights(weights, source.config, source.name, where, device_map is not None)
+    kind = pick_dtype(dtype, where, source.config, source.gguf, weights)
     model, missing = _loaded(source, kind, device_map)
     if missing:
         raise ModelError(
@@ -42,6 +50,8 @@ def load_model(
             + ", which would be random: its files are damaged or of another model; copy them again."
         )
     model.set_attn_implementation("winnow")
+    if weights != "auto":
+        quantize_weights(model, weights)
     if device_map is None:
         return model.to(where).eval()
     if model.device.type == "meta":
@@ -52,13 +62,17 @@ def load_model(
     return model.eval()
 
 
-def open_skeleton(source: ModelSource, device: str = "auto", dtype: str = "auto") -> PreTrainedModel:
+def open_skeleton(
+    source: ModelSource, device: str = "auto", dtype: str = "auto", weights: str = "auto"
+) -> PreTrainedModel:
     """The model as `load_model` would give it, without its weights: modules that tell shapes, and compute nothing.
 
     Raises:
-        ModelError: the architecture needs another package, or there is no such device.
+        ModelError: the architecture needs another package, there is no such device, or it has no kernel for `weights`.
     """
-    kind = pick_dtype(dtype, pick_device(device), source.config, source.gguf)
+    where = pick_device(device)
+    check_weights(weights, source.config, source.name, where, spread=False)
+    kind = pick_dtype(dtype, where, source.config, source.gguf, weights)
     return reading(source.name, "architecture", lambda: _without_weights(source.config, kind))
 
 

@@ -35,6 +35,8 @@ class ModelFacts:
     dtype: str
     template: bool
     """True if it has a chat template."""
+    quantized: str | None = None
+    """Scheme of its weights ("int8", "gptq"); None for plain ones."""
 
 
 @dataclass(frozen=True)

@@ -38,12 +38,13 @@ class RunRecipe:
     methods: tuple[Method, ...]
     batch: int = 8
     """Questions about one context that are answered side by side, at most."""
+    weights: str = "auto"
 
     def prepare(self) -> Worker[list[Row]]:
         """Loads the model. Raises ModelError where that fails."""
         transformers.logging.disable_progress_bar()
         source = open_model(self.model)
-        return self.worker(load_model(source, self.device, self.dtype), source.tokenizer)
+        return self.worker(load_model(source, self.device, self.dtype, weights=self.weights), source.tokenizer)
 
     def worker(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Worker[list[Row]]:
         """The same with a model that is loaded already."""

@@ -27,7 +27,7 @@ def centers(options: CentersOptions) -> None:
         ids = source.tokenizer(text, return_tensors="pt", truncation=False).input_ids
         ids = ids[:, : min(options.tokens, source.context or options.tokens)]
     with stage("Loading the model"):
-        model = load_model(source, options.device, options.dtype, options.device_map)
+        model = load_model(source, options.device, options.dtype, options.device_map, options.weights)
     with attending(model), reading(model, ids.shape[1]):
         found = replace(measure_centers(model, ids), model=source.name)
     found.save(options.out)

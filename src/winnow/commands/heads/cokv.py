@@ -89,7 +89,7 @@ def cokv(options: CokvOptions) -> None:
     terms = Terms(options.window, options.max_new_tokens, options.chunk_size, style_of(options), options.metric)
     lengths = _check_lengths(source, validation, terms)
     with stage("Loading the model"):
-        loaded = load_model(source, options.device, options.dtype, options.device_map)
+        loaded = load_model(source, options.device, options.dtype, options.device_map, options.weights)
     job = _job(options, source, table_shape(loaded), validation, terms, shard)
     memory = token_bytes(loaded) * sum(lengths[example] for example in job.examples)
     kept = Journal.open(journal_file(options, shard), _config(job, ModelFingerprint.of(loaded)))
@@ -117,7 +117,15 @@ def _job(
     rule = stopping_rule(options, len(strata_of(splits.sizes, splits.players, options.halves)))
     check_coverage(plan, rule.samples, options.halves)
     recipe = CoalitionRecipe(
-        source.name, options.device, options.dtype, players.heads, validation, terms, plan, _memory(options, shard)
+        source.name,
+        options.device,
+        options.dtype,
+        players.heads,
+        validation,
+        terms,
+        plan,
+        _memory(options, shard),
+        options.weights,
     )
     return CoalitionJob(
         recipe,

@@ -51,7 +51,7 @@ def curves(options: CurvesOptions) -> None:
     plan = CurvePlan(scorer, _asked(options, source), options.max_new_tokens, style_of(options), options.across)
     _check_lengths(source, plan)
     with stage("Loading the model"):
-        model = load_model(source, options.device, options.dtype, options.device_map)
+        model = load_model(source, options.device, options.dtype, options.device_map, options.weights)
     shape = table_shape(model)
     path = options.journal or journal_path(options.out)
     journal = Journal.open(path, _config(source, model, plan, shape))

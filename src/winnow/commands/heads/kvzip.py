@@ -46,7 +46,7 @@ def kvzip(options: KVzipOptions) -> None:
         most = tokens_that_fit(source.context, options.tokens, words, scorer)
         texts = [calibration(source, text, most, style) for text in _texts(source, options, most)]
     with stage("Loading the model"):
-        model = load_model(source, options.device, options.dtype, options.device_map)
+        model = load_model(source, options.device, options.dtype, options.device_map, options.weights)
     begin = time.perf_counter()
     tokens = [text.tokens.shape[1] for text in texts]
     with reading(model, sum(read_twice(scorer, length, words) for length in tokens), "Reading and repeating"):

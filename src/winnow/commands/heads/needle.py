@@ -103,7 +103,7 @@ def needle(options: NeedleOptions) -> None:
     with stage("Reading the tokenizer, cutting haystacks"):
         prepared = _prepare(options)
     with stage("Loading the model"):
-        model = load_model(prepared.source, options.device, options.dtype, options.device_map)
+        model = load_model(prepared.source, options.device, options.dtype, options.device_map, options.weights)
     loaded = _loaded(model)
     kept = Journal.open(prepared.journal, _config(prepared, loaded), _earlier_config(prepared))
     known = known_runs(prepared.plan, kept, loaded.shape)
@@ -115,7 +115,9 @@ def needle(options: NeedleOptions) -> None:
     else:
         # The workers load their own.
         del model
-        recipe = NeedleRecipe(prepared.source.name, options.device, options.dtype, prepared.plan, options.chunk_size)
+        recipe = NeedleRecipe(
+            prepared.source.name, options.device, options.dtype, prepared.plan, options.chunk_size, options.weights
+        )
         executor = crew(options, recipe)
     with executor:
         outcomes = _run(executor, loaded.effort, prepared, known)

@@ -112,7 +112,7 @@ def tune(options: TuneOptions) -> None:
         task = _task(source, chosen, options)
         _check_lengths(source, task)
     with stage("Loading the model"):
-        loaded = load_model(source, options.device, options.dtype, options.device_map)
+        loaded = load_model(source, options.device, options.dtype, options.device_map, options.weights)
     _tune(source, loaded, task, tried, files)
 
 

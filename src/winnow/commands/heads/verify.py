@@ -50,7 +50,8 @@ class Request:
     def loaded(self) -> PreTrainedModel:
         """The model with its weights."""
         with stage("Loading the model"):
-            return load_model(self.source, self.options.device, self.options.dtype, self.options.device_map)
+            options = self.options
+            return load_model(self.source, options.device, options.dtype, options.device_map, options.weights)
 
 
 def verify(options: VerifyOptions) -> None:

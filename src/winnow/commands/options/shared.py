@@ -75,6 +75,10 @@ class ModelOptions(DeviceOptions):
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"], typer.Option(help="Type of weights and cache.")
     ] = "auto"
+    weights: Annotated[
+        Literal["auto", "int8", "int4"],
+        typer.Option(help="Bits of linear layers, on a CPU: the checkpoint's own, 8, or 4 in groups of 32."),
+    ] = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)

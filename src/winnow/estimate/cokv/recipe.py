@@ -33,12 +33,13 @@ class CoalitionRecipe:
     terms: Terms
     plan: CoalitionPlan
     memory: PromptMemory = field(default_factory=PromptMemory)
+    weights: str = "auto"
 
     def prepare(self) -> Worker[list[float]]:
         """Loads the model. Raises ModelError where that fails."""
         transformers.logging.disable_progress_bar()
         source = open_model(self.model)
-        return self.worker(load_model(source, self.device, self.dtype), source.tokenizer)
+        return self.worker(load_model(source, self.device, self.dtype, weights=self.weights), source.tokenizer)
 
     def worker(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Worker[list[float]]:
         """The same with a model that is loaded already."""

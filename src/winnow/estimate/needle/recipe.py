@@ -23,9 +23,12 @@ class NeedleRecipe:
     dtype: str
     plan: NeedlePlan
     chunk_size: int | None = None
+    weights: str = "auto"
 
     def prepare(self) -> Worker[NeedleRecord]:
         """Loads the model. Raises ModelError where that fails."""
         transformers.logging.disable_progress_bar()
         source = open_model(self.model)
-        return needle_worker(load_model(source, self.device, self.dtype), self.plan, self.chunk_size)
+        return needle_worker(
+            load_model(source, self.device, self.dtype, weights=self.weights), self.plan, self.chunk_size
+        )

@@ -1,0 +1,117 @@
+"""Weights of 4 bits: linear layers, as torch's kernel for CPUs reads them."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+
+from winnow.errors import ModelError
+from winnow.models.writing_out import parts_of, times
+
+GROUP = 32
+"""Weights that share a scale and a middle."""
+OUTPUTS = 64
+"""Outputs come in multiples of it: the largest block of the kernel."""
+FEW = 48
+"""Rows of inputs up to which torch's kernel for such weights is faster than to write the weight out."""
+_BLOCKS = (64, 32)
+"""Outputs that lie beside each other in packed weights: on processors with AVX-512, on those with AVX2."""
+_LOW = 0x0F0F0F0F
+_BYTES = 4
+
+
+class Int4Linear(nn.Module):
+    """A linear layer whose weight has 4 bits a value, with a scale and a middle for every 32 inputs of an output.
+
+    Few rows of inputs in bfloat16 are multiplied as the weight is stored; many, and other dtypes, by the weight in the
+    dtype of the inputs, a part at a time.
+    """
+
+    def __init__(self, packed: Tensor, scales: Tensor, bias: Tensor | None) -> None:
+        """packed: [O, I/2] uint8, of torch's kernel; scales: [I/32, O, 2], scale and middle; bias: [O]."""
+        super().__init__()
+        self.out_features, self.in_features = packed.shape[0], packed.shape[1] * 2
+        self.packed = nn.Parameter(packed, requires_grad=False)
+        self.scales = nn.Parameter(scales, requires_grad=False)
+        self.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, linear: nn.Linear) -> Int4Linear:
+        """The nearest to a layer of a shape that `fits`: 16 levels from the least to the largest weight of a group.
+
+        Raises ModelError where torch packs weights in an order that is not known.
+        """
+        block_size()
+        weight = linear.weight.detach()
+        outputs, inputs = weight.shape
+        levels = torch.empty(weight.shape, dtype=torch.int32)
+        scales = torch.empty(inputs // GROUP, outputs, 2, dtype=weight.dtype)
+        for part in parts_of(weight.shape):
+            groups = weight[part].float().unflatten(1, (-1, GROUP))
+            least, most = groups.aminmax(dim=-1)
+            scale = ((most - least) / 15).clamp(min=torch.finfo(weight.dtype).tiny)
+            scales[:, part] = torch.stack([scale, least + 8 * scale], dim=-1).transpose(0, 1).to(weight.dtype)
+            # Levels are of scale and middle as they are stored, not of those before they were rounded.
+            scale, middle = scales[:, part].float().transpose(0, 1)[..., None].unbind(dim=2)
+            levels[part] = ((groups - middle) / scale + 8).round().clamp(0, 15).flatten(1)
+        packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(levels, 1)
+        return cls(packed, scales, linear.bias)
+
+    @staticmethod
+    def fits(linear: nn.Linear) -> bool:
+        """True if a layer has a shape that the kernel reads."""
+        return linear.in_features % GROUP == 0 and linear.out_features % OUTPUTS == 0
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """inputs [..., I] -> [..., O]"""
+        rows = inputs.reshape(-1, self.in_features)
+        if len(rows) <= FEW and inputs.dtype == self.scales.dtype == torch.bfloat16:
+            outputs = torch.ops.aten._weight_int4pack_mm_for_cpu(rows.contiguous(), self.packed, GROUP, self.scales)
+        else:
+            outputs = times(rows, torch.Size((self.out_features, self.in_features)), self.written_out)
+        outputs = outputs.view(*inputs.shape[:-1], self.out_features)
+        return outputs if self.bias is None else outputs + self.bias
+
+    def written_out(self, part: slice, dtype: torch.dtype) -> Tensor:
+        """[o, I] the weights of some outputs, whole blocks of them."""
+        levels = unpacked(self.packed[part]).unflatten(0, (-1, GROUP))
+        scale, middle = self.scales[:, part].to(dtype).permute(2, 0, 1).contiguous()[:, :, None]
+        return torch.addcmul(middle, levels.sub_(8).to(dtype), scale).flatten(0, 1).mT
+
+    @property
+    def weight(self) -> Tensor:
+        """[O, I] the whole weight, for those who read it: modules that multiply by it themselves, and scorers."""
+        return self.written_out(slice(None), self.scales.dtype)
+
+    def extra_repr(self) -> str:
+        """Sizes, as torch's own layers tell them."""
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+def unpacked(packed: Tensor) -> Tensor:
+    """Packed weights [O, I/2] -> levels [I, O] from 0 to 15, int8. Raises ModelError as `block_size`."""
+    return _unpacked(packed, block_size())
+
+
+def _unpacked(packed: Tensor, block: int) -> Tensor:
+    """The same for blocks of so many outputs: of every input, first the low half of each byte, then the high one."""
+    outputs, inputs = packed.shape[0], packed.shape[1] * 2
+    words = packed.view(outputs // block, inputs, block // 2).view(torch.int32).transpose(0, 1).contiguous()
+    halves = torch.empty(inputs, outputs // block, 2, block // 2 // _BYTES, dtype=torch.int32)
+    torch.bitwise_and(words, _LOW, out=halves[:, :, 0])
+    torch.bitwise_and(words >> 4, _LOW, out=halves[:, :, 1])
+    return halves.view(torch.int8).view(inputs, outputs)
+
+
+@cache
+def block_size() -> int:
+    """Outputs of a block, as torch packs them on this processor. Raises ModelError for an order that is not known."""
+    levels = torch.randint(16, (OUTPUTS, GROUP), generator=torch.Generator().manual_seed(0), dtype=torch.int32)
+    packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(levels, 1)
+    for block in _BLOCKS:
+        if packed.dtype == torch.uint8 and torch.equal(_unpacked(packed, block), levels.mT.to(torch.int8)):
+            return block
+    raise ModelError("On this processor torch packs weights of 4 bits in an order that winnow does not know; use int8.")

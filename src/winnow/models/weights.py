@@ -1,0 +1,74 @@
+"""Weights of fewer bits than the checkpoint's: which there are, where they work, and how a model gets them."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from winnow.errors import ModelError
+from winnow.models.int4 import Int4Linear, block_size
+from winnow.models.int8 import Int8Embedding, Int8Linear
+
+WEIGHTS = ("auto", "int8", "int4")
+"""Names: the checkpoint's own weights; 8 bits with a scale for every output; 4 bits in groups of 32."""
+_PLAIN = ("kv_b_proj", "gate", "router")
+"""Layers that stay: what latents are expanded with, which is read head by head; what chooses among experts."""
+
+
+def check_weights(weights: str, config: PreTrainedConfig, name: str, where: torch.device, spread: bool) -> None:
+    """Raises ModelError for an unknown name, where a device has no kernel, and for weights that are quantized already.
+
+    name: the model's; where: its device; spread: True if it is to lie on several.
+    """
+    if weights not in WEIGHTS:
+        raise ModelError(f"There are no weights {weights!r}; use {', '.join(WEIGHTS)}.")
+    if weights == "auto":
+        return
+    if came := scheme_of(config):
+        raise ModelError(f"The weights of {name} are quantized already ({came}); leave --weights {weights} out.")
+    if spread or where.type != "cpu":
+        raise ModelError(
+            f"--weights {weights} is for one CPU; use --device cpu, or give transformers a quantization_config of a "
+            "library for your device and winnow the model."
+        )
+    if weights == "int4":
+        block_size()
+
+
+def quantize_weights(model: PreTrainedModel, weights: str) -> None:
+    """Puts layers with fewer bits in place of a model's linear ones. The output layer has 8 bits at least.
+
+    weights: "int8" or "int4"; layers of a shape that 4 bits do not fit get 8. Embeddings stay, but for one that shares
+    the output layer's weight; so does what is no linear layer, like experts that lie in one tensor. Raises ModelError
+    where torch's kernel for 4 bits is not known on this processor.
+    """
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    tied = type(embedding) is nn.Embedding and getattr(head, "weight", None) is embedding.weight
+    for parent in list(model.modules()):
+        for name, layer in list(parent.named_children()):
+            if type(layer) is nn.Linear and name not in _PLAIN:
+                small = weights == "int4" and layer is not head and Int4Linear.fits(layer)
+                setattr(parent, name, Int4Linear.of(layer) if small else Int8Linear.of(layer))
+    made = model.get_output_embeddings()
+    if tied and isinstance(made, Int8Linear):
+        model.set_input_embeddings(Int8Embedding(made))
+
+
+def scheme_of(config: PreTrainedConfig) -> str | None:
+    """The scheme of a checkpoint that is quantized already ("gptq"), or None."""
+    found = getattr(config, "quantization_config", None)
+    if found is None:
+        found = getattr(config.get_text_config(decoder=True), "quantization_config", None)
+    if found is None:
+        return None
+    method = found.get("quant_method") if isinstance(found, dict) else getattr(found, "quant_method", None)
+    return str(getattr(method, "value", method) or "of an unknown kind")
+
+
+def weights_of(model: PreTrainedModel) -> str | None:
+    """The scheme of a model's weights: "int8", "int4", that of a checkpoint or of a library; None for plain ones."""
+    kinds = {type(module) for module in model.modules()}
+    if Int4Linear in kinds:
+        return "int4"
+    return "int8" if Int8Linear in kinds else scheme_of(model.config)

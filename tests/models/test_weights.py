@@ -1,0 +1,187 @@
+"""Weights of few bits against their definitions in float64, and models made of them against dense ones."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from support.families import EVERY, LATENT, build, build_any, prompt
+from winnow.bundled import MODEL_PATH
+from winnow.errors import ModelError
+from winnow.models import int4, load_model, open_model, open_skeleton, quantize_weights, weights_of
+from winnow.models.int4 import Int4Linear
+from winnow.models.int8 import Int8Embedding, Int8Linear
+from winnow.models.weights import check_weights
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+DTYPES = st.sampled_from([torch.float32, torch.bfloat16])
+CPU = torch.device("cpu")
+
+
+def linear(inputs: int, outputs: int, dtype: torch.dtype, bias: bool, seed: int) -> nn.Linear:
+    """A layer whose weights have outputs of very different sizes, one of them nothing but zeros."""
+    torch.manual_seed(seed)
+    made = nn.Linear(inputs, outputs, bias)
+    made.weight.data *= torch.logspace(-3, 2, outputs)[:, None]
+    made.weight.data[0] = 0
+    return made.to(dtype).requires_grad_(False)
+
+
+def check_product(layer: nn.Module, rows: int, dtype: torch.dtype) -> None:
+    """The layer multiplies by the weight that it tells, whichever way it goes."""
+    inputs = torch.randn(rows, 1, layer.in_features).to(dtype)
+    with torch.no_grad():
+        found = layer(inputs)
+    assert found.dtype == dtype
+    weight = layer.weight.double()
+    expected = inputs.double() @ weight.T + (0 if layer.bias is None else layer.bias.double())
+    # What is summed, not the sum, bounds how far roundings take it; in bfloat16 the weight told is rounded, too.
+    summed = inputs.double().abs() @ weight.abs().T + expected.abs()
+    assert bool(((found.double() - expected).abs() <= 4 * torch.finfo(dtype).eps * summed).all())
+
+
+@given(st.integers(1, 150) | st.sampled_from([32, 64, 96]), st.integers(2, 150), st.integers(1, 40), DTYPES, st.booleans(), st.integers(0, 99))
+@settings(max_examples=40, deadline=None)
+def test_8_bits(inputs, outputs, rows, dtype, bias, seed):
+    plain = linear(inputs, outputs, dtype, bias, seed)
+    layer = Int8Linear.of(plain)
+    assert layer.levels.dtype == torch.int8
+    assert (layer.levels.shape, layer.scales.shape) == ((outputs, inputs), (outputs,))
+    for output in range(outputs):
+        step = float(plain.weight[output].double().abs().max()) / 127
+        told = layer.levels[output].double() * layer.scales[output].double()
+        # Half a step; and where the scale was rounded down, what of the largest is cut off.
+        rounded = 127 * step * torch.finfo(dtype).eps
+        assert float((told - plain.weight[output].double()).abs().max()) <= step * 0.51 + rounded
+    check_product(layer, rows, dtype)
+
+
+@given(st.integers(1, 5), st.integers(1, 3), st.integers(1, 70), DTYPES, st.booleans(), st.integers(0, 99))
+@settings(max_examples=40, deadline=None)
+def test_4_bits(groups, blocks, rows, dtype, bias, seed):
+    plain = linear(32 * groups, 64 * blocks, dtype, bias, seed)
+    assert Int4Linear.fits(plain)
+    layer = Int4Linear.of(plain)
+    assert layer.packed.nbytes * 2 == plain.weight.numel()
+    weight, told = plain.weight.double().unflatten(1, (-1, 32)), layer.weight.double().unflatten(1, (-1, 32))
+    for output in range(64 * blocks):
+        for group in range(groups):
+            there = weight[output, group]
+            step, size = float(there.max() - there.min()) / 15, float(there.abs().max())
+            assert float((told[output, group] - there).abs().max()) <= 0.51 * step + 4 * size * torch.finfo(dtype).eps
+            assert len(told[output, group].unique()) <= 16
+    check_product(layer, rows, dtype)
+
+
+def test_levels_come_back_from_torchs_packing():
+    levels = torch.randint(16, (192, 96), dtype=torch.int32)
+    packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(levels, 1)
+    assert torch.equal(int4.unpacked(packed), levels.T.to(torch.int8))
+
+
+def test_an_unknown_order_of_packed_weights_is_refused(monkeypatch):
+    monkeypatch.setattr(int4, "_BLOCKS", ())
+    int4.block_size.cache_clear()
+    with pytest.raises(ModelError, match="use int8"):
+        check_weights("int4", open_model(MODEL_PATH).config, "m", CPU, spread=False)
+    int4.block_size.cache_clear()
+
+
+@pytest.mark.parametrize("family", [*EVERY, *LATENT])
+def test_models_of_every_family_compute_with_the_weights_that_they_tell(family):
+    model = build_any(family)
+    quantize_weights(model, "int4")
+    plain = copy.deepcopy(model)
+    for parent in list(plain.modules()):
+        for name, layer in list(parent.named_children()):
+            if isinstance(layer, Int8Linear | Int4Linear):
+                made = nn.Linear(layer.in_features, layer.out_features, layer.bias is not None)
+                made.weight.data.copy_(layer.weight)
+                if layer.bias is not None:
+                    made.bias.data.copy_(layer.bias)
+                setattr(parent, name, made)
+            if isinstance(layer, Int8Embedding):
+                setattr(parent, name, nn.Embedding(*layer.weight.shape, _weight=layer.weight))
+    ids = prompt(rows=2, length=9)
+    with torch.no_grad():
+        torch.testing.assert_close(model(ids).logits, plain(ids).logits, atol=1e-5, rtol=1e-4)
+
+
+def test_which_layers_get_how_many_bits():
+    model = build_any("llama")
+    quantize_weights(model, "int4")
+    block = model.model.layers[0]
+    assert type(block.self_attn.q_proj) is Int4Linear
+    assert type(block.self_attn.k_proj) is Int8Linear  # 32 outputs do not fit
+    assert type(model.lm_head) is Int8Linear
+    assert type(model.model.embed_tokens) is nn.Embedding
+    assert weights_of(model) == "int4"
+
+
+def test_an_embedding_that_shares_the_output_layers_weight_goes_on_sharing_it():
+    model = build("llama", tie_word_embeddings=True)
+    before = model.model.embed_tokens.weight.clone()
+    quantize_weights(model, "int8")
+    embedding = model.model.embed_tokens
+    assert type(embedding) is Int8Embedding
+    assert embedding.levels is model.lm_head.levels
+    ids = prompt(length=7)
+    assert torch.equal(embedding(ids), embedding.weight[ids])
+    torch.testing.assert_close(embedding.weight, before, atol=float(before.abs().max()) / 127, rtol=0)
+    assert weights_of(model) == "int8"
+
+
+def test_a_model_is_loaded_with_few_bits():
+    source = open_model(MODEL_PATH)
+    plain, small = load_model(source, "cpu", "float32"), load_model(source, "cpu", weights="int4")
+    assert small.dtype == torch.bfloat16 == open_skeleton(source, "cpu", weights="int4").dtype
+    assert load_model(source, "cpu", "float32", weights="int8").dtype == torch.float32
+    held, full = (sum(p.nbytes for p in model.parameters()) for model in (small, plain.bfloat16()))
+    assert held < 0.6 * full
+    ids = source.tokenizer("The favorite fruit of Alice is mango. " * 9, return_tensors="pt").input_ids
+    with torch.no_grad():
+        assert abs(float(small(ids, labels=ids).loss) - float(plain(ids, labels=ids).loss)) < 0.2
+        # Many rows are multiplied by written-out weights, one by the packed ones.
+        whole = small(ids).logits[:, -1]
+        past = small(ids[:, :-1], use_cache=True).past_key_values
+        last = small(ids[:, -1:], past_key_values=past, use_cache=True).logits[:, -1]
+    assert (whole - last).abs().max() < 0.05 * whole.abs().max()
+
+
+def test_what_cannot_be_is_told_before_weights_are_read(monkeypatch):
+    monkeypatch.setattr("winnow.models.loading._loaded", lambda *_: pytest.fail("weights were read"))
+    source = open_model(MODEL_PATH)
+    with pytest.raises(ModelError, match="no weights 'int3'; use auto, int8, int4"):
+        load_model(source, "cpu", weights="int3")
+    with pytest.raises(ModelError, match="is for one CPU"):
+        load_model(source, device_map="auto", weights="int8")
+    with pytest.raises(ModelError, match="is for one CPU; use --device cpu"):
+        check_weights("int8", source.config, "m", torch.device("cuda"), spread=False)
+    source.config.quantization_config = {"quant_method": "gptq"}
+    with pytest.raises(ModelError, match=r"quantized already \(gptq\); leave --weights int8 out"):
+        load_model(source, "cpu", weights="int8")
+
+
+def test_commands_take_weights_and_contexts_remember_them(winnow_run, folder):
+    report = str(MODEL_PATH / "document.txt")
+    asked = ("--document", report, "--question", "What is the favorite fruit of Alice?", "--max-new-tokens", "4")
+    code, out, err = winnow_run("run", *asked, "--weights", "int8", "--budget", "64")
+    assert code == 0, err
+    assert "bfloat16 with int8 weights on cpu" in out + err
+    code, _, err = winnow_run("compress", report, "--out", "c.safetensors", "--weights", "int4", "--budget", "64")
+    assert code == 0, err
+    code, out, err = winnow_run("ask", "c.safetensors", "What is the favorite fruit of Alice?")
+    assert code == 0, err
+    assert "bfloat16 with int4 weights on cpu" in out + err
+    code, _, err = winnow_run("run", *asked, "--weights", "int3")
+    assert (code, "'int3'" in err) == (2, True)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("weights")
