@@ -16,7 +16,7 @@ from winnow.bundled import MODEL_PATH
 from winnow.cache.disk import ContextFile
 from winnow.commands.model_names import model_name
 from winnow.errors import ModelError
-from winnow.models import dtypes, load_model, open_model, open_skeleton
+from winnow.models import dtypes, load_model, open_model, open_skeleton, weights_of
 from winnow.models import gguf as gguf_module
 
 pytest.importorskip("gguf")
@@ -105,6 +105,11 @@ def test_a_context_of_such_a_model_is_loaded_again(source, model, file, tmp_path
     assert facts.model.name == str(file)
     again = load_model(open_model(facts.model.name), "cpu", "float32")
     assert winnow.load_context(saved, again, tokenizer=source.tokenizer).stats().tokens_seen == ids.shape[1]
+
+
+def test_its_weights_may_have_few_bits_again(source):
+    again = load_model(source, "cpu", weights="int8")
+    assert (weights_of(again), weights_of(load_model(source, "cpu"))) == ("int8", None)
 
 
 def test_names_in_results_are_those_of_the_file(source, model):

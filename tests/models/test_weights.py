@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shutil
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+import winnow
 from support.families import EVERY, LATENT, build, build_any, prompt
 from winnow.bundled import MODEL_PATH
 from winnow.errors import ModelError
@@ -45,7 +47,14 @@ def check_product(layer: nn.Module, rows: int, dtype: torch.dtype) -> None:
     assert bool(((found.double() - expected).abs() <= 4 * torch.finfo(dtype).eps * summed).all())
 
 
-@given(st.integers(1, 150) | st.sampled_from([32, 64, 96]), st.integers(2, 150), st.integers(1, 40), DTYPES, st.booleans(), st.integers(0, 99))
+@given(
+    st.integers(1, 150) | st.sampled_from([32, 64, 96]),
+    st.integers(2, 150),
+    st.integers(1, 40),
+    DTYPES,
+    st.booleans(),
+    st.integers(0, 99),
+)
 @settings(max_examples=40, deadline=None)
 def test_8_bits(inputs, outputs, rows, dtype, bias, seed):
     plain = linear(inputs, outputs, dtype, bias, seed)
@@ -185,3 +194,32 @@ def test_commands_take_weights_and_contexts_remember_them(winnow_run, folder):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("weights")
+
+
+def test_a_checkpoint_that_torchao_quantized_is_loaded_and_answers(tmp_path):
+    torchao = pytest.importorskip("torchao.quantization")
+    from transformers import AutoModelForCausalLM, TorchAoConfig
+
+    config = TorchAoConfig(torchao.Int8WeightOnlyConfig())
+    made = AutoModelForCausalLM.from_pretrained(MODEL_PATH, dtype=torch.bfloat16, quantization_config=config)
+    made.save_pretrained(tmp_path)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(MODEL_PATH / name, tmp_path)
+    source = open_model(tmp_path)
+    model = load_model(source, "cpu")
+    assert weights_of(model) == "torchao"
+    text = (MODEL_PATH / "document.txt").read_text()
+    answer = winnow.generate(model, source.tokenizer, text, "What is the favorite fruit of Alice?", method="criticalkv")
+    assert answer.text.strip()
+    with pytest.raises(ModelError, match=r"quantized already \(torchao\)"):
+        load_model(source, "cpu", weights="int4")
+
+
+def test_a_library_that_is_missing_is_named_with_its_extra(monkeypatch):
+    source = open_model(MODEL_PATH)
+    source.config.quantization_config = {"quant_method": "torchao"}
+    monkeypatch.setattr("winnow.models.weights.find_spec", lambda _: None)
+    with pytest.raises(ModelError, match=r"pip install 'winnow-kv\[quantized\]'"):
+        load_model(source, "cpu")
+    with pytest.raises(ModelError, match=r"pip install 'winnow-kv\[quantized\]'"):
+        open_skeleton(source, "cpu")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import torch
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
@@ -15,17 +17,23 @@ WEIGHTS = ("auto", "int8", "int4")
 _PLAIN = ("kv_b_proj", "gate", "router")
 """Layers that stay: what latents are expanded with, which is read head by head; what chooses among experts."""
 
+_UNPACKED = ("gguf",)
+"""Schemes of files, not of the models that are made of them."""
+
 
 def check_weights(weights: str, config: PreTrainedConfig, name: str, where: torch.device, spread: bool) -> None:
-    """Raises ModelError for an unknown name, where a device has no kernel, and for weights that are quantized already.
+    """Raises ModelError for an unknown name, where a device has no kernel, and for what is quantized already.
 
     name: the model's; where: its device; spread: True if it is to lie on several.
     """
     if weights not in WEIGHTS:
         raise ModelError(f"There are no weights {weights!r}; use {', '.join(WEIGHTS)}.")
+    came = scheme_of(config)
+    if came == "torchao" and find_spec("torchao") is None:
+        raise ModelError(f"The weights of {name} were quantized by torchao: pip install 'winnow-kv[quantized]'.")
     if weights == "auto":
         return
-    if came := scheme_of(config):
+    if came:
         raise ModelError(f"The weights of {name} are quantized already ({came}); leave --weights {weights} out.")
     if spread or where.type != "cpu":
         raise ModelError(
@@ -63,7 +71,8 @@ def scheme_of(config: PreTrainedConfig) -> str | None:
     if found is None:
         return None
     method = found.get("quant_method") if isinstance(found, dict) else getattr(found, "quant_method", None)
-    return str(getattr(method, "value", method) or "of an unknown kind")
+    scheme = str(getattr(method, "value", method) or "of an unknown kind")
+    return None if scheme in _UNPACKED else scheme
 
 
 def weights_of(model: PreTrainedModel) -> str | None:
