@@ -134,7 +134,7 @@ def test_which_layers_get_how_many_bits():
 
 def test_an_embedding_that_shares_the_output_layers_weight_goes_on_sharing_it():
     model = build("llama", tie_word_embeddings=True)
-    before = model.model.embed_tokens.weight.clone()
+    before = model.model.embed_tokens.weight.detach().clone()
     quantize_weights(model, "int8")
     embedding = model.model.embed_tokens
     assert type(embedding) is Int8Embedding
@@ -223,3 +223,13 @@ def test_a_library_that_is_missing_is_named_with_its_extra(monkeypatch):
         load_model(source, "cpu")
     with pytest.raises(ModelError, match=r"pip install 'winnow-kv\[quantized\]'"):
         open_skeleton(source, "cpu")
+
+
+def test_a_saved_model_of_few_bits_is_refused_and_not_read_wrongly(tmp_path):
+    model = build("llama")
+    quantize_weights(model, "int8")
+    model.save_pretrained(tmp_path)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(MODEL_PATH / name, tmp_path)
+    with pytest.raises(ModelError, match=r"has no weights for .* would be random"):
+        load_model(open_model(tmp_path), "cpu")

@@ -1,0 +1,168 @@
+"""Time per token, prefill, bytes and likelihood of a model with weights of fewer bits, against its own in bfloat16.
+
+    python benchmarks/weights.py MODEL                # writes docs/results/weights.*
+
+All variants are in memory at once and take turns, step by step; medians count. Libraries are measured where they are
+installed, as transformers applies them: torchao (pip install "winnow-kv[quantized]") and optimum-quanto.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+import winnow
+from reporting import machine, markdown_table, write_results
+from winnow.commands.model_names import model_name
+from winnow.models import ModelSource, load_model, open_model
+
+ROOT = Path(__file__).resolve().parent.parent
+REFERENCE = "bfloat16"
+LIKELIHOOD_TOKENS = 1024
+
+
+@dataclass
+class Variant:
+    """A model with weights of one kind, and what was measured of it."""
+
+    name: str
+    model: PreTrainedModel
+    likelihood: float = math.nan
+    """Mean of -log p of the text's tokens."""
+    prefills: list[float] = field(default_factory=list)
+    steps: list[float] = field(default_factory=list)
+
+
+def variants(source: ModelSource) -> list[Variant]:
+    """The reference, float32, Winnow's own and those of the libraries that are here."""
+    kinds: dict[str, Callable[[], PreTrainedModel]] = {
+        REFERENCE: lambda: load_model(source, "cpu", "bfloat16"),
+        "float32": lambda: load_model(source, "cpu", "float32"),
+        "`--weights int8`": lambda: load_model(source, "cpu", weights="int8"),
+        "`--weights int4`": lambda: load_model(source, "cpu", weights="int4"),
+    }
+    if find_spec("torchao"):
+        kinds["torchao, Int8WeightOnlyConfig"] = lambda: _by_torchao(source)
+    if find_spec("optimum") and find_spec("optimum.quanto"):
+        kinds["quanto, int8"] = lambda: _by_quanto(source)
+    return [Variant(name, load()) for name, load in kinds.items()]
+
+
+def _by_torchao(source: ModelSource) -> PreTrainedModel:
+    from torchao.quantization import Int8WeightOnlyConfig
+    from transformers import TorchAoConfig
+
+    return _by_transformers(source, TorchAoConfig(Int8WeightOnlyConfig()))
+
+
+def _by_quanto(source: ModelSource) -> PreTrainedModel:
+    from transformers import QuantoConfig
+
+    return _by_transformers(source, QuantoConfig(weights="int8"))
+
+
+def _by_transformers(source: ModelSource, config: object) -> PreTrainedModel:
+    model = AutoModelForCausalLM.from_pretrained(source.name, dtype=torch.bfloat16, quantization_config=config)
+    model.set_attn_implementation("winnow")
+    return model.eval()
+
+
+def held(model: PreTrainedModel) -> int:
+    """Bytes of all parameters."""
+    return sum(_bytes(parameter) for parameter in model.parameters())
+
+
+def _bytes(weight: Tensor) -> int:
+    if not is_traceable_wrapper_subclass(weight):
+        return weight.nbytes
+    names, _ = weight.__tensor_flatten__()
+    return sum(_bytes(getattr(weight, name)) for name in names)
+
+
+@torch.no_grad()
+def measure(found: list[Variant], ids: Tensor, budget: str, steps: int, rounds: int) -> None:
+    """Fills in what is measured: prefills in turns, then decoding steps in turns, on a compressed cache each."""
+    for variant in found:
+        text = ids[:, :LIKELIHOOD_TOKENS]
+        variant.likelihood = float(variant.model(text, labels=text).loss)
+    caches = []
+    for number in range(rounds):
+        for variant in found:
+            cache = winnow.CompressedCache(variant.model, f"adakv @ {budget}")
+            start = perf_counter()
+            variant.model(ids, past_key_values=cache, logits_to_keep=1)
+            variant.prefills.append(perf_counter() - start)
+            if number == rounds - 1:
+                caches.append(cache)
+    for _ in range(steps):
+        for variant, cache in zip(found, caches, strict=True):
+            start = perf_counter()
+            variant.model(ids[:, -1:], past_key_values=cache)
+            variant.steps.append(perf_counter() - start)
+
+
+def row(variant: Variant, reference: Variant) -> list[str]:
+    """A line of the table."""
+    step, prefill = median(variant.steps), median(variant.prefills)
+    return [
+        variant.name,
+        f"{held(variant.model) / 1e6:,.0f} MB",
+        f"{step * 1e3:.1f} ms",
+        f"{median(reference.steps) / step:.2f}x",
+        f"{prefill:.2f} s",
+        f"{median(reference.prefills) / prefill:.2f}x",
+        f"{variant.likelihood:.3f}",
+    ]
+
+
+def main() -> None:
+    """Measures and writes the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", help="directory, GGUF file or Hugging Face name")
+    parser.add_argument("--text", type=Path, default=ROOT / "examples" / "town.txt")
+    parser.add_argument("--tokens", type=int, default=2048, help="of the prompt; the text is repeated")
+    parser.add_argument("--budget", default="5%", help="of the cache while decoding")
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=3, help="prefills")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results", help="folder of the results")
+    options = parser.parse_args()
+    source = open_model(options.model)
+    text = source.tokenizer(options.text.read_text(encoding="utf-8"), return_tensors="pt").input_ids
+    ids = text.repeat(1, -(-options.tokens // text.shape[1]))[:, : options.tokens]
+    found = variants(source)
+    measure(found, ids, options.budget, options.steps, options.rounds)
+    head = ["weights", "parameters", "per token", "of bfloat16", "prefill", "of bfloat16", "-log p"]
+    table = markdown_table(head, [row(variant, found[0]) for variant in found])
+    print(table)
+    about = (
+        f"# Weights of fewer bits\n\n`python benchmarks/weights.py MODEL` on {model_name(source)}. {machine()} A "
+        f"prompt of {options.tokens:,} tokens, decoded from a cache of {options.budget} (adakv), logits of one token; "
+        f"medians of {options.steps} steps and {options.rounds} prefills that took turns. Above 1x is faster than "
+        f"bfloat16. -log p: mean over the first {LIKELIHOOD_TOKENS:,} tokens of a text, less is better.\n\n"
+    )
+    records = [
+        {
+            "weights": variant.name,
+            "bytes": held(variant.model),
+            "step_s": median(variant.steps),
+            "prefill_s": median(variant.prefills),
+            "nats_per_token": variant.likelihood,
+        }
+        for variant in found
+    ]
+    write_results(options.out, "weights", about + table + "\n", records)
+
+
+if __name__ == "__main__":
+    main()
