@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -24,10 +25,12 @@ BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "peers")]
 
 import comparison  # noqa: E402
+import genai_rival  # noqa: E402
 import llama_bench  # noqa: E402
 import llama_cpp  # noqa: E402
 from measured import RECORDS, Measured  # noqa: E402
 from own_steps import METHODS  # noqa: E402
+from rivals import PeerError, read_printed  # noqa: E402
 from winnow.estimate.journal import Journal  # noqa: E402
 
 SMALL = ("--depths", "0,64,128", "--threads", "1,2", "--steps", "2", "--repeats", "2", "--weights", "float32")
@@ -116,26 +119,24 @@ def test_what_is_in_the_journal_is_not_measured_again(model: Path, folder: Path,
 
 def test_a_program_that_fails_is_named_with_its_last_words(model: Path, tmp_path: Path) -> None:
     program = write_program(tmp_path / "llama-bench", "raise SystemExit('error: failed to load model')")
-    with pytest.raises(llama_bench.PeerError, match=r"failed to load model\nRepeat it by hand with .*llama-bench -m"):
+    with pytest.raises(PeerError, match=r"failed to load model\nRepeat it by hand with .*llama-bench -m"):
         run(model, program, tmp_path)
-    with pytest.raises(llama_bench.PeerError, match=r"Cannot run .*absent: No such file"):
+    with pytest.raises(PeerError, match=r"Cannot run .*absent: No such file"):
         run(model, tmp_path / "absent", tmp_path)
 
 
-@pytest.mark.parametrize(
-    "printed", ["", "llama.cpp 1.0", "{}", "[3]", "[{}]", '[{"build_commit": "a", "samples_ns": []}]']
-)
+@pytest.mark.parametrize("printed", ["", "llama.cpp 1.0", "{}", "[3]", "[{}]", '[{"n_gen": 3, "samples_ns": []}]'])
 def test_what_is_not_its_json_is_refused(printed: str) -> None:
-    with pytest.raises(llama_bench.PeerError, match="leave --llama-bench out"):
-        llama_bench.read_printed(printed)
+    with pytest.raises(PeerError, match=r"llama-bench printed something else than expected: .*another version"):
+        read_printed(printed, "llama-bench")
 
 
 def test_more_tokens_than_the_model_reads_are_refused_before_any_work(
     model: Path, program: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(llama_bench.PeerError, match="reads 512 tokens at most, not 600"):
+    with pytest.raises(PeerError, match="reads 512 tokens at most, not 600"):
         run(model, program, tmp_path, "--depths", "0,597")
-    with pytest.raises(llama_bench.PeerError, match="holds no times yet"):
+    with pytest.raises(PeerError, match="holds no times yet"):
         run(model, program, tmp_path, "--page-only")
 
 
@@ -157,7 +158,7 @@ def test_senseless_options_are_refused(arguments: tuple[str, ...], said: str, ca
 
 def test_without_its_tools_nothing_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
-    with pytest.raises(llama_bench.PeerError, match="needs a cmake: pip install cmake, or name a program"):
+    with pytest.raises(PeerError, match="needs a cmake: pip install cmake, or name a program"):
         llama_bench.built(tmp_path / "peers")
     assert not (tmp_path / "peers").exists()
 
@@ -167,12 +168,49 @@ def test_a_build_that_fails_leaves_no_program(tmp_path: Path, monkeypatch: pytes
     failed = subprocess.CompletedProcess([], 2)
     monkeypatch.setattr(shutil, "which", lambda name, **_: name)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
-    with pytest.raises(llama_bench.PeerError, match=r"Configuring llama\.cpp failed with 2"):
+    with pytest.raises(PeerError, match=r"Configuring llama\.cpp failed with 2"):
         llama_bench.built(tmp_path)
 
 
-def token(engine: str, cache: str, depth: int, ms: float, turn: int = 0) -> Measured:
+def token(engine: str, cache: str, depth: int, ms: float, turn: str = "0") -> Measured:
     return Measured("token", engine, cache, "w", 1, depth, turn, [ms], 10, 20)  # type: ignore[arg-type]
+
+
+def test_openvino_takes_turns_at_every_number_of_threads(
+    model: Path, program: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its program is stood in for; the one of the repository needs packages that are not installed here."""
+    body = """
+        import json, sys
+        asked = dict(zip(sys.argv[2::2], sys.argv[3::2]))
+        steps, threads = int(asked["--steps"]), int(asked["--threads"])
+        ms = 7 * int(asked["--depth"]) if not steps else steps * (9 + 0.01 * int(asked["--depth"])) / threads
+        print(json.dumps([{"model_size": 5, "n_threads": threads, "n_gen": steps, "samples_ns": [round(1e6 * ms)]}]))
+    """
+    monkeypatch.setattr(genai_rival, "PROGRAM", write_program(tmp_path / "genai", dedent(body)))
+    monkeypatch.setattr(llama_cpp, "check_genai", lambda: None)
+    caches = genai_rival.GENAI_CACHES[::3]
+    monkeypatch.setattr(llama_cpp, "GENAI_CACHES", caches)
+    shutil.copy(folder / "j.jsonl", tmp_path)
+    run(model, program, tmp_path, "--openvino")
+    tokens = {
+        (e["cache"], e["threads"]): e for e in results(tmp_path) if (e["engine"], e["what"]) == ("OpenVINO", "token")
+    }
+    assert set(tokens) == {(cache.name, threads) for cache in caches for threads in (1, 2)}
+    assert tokens["u8 @ 10%", 2]["ms"] == {"0": [4.5], "64": [4.82], "128": [5.14]}
+    assert tokens["f16", 1]["ms_per_1000_tokens"] == pytest.approx(10)
+    ours = [e for e in results(tmp_path) if (e["engine"], e["cache"], e["what"]) == ("winnow", "full", "token")]
+    rivals = len(llama_bench.CACHES) + len(caches)
+    assert [len(each["ms"]["0"]) for each in ours] == [rivals, rivals]
+    assert "| OpenVINO  | `u8 @ 10%`" in (tmp_path / "llama_cpp.md").read_text(encoding="utf-8")
+
+
+def test_openvino_is_asked_for_before_anything_is_built(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(genai_rival, "PACKAGES", ("absent_package",))
+    with pytest.raises(PeerError, match="--openvino needs absent_package: pip install openvino-genai"):
+        run(model, tmp_path / "absent", tmp_path, "--openvino")
 
 
 @given(
@@ -211,7 +249,7 @@ def test_ratios_are_over_the_best_of_their_kind() -> None:
 
 
 def test_a_time_is_the_median_of_all_turns() -> None:
-    turns = [token("winnow", "full", 8, ms, turn) for turn, ms in enumerate((3, 900, 2))]
+    turns = [token("winnow", "full", 8, ms, turn) for turn, ms in zip("abc", (3, 900, 2), strict=True)]
     (line,) = comparison.lines([token("winnow", "full", 0, 1), *turns])
     assert dict(line.ms) == {0: 1, 8: 3}
     assert not comparison.lines(turns)  # one depth has no slope

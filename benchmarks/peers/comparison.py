@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
 from itertools import chain
+from math import inf
 from statistics import linear_regression, median
 from typing import Any
 
@@ -62,11 +62,12 @@ def _line(engine: Engine, cache: str, weights: str, threads: int, found: Sequenc
 
 
 class Comparison:
-    """The lines of one number of threads, with those of llama.cpp that they are compared with."""
+    """The lines of one number of threads; all are compared with llama.cpp's."""
 
     def __init__(self, found: Sequence[Line]) -> None:
         self.lines = found
         self.theirs = [line for line in found if line.engine == "llama.cpp"]
+        self.others = [line for line in found if line.engine == "OpenVINO"]
         self.ours = [line for line in found if line.engine == "winnow"]
 
     @property
@@ -119,21 +120,21 @@ def tokens_table(compared: Comparison) -> str:
             line.engine,
             f"`{line.cache}`",
             line.weights,
-            f"{line.cache_bytes / 1e6:.1f}",
+            f"{line.cache_bytes / 1e6:.1f}" if line.cache_bytes else "",
             *(f"{line.ms[depth]:.1f}" if depth in line.ms else "" for depth in depths),
             f"{line.slope:.2f}",
             _times(flatter(line, compared.f16)),
             _times(flatter(line, compared.equal_bits(line))),
             _times(faster(line, compared.f16)),
         ]
-        for line in [*compared.theirs, *compared.ours]
+        for line in [*compared.theirs, *compared.others, *compared.ours]
     ]
     head = ["engine", "cache", "weights", "cache MB", *(f"{depth:,}" for depth in depths), "slope"]
     return markdown_table([*head, "flatter than f16", "at equal bits", "faster than f16"], body)
 
 
 def prompts_table(measured: Sequence[Measured]) -> str:
-    """Seconds of prompts; Winnow's with how many times as fast that is as llama.cpp."""
+    """Seconds of prompts, and how many times as fast others are as llama.cpp."""
     seconds: dict[tuple[str, str, str], dict[int, float]] = {}
     for each in measured:
         if each.what == "prompt":
@@ -144,7 +145,7 @@ def prompts_table(measured: Sequence[Measured]) -> str:
     def cell(engine: str, found: Mapping[int, float], depth: int) -> str:
         if depth not in found:
             return ""
-        ratio = f" ({theirs[depth] / found[depth]:.2f}x)" if engine == "winnow" and depth in theirs else ""
+        ratio = f" ({theirs[depth] / found[depth]:.2f}x)" if engine != "llama.cpp" and depth in theirs else ""
         return f"{found[depth]:.1f}{ratio}"
 
     body = [

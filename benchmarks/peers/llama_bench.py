@@ -9,13 +9,11 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from winnow.errors import JsonError, WinnowError
-from winnow.strict_json import parse
-from winnow.typed import TypedError, read_as
+from measured import Engine
+from rivals import PeerError, Printed, run_benchmark
 
 PACKAGE, VERSION = "llama-cpp-python", "0.3.36"
 COMPILERS = ("c++", "g++", "clang++")
@@ -35,10 +33,6 @@ WITHOUT_AMX = ("-DCMAKE_C_FLAGS=-mno-amx-int8", "-DCMAKE_CXX_FLAGS=-mno-amx-int8
 20824), and serves no prompt at all."""
 
 
-class PeerError(WinnowError):
-    """Another engine that cannot be built or run, or whose results cannot be read."""
-
-
 @dataclass(frozen=True)
 class LlamaCache:
     """A kind of cache that llama.cpp has."""
@@ -56,10 +50,6 @@ class LlamaCache:
         """The name in tables."""
         return self.type if self.flash else f"{self.type}, no flash attention"
 
-    def nbytes(self, numbers: int) -> int:
-        """Bytes of so many numbers."""
-        return numbers // self.block * self.block_bytes
-
 
 CACHES = (
     LlamaCache("f16", 1, 2, flash=True),
@@ -70,76 +60,40 @@ CACHES = (
 
 
 @dataclass(frozen=True)
-class Printed:
-    """One test of llama-bench: what is read of all that it prints."""
-
-    build_commit: str
-    model_type: str
-    model_size: int
-    """Bytes of the weights."""
-    n_threads: int
-    n_prompt: int
-    n_gen: int
-    n_depth: int
-    samples_ns: list[int]
-    """Nanoseconds of every repetition, which is a prompt or `n_gen` tokens."""
-
-    @property
-    def ms(self) -> list[float]:
-        """Milliseconds of a prompt, or of a token."""
-        return [sample / 1e6 / max(self.n_gen, 1) for sample in self.samples_ns]
-
-
-def read_printed(text: str) -> list[Printed]:
-    """The tests in the JSON that llama-bench prints. Raises PeerError for anything else."""
-    try:
-        tests = read_as(list[dict[str, Any]], parse(text))
-        return [
-            read_as(Printed, {field.name: test[field.name] for field in fields(Printed) if field.name in test})
-            for test in tests
-        ]
-    except (JsonError, TypedError) as problem:
-        raise PeerError(
-            f"llama-bench printed something else than expected ({problem}); this script reads {PACKAGE} {VERSION}, "
-            "so leave --llama-bench out to have that one built."
-        ) from None
-
-
-@dataclass(frozen=True)
-class LlamaBench:
-    """The program with a model."""
+class LlamaRival:
+    """A cache of llama.cpp, in the program with a model."""
 
     program: Path
     model: Path
+    cache: LlamaCache
 
-    def tokens(self, cache: LlamaCache, depth: int, threads: Sequence[int], steps: int, repeats: int) -> list[Printed]:
+    @property
+    def engine(self) -> Engine:
+        return "llama.cpp"
+
+    @property
+    def name(self) -> str:
+        return self.cache.name
+
+    def nbytes(self, numbers: int) -> int:
+        """Bytes of keys and values, without the room that is left for more."""
+        return numbers // self.cache.block * self.cache.block_bytes
+
+    def tokens(self, depth: int, threads: Sequence[int], steps: int, repeats: int) -> list[Printed]:
         """Times of `steps` tokens after `depth` others, for every number of threads. Raises PeerError.
 
         All threads read the prompt that the tests share, since the largest number of them is tested first.
         """
         first_most = ",".join(map(str, sorted(threads, reverse=True)))
-        test = ("-p", "0", "-n", str(steps), "-d", str(depth), "-t", first_most, "-r", str(repeats))
-        return self._run(cache, test)
+        return self._run("-p", "0", "-n", str(steps), "-d", str(depth), "-t", first_most, "-r", str(repeats))
 
-    def prompt(self, cache: LlamaCache, tokens: int, threads: int) -> Printed:
+    def prompt(self, tokens: int, threads: int) -> Printed:
         """The time of one prompt. Raises PeerError."""
-        test = ("-p", str(tokens), "-n", "0", "-t", str(threads), "-r", "1", "--no-warmup")
-        return self._run(cache, test)[0]
+        return self._run("-p", str(tokens), "-n", "0", "-t", str(threads), "-r", "1", "--no-warmup")[0]
 
-    def _run(self, cache: LlamaCache, test: Sequence[str]) -> list[Printed]:
-        kind = ("-ctk", cache.type, "-ctv", cache.type, "-fa", "on" if cache.flash else "off")
-        command = [str(self.program), "-m", str(self.model), "-o", "json", *kind, *test]
-        try:
-            ended = subprocess.run(command, capture_output=True, text=True, check=False)
-        except OSError as problem:
-            raise PeerError(f"Cannot run {self.program}: {problem.strerror}.") from None
-        if ended.returncode:
-            said = ended.stderr.strip().splitlines()
-            raise PeerError(
-                f"llama-bench ended with {ended.returncode}: {said[-1] if said else 'it said nothing'}\n"
-                f"Repeat it by hand with {' '.join(command)}"
-            )
-        return read_printed(ended.stdout)
+    def _run(self, *test: str) -> list[Printed]:
+        kind = ("-ctk", self.cache.type, "-ctv", self.cache.type, "-fa", "on" if self.cache.flash else "off")
+        return run_benchmark([str(self.program), "-m", str(self.model), "-o", "json", *kind, *test], "llama-bench")
 
 
 def built(folder: Path) -> Path:

@@ -3,8 +3,9 @@
     python benchmarks/peers/llama_cpp.py MODEL.gguf            # writes docs/results/llama_cpp.*
     python benchmarks/peers/llama_cpp.py MODEL.gguf --threads 2 --depths 0,8192 --weights bfloat16,float32
 
-llama.cpp is built in build/peers the first time (CMake and a C++ compiler, about eight minutes on two cores). The
-engines take turns; a stopped run goes on where it was.
+llama.cpp is built in build/peers the first time (CMake and a C++ compiler, about eight minutes on two cores). With
+--openvino OpenVINO GenAI takes part, where it reads the file (pip install openvino-genai). The engines take turns; a
+stopped run goes on where it was.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from comparison import page, records
 from evaluated import RESULTS, ROOT
-from llama_bench import CACHES, PACKAGE, VERSION, LlamaBench, LlamaCache, PeerError, built
+from genai_rival import GENAI_CACHES, GenaiRival, check_genai
+from llama_bench import CACHES, PACKAGE, VERSION, LlamaRival, built
 from measured import Engine, Measured, Subject, Times, What
 from own_steps import METHODS, OwnModel
 from reporting import machine, resumable, write_results
+from rivals import PeerError, Rival
 from winnow import CompressedCache
 from winnow.commands.console import messages, silence_libraries
 from winnow.estimate.journal import Journal
@@ -51,13 +54,7 @@ class Plan:
     """Repetitions of llama.cpp's; Winnow's caches have one in every turn."""
     rounds: int
 
-    def turns(self) -> Iterator[tuple[int, int, LlamaCache]]:
-        """The number of each turn, its depth, and llama.cpp's cache in it. A depth has all its turns of a round."""
-        for done in range(self.rounds):
-            for depth in self.depths:
-                yield from ((done * len(CACHES) + kind, depth, cache) for kind, cache in enumerate(CACHES))
-
-    def subjects(self, what: What, engine: Engine, cache: str, weights: str, depth: int, turn: int) -> list[Subject]:
+    def subjects(self, what: What, engine: Engine, cache: str, weights: str, depth: int, turn: str) -> list[Subject]:
         """One for every number of threads; prompts are read by the largest."""
         threads = [max(self.threads)] if what == "prompt" else self.threads
         return [Subject(what, engine, cache, weights, count, depth, turn) for count in threads]
@@ -83,62 +80,86 @@ class OwnPrompt:
 
 
 @dataclass(frozen=True)
-class Race:
-    """Both engines on one model."""
+class Turn:
+    """A rival's cache, and then all of Winnow's, at a depth."""
 
-    bench: LlamaBench
+    round: int
+    depth: int
+    rival: Rival
+
+    @property
+    def title(self) -> str:
+        """Its name among those of the depth."""
+        return f"{self.round}, {self.rival.engine} {self.rival.name}"
+
+
+@dataclass(frozen=True)
+class Race:
+    """All engines on one model."""
+
+    rivals: Sequence[Rival]
     owns: Sequence[OwnModel]
     plan: Plan
     times: Times
     numbers: int
     """Keys and values of a token, in all layers."""
 
+    def turns(self) -> Iterator[Turn]:
+        """All turns; a depth has those of a round together."""
+        for done in range(self.plan.rounds):
+            for depth in self.plan.depths:
+                yield from (Turn(done, depth, rival) for rival in self.rivals)
+
     def run(self) -> None:
         """Measures what is missing."""
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        turns, prompts = list(self.plan.turns()), [OwnPrompt(own, -1, 1) for own in self.owns]
+        turns, prompts = list(self.turns()), [OwnPrompt(own, -1, 1) for own in self.owns]
+        first = {rival.engine: rival for rival in reversed(self.rivals)}
         with Progress(*columns, console=messages()) as progress:
             bar = progress.add_task("", total=len(turns))
-            for turn, depth, cache in turns:
-                progress.update(bar, description=f"{depth:,} tokens, llama.cpp {cache.name} and Winnow")
-                if prompts[0].depth != depth:
-                    prompts = [OwnPrompt(own, depth, max(self.plan.threads)) for own in self.owns]
-                if depth and cache == CACHES[0]:
-                    self._prompts(turn, depth, prompts)
-                self._their_tokens(turn, depth, cache)
+            for turn in turns:
+                rival = turn.rival
+                progress.update(bar, description=f"{turn.depth:,} tokens, {rival.engine} {rival.name} and Winnow")
+                if prompts[0].depth != turn.depth:
+                    prompts = [OwnPrompt(own, turn.depth, max(self.plan.threads)) for own in self.owns]
+                if turn.depth and rival == first[rival.engine]:
+                    self._prompts(turn, prompts if rival == self.rivals[0] else ())
+                self._their_tokens(turn)
                 for prompt in prompts:
                     self._own_tokens(turn, prompt)
                 progress.advance(bar)
 
-    def _prompts(self, turn: int, depth: int, prompts: Sequence[OwnPrompt]) -> None:
-        """Both engines read a prompt."""
-        theirs = self.plan.subjects("prompt", "llama.cpp", CACHES[0].name, FILE, depth, turn)
-        for subject in self.times.missing(theirs):
-            printed = self.bench.prompt(CACHES[0], depth, subject.threads)
+    def _prompts(self, turn: Turn, prompts: Sequence[OwnPrompt]) -> None:
+        """The rival reads a prompt, and so does Winnow with every type of its weights."""
+        rival = turn.rival
+        for subject in self._missing(turn, "prompt", rival.engine, rival.name, FILE):
+            printed = rival.prompt(turn.depth, subject.threads)
             self._add(subject, printed.ms, 0, printed.model_size)
         for prompt in prompts:
-            ours = self.plan.subjects("prompt", "winnow", METHODS[0], prompt.own.weights, depth, turn)
-            for subject in self.times.missing(ours):
+            for subject in self._missing(turn, "prompt", "winnow", METHODS[0], prompt.own.weights):
                 self._add(subject, [prompt.read[1]], 0, prompt.own.weight_bytes)
 
-    def _their_tokens(self, turn: int, depth: int, cache: LlamaCache) -> None:
-        subjects = self.times.missing(self.plan.subjects("token", "llama.cpp", cache.name, FILE, depth, turn))
-        if not subjects:
+    def _their_tokens(self, turn: Turn) -> None:
+        rival, plan = turn.rival, self.plan
+        missing = self._missing(turn, "token", rival.engine, rival.name, FILE)
+        if not missing:
             return
-        threads, plan = {subject.threads: subject for subject in subjects}, self.plan
-        for printed in self.bench.tokens(cache, depth, list(threads), plan.steps, plan.repeats):
-            nbytes = cache.nbytes(self.numbers * depth)
-            self._add(threads[printed.n_threads], printed.ms, nbytes, printed.model_size)
+        subjects = {subject.threads: subject for subject in missing}
+        for printed in rival.tokens(turn.depth, list(subjects), plan.steps, plan.repeats):
+            nbytes = rival.nbytes(self.numbers * turn.depth)
+            self._add(subjects[printed.n_threads], printed.ms, nbytes, printed.model_size)
 
-    def _own_tokens(self, turn: int, prompt: OwnPrompt) -> None:
-        for threads in self.plan.threads:
-            for method in METHODS:
-                subject = Subject("token", "winnow", method, prompt.own.weights, threads, prompt.depth, turn)
-                if self.times.missing([subject]):
-                    cache = prompt.caches[method]
-                    held = cache.stats().held_bytes
-                    ms = prompt.own.token(cache, threads, self.plan.steps)
-                    self._add(subject, [ms], held, prompt.own.weight_bytes)
+    def _own_tokens(self, turn: Turn, prompt: OwnPrompt) -> None:
+        own = prompt.own
+        missing = [each for method in METHODS for each in self._missing(turn, "token", "winnow", method, own.weights)]
+        for subject in sorted(missing, key=lambda each: each.threads):
+            cache = prompt.caches[subject.cache]
+            held = cache.stats().held_bytes
+            ms = own.token(cache, subject.threads, self.plan.steps)
+            self._add(subject, [ms], held, own.weight_bytes)
+
+    def _missing(self, turn: Turn, what: What, engine: Engine, cache: str, weights: str) -> list[Subject]:
+        return self.times.missing(self.plan.subjects(what, engine, cache, weights, turn.depth, turn.title))
 
     def _add(self, subject: Subject, ms: Sequence[float], cache_bytes: int, weight_bytes: int) -> None:
         self.times.add(Measured(*subject, list(ms), cache_bytes, weight_bytes))
@@ -183,6 +204,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=3, help="repetitions of llama.cpp's in each of its turns")
     parser.add_argument("--rounds", type=int, default=1, help="how often every depth has its turns")
     parser.add_argument("--llama-bench", type=Path, metavar="PROGRAM", help="instead of building one")
+    parser.add_argument("--openvino", action="store_true", help="OpenVINO GenAI takes turns, too")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "peers", help="folder to build in")
     parser.add_argument("--journal", type=Path, default=ROOT / "build" / "llama_cpp.jsonl")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the page")
@@ -204,12 +226,22 @@ def check_room(source: ModelSource, options: argparse.Namespace) -> None:
         )
 
 
+def rivals_of(options: argparse.Namespace) -> list[Rival]:
+    """All caches of other engines. Raises PeerError where one cannot be had."""
+    model = Path(options.model)
+    if options.openvino:
+        check_genai()
+    program = options.llama_bench or built(options.build)
+    rivals: list[Rival] = [LlamaRival(program, model, cache) for cache in CACHES]
+    return rivals + [GenaiRival(model, cache) for cache in GENAI_CACHES if options.openvino]
+
+
 def race(options: argparse.Namespace, source: ModelSource, times: Times) -> None:
     """Builds llama.cpp where that is needed, and measures what is missing."""
-    program = options.llama_bench or built(options.build)
+    rivals = rivals_of(options)
     plan = Plan(options.depths, options.threads, options.steps, options.repeats, options.rounds)
     owns = own_models(source, options.weights.split(","))
-    Race(LlamaBench(program, Path(options.model)), owns, plan, times, numbers_of_a_token(source)).run()
+    Race(rivals, owns, plan, times, numbers_of_a_token(source)).run()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

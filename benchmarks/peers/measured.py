@@ -10,7 +10,7 @@ from winnow.estimate.journal import Journal
 from winnow.estimate.records import MOST, RecordKind
 from winnow.typed import Between, Sized
 
-Engine = Literal["llama.cpp", "winnow"]
+Engine = Literal["llama.cpp", "OpenVINO", "winnow"]
 What = Literal["token", "prompt"]
 _Count = Annotated[int, Between(0, MOST)]
 
@@ -26,8 +26,8 @@ class Subject(NamedTuple):
     threads: int
     depth: int
     """Tokens of the prompt."""
-    turn: int
-    """In which it took its turn with the other engine."""
+    turn: str
+    """The turn of a rival's cache and all of Winnow's: the round, and the rival."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Measured:
     weights: str
     threads: int
     depth: int
-    turn: int
+    turn: str
     ms: list[float]
     """Milliseconds: of a prompt, or of a token as the mean of a repetition."""
     cache_bytes: int
@@ -60,7 +60,7 @@ _TYPES: dict[str, Any] = {
     "weights": str,
     "threads": Annotated[int, Between(1, MOST)],
     "depth": _Count,
-    "turn": _Count,
+    "turn": str,
     "ms": Annotated[list[Annotated[float, Between(0, MOST)]], Sized(1)],
     "cache_bytes": Annotated[int, Between(0, 2**63)],
     "weight_bytes": Annotated[int, Between(0, 2**63)],
