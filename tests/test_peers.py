@@ -140,6 +140,12 @@ def test_more_tokens_than_the_model_reads_are_refused_before_any_work(
         run(model, program, tmp_path, "--page-only")
 
 
+@pytest.mark.parametrize("name", ["absent.gguf", ".", "some/name"])
+def test_what_is_no_gguf_file_is_refused(name: str, program: Path, tmp_path: Path) -> None:
+    with pytest.raises(PeerError, match="is no GGUF file; give the path of one"):
+        run(tmp_path / name, program, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

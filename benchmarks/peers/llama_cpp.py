@@ -35,7 +35,7 @@ from winnow.commands.console import messages, silence_libraries
 from winnow.estimate.journal import Journal
 from winnow.models import ModelSource, open_model
 from winnow.models.dtypes import pick_dtype
-from winnow.models.gguf import check_gguf
+from winnow.models.gguf import is_gguf
 from winnow.runs.environment import processor_name
 
 FILE = "file"
@@ -217,6 +217,13 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     return options
 
 
+def opened(model: str) -> ModelSource:
+    """The model's configuration and tokenizer. Raises PeerError for anything but a GGUF file, and ModelError."""
+    if not is_gguf(model):
+        raise PeerError(f"{model} is no GGUF file; give the path of one, which is what llama.cpp reads.")
+    return open_model(model)
+
+
 def check_room(source: ModelSource, options: argparse.Namespace) -> None:
     """Raises PeerError where the model cannot read so many tokens."""
     needed = options.depths[-1] + options.steps + 1
@@ -248,8 +255,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measures what is missing, then writes the page."""
     options = parsed(arguments)
     silence_libraries()
-    check_gguf(options.model)
-    source = open_model(options.model)
+    source = opened(options.model)
     check_room(source, options)
     size = Path(options.model).stat().st_size
     config = {"bytes": size, "processor": processor_name(), "steps": options.steps, "llama": VERSION}

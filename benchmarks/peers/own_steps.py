@@ -37,8 +37,8 @@ class OwnModel:
 
     @cached_property
     def weight_bytes(self) -> int:
-        """Bytes of all weights; shared ones count once."""
-        return sum(each.nbytes for each in self.model.parameters())
+        """Bytes of all weights, those of quantized layers among them; shared ones count once."""
+        return sum(each.nbytes for each in (*self.model.parameters(), *self.model.buffers()))
 
     def read(self, depth: int, threads: int) -> tuple[CompressedCache, float]:
         """A prompt of random tokens that waits for its compression, and the milliseconds of reading it.
