@@ -1,0 +1,267 @@
+"""The race with llama.cpp: what is read of its benchmark, slopes and ratios, and whole runs on a tiny GGUF file."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.gguf_files import tiny_model, write_gguf
+from support.llama_bench_program import FIXED_MS, MS_OF_A_TOKEN, PROMPT_MS, token_ms, write_program
+
+pytest.importorskip("gguf")
+pytest.importorskip("accelerate")
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "peers")]
+
+import comparison  # noqa: E402
+import genai_rival  # noqa: E402
+import llama_bench  # noqa: E402
+import llama_cpp  # noqa: E402
+from measured import RECORDS, Measured  # noqa: E402
+from own_steps import METHODS  # noqa: E402
+from rivals import PeerError, read_printed  # noqa: E402
+from winnow.estimate.journal import Journal  # noqa: E402
+
+SMALL = ("--depths", "0,64,128", "--threads", "1,2", "--steps", "2", "--repeats", "2", "--weights", "float32")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_gguf(tmp_path_factory.mktemp("gguf") / "Tiny.Q8_0.gguf", tiny_model())
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_program(tmp_path_factory.mktemp("bin") / "llama-bench")
+
+
+def run(model: Path, program: Path, folder: Path, *more: str) -> None:
+    written = ("--journal", str(folder / "j.jsonl"), "--out", str(folder))
+    llama_cpp.main([str(model), "--llama-bench", str(program), *written, *SMALL, *more])
+
+
+@pytest.fixture(scope="module")
+def folder(model: Path, program: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files that a whole run wrote."""
+    folder = tmp_path_factory.mktemp("race")
+    run(model, program, folder)
+    return folder
+
+
+def results(folder: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((folder / "llama_cpp.json").read_text(encoding="utf-8"))["results"]
+    return found
+
+
+def test_every_cache_of_both_engines_is_measured_at_every_depth(folder: Path) -> None:
+    tokens = [each for each in results(folder) if each["what"] == "token"]
+    assert all(list(each["ms"]) == ["0", "64", "128"] for each in tokens)
+    for threads in (1, 2):
+        named = {(each["engine"], each["cache"]) for each in tokens if each["threads"] == threads}
+        theirs = {("llama.cpp", cache.name) for cache in llama_bench.CACHES}
+        assert named == theirs | {("winnow", method) for method in METHODS}
+    # A repetition in every turn, of which there is one for each of llama.cpp's caches.
+    ours = next(each for each in tokens if each["engine"] == "winnow")
+    assert len(ours["ms"]["64"]) == len(llama_bench.CACHES)
+    assert min(ours["ms"]["64"]) > 0
+
+
+def test_the_other_engines_times_are_those_that_its_program_printed(folder: Path) -> None:
+    for each in results(folder):
+        if each["engine"] == "llama.cpp" and each["what"] == "token":
+            kind = each["cache"].partition(",")[0]
+            for depth, ms in each["ms"].items():
+                assert ms == pytest.approx([token_ms(kind, int(depth), each["threads"])] * 2)
+            assert each["ms_per_1000_tokens"] == pytest.approx(1000 * MS_OF_A_TOKEN[kind] / each["threads"], rel=1e-4)
+            assert each["weight_bytes"] == 4000
+        if each["engine"] == "llama.cpp" and each["what"] == "prompt":
+            assert (each["threads"], each["ms"]) == (2, [PROMPT_MS * each["depth"]])
+
+
+def test_bytes_are_those_of_each_format(folder: Path) -> None:
+    held = {(e["engine"], e["cache"]): e["cache_bytes"] for e in results(folder) if e["what"] == "token"}
+    numbers = 128 * 2 * 2 * 2 * 16  # tokens, keys and values, layers, heads, channels
+    assert held["llama.cpp", "f16"] == 2 * numbers
+    assert held["llama.cpp", "q8_0"] == numbers // 32 * 34
+    assert held["llama.cpp", "q4_0"] == numbers // 32 * 18
+    assert held["winnow", "full"] >= 4 * numbers  # fp32
+    assert held["winnow", "adakv @ 2%"] < held["winnow", "adakv @ 10%"] < held["winnow", "full"]
+
+
+def test_the_page_says_what_was_found(folder: Path) -> None:
+    text = (folder / "llama_cpp.md").read_text(encoding="utf-8")
+    for said in ("Tiny.Q8_0.gguf", "### Threads: 2", "4x flatter than f16", "8x flatter than q4_0", "(float32)"):
+        assert said in text
+    assert "| `adakv @ 5%`" in text
+    assert max(map(len, text.splitlines())) < 600
+
+
+def test_what_is_in_the_journal_is_not_measured_again(model: Path, folder: Path, tmp_path: Path) -> None:
+    shutil.copy(folder / "j.jsonl", tmp_path)
+    run(model, write_program(tmp_path / "none", "raise SystemExit('run again')"), tmp_path)
+    assert results(tmp_path) == results(folder)
+    kept = (tmp_path / "j.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    (tmp_path / "j.jsonl").write_text("".join(kept[:-3]), encoding="utf-8")
+    run(model, tmp_path / "none", tmp_path)  # the last three are Winnow's own
+    assert len((tmp_path / "j.jsonl").read_text(encoding="utf-8").splitlines()) == len(kept)
+
+
+def test_a_program_that_fails_is_named_with_its_last_words(model: Path, tmp_path: Path) -> None:
+    program = write_program(tmp_path / "llama-bench", "raise SystemExit('error: failed to load model')")
+    with pytest.raises(PeerError, match=r"failed to load model\nRepeat it by hand with .*llama-bench -m"):
+        run(model, program, tmp_path)
+    with pytest.raises(PeerError, match=r"Cannot run .*absent: No such file"):
+        run(model, tmp_path / "absent", tmp_path)
+
+
+@pytest.mark.parametrize("printed", ["", "llama.cpp 1.0", "{}", "[3]", "[{}]", '[{"n_gen": 3, "samples_ns": []}]'])
+def test_what_is_not_its_json_is_refused(printed: str) -> None:
+    with pytest.raises(PeerError, match=r"llama-bench printed something else than expected: .*another version"):
+        read_printed(printed, "llama-bench")
+
+
+def test_more_tokens_than_the_model_reads_are_refused_before_any_work(
+    model: Path, program: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(PeerError, match="reads 512 tokens at most, not 600"):
+        run(model, program, tmp_path, "--depths", "0,597")
+    with pytest.raises(PeerError, match="holds no times yet"):
+        run(model, program, tmp_path, "--page-only")
+
+
+@pytest.mark.parametrize("name", ["absent.gguf", ".", "some/name"])
+def test_what_is_no_gguf_file_is_refused(name: str, program: Path, tmp_path: Path) -> None:
+    with pytest.raises(PeerError, match="is no GGUF file; give the path of one"):
+        run(tmp_path / name, program, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--depths", "4096"), "two depths"),
+        (("--depths=-1,4",), "-1 is less than 0"),
+        (("--threads", "0,1"), "0 is less than 1"),
+        (("--threads", "two"), "no list of whole numbers"),
+        (("--steps", "0"), "1 at least"),
+    ],
+)
+def test_senseless_options_are_refused(arguments: tuple[str, ...], said: str, capsys: Any) -> None:
+    with pytest.raises(SystemExit):
+        llama_cpp.parsed(["model.gguf", *arguments])
+    assert said in capsys.readouterr().err
+
+
+def test_without_its_tools_nothing_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
+    with pytest.raises(PeerError, match="needs a cmake: pip install cmake, or name a program"):
+        llama_bench.built(tmp_path / "peers")
+    assert not (tmp_path / "peers").exists()
+
+
+def test_a_build_that_fails_leaves_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "llama-cpp-python-0.3.36" / "vendor" / "llama.cpp").mkdir(parents=True)
+    failed = subprocess.CompletedProcess([], 2)
+    monkeypatch.setattr(shutil, "which", lambda name, **_: name)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
+    with pytest.raises(PeerError, match=r"Configuring llama\.cpp failed with 2"):
+        llama_bench.built(tmp_path)
+
+
+def token(engine: str, cache: str, depth: int, ms: float, turn: str = "0") -> Measured:
+    return Measured("token", engine, cache, "w", 1, depth, turn, [ms], 10, 20)  # type: ignore[arg-type]
+
+
+def test_openvino_takes_turns_at_every_number_of_threads(
+    model: Path, program: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its program is stood in for; the one of the repository needs packages that are not installed here."""
+    body = """
+        import json, sys
+        asked = dict(zip(sys.argv[2::2], sys.argv[3::2]))
+        steps, threads = int(asked["--steps"]), int(asked["--threads"])
+        ms = 7 * int(asked["--depth"]) if not steps else steps * (9 + 0.01 * int(asked["--depth"])) / threads
+        print(json.dumps([{"model_size": 5, "n_threads": threads, "n_gen": steps, "samples_ns": [round(1e6 * ms)]}]))
+    """
+    monkeypatch.setattr(genai_rival, "PROGRAM", write_program(tmp_path / "genai", dedent(body)))
+    monkeypatch.setattr(llama_cpp, "check_genai", lambda: None)
+    caches = genai_rival.GENAI_CACHES[::3]
+    monkeypatch.setattr(llama_cpp, "GENAI_CACHES", caches)
+    shutil.copy(folder / "j.jsonl", tmp_path)
+    run(model, program, tmp_path, "--openvino")
+    tokens = {
+        (e["cache"], e["threads"]): e for e in results(tmp_path) if (e["engine"], e["what"]) == ("OpenVINO", "token")
+    }
+    assert set(tokens) == {(cache.name, threads) for cache in caches for threads in (1, 2)}
+    assert tokens["u8 @ 10%", 2]["ms"] == {"0": [4.5], "64": [4.82], "128": [5.14]}
+    assert tokens["f16", 1]["ms_per_1000_tokens"] == pytest.approx(10)
+    ours = [e for e in results(tmp_path) if (e["engine"], e["cache"], e["what"]) == ("winnow", "full", "token")]
+    rivals = len(llama_bench.CACHES) + len(caches)
+    assert [len(each["ms"]["0"]) for each in ours] == [rivals, rivals]
+    assert "| OpenVINO  | `u8 @ 10%`" in (tmp_path / "llama_cpp.md").read_text(encoding="utf-8")
+
+
+def test_openvino_is_asked_for_before_anything_is_built(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(genai_rival, "PACKAGES", ("absent_package",))
+    with pytest.raises(PeerError, match="--openvino needs absent_package: pip install openvino-genai"):
+        run(model, tmp_path / "absent", tmp_path, "--openvino")
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 10**5), st.floats(0, 1e4)), min_size=2, max_size=6, unique_by=lambda pair: pair[0]
+    )
+)
+def test_a_slope_is_the_least_squares_of_a_loop(points: list[tuple[int, float]]) -> None:
+    (line,) = comparison.lines([token("winnow", "full", depth, ms) for depth, ms in points])
+    mean_x, mean_y = (sum(each) / len(points) for each in zip(*points, strict=True))
+    over = sum((x - mean_x) * (y - mean_y) for x, y in points)
+    expected = 1000 * over / sum((x - mean_x) ** 2 for x, _ in points)
+    assert line.slope == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+def test_ratios_are_over_the_best_of_their_kind() -> None:
+    """f16 is flatter without flash attention here, and is then the reference; a flat line has no ratio."""
+    times = {
+        ("llama.cpp", "f16"): (10, 50),
+        ("llama.cpp", "f16, no flash attention"): (15, 47),
+        ("llama.cpp", "q8_0"): (10, 60),
+        ("winnow", "full"): (20, 24),
+        ("winnow", "full+bits(8)"): (20, 22.5),
+        ("winnow", "adakv @ 5%"): (20, 20),
+    }
+    measured = [token(*name, depth, ms[depth > 0]) for name, ms in times.items() for depth in (0, 2000)]
+    found = {each["cache"]: each for each in comparison.records(measured)}
+    assert found["full"]["flatter_than_f16"] == pytest.approx(32 / 4)
+    assert found["full"]["flatter_at_equal_bits"] == pytest.approx(32 / 4)
+    assert found["full+bits(8)"]["flatter_at_equal_bits"] == pytest.approx(50 / 2.5)
+    assert found["full+bits(8)"]["faster_than_f16"] == pytest.approx(47 / 22.5)
+    assert found["adakv @ 5%"]["flatter_than_f16"] is None  # and no infinity, which is no JSON
+    rows = comparison.targets_table(comparison.by_threads(measured)).splitlines()[2:]
+    assert [row.split("|")[-2].strip() for row in rows] == ["yes", "yes", "yes", "yes"]
+    assert "a token at 2,000 faster than with f16, no flash attention" in rows[-1]
+
+
+def test_a_time_is_the_median_of_all_turns() -> None:
+    turns = [token("winnow", "full", 8, ms, turn) for turn, ms in zip("abc", (3, 900, 2), strict=True)]
+    (line,) = comparison.lines([token("winnow", "full", 0, 1), *turns])
+    assert dict(line.ms) == {0: 1, 8: 3}
+    assert not comparison.lines(turns)  # one depth has no slope
+
+
+def test_records_survive_their_journal(folder: Path) -> None:
+    read = Journal.existing(folder / "j.jsonl").read(RECORDS)
+    assert {each.what for each in read} == {"token", "prompt"}
+    assert FIXED_MS / 2 in {ms for each in read for ms in each.ms}
