@@ -18,6 +18,11 @@ class Selection(NamedTuple):
     offsets: Tensor
     """[H + 1] int64 on the CPU: head h holds positions[offsets[h] : offsets[h + 1]]."""
 
+    def heads(self, device: torch.device) -> Tensor:
+        """[S] int64 on a device: the head of every position. Their number is known, so no GPU is waited for."""
+        counts = self.offsets.diff().to(device)
+        return torch.arange(len(counts), device=device).repeat_interleave(counts, output_size=len(self.positions))
+
 
 def select(scores: Tensor, slots: Tensor, layer: int = 0) -> Selection:
     """Keep the `slots[h]` best tokens of every head h; equal scores go to the lower token index.
@@ -75,6 +80,11 @@ def best_tokens(scores: Tensor, slots: Tensor) -> Tensor:
 
 def _thresholds(scores: Tensor, slots: Tensor) -> Tensor:
     """[H, 1]: the slots[h]-th largest score of each head; +inf for heads without slots."""
+    if scores.device.type != "cpu":
+        # One sort of all heads takes fewer launches than a search in each.
+        wanted = slots.to(scores.device)[:, None]
+        ordered = scores.sort(dim=1, descending=True).values
+        return ordered.gather(1, (wanted - 1).clamp(min=0)).masked_fill_(wanted == 0, torch.inf)
     thresholds = scores.new_full((scores.shape[0], 1), torch.inf)
     for head, count in enumerate(slots.tolist()):
         if count:

@@ -25,12 +25,13 @@ def winners_per_head(scores: Tensor, total: int) -> Tensor:
     threshold = kth_largest(scores.flatten(), total)
     above = (scores > threshold).sum(dim=1)
     tied = scores == threshold
+    above, equal = torch.stack([above, tied.sum(dim=1)]).cpu()  # all that the host has to know, at once
     wanted = total - int(above.sum())
-    if int(tied.sum()) == wanted:
-        return (above + tied.sum(dim=1)).cpu()
+    if int(equal.sum()) == wanted:
+        return above + equal
     token_first = tied.t().flatten()
     taken = (token_first & (token_first.cumsum(dim=0) <= wanted)).view(-1, heads).sum(dim=0)
-    return (above + taken).cpu()
+    return above + taken.cpu()
 
 
 @dataclass(frozen=True)

@@ -118,8 +118,11 @@ class LayerCompressor:
             output_projection=self._output_projection(parts) if Extra.OUTPUT_PROJECTION in asked else None,
             replayed=self.compression.replayed_scores(row, self.index) if Extra.REPLAY in asked else None,
         )
-        for name, tensor in (("keys", view.keys), ("values", view.values), ("queries", view.queries)):
-            if not _is_finite(tensor):
+        named = {"keys": view.keys, "values": view.values, "queries": view.queries}
+        if bool(torch.stack([_sum(tensor) for tensor in named.values()]).isfinite().all()):
+            return view
+        for name, tensor in named.items():
+            if not bool(tensor.isfinite().all()):  # a sum may overflow
                 raise ModelError(
                     f"The {name} of layer {self._name()} hold NaN or infinite numbers, so nothing could be chosen by "
                     "them. Check the prompt without compression; a model in float16 may need bfloat16 or float32."
@@ -163,7 +166,6 @@ def _alive(module: ref[Any] | None) -> Any:
     return found
 
 
-def _is_finite(tensor: Tensor) -> bool:
-    """True if no number is NaN or infinite. A sum tells, without another tensor of that size, unless it overflows."""
-    total = tensor.sum(dtype=torch.promote_types(tensor.dtype, torch.float32))
-    return bool(total.isfinite()) or bool(tensor.isfinite().all())
+def _sum(tensor: Tensor) -> Tensor:
+    """A number that is NaN or infinite where one of the tensor's is; it takes no other tensor of that size."""
+    return tensor.sum(dtype=torch.promote_types(tensor.dtype, torch.float32))

@@ -107,7 +107,7 @@ def next_prefix(
     window = min(method.scorer.window, view.keys.shape[1])
     block = method.store.pack(view.stored, selection, window, earlier)
     columns = selection.positions.to(view.keys.device)
-    heads = torch.arange(len(view.stored.keys)).repeat_interleave(selection.offsets.diff()).to(columns.device)
+    heads = selection.heads(columns.device)
     if view.positions is None:
         positions, length, prompt = columns, view.keys.shape[1], view.keys.shape[1]
     else:

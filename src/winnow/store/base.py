@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from winnow.heads import HeadScores
@@ -98,6 +97,4 @@ class Store(ABC):
 
 def gathered(tensor: Tensor, selection: Selection) -> Tensor:
     """The selected rows [S, D] of [H, N, D], head after head; never shares memory with it."""
-    counts = selection.offsets.diff().to(tensor.device)
-    heads = torch.arange(tensor.shape[0], device=tensor.device).repeat_interleave(counts)
-    return tensor.detach()[heads, selection.positions.to(tensor.device)]
+    return tensor.detach()[selection.heads(tensor.device), selection.positions.to(tensor.device)]

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from winnow.errors import ModelError
@@ -123,7 +124,7 @@ def check_finite(numbers: Tensor, layer: int, kind: str) -> None:
     if not numbers.numel():
         return
     # The two extremes take one pass, and NaN is both of them.
-    if not all(bool(extreme.isfinite()) for extreme in numbers.aminmax()):
+    if not bool(torch.stack(numbers.aminmax()).isfinite().all()):
         raise ModelError(
             f"The {kind} of layer {layer} contain infinities or NaN, which no packed form can hold. Check the prompt "
             "without compression; a model in float16 may need bfloat16 or float32."

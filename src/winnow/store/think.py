@@ -55,9 +55,11 @@ class Think(Channels):
         heads, _, dim = view.keys.shape
         asked = window_queries(view, self.queries).square().mean(1)
         counts = selection.offsets.diff().to(view.keys.device)
-        head = torch.arange(heads, device=view.keys.device).repeat_interleave(counts)
         squares = gathered(view.keys, selection).float().square_()
-        held = asked.new_zeros(heads, dim).index_add_(0, head, squares) / counts.clamp(min=1)[:, None]
+        held = (
+            asked.new_zeros(heads, dim).index_add_(0, selection.heads(view.keys.device), squares)
+            / counts.clamp(min=1)[:, None]
+        )
         order = (asked * held).sort(dim=1, descending=True, stable=True).indices
         return _Columns(order[:, : self.kept(dim)].sort(1).values.to(torch.int16))
 

@@ -6,6 +6,7 @@ from functools import cache
 from importlib.util import find_spec
 
 import torch
+from torch import Tensor
 
 from winnow.kernels.segments import TailSegments
 
@@ -14,11 +15,14 @@ WIDEST = 256
 """Largest head; what a program holds of queries and sums has to fit into its registers."""
 
 
+def serves(rows: Tensor) -> bool:
+    """True for rows [..., D] on a GPU that Triton drives, in a dtype and of a width that its kernels know."""
+    return rows.device.type == "cuda" and rows.dtype in DTYPES and rows.shape[-1] <= WIDEST and _has_triton()
+
+
 def supports(tail: TailSegments) -> bool:
     """True for a layer on a GPU that Triton drives, in a dtype and of a head size that its kernels know."""
-    keys, values = tail.keys, tail.values
-    fits = keys.dtype in DTYPES and max(keys.shape[-1], values.shape[-1]) <= WIDEST
-    return keys.device.type == "cuda" and fits and _has_triton()
+    return serves(tail.keys) and serves(tail.values)
 
 
 @cache

@@ -1,0 +1,87 @@
+"""Compression of a layer on a GPU that stands in: nothing of the CPU gets into it, and the waits are counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import winnow
+from support.elsewhere import Elsewhere, counted, gpu_stand_in, moved
+from support.views import random_view
+from winnow.cache.prefix import Prefix, next_prefix
+from winnow.composition.method import Method, own_ranking
+from winnow.store import LayerShape
+from winnow.view import LayerView
+
+LENGTH, HEADS, DIM = 200, 4, 64
+WAITS = {
+    "snapkv": 4,
+    "pyramidkv": 4,
+    "adakv": 5,
+    "aperturekv": 7,
+    "kvec": 5,
+    "h2o": 4,
+    "tova": 4,
+    "knorm": 4,
+    "keydiff": 4,
+    "expectedattention": 4,
+    "snapkv+bits(8)": 6,
+    "snapkv+bits(4)": 6,
+    "snapkv+bits(k=3, v=2, group=32)": 6,
+    "adakv+kivi(2)": 7,
+    "snapkv+think": 9,
+    "snapkv+spark(0.5)": 10,
+    "snapkv+spark(0.5)+bits(4)": 10,
+    "snapkv+spark-p": 10,
+    "snapkv+spark-g": 10,
+}
+"""Times that the host waits for the device while a layer of a row is compressed, at most."""
+
+
+def a_view(method: Method) -> LayerView:
+    view = random_view(heads=HEADS, length=LENGTH, dim=DIM, dtype=torch.bfloat16, layers=1)
+    asked = method.queries_needed(LENGTH)
+    return view._replace(queries=view.queries[:, LENGTH - asked :], coverage=torch.zeros(LENGTH, dtype=torch.int32))
+
+
+def compressed(method: Method, view: LayerView) -> Prefix:
+    shape = LayerShape(0, HEADS, DIM, DIM, 2, min(method.scorer.window, LENGTH))
+    allocation = method.allocation(LENGTH, (HEADS,), (method.store.cost(shape),))
+    with torch.no_grad():
+        return next_prefix(method, view, allocation, None, own_ranking, carries=False)
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_a_layer_is_compressed_alike_on_a_gpu(name: str) -> None:
+    method = winnow.method(name, budget=72)
+    view = a_view(method)
+    expected = compressed(method, view)
+    with gpu_stand_in() as notes:
+        found = compressed(method, moved(view))
+    for here, there in zip(tensors(expected), tensors(found), strict=True):
+        assert torch.equal(here, there.here if isinstance(there, Elsewhere) else there)
+    assert all(isinstance(each, Elsewhere) for each in tensors(found) if each.dtype != torch.int64)
+    assert waits(counted(notes)) <= WAITS[name]
+
+
+def waits(notes: Counter[str]) -> int:
+    """Everything but uploads of slots and offsets: they wait until copied, but for nothing that a kernel computes."""
+    return notes.total() - notes["upload"]
+
+
+def tensors(value: Any) -> Iterator[Tensor]:
+    """All tensors of a prefix, in one order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from tensors(each)
+    elif is_dataclass(value):
+        for each in fields(value):
+            yield from tensors(getattr(value, each.name))
