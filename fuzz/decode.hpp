@@ -42,7 +42,14 @@ class DecodeProblem {
     int64_t* bounds = arrays_.zeros<int64_t>(args.rows + 1);
     for (int64_t row = 0; row < args.rows; ++row) bounds[row + 1] = bounds[row] + from_.below(3);
     winnow_part* parts = arrays_.zeros<winnow_part>(bounds[args.rows]);
-    for (int64_t i = 0; i < bounds[args.rows]; ++i) fill(parts[i]);
+    for (int64_t i = 0; i < bounds[args.rows]; ++i) {
+      // Rows read the same memory together.
+      if (i > 0 && from_.below(3) == 0) {
+        parts[i] = parts[i - 1];
+      } else {
+        fill(parts[i]);
+      }
+    }
     args.parts = parts;
     args.part_bounds = bounds;
   }

@@ -91,10 +91,10 @@ int32_t winnow_rotate(const winnow_rotate_args* args) {
   return with_memory([&] { winnow::run_on_rows(*args, winnow::kRotatedAtOnce, floats, rotate); });
 }
 
-const char* winnow_isa(void) { return winnow::active_kernels().name; }
+const char* winnow_isa(void) { return winnow::active_isa().name; }
 
 int32_t winnow_select_isa(const char* name) {
-  return winnow::select_kernels(name) ? WINNOW_OK : WINNOW_UNKNOWN_ISA;
+  return winnow::select_isa(name) ? WINNOW_OK : WINNOW_UNKNOWN_ISA;
 }
 
 int64_t winnow_read_sum(const void* data, int64_t bytes, int32_t threads) {

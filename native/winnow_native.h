@@ -93,7 +93,7 @@ struct winnow_part {
 };
 
 /* One call of decode attention: R rows, H KV heads, G query heads for each (group_size), Q new tokens. Strides count
- * elements. Nothing is retained after the call. */
+ * elements. Rows whose parts are the same memory read it together, once. Nothing is retained after the call. */
 struct winnow_decode_args {
   int64_t rows, heads, group_size, queries;
   int64_t key_dim, value_dim;
@@ -166,7 +166,7 @@ WINNOW_EXPORT int32_t winnow_take(const struct winnow_prune_args *args);
 /* Rows in the coordinates in which they are packed. Returns a winnow_status. */
 WINNOW_EXPORT int32_t winnow_rotate(const struct winnow_rotate_args *args);
 
-/* The instruction set in use: "avx512bf16", "avx512vnni", "avx512", "avx2" or "portable". */
+/* The instruction set in use: "amx", "avx512bf16", "avx512vnni", "avx512", "avx2" or "portable". */
 WINNOW_EXPORT const char *winnow_isa(void);
 
 /* Choose an instruction set by name, for tests; WINNOW_UNKNOWN_ISA when this machine lacks it. */

@@ -6,6 +6,9 @@
 
 #include "attend/contract.hpp"
 #include "attend/cutting.hpp"
+#include "attend/sharing.hpp"
+#include "matrix/amx/sizes.hpp"
+#include "matrix/sizes.hpp"
 #include "packed/scratch.hpp"
 #include "runtime/dispatch.hpp"
 #include "runtime/pool.hpp"
@@ -44,107 +47,159 @@ class Layout {
 // One call, or one slice of it: all that the threads share.
 class Job {
  public:
-  Job(const winnow_decode_args& args, Slice slice, std::vector<Chunk>& chunks, Workspace& workspace)
+  Job(const winnow_decode_args& args, Slice slice, Sharing& sharing, Chunks& chunks, Workspace& workspace)
       : args_(args),
         slice_(slice),
-        kernels_(active_kernels()),
+        isa_(active_isa()),
         shape_{args.group_size * slice.count, args.group_size, args.key_dim, args.value_dim,
                round_up(args.key_dim, 16), round_up(args.value_dim, 16), args.scaling, args.softcap},
         chunks_(chunks) {
-    const Cutting cutting(args, slice);
-    const int64_t bytes = cutting.bytes();
-    threads_ = bytes < kParallelBytes ? 1 : std::max(args.threads, 1);
-    cutting.cut(bytes, threads_, chunks);
+    const Cutting cutting(args, slice, sharing);
+    const Amount amount = cutting.amount();
+    threads_ = amount.read < kParallelBytes ? 1 : std::max(args.threads, 1);
+    cutting.cut(amount.held, threads_, chunks);
     Layout measured(nullptr);
     lay_out(measured);
     Layout real(workspace.reserve(measured.used()));
     lay_out(real);
-    count_chunks();
+    hand_out();
   }
 
   void run() const {
-    run_blocks(threads_, chunk_count(), 1, [&](int slot, int64_t chunk, int64_t) { run_chunk(chunk, slot); });
+    run_blocks(threads_, chunks_.count(), 1, [&](int slot, int64_t chunk, int64_t) { run_chunk(chunk, slot); });
     merge_unseen();
   }
 
  private:
   int64_t row_heads() const { return args_.rows * args_.heads; }
-  int64_t chunk_count() const { return static_cast<int64_t>(chunks_.size()); }
+  int64_t row_head(int64_t row, int64_t head) const { return row * args_.heads + head; }
+
+  // The shape of a chunk's work: with the queries of all its readers.
+  Shape shape_of(const Chunk& chunk) const {
+    Shape shape = shape_;
+    shape.queries *= chunk.readers;
+    return shape;
+  }
+
+  // body(row, reader) for all rows that read a chunk.
+  template <class Body>
+  void for_readers(const Chunk& chunk, const Body& body) const {
+    for (int64_t i = 0; i < chunk.readers; ++i) body(chunks_.readers[chunk.first_reader + i], i);
+  }
 
   void lay_out(Layout& layout) {
-    partials_.max = layout.take<float>(chunk_count() * shape_.stats_width());
-    partials_.sum = layout.take<float>(chunk_count() * shape_.stats_width());
-    partials_.acc = layout.take<float>(chunk_count() * shape_.acc_size());
-    first_chunk_ = layout.take<int64_t>(row_heads() + 1);
+    int64_t stats = 0, acc = 0, pieces = 0;
+    bool packed = false;
+    Shape widest = shape_;  // of those that are products of matrices
+    bool many = false;
+    for (const Chunk& chunk : chunks_.all) {
+      const Shape shape = shape_of(chunk);
+      stats += shape.stats_width();
+      acc += shape.acc_size();
+      pieces += chunk.readers;
+      packed |= chunk.part != nullptr;
+      if (!isa_.matrix.serves[args_.dtype](shape, chunk)) continue;
+      many = true;
+      if (shape.queries > widest.queries) widest = shape;
+    }
+    numbers_.max = layout.take<float>(stats);
+    numbers_.sum = layout.take<float>(stats);
+    numbers_.acc = layout.take<float>(acc);
+    partials_ = layout.take<Partial>(chunks_.count());
+    pieces_ = layout.take<Partial>(pieces);
+    weights_ = layout.take<float>(pieces * shape_.stats_width());
+    first_piece_ = layout.take<int64_t>(row_heads() + 1);
     unfinished_ = layout.take<std::atomic<int64_t>>(row_heads());
-    const bool packed = std::any_of(chunks_.begin(), chunks_.end(), [](const Chunk& chunk) { return chunk.part; });
     scratch_ = layout.take<Scratch>(threads_);
     for (int slot = 0; slot < threads_; ++slot) {
       const Scratch own{layout.take<float>(kQueryPad * shape_.query_width), layout.take<float>(kQueryPad * kLogitStride),
                         layout.take<float>(kQueryPad * shape_.query_width),
-                        layout.take<float>(packed ? packed_floats(shape_) : 0)};
+                        layout.take<float>(packed ? packed_floats(shape_) : 0),
+                        layout.take<float>(many ? matrix_floats(widest) : 0),
+                        layout.take<uint32_t>(many ? tile_words(widest) : 0)};
       if (layout.is_real()) scratch_[slot] = own;
     }
   }
 
-  // Chunks are ordered by row_head, so the partial results of one lie side by side.
-  void count_chunks() {
-    int64_t chunk = 0;
-    for (int64_t row_head = 0; row_head < row_heads(); ++row_head) {
-      first_chunk_[row_head] = chunk;
-      while (chunk < chunk_count() && chunks_[chunk].row_head == row_head) ++chunk;
-      new (&unfinished_[row_head]) std::atomic<int64_t>(chunk - first_chunk_[row_head]);
+  // Gives every chunk memory for its partial results, and every (row, KV head) the list of its pieces of these.
+  void hand_out() {
+    std::fill(first_piece_, first_piece_ + row_heads() + 1, 0);
+    Partial next = numbers_;
+    for (int64_t i = 0; i < chunks_.count(); ++i) {
+      const Chunk& chunk = chunks_.all[i];
+      const Shape shape = shape_of(chunk);
+      partials_[i] = next;
+      next = {next.max + shape.stats_width(), next.sum + shape.stats_width(), next.acc + shape.acc_size()};
+      for_readers(chunk, [&](int64_t row, int64_t) { ++first_piece_[row_head(row, chunk.head) + 1]; });
     }
-    first_chunk_[row_heads()] = chunk;
+    for (int64_t i = 0; i < row_heads(); ++i) {
+      new (&unfinished_[i]) std::atomic<int64_t>(0);
+      first_piece_[i + 1] += first_piece_[i];
+    }
+    for (int64_t i = 0; i < chunks_.count(); ++i) {
+      const Chunk& chunk = chunks_.all[i];
+      for_readers(chunk, [&](int64_t row, int64_t reader) {
+        const int64_t owner = row_head(row, chunk.head), query = reader * shape_.queries;
+        const int64_t taken = unfinished_[owner].fetch_add(1, std::memory_order_relaxed);
+        pieces_[first_piece_[owner] + taken] = {partials_[i].max + query, partials_[i].sum + query,
+                                                partials_[i].acc + query * shape_.value_width};
+      });
+    }
   }
 
   void run_chunk(int64_t index, int slot) const {
-    const Chunk& chunk = chunks_[index];
-    const ChunkFunction* functions = chunk.part ? kernels_.packed : kernels_.dense;
-    functions[args_.dtype](shape_, chunk, queries_of(chunk.row_head), scratch_[slot], partial(index));
+    const Chunk& chunk = chunks_.all[index];
+    const Shape shape = shape_of(chunk);
+    functions_for(shape, chunk)[args_.dtype](shape, chunk, queries_of(chunk), scratch_[slot], partials_[index]);
     // The thread that finishes the last chunk of a KV head merges it: no barrier, and its results are still in cache.
-    if (unfinished_[chunk.row_head].fetch_sub(1, std::memory_order_acq_rel) == 1) merge(chunk.row_head);
+    for_readers(chunk, [&](int64_t row, int64_t) {
+      if (unfinished_[row_head(row, chunk.head)].fetch_sub(1, std::memory_order_acq_rel) == 1) merge(row, chunk.head);
+    });
+  }
+
+  const ChunkFunction* functions_for(const Shape& shape, const Chunk& chunk) const {
+    if (isa_.matrix.serves[args_.dtype](shape, chunk)) return chunk.part ? isa_.matrix.packed : isa_.matrix.dense;
+    return chunk.part ? isa_.kernels.packed : isa_.kernels.dense;
   }
 
   // Those without any chunk, of which no query sees a token.
   void merge_unseen() const {
-    for (int64_t row_head = 0; row_head < row_heads(); ++row_head) {
-      if (first_chunk_[row_head] == first_chunk_[row_head + 1]) merge(row_head);
+    for (int64_t i = 0; i < row_heads(); ++i) {
+      if (first_piece_[i] == first_piece_[i + 1]) merge(i / args_.heads, i % args_.heads);
     }
   }
 
-  Partial partial(int64_t chunk) const {
-    return {partials_.max + chunk * shape_.stats_width(), partials_.sum + chunk * shape_.stats_width(),
-            partials_.acc + chunk * shape_.acc_size()};
-  }
-
-  Queries queries_of(int64_t row_head) const {
-    const int64_t row = row_head / args_.heads, head = row_head % args_.heads;
-    const int64_t element = row * args_.query_row_stride + head * args_.group_size * args_.query_head_stride +
-                            slice_.first * args_.query_token_stride;
+  Queries queries_of(const Chunk& chunk) const {
+    const int64_t element =
+        chunk.head * args_.group_size * args_.query_head_stride + slice_.first * args_.query_token_stride;
     return {static_cast<const char*>(args_.query) + element * kElementBytes[args_.dtype], args_.query_head_stride,
-            args_.query_token_stride};
+            args_.query_token_stride, args_.query_row_stride, chunks_.readers.data() + chunk.first_reader,
+            slice_.count};
   }
 
-  void merge(int64_t row_head) const {
-    const int64_t row = row_head / args_.heads, query_head = row_head % args_.heads * args_.group_size;
-    const int64_t first = first_chunk_[row_head], token_stride = args_.heads * args_.group_size * args_.value_dim;
+  void merge(int64_t row, int64_t head) const {
+    const int64_t query_head = head * args_.group_size, owner = row_head(row, head), first = first_piece_[owner];
+    const int64_t token_stride = args_.heads * args_.group_size * args_.value_dim;
     const int64_t element = (row * args_.queries + slice_.first) * token_stride + query_head * args_.value_dim;
-    const HeadPartials partials{first_chunk_[row_head + 1] - first, partial(first),
+    const HeadPartials partials{first_piece_[owner + 1] - first, pieces_ + first,
+                                weights_ + first * shape_.stats_width(),
                                 args_.sinks ? args_.sinks + query_head : nullptr};
     void* output = static_cast<char*>(args_.output) + element * kElementBytes[args_.dtype];
-    kernels_.merge[args_.dtype](shape_, partials, {output, token_stride});
+    isa_.kernels.merge[args_.dtype](shape_, partials, {output, token_stride});
   }
 
   const winnow_decode_args& args_;
   Slice slice_;
-  const Kernels& kernels_;
-  Shape shape_;
+  const InstructionSet& isa_;
+  Shape shape_;  // of a chunk that one row reads
   int threads_;
-  std::vector<Chunk>& chunks_;
+  const Chunks& chunks_;
 
-  Partial partials_;                  // those of all chunks, one after another
-  int64_t* first_chunk_;              // [row_heads + 1]
+  Partial numbers_;                   // those of all chunks, one after another
+  Partial* partials_;                 // [chunks]
+  Partial* pieces_;                   // [first_piece_[row_heads]]: what a row has of its chunks' partial results
+  float* weights_;                    // [first_piece_[row_heads], stats_width]
+  int64_t* first_piece_;              // [row_heads + 1]
   std::atomic<int64_t>* unfinished_;  // [row_heads] chunks to go
   Scratch* scratch_;                  // [threads]
 };
@@ -152,11 +207,13 @@ class Job {
 }  // namespace
 
 void attend(const winnow_decode_args& args) {
-  thread_local std::vector<Chunk> chunks;
+  thread_local Sharing sharing;
+  thread_local Chunks chunks;
   thread_local Workspace workspace;
+  sharing.find(args);
   const int64_t most = std::max<int64_t>(kSliceQueries / args.group_size, 1);
   for (int64_t first = 0; first < args.queries; first += most) {
-    Job job(args, {first, std::min(most, args.queries - first)}, chunks, workspace);
+    Job job(args, {first, std::min(most, args.queries - first)}, sharing, chunks, workspace);
     job.run();
   }
 }

@@ -1,8 +1,8 @@
 // The promise of a chunk function, whatever the storage format it reads.
 //
-// A segment is the tokens of one (row, KV head) in one format: a part of the prefix or the dense tail. It is cut
-// into chunks; a chunk function turns one chunk into a partial result, and partial results of any formats are
-// merged by log-sum-exp.
+// A segment is the tokens of one KV head in one format: a part of a prefix, with all rows that read it, or the dense
+// tail of one row. It is cut into chunks; a chunk function turns one chunk into the partial results of all queries that
+// meet it, and the partial results of a row, of any formats, are merged by log-sum-exp.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,10 @@ constexpr int64_t kSpareQueries = 1;
 // The largest of "no logits at all": finite, so that differences of it never make NaN.
 constexpr float kNoMax = -1e30f;
 
-// All that the chunks of a call have in common.
+// Sizes of a chunk function's work; chunks of a call differ in their queries only.
 struct Shape {
-  int64_t queries;      // G·Q, the queries that share a KV head
-  int64_t group_size;   // G, query heads of a KV head; query j is head j % G of new token j / G
+  int64_t queries;      // G·Q for every row that reads the chunk, row after row
+  int64_t group_size;   // G, query heads of a KV head; query j is head j % G of new token j / G of all rows' tokens
   int64_t key_dim;      // D
   int64_t value_dim;    // Dv
   int64_t query_width;  // D padded, the stride of a query in scratch
@@ -38,7 +38,8 @@ struct Shape {
   int64_t token_of(int64_t query) const { return small(query) / small(group_size); }
   int64_t head_of(int64_t query) const { return small(query) % small(group_size); }
   int64_t query_rows() const { return queries + kSpareQueries; }
-  int64_t stats_width() const { return round_up(queries + kSpareQueries, kQueryPad); }
+  // Whole vectors may be read from any query on.
+  int64_t stats_width() const { return round_up(queries, kQueryPad) + kQueryPad; }
   int64_t acc_size() const { return query_rows() * value_width; }
 
  private:
@@ -52,25 +53,34 @@ struct Chunk {
   const void* values;
   int64_t tokens;
   int64_t visible;          // new token i sees the first clamp(visible + i, 0, tokens) tokens
-  int64_t row_head;         // index of the (row, KV head) pair
-  int64_t head;             // of the KV head in its row
+  int64_t first_reader;     // the rows that read them, in the list of these
+  int64_t readers;          // more than one only where every new token sees all tokens
+  int64_t head;             // of the KV head in its rows
   const winnow_part* part;  // of packed chunks, which have no keys and values above; else null
   int64_t slot;             // the first token's slot in the part
 };
 
-// Queries of one KV head where they lie: element (i, g) starts at data + i·token_stride + g·head_stride.
+// Queries of one KV head where they lie: head g of new token i of the reader r starts at
+// data + rows[r]·row_stride + i·token_stride + g·head_stride.
 struct Queries {
   const void* data;
   int64_t head_stride;
   int64_t token_stride;
+  int64_t row_stride;
+  const int64_t* rows;
+  int64_t tokens;  // new tokens of a row
+
+  int64_t reader_of(int64_t token) const { return static_cast<uint32_t>(token) / static_cast<uint32_t>(tokens); }
 };
 
 // A thread's own memory for one chunk.
 struct Scratch {
-  float* query;   // [kQueryPad, query_width]
-  float* logits;  // [kQueryPad, kLogitStride]
-  void* edge;     // rows of an incomplete tile
-  float* packed;  // [packed_floats(shape)] where there are packed chunks
+  float* query;     // [kQueryPad, query_width]
+  float* logits;    // [kQueryPad, kLogitStride]
+  void* edge;       // rows of an incomplete tile
+  float* packed;    // [packed_floats(shape)] where there are packed chunks
+  float* matrix;    // [matrix_floats(shape)] where many queries meet a chunk
+  uint32_t* tiles;  // [tile_words(shape)], the same
 };
 
 // Softmax numerators relative to `max`, their sum, and the values weighted by them. The value dimension is in
@@ -86,11 +96,12 @@ constexpr int64_t kLogitStride = kMaxChunkTokens + 32;
 
 using ChunkFunction = void (*)(const Shape&, const Chunk&, const Queries&, const Scratch&, const Partial&);
 
-// The partial results of one (row, KV head), chunk after chunk.
+// The partial results of one (row, KV head), one for every chunk that it reads.
 struct HeadPartials {
   int64_t chunks;
-  Partial first;       // the others lie behind it; maxima are overwritten
-  const float* sinks;  // [G] or null
+  const Partial* partials;  // [chunks]; numbers of other rows may lie behind those of this one
+  float* weights;           // [chunks, stats_width], to work with
+  const float* sinks;       // [G] or null
 };
 
 // Memory for the results of one KV head: element (i, g) starts at data + i·token_stride + g·value_dim.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "attend/contract.hpp"
+#include "attend/sharing.hpp"
 #include "runtime/kernels.hpp"
 #include "sizes.hpp"
 
@@ -17,45 +18,70 @@ constexpr int64_t kMostChunkBytes = 512 * 1024;
 constexpr int64_t kChunksPerThread = 16;
 constexpr int64_t kChunkTokenStep = 32;
 
+// Rows that read a chunk together have no more queries than this, or are one row: many queries are long work, which
+// threads should share, and reading a chunk again costs little beside them.
+constexpr int64_t kMostSharedQueries = 256;
+
 // The new tokens [first, first + count) of a call.
 struct Slice {
   int64_t first, count;
 };
 
+// Bytes of keys and values as if all were dense: packed tokens are fewer bytes, but no less work.
+struct Amount {
+  int64_t held;  // each once
+  int64_t read;  // as often as there are rows that read them
+};
+
+// Chunks, and the rows that read them. Keeps its memory between calls.
+struct Chunks {
+  std::vector<Chunk> all;
+  std::vector<int64_t> readers;
+
+  int64_t count() const { return static_cast<int64_t>(all.size()); }
+};
+
 class Cutting {
  public:
-  Cutting(const winnow_decode_args& args, Slice slice)
+  Cutting(const winnow_decode_args& args, Slice slice, Sharing& sharing)
       : args_(args),
         slice_(slice),
+        sharing_(sharing),
         element_bytes_(kElementBytes[args.dtype]),
-        token_bytes_((args.key_dim + args.value_dim) * element_bytes_) {}
+        token_bytes_((args.key_dim + args.value_dim) * element_bytes_),
+        most_readers_(std::max<int64_t>(kMostSharedQueries / (args.group_size * slice.count), 1)) {}
 
-  // As if all were dense: packed tokens are fewer bytes, but no less work.
-  int64_t bytes() const {
-    int64_t tokens = 0;
-    for_segments([&](const Segment& segment) { tokens += segment.tokens; });
-    return tokens * token_bytes_;
+  Amount amount() const {
+    Amount amount{0, 0};
+    for_segments([&](const Segment& segment) {
+      amount.held += segment.tokens * token_bytes_;
+      amount.read += segment.tokens * token_bytes_ * segment.row_count;
+    });
+    return amount;
   }
 
-  // Cuts segments into chunks of nearly equal length, ordered by row_head. `bytes` are those of all, for `threads`.
-  void cut(int64_t bytes, int threads, std::vector<Chunk>& chunks) const {
+  // Cuts segments into chunks of nearly equal length. `bytes` are those held by all, for `threads`.
+  void cut(int64_t bytes, int threads, Chunks& chunks) const {
     const int64_t wanted = std::clamp(bytes / (kChunksPerThread * threads), kLeastChunkBytes, kMostChunkBytes);
     const int64_t most =
         std::clamp(round_up(wanted / token_bytes_, kChunkTokenStep), kChunkTokenStep, kMaxChunkTokens);
-    chunks.clear();
+    chunks.all.clear();
+    chunks.readers.clear();
     for_segments([&](const Segment& segment) {
-      if (segment.tokens == 0) return;
+      const int64_t first_reader = static_cast<int64_t>(chunks.readers.size());
+      chunks.readers.insert(chunks.readers.end(), segment.rows, segment.rows + segment.row_count);
       const int64_t piece = round_up(divide_up(segment.tokens, divide_up(segment.tokens, most)), kChunkTokenStep);
       for (int64_t start = 0; start < segment.tokens; start += piece) {
-        chunks.push_back(chunk(segment, start, std::min(piece, segment.tokens - start)));
+        chunks.all.push_back(chunk(segment, first_reader, start, std::min(piece, segment.tokens - start)));
       }
     });
   }
 
  private:
-  // Tokens [first, first + tokens) of keys and values of a (row, KV head).
+  // Tokens [first, first + tokens) of keys and values of a KV head, for some rows.
   struct Segment {
-    int64_t row_head;
+    const int64_t* rows;
+    int64_t row_count, head;
     const winnow_part* packed;  // or null
     const void* keys;
     const void* values;
@@ -65,33 +91,43 @@ class Cutting {
   // body(segment) for all that some query of the slice sees.
   template <class Body>
   void for_segments(const Body& body) const {
-    const int64_t later = args_.queries - (slice_.first + slice_.count);
-    for (int64_t row_head = 0; row_head < args_.rows * args_.heads; ++row_head) {
-      const int64_t row = row_head / args_.heads, head = row_head % args_.heads;
-      for (int64_t i = args_.part_bounds[row]; i < args_.part_bounds[row + 1]; ++i) {
-        const winnow_part& part = args_.parts[i];
-        const int64_t first = part.starts[head], tokens = part.stops[head] - first;
-        body(Segment{row_head, part.packed ? &part : nullptr, part.keys.data, part.values.data, first, tokens, tokens});
-      }
-      // The first query of the slice sees all but the slice's own later tokens.
-      const int64_t tail = std::max<int64_t>(args_.tail_lengths[row] - later, 0);
-      body(Segment{row_head, nullptr, args_.tail_keys, args_.tail_values, row_head * args_.tail_capacity, tail,
-                   tail - (slice_.count - 1)});
+    for (int64_t head = 0; head < args_.heads; ++head) {
+      sharing_.for_readings(head, [&](const Reading& reading) {
+        const winnow_part& part = *reading.part;
+        for (int64_t row = 0; row < reading.row_count; row += most_readers_) {
+          body(Segment{reading.rows + row, std::min(most_readers_, reading.row_count - row), head,
+                       part.packed ? &part : nullptr, part.keys.data, part.values.data, reading.first, reading.tokens,
+                       reading.tokens});
+        }
+      });
+      for (int64_t row = 0; row < args_.rows; ++row) tail(row, head, body);
     }
   }
 
-  Chunk chunk(const Segment& segment, int64_t start, int64_t tokens) const {
+  // The first query of the slice sees all but the slice's own later tokens.
+  template <class Body>
+  void tail(int64_t row, int64_t head, const Body& body) const {
+    const int64_t later = args_.queries - (slice_.first + slice_.count);
+    const int64_t tokens = args_.tail_lengths[row] - later;
+    if (tokens <= 0) return;
+    body(Segment{&row, 1, head, nullptr, args_.tail_keys, args_.tail_values,
+                 (row * args_.heads + head) * args_.tail_capacity, tokens, tokens - (slice_.count - 1)});
+  }
+
+  Chunk chunk(const Segment& segment, int64_t first_reader, int64_t start, int64_t tokens) const {
     const int64_t slot = segment.first + start;
     const auto at = [&](const void* rows, int64_t dim) -> const void* {
       return segment.packed ? nullptr : static_cast<const char*>(rows) + slot * dim * element_bytes_;
     };
     return {at(segment.keys, args_.key_dim), at(segment.values, args_.value_dim), tokens, segment.visible - start,
-            segment.row_head, segment.row_head % args_.heads, segment.packed, slot};
+            first_reader, segment.row_count, segment.head, segment.packed, slot};
   }
 
   const winnow_decode_args& args_;
   Slice slice_;
+  Sharing& sharing_;
   int64_t element_bytes_, token_bytes_;
+  int64_t most_readers_;
 };
 
 }  // namespace

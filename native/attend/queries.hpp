@@ -36,8 +36,10 @@ inline void for_query_blocks(int64_t n, const Body& body) {
 }
 
 inline const void* query_at(const Shape& shape, const Queries& queries, int64_t query, int64_t element_bytes) {
-  const int64_t element =
-      shape.token_of(query) * queries.token_stride + shape.head_of(query) * queries.head_stride;
+  const int64_t token = shape.token_of(query), reader = queries.reader_of(token);
+  const int64_t element = queries.rows[reader] * queries.row_stride +
+                          (token - reader * queries.tokens) * queries.token_stride +
+                          shape.head_of(query) * queries.head_stride;
   return static_cast<const char*>(queries.data) + element * element_bytes;
 }
 

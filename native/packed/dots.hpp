@@ -5,10 +5,29 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
+
+#include "attend/contract.hpp"
 
 #if defined(__AVX512VNNI__)
 #include "packed/avx512/int8_keys.hpp"
 #include "packed/avx512/int8_values.hpp"
+namespace winnow {
+namespace {
+
+// True where keys and values are integers with a scale for each slot, whose products need nothing else.
+template <class T>
+bool multiplies_as_they_lie(const Shape& shape, const Chunk& chunk) {
+  const auto simple = [](const winnow_rows& rows, int64_t dim) {
+    return rows.scaling == WINNOW_PER_SLOT && whole_blocks(rows, dim);
+  };
+  const winnow_rows& keys = chunk.part->keys;
+  return !std::is_same_v<T, float> && simple(keys, keys.kept) && sums_fit(keys, keys.kept) &&
+         simple(chunk.part->values, shape.value_dim);
+}
+
+}  // namespace
+}  // namespace winnow
 #else
 namespace winnow {
 namespace {
@@ -19,6 +38,10 @@ bool score_int8(const Arguments&...) {
 }
 template <int kQueries, class T, class... Arguments>
 bool weigh_int8(const Arguments&...) {
+  return false;
+}
+template <class T>
+bool multiplies_as_they_lie(const Shape&, const Chunk&) {
   return false;
 }
 

@@ -73,17 +73,12 @@ template <int kQueries, class T>
 inline void score_packed(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first,
                          const Scratch& scratch, const PackedScratch& packed) {
   const winnow_rows& rows = chunk.part->keys;
-  Shape kept = shape;
-  Queries from = queries;
-  // A list of no channels may have no address.
-  if (rows.channels || rows.kept == 0) {
-    from = pick_channels<kQueries>(shape, chunk, queries, first, reinterpret_cast<T*>(packed.queries));
-    kept.key_dim = rows.kept;
-    kept.query_width = round_up(rows.kept, 16);
-    kept.queries = least(kQueries, shape.queries - first);
-    kept.group_size = kQueries;
+  Asked asked{shape, queries};
+  if (lacks_channels(rows)) {
+    asked = pick_channels<kQueries>(shape, chunk, queries, first, reinterpret_cast<T*>(packed.queries));
     first = 0;
   }
+  const auto& [kept, from] = asked;
   if (score_int8<kQueries, T>(kept, chunk, from, first, scratch, packed)) {
     // Done.
   } else if (!rows.masks && rows.bits == 16) {

@@ -9,20 +9,36 @@
 #include "simd/hadamard.hpp"
 #include "simd/unroll.hpp"
 #include "simd/vec.hpp"
+#include "sizes.hpp"
 
 namespace winnow {
 namespace {
 
+// Queries of which a block is left to be asked, from the first on.
+struct Asked {
+  Shape shape;
+  Queries queries;
+};
+
+// A list of no channels may have no address.
+inline bool lacks_channels(const winnow_rows& keys) { return keys.channels || keys.kept == 0; }
+
 // The channels that a head's keys have, from a block of queries.
 template <int kQueries, class T>
-inline Queries pick_channels(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first, T* picked) {
+inline Asked pick_channels(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first, T* picked) {
   const int64_t kept = chunk.part->keys.kept;
   const int16_t* channels = chunk.part->keys.channels + chunk.head * kept;
   for (int64_t i = 0; i < kQueries && first + i < shape.queries; ++i) {
     const T* from = static_cast<const T*>(query_at(shape, queries, first + i, sizeof(T)));
     for (int64_t d = 0; d < kept; ++d) picked[i * kept + d] = from[channels[d]];
   }
-  return {picked, kept, 0};
+  static constexpr int64_t kOneRow[] = {0};
+  Shape asked = shape;
+  asked.key_dim = kept;
+  asked.query_width = round_up(kept, 16);
+  asked.queries = least(kQueries, shape.queries - first);
+  asked.group_size = kQueries;
+  return {asked, {picked, kept, 0, 0, kOneRow, 1}};
 }
 
 // gather_queries for keys that are integers, in the coordinates of these.

@@ -56,6 +56,15 @@ inline void weigh_unpacked(const Shape& shape, const Chunk& chunk, const float* 
   }
 }
 
+// Sums of a chunk's values as they lie -> in the coordinates and the order of Partial.
+template <int kQueries, class T>
+inline void finish_sums(const Shape& shape, const Chunk& chunk, float* acc) {
+  if (chunk.part->values.rotated) {
+    for (int64_t q = 0; q < kQueries; ++q) transform_row(acc + q * shape.value_width, shape.value_dim, Vec::width);
+  }
+  order_sums<kQueries, T>(shape, acc);
+}
+
 // Adds the chunk's values under the weights of kQueries queries to acc, in the order of Partial. Overwrites weights.
 template <int kQueries, class T>
 inline void weigh_packed(const Shape& shape, const Chunk& chunk, float* weights, const PackedScratch& packed,
@@ -70,10 +79,7 @@ inline void weigh_packed(const Shape& shape, const Chunk& chunk, float* weights,
   } else {
     weigh_unpacked<kQueries, T>(shape, chunk, weights, packed, acc);
   }
-  if (rows.rotated) {
-    for (int64_t q = 0; q < kQueries; ++q) transform_row(acc + q * shape.value_width, shape.value_dim, Vec::width);
-  }
-  order_sums<kQueries, T>(shape, acc);
+  finish_sums<kQueries, T>(shape, chunk, acc);
 }
 
 }  // namespace

@@ -4,11 +4,28 @@
 #include <cstdlib>
 #include <cstring>
 
+#if defined(WINNOW_AMX) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 namespace winnow {
 namespace {
 
-// The best kernels that this machine runs, or null if it runs none of that name.
-const Kernels* find(const char* name) {
+// True if the processor multiplies tiles of bf16 and the operating system gives this process, which asks for it, room
+// for their state.
+bool has_tiles() {
+#if defined(WINNOW_AMX) && defined(__linux__)
+  constexpr long kAskForState = 0x1023, kTileData = 18;
+  return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
+         syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
+// The best that this machine runs, or null if it runs none of that name.
+const InstructionSet* find(const char* name) {
 #ifdef WINNOW_X86
   const bool basics =
       __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
@@ -19,43 +36,46 @@ const Kernels* find(const char* name) {
   const bool avx512bf16 =
       avx512vnni && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vbmi2");
 #endif
-  const struct {
-    const Kernels& kernels;
+  static const struct {
+    InstructionSet isa;
     bool runs;
   } best_first[] = {
-#ifdef WINNOW_X86
-      {isa::avx512bf16, avx512bf16},
-      {isa::avx512vnni, avx512vnni},
-      {isa::avx512, avx512},
-      {isa::avx2, avx2},
+#ifdef WINNOW_AMX
+      {{"amx", isa::avx512bf16, matrix::amx}, avx512bf16 && has_tiles()},
 #endif
-      {isa::portable, true},
+#ifdef WINNOW_X86
+      {{"avx512bf16", isa::avx512bf16, matrix::avx512bf16}, avx512bf16},
+      {{"avx512vnni", isa::avx512vnni, matrix::avx512vnni}, avx512vnni},
+      {{"avx512", isa::avx512, matrix::avx512}, avx512},
+      {{"avx2", isa::avx2, matrix::avx2}, avx2},
+#endif
+      {{"portable", isa::portable, matrix::portable}, true},
   };
   for (const auto& each : best_first) {
-    if (each.runs && (!name || std::strcmp(name, each.kernels.name) == 0)) return &each.kernels;
+    if (each.runs && (!name || std::strcmp(name, each.isa.name) == 0)) return &each.isa;
   }
   return nullptr;
 }
 
-const Kernels* initial() {
+const InstructionSet* initial() {
   const char* name = std::getenv("WINNOW_ISA");
-  const Kernels* named = name && *name ? find(name) : nullptr;
+  const InstructionSet* named = name && *name ? find(name) : nullptr;
   return named ? named : find(nullptr);
 }
 
-std::atomic<const Kernels*>& active() {
-  static std::atomic<const Kernels*> kernels{initial()};
-  return kernels;
+std::atomic<const InstructionSet*>& active() {
+  static std::atomic<const InstructionSet*> isa{initial()};
+  return isa;
 }
 
 }  // namespace
 
-const Kernels& active_kernels() { return *active().load(std::memory_order_acquire); }
+const InstructionSet& active_isa() { return *active().load(std::memory_order_acquire); }
 
-bool select_kernels(const char* name) {
-  const Kernels* kernels = find(name);
-  if (kernels) active().store(kernels, std::memory_order_release);
-  return kernels != nullptr;
+bool select_isa(const char* name) {
+  const InstructionSet* isa = find(name);
+  if (isa) active().store(isa, std::memory_order_release);
+  return isa != nullptr;
 }
 
 }  // namespace winnow

@@ -5,10 +5,18 @@
 
 namespace winnow {
 
-// The kernels in use: the best this machine has, or what WINNOW_ISA names.
-const Kernels& active_kernels();
+struct InstructionSet {
+  const char* name;
+  const Kernels& kernels;
+  const MatrixKernels& matrix;
+};
 
-// Use the kernels called `name`; false if they do not exist or this machine cannot run them.
-bool select_kernels(const char* name);
+// The one in use: the best this machine has, or what WINNOW_ISA names.
+const InstructionSet& active_isa();
+
+inline const Kernels& active_kernels() { return active_isa().kernels; }
+
+// Use the one called `name`; false if it does not exist or this machine cannot run it.
+bool select_isa(const char* name);
 
 }  // namespace winnow

@@ -9,13 +9,9 @@
 #include "rotate/rotate.hpp"
 #include "runtime/read_sum.hpp"
 
-#define WINNOW_QUOTED(name) #name
-#define WINNOW_NAME(name) WINNOW_QUOTED(name)
-
 namespace winnow {
 
-constexpr Kernels isa::WINNOW_ISA = {WINNOW_NAME(WINNOW_ISA),
-                                     {dense_chunk<float>, dense_chunk<Bf16>, dense_chunk<Fp16>},
+constexpr Kernels isa::WINNOW_ISA = {{dense_chunk<float>, dense_chunk<Bf16>, dense_chunk<Fp16>},
                                      {packed_chunk<float>, packed_chunk<Bf16>, packed_chunk<Fp16>},
                                      {merge<float>, merge<Bf16>, merge<Fp16>},
                                      read_sum,

@@ -13,7 +13,6 @@ constexpr int kDtypes = 3;  // in the order of winnow_dtype
 constexpr int64_t kElementBytes[kDtypes] = {4, 2, 2};
 
 struct Kernels {
-  const char* name;
   ChunkFunction dense[kDtypes];
   ChunkFunction packed[kDtypes];
   MergeFunction merge[kDtypes];
@@ -23,9 +22,23 @@ struct Kernels {
   RotateFunction rotate[kDtypes];
 };
 
+// True where products of matrices are faster for a chunk than functions that read it where it lies.
+using ServesFunction = bool (*)(const Shape&, const Chunk&);
+
+struct MatrixKernels {
+  ChunkFunction dense[kDtypes];
+  ChunkFunction packed[kDtypes];
+  ServesFunction serves[kDtypes];
+};
+
 // One of each name that CMakeLists.txt gives to kernels.cpp.
 namespace isa {
 extern const Kernels portable, avx2, avx512, avx512vnni, avx512bf16;
+}
+
+// The same for matrix.cpp.
+namespace matrix {
+extern const MatrixKernels portable, avx2, avx512, avx512vnni, avx512bf16, amx;
 }
 
 }  // namespace winnow

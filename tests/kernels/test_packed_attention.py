@@ -8,11 +8,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from support.dense_attention import DTYPES
 from support.instruction_sets import available
-from support.packed_attention import DENSE, FORMATS, KEYS, VALUES, Format, Layer, Maker, Problem, build, guarded
+from support.packed_attention import DENSE, FORMATS, KEYS, VALUES, Format, Layer, Maker, build, guarded
+from support.packed_checks import TOLERANCE, check
 from support.packed_oracle import oracle
 from winnow.kernels import DenseBlock, PackedBlock, Parts, attend, native
 from winnow.kernels.formats.bits import pack_rows
@@ -21,25 +21,6 @@ from winnow.kernels.formats.pruned import Pruned
 from winnow.kernels.reference import ReferencePlan
 
 BF16, FP16 = torch.bfloat16, torch.float16
-# Relative and absolute: fp32 as computed; the others as rounded on output, with what integer products add to it.
-TOLERANCE = {torch.float32: (1e-5, 1e-5), torch.bfloat16: (2**-8, 1e-4), torch.float16: (2**-10, 1e-4)}
-
-
-def check(problem: Problem, isas: list[str], dtype: torch.dtype) -> None:
-    """The reference and the kernels of every instruction set against the oracle."""
-    expected = oracle(problem)
-    relative, absolute = TOLERANCE[dtype]
-
-    def close(out: Tensor, what: str) -> None:
-        def named(text: str) -> str:
-            return f"{what}: {text}"
-
-        torch.testing.assert_close(out.double(), expected, rtol=relative, atol=absolute, msg=named)
-
-    close(ReferencePlan(problem.prefixes, problem.tail, problem.spec).run(problem.query), "reference")
-    for isa in isas:
-        native.select_isa(isa)
-        close(native.NativePlan(problem.prefixes, problem.tail, problem.spec).run(problem.query), isa)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

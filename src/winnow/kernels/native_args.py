@@ -155,12 +155,16 @@ def part_list(
     parts: list[PartArgs] = []
     bounds = [0]
     alive: list[object] = []
+    known: dict[int, PartArgs] = {}
     for prefix in prefixes:
         for part in parts_of(prefix) if prefix is not None else ():
-            if part.slots:
+            if not part.slots:
+                continue
+            if id(part) not in known:
                 starts, stops = part.starts, part.stops
                 alive.extend((part, starts, stops))
-                parts.append(_part(part, starts, stops))
+                known[id(part)] = _part(part, starts, stops)
+            parts.append(known[id(part)])
         bounds.append(len(parts))
     return (PartArgs * len(parts))(*parts), (ctypes.c_int64 * len(bounds))(*bounds), alive
 

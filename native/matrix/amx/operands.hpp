@@ -1,0 +1,107 @@
+// Keys, values, weights and queries as the operands of products in tiles.
+#pragma once
+
+#include <cstring>
+
+#include "attend/contract.hpp"
+#include "matrix/amx/sizes.hpp"
+#include "matrix/amx/split.hpp"
+#include "matrix/queries.hpp"
+#include "simd/vec.hpp"
+
+namespace winnow {
+namespace {
+
+// Rows [tokens, dim] of keys -> rows of bf16, as they lie, up to a whole tile of tokens and channels.
+inline void take_keys(const Shape& shape, const float* rows, int64_t dim, int64_t tokens, bool exact,
+                      const TileScratch& tiles) {
+  const int64_t words = padded_keys(shape) / 2, padded = round_up(tokens, 2 * kTilePairs);
+  const auto half = [](__m512i numbers) { return _mm512_cvtepi32_epi16(_mm512_srli_epi32(numbers, 16)); };
+  for (int64_t t = 0; t < padded; ++t) {
+    for (int64_t d = 0; d < 2 * words; d += Vec::width) {
+      const Vec numbers = t < tokens && d < dim ? load_up_to(rows + t * dim + d, dim - d) : broadcast(0.0f);
+      const Split parts = split(numbers);
+      uint32_t* to = tiles.keys + t * words + d / 2;
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), half(parts.first));
+      if (!exact) _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + tiles.key_words), half(parts.rest));
+    }
+  }
+}
+
+// Rows [tokens, dim] of values -> tiles whose rows are channels and whose pairs are tokens.
+inline void take_values(const float* rows, int64_t dim, int64_t tokens, bool exact, const TileScratch& tiles) {
+  const int64_t token_tiles = divide_up(tokens, kTileChannels);
+  for (int64_t d = 0; d < dim; d += Vec::width) {
+    for (int64_t tile = 0; tile < token_tiles; ++tile) {
+      __m512i first[kTilePairs], rest[kTilePairs];
+      for (int64_t pair_index = 0; pair_index < kTilePairs; ++pair_index) {
+        const auto at = [&](int64_t t) {
+          return split(t < tokens ? load_up_to(rows + t * dim + d, dim - d) : broadcast(0.0f));
+        };
+        const int64_t t = tile * kTileChannels + 2 * pair_index;
+        const Split a = at(t), b = at(t + 1);
+        first[pair_index] = pair(a.first, b.first);
+        rest[pair_index] = pair(a.rest, b.rest);
+      }
+      uint32_t* to = tiles.values + (d / Vec::width * (kBlockTokens / kTileChannels) + tile) * kTileWords;
+      const auto put = [](__m512i(&words)[kTilePairs], uint32_t* at) {
+        transpose(words);
+        for (int64_t i = 0; i < kTilePairs; ++i) _mm512_storeu_si512(at + i * Vec::width, words[i]);
+      };
+      put(first, to);
+      if (!exact) put(rest, to + tiles.value_words);
+    }
+  }
+}
+
+// Weights [tokens, lanes] of a panel -> tiles whose rows are pairs of tokens; those behind the last weigh nothing.
+template <int kVectors>
+inline void take_weights(const float* weights, int64_t tokens, const TileScratch& tiles) {
+  constexpr int64_t kLanes = kVectors * Vec::width;
+  const int64_t padded = round_up(tokens, kTileChannels);
+  for (int64_t t = 0; t < padded; t += 2) {
+    for (int64_t v = 0; v < kVectors; ++v) {
+      const auto at = [&](int64_t token) {
+        return split(token < tokens ? load(weights + token * kLanes + v * Vec::width) : broadcast(0.0f));
+      };
+      const Split a = at(t), b = at(t + 1);
+      const int64_t tile = t / kTileChannels * 2 + v, row = t % kTileChannels / 2;
+      uint32_t* to = tiles.weights + tile * kTileWords + row * Vec::width;
+      _mm512_storeu_si512(to, pair(a.first, b.first));
+      _mm512_storeu_si512(to + tiles.weight_words, pair(a.rest, b.rest));
+    }
+  }
+}
+
+// Panels of queries, `dim` channels each -> tiles whose rows are pairs of channels.
+inline void take_queries(const Shape& shape, float* panels, int64_t dim, const TileScratch& tiles) {
+  const int64_t blocks = padded_keys(shape) / kTileChannels;
+  for_query_vectors(shape, panels, dim, [&](int64_t first, const float* panel, int64_t lanes) {
+    uint32_t* to = tiles.queries + first / Vec::width * blocks * kTileWords;
+    for (int64_t d = 0; d < blocks * kTileChannels; d += 2, to += Vec::width) {
+      const auto at = [&](int64_t channel) {
+        return split(channel < dim ? load(panel + channel * lanes) : broadcast(0.0f));
+      };
+      const Split a = at(d), b = at(d + 1);
+      _mm512_storeu_si512(to, pair(a.first, b.first));
+      _mm512_storeu_si512(to + tiles.query_words, pair(a.rest, b.rest));
+    }
+  });
+}
+
+// sums [padded Dv, lanes] of a panel -> acc of its first `count` queries.
+inline void give_sums(const float* sums, int64_t lanes, int64_t value_dim, int64_t count, float* acc, int64_t acc_width) {
+  for (int64_t q = 0; q < count; q += Vec::width) {
+    for (int64_t d = 0; d < value_dim; d += Vec::width) {
+      __m512i block[16];
+      for (int64_t i = 0; i < Vec::width; ++i) block[i] = _mm512_loadu_si512(sums + (d + i) * lanes + q);
+      transpose(block);
+      for (int64_t i = 0; i < least(Vec::width, count - q); ++i) {
+        _mm512_storeu_si512(acc + (q + i) * acc_width + d, block[i]);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace winnow

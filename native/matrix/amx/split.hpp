@@ -1,0 +1,55 @@
+// fp32 numbers as the sum of two bf16, and pairs of them in one word.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "simd/vec.hpp"
+
+namespace winnow {
+namespace {
+
+// What bf16 holds of each lane, cut off, and the rest, rounded: both in the upper half of their words, whose lower halves
+// nobody reads. Numbers that come from bf16 or are integers of 8 bits have no rest.
+struct Split {
+  __m512i first, rest;
+};
+
+inline Split split(Vec a) {
+  const __m512i first = _mm512_and_si512(_mm512_castps_si512(a.v), _mm512_set1_epi32(static_cast<int>(0xffff0000u)));
+  const __m512i rest = _mm512_castps_si512(_mm512_sub_ps(a.v, _mm512_castsi512_ps(first)));
+  return {first, _mm512_add_epi32(rest, _mm512_set1_epi32(0x8000))};
+}
+
+// Words of a's bf16 and, in the upper half, b's.
+inline __m512i pair(__m512i a, __m512i b) {
+  return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(a, 16), b);
+}
+
+// 16 rows of 16 words -> 16 columns.
+inline void transpose(__m512i (&rows)[16]) {
+  __m512i a[16], b[16];
+  for (int i = 0; i < 16; i += 2) {
+    a[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
+    a[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
+  }
+  for (int i = 0; i < 16; i += 4) {
+    b[i] = _mm512_unpacklo_epi64(a[i], a[i + 2]);
+    b[i + 1] = _mm512_unpackhi_epi64(a[i], a[i + 2]);
+    b[i + 2] = _mm512_unpacklo_epi64(a[i + 1], a[i + 3]);
+    b[i + 3] = _mm512_unpackhi_epi64(a[i + 1], a[i + 3]);
+  }
+  // Quarter k of b[4·i + j] has column 4·k + j of rows 4·i .. 4·i + 3.
+  for (int j = 0; j < 4; ++j) {
+    const __m512i even = _mm512_shuffle_i32x4(b[j], b[4 + j], 0x88), more_even = _mm512_shuffle_i32x4(b[8 + j], b[12 + j], 0x88);
+    const __m512i odd = _mm512_shuffle_i32x4(b[j], b[4 + j], 0xdd), more_odd = _mm512_shuffle_i32x4(b[8 + j], b[12 + j], 0xdd);
+    rows[j] = _mm512_shuffle_i32x4(even, more_even, 0x88);
+    rows[4 + j] = _mm512_shuffle_i32x4(odd, more_odd, 0x88);
+    rows[8 + j] = _mm512_shuffle_i32x4(even, more_even, 0xdd);
+    rows[12 + j] = _mm512_shuffle_i32x4(odd, more_odd, 0xdd);
+  }
+}
+
+}  // namespace
+}  // namespace winnow

@@ -1,0 +1,31 @@
+"""The reference and the compiled kernels against the oracle."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from support.packed_attention import Problem
+from support.packed_oracle import oracle
+from winnow.kernels import native
+from winnow.kernels.reference import ReferencePlan
+
+# Relative and absolute: fp32 as computed; the others as rounded on output, with what integer products add to it.
+TOLERANCE = {torch.float32: (1e-5, 1e-5), torch.bfloat16: (2**-8, 1e-4), torch.float16: (2**-10, 1e-4)}
+
+
+def check(problem: Problem, isas: list[str], dtype: torch.dtype) -> None:
+    """The reference and the kernels of every instruction set against the oracle."""
+    expected = oracle(problem)
+    relative, absolute = TOLERANCE[dtype]
+
+    def close(out: Tensor, what: str) -> None:
+        def named(text: str) -> str:
+            return f"{what}: {text}"
+
+        torch.testing.assert_close(out.double(), expected, rtol=relative, atol=absolute, msg=named)
+
+    close(ReferencePlan(problem.prefixes, problem.tail, problem.spec).run(problem.query), "reference")
+    for isa in isas:
+        native.select_isa(isa)
+        close(native.NativePlan(problem.prefixes, problem.tail, problem.spec).run(problem.query), isa)
