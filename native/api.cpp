@@ -1,6 +1,7 @@
 #include <atomic>
 #include <new>
 
+#include "append/append.hpp"
 #include "attend/arguments.hpp"
 #include "attend/attend.hpp"
 #include "runtime/dispatch.hpp"
@@ -56,6 +57,7 @@ constexpr winnow_constant contract[] = {
     WINNOW_NAMED(sizeof(winnow_decode_args)),
     WINNOW_NAMED(sizeof(winnow_prune_args)),
     WINNOW_NAMED(sizeof(winnow_rotate_args)),
+    WINNOW_NAMED(sizeof(winnow_append_args)),
     {nullptr, 0},
 };
 
@@ -91,6 +93,10 @@ int32_t winnow_rotate(const winnow_rotate_args* args) {
     return WINNOW_NO_MEMORY;
   }
   return WINNOW_OK;
+}
+
+int32_t winnow_append(const winnow_append_args* args) {
+  return winnow::append(*args) ? WINNOW_OK : WINNOW_BAD_LENGTH;
 }
 
 const char* winnow_isa(void) { return winnow::active_kernels().name; }
