@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from winnow.kernels.native import library, loaded_library
+from winnow.kernels import native
 from winnow.kernels.native_args import AppendArgs, ColumnsArgs
 
 
@@ -26,7 +26,7 @@ class Columns:
         """The same, where the compiled library can write: contiguous memory on the CPU; else None."""
         buffers = [buffer for buffer in (first, second, lengths) if buffer is not None]
         here = all(buffer.device.type == "cpu" and buffer.is_contiguous() for buffer in buffers)
-        return cls(first, second, lengths) if here and library() is not None else None
+        return cls(first, second, lengths) if here and native.library() is not None else None
 
     def __init__(self, first: Tensor, second: Tensor | None = None, lengths: Tensor | None = None) -> None:
         """lengths: [R] int64 tokens that rows hold, which grow with every `append`; None: columns are named."""
@@ -40,7 +40,7 @@ class Columns:
             second=ColumnsArgs() if second is None else _into(second),
             lengths=None if lengths is None else lengths.data_ptr(),
         )
-        self._append = loaded_library().winnow_append
+        self._append = native.loaded_library().winnow_append
         self._reference = ctypes.byref(self._args)
         self._from_first, self._from_second = self._args.first, self._args.second
         self._numbers = self._second_numbers = -1  # of contiguous tensors that were accepted last
