@@ -1,22 +1,25 @@
-"""CPU time until a command answers that needs no model, next to the time that importing torch takes.
+"""CPU time and resident memory of commands next to those of importing torch; one of them answers a question.
 
     python benchmarks/startup.py                      # writes docs/results/startup.*
 
-Every command runs in a process of its own; the commands take turns, and medians count.
+Every command runs in a process of its own; the commands take turns, and medians count. Memory is the most that was
+resident at any time.
 """
 
 from __future__ import annotations
 
 import argparse
-import resource
 import subprocess
 import sys
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from reporting import machine, markdown_table, write_results
 
-RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "docs" / "results"
+DOCUMENT, QUESTION = ROOT / "examples" / "report.txt", "What is the favorite fruit of Alice?"
 WINNOW = "from winnow.cli import program; program()"
 COMMANDS = {
     "import torch": ["import torch"],
@@ -27,16 +30,33 @@ COMMANDS = {
     "winnow heads --help": [WINNOW, "heads", "--help"],
     "winnow methods": [WINNOW, "methods"],
     "winnow methods --json": [WINNOW, "methods", "--json"],
+    "import transformers.modeling_utils": ["import transformers.modeling_utils"],
+    "winnow run": [WINNOW, "run", "--document", str(DOCUMENT), "--question", QUESTION],
 }
 REFERENCE = "import torch"
+LAUNCHER = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
+"""
+"""A small process between this one and the command: what a parent had resident counts as the child's."""
 
 
-def cpu_seconds(arguments: list[str]) -> float:
-    """User and system time of one process that runs Python code with its arguments."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-c", *arguments], check=True, stdout=subprocess.DEVNULL)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+class Spent(NamedTuple):
+    """What one process took."""
+
+    seconds: float
+    """User and system time."""
+    mebibytes: float
+    """Resident at most."""
+
+
+def spent(arguments: list[str]) -> Spent:
+    """One process that runs Python code with its arguments. Raises CalledProcessError where it fails."""
+    command = [sys.executable, "-S", "-c", LAUNCHER, sys.executable, "-c", *arguments]
+    seconds, largest = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout.split()
+    return Spent(float(seconds), float(largest) / (2**20 if sys.platform == "darwin" else 2**10))
 
 
 def main() -> None:
@@ -45,16 +65,31 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     options = parser.parse_args()
-    times: dict[str, list[float]] = {name: [] for name in COMMANDS}
+    found: dict[str, list[Spent]] = {name: [] for name in COMMANDS}
     for _ in range(options.rounds):
         for name, arguments in COMMANDS.items():
-            times[name].append(cpu_seconds(arguments))
-    medians = {name: median(found) for name, found in times.items()}
-    rows = [[f"`{name}`", f"{took:.2f} s", f"{took / medians[REFERENCE]:.2f}"] for name, took in medians.items()]
-    table = markdown_table(["command", "CPU time", f"relative to `{REFERENCE}`"], rows)
+            found[name].append(spent(arguments))
+    medians = {name: Spent(*map(median, zip(*every, strict=True))) for name, every in found.items()}
+    reference = medians[REFERENCE]
+    rows = [
+        [
+            f"`{name}`",
+            f"{each.seconds:.2f} s",
+            f"{each.seconds / reference.seconds:.2f}",
+            f"{each.mebibytes:.0f} MiB",
+            f"{each.mebibytes / reference.mebibytes:.2f}",
+        ]
+        for name, each in medians.items()
+    ]
+    against = f"relative to `{REFERENCE}`"
+    table = markdown_table(["command", "CPU time", against, "resident memory", against], rows)
     print(table)
-    text = f"# Start-up\n\n`python benchmarks/startup.py`. {machine()} Medians of {options.rounds} processes each.\n\n"
-    write_results(options.out, "startup", text + table + "\n", [{"command": n, "cpu_s": t} for n, t in medians.items()])
+    text = (
+        f"# Start-up\n\n`python benchmarks/startup.py`. {machine()} Medians of {options.rounds} processes each. "
+        f"`winnow run` asks the bundled model one question about `{DOCUMENT.relative_to(ROOT)}`.\n\n{table}\n"
+    )
+    records = [{"command": name, "cpu_s": each.seconds, "mib": each.mebibytes} for name, each in medians.items()]
+    write_results(options.out, "startup", text, records)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 #include <atomic>
 #include <new>
 
+#include "append/append.hpp"
 #include "attend/arguments.hpp"
 #include "attend/attend.hpp"
 #include "runtime/dispatch.hpp"
@@ -62,6 +63,7 @@ constexpr winnow_constant contract[] = {
     WINNOW_NAMED(sizeof(winnow_decode_args)),
     WINNOW_NAMED(sizeof(winnow_prune_args)),
     WINNOW_NAMED(sizeof(winnow_rotate_args)),
+    WINNOW_NAMED(sizeof(winnow_append_args)),
     {nullptr, 0},
 };
 
@@ -89,6 +91,10 @@ int32_t winnow_rotate(const winnow_rotate_args* args) {
   const auto rotate = winnow::active_kernels().rotate[args->dtype];
   const int64_t floats = winnow::rotate_floats(args->dim);
   return with_memory([&] { winnow::run_on_rows(*args, winnow::kRotatedAtOnce, floats, rotate); });
+}
+
+int32_t winnow_append(const winnow_append_args* args) {
+  return winnow::append(*args) ? WINNOW_OK : WINNOW_BAD_LENGTH;
 }
 
 const char* winnow_isa(void) { return winnow::active_isa().name; }

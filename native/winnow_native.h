@@ -146,6 +146,22 @@ struct winnow_rotate_args {
   int32_t threads;
 };
 
+/* Numbers of new tokens [R, H, Q, D] and the contiguous buffer [R, H, C, D] that they are copied into; bytes. */
+struct winnow_columns {
+  const void *source;          /* last axis contiguous */
+  int64_t row_stride, head_stride, token_stride;
+  void *target;
+  int64_t bytes;               /* of D numbers */
+};
+
+/* Q new tokens of R rows and H heads, copied behind those that buffers of C tokens hold. */
+struct winnow_append_args {
+  int64_t rows, heads, tokens, capacity;
+  struct winnow_columns first, second; /* second.target may be null: there is one buffer */
+  int64_t *lengths;            /* [R] tokens that rows hold, which grow by Q; or null: all hold `column`, which stays */
+  int64_t column;
+};
+
 struct winnow_constant {
   const char *name;
   int64_t value;
@@ -165,6 +181,9 @@ WINNOW_EXPORT int32_t winnow_take(const struct winnow_prune_args *args);
 
 /* Rows in the coordinates in which they are packed. Returns a winnow_status. */
 WINNOW_EXPORT int32_t winnow_rotate(const struct winnow_rotate_args *args);
+
+/* Copies new tokens into buffers; WINNOW_BAD_LENGTH, with nothing written, where a row has no room for them. */
+WINNOW_EXPORT int32_t winnow_append(const struct winnow_append_args *args);
 
 /* The instruction set in use: "amx", "avx512bf16", "avx512vnni", "avx512", "avx2" or "portable". */
 WINNOW_EXPORT const char *winnow_isa(void);

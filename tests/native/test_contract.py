@@ -18,6 +18,8 @@ STRUCTS = {
     "winnow_decode_args": native_args.DecodeArgs,
     "winnow_prune_args": native_args.PruneArgs,
     "winnow_rotate_args": native_args.RotateArgs,
+    "winnow_columns": native_args.ColumnsArgs,
+    "winnow_append_args": native_args.AppendArgs,
     "winnow_constant": native_args.Constant,
 }
 BUILT = next((path for path in native.library_candidates() if path.exists()), None)

@@ -23,6 +23,7 @@ from winnow.cache.listening import Listening, Replayed
 from winnow.cache.observer import Observer
 from winnow.cache.prefix import Prefix
 from winnow.cache.progress import Progress
+from winnow.cache.recent_queries import columns_of
 from winnow.cache.spanning import LayersTogether
 from winnow.composition.byte_budget import Spending
 from winnow.composition.method import Method, Rank, own_ranking
@@ -252,7 +253,7 @@ class Compression:
         if not self.folds:
             return 0
         heads, _, dim = queries.shape
-        ring = self.queries_to_remember() * heads * dim * queries.element_size()
+        ring = columns_of(self.queries_to_remember()) * heads * dim * queries.element_size()
         ring += self.method.scorer.moments_bytes(heads, dim) if self.carries else 0
         tokens = self.fold_every or 0
         return ring + LENGTH_BYTES + tokens * shape.heads * (shape.key_dim + shape.value_dim) * shape.itemsize

@@ -65,7 +65,8 @@ class Handle:
 
 def attach(keys: Tensor, handle: Handle) -> Tensor:
     """A tensor object of its own over the same memory, carrying the handle."""
-    noted = keys.view(keys.shape)
+    # Without gradients to pass on, the cheapest of the two.
+    noted = keys.view(keys.shape) if keys.requires_grad else keys.detach()
     setattr(noted, ATTRIBUTE, handle)
     return noted
 

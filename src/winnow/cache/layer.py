@@ -79,6 +79,7 @@ class CompressedLayer(CacheLayerMixin):
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Takes dtype, device and number of rows from the first keys [R, H, N, D] and values [R, H, N, Dv]."""
         self.dtype, self.device = key_states.dtype, key_states.device
+        self._sizes = key_states.shape[1], key_states.shape[-1], value_states.shape[-1]  # heads, D, Dv
         self.compression.check_heads(self.index, key_states.shape[1])
         self.tail = Tail(key_states, value_states, capacity=0)
         self.prefixes = [None] * key_states.shape[0]
@@ -102,7 +103,7 @@ class CompressedLayer(CacheLayerMixin):
         if self.compressed or self.waiting:
             progress.before[self.part] = None  # nothing to take back yet: what `_settle` does would be done again
             self._settle(new)
-            progress.before[self.part] = self._mark(new)
+            progress.before[self.part] = self._mark()
         phase = self._phase(new)
         if phase is Phase.PART and self.index == 0:
             self.compression.notice(self.seen, new)
@@ -409,9 +410,9 @@ class CompressedLayer(CacheLayerMixin):
             raise CacheError("this layer is empty; run the prompt through the model first.")
         return self.tail
 
-    def _mark(self, new: int) -> LayerMark:
-        """The layer before `new` tokens."""
-        recent = None if self.recent is None else self.recent.mark(new)
+    def _mark(self) -> LayerMark:
+        """The layer before new tokens."""
+        recent = None if self.recent is None else self.recent.mark()
         tail = self._held_tail()
         return LayerMark(self.seen, self.prefixes, tail, tail.mark(), recent)
 
@@ -420,7 +421,7 @@ class CompressedLayer(CacheLayerMixin):
         if not self.is_initialized:
             self.compression.check_heads(self.index, keys.shape[1])
             return
-        new = keys.shape[2]
+        rows, heads, new, dim = keys.shape
         if new > 1 and new == self.seen and not self.recording and self.is_fresh():
             self.compression.check_no_part(new)
         if self.waiting and self.compression.defer:
@@ -428,24 +429,23 @@ class CompressedLayer(CacheLayerMixin):
                 "this cache was made with defer=True, so its prompt stays as it is; go on with "
                 "cache.compressed_by(method)."
             )
-        self._check_same_kind(keys)
-        tail = self._held_tail()
-        held, sent = _heads_and_dims(tail.keys, tail.values), _heads_and_dims(keys, values)
-        if held != sent:
+        self._check_same_kind(keys, rows)
+        sent = heads, dim, values.shape[-1]
+        if sent != self._sizes:
             raise CacheError(
-                f"compressed layer {self.index} holds (heads, D, Dv) = {held}, the model now sends {sent}: this cache "
-                "is of another model. Make one CompressedCache per model."
+                f"compressed layer {self.index} holds (heads, D, Dv) = {self._sizes}, the model now sends {sent}: this "
+                "cache is of another model. Make one CompressedCache per model."
             )
 
-    def _check_same_kind(self, keys: Tensor) -> None:
+    def _check_same_kind(self, keys: Tensor, rows: int) -> None:
         if keys.dtype != self.dtype or keys.device != self.device:
             raise CacheError(
                 f"the cache holds {self.dtype} on {self.device}, the model now sends {keys.dtype} on {keys.device}; "
                 "start a new CompressedCache after moving or converting a model."
             )
-        if keys.shape[0] != len(self.prefixes):
+        if rows != len(self.prefixes):
             raise CacheError(
-                f"the cache holds {len(self.prefixes)} rows, the model now sends {keys.shape[0]}; use "
+                f"the cache holds {len(self.prefixes)} rows, the model now sends {rows}; use "
                 "cache.batch_repeat_interleave or batch_select_indices, or start a new CompressedCache."
             )
 
@@ -590,8 +590,3 @@ class CompressedLayer(CacheLayerMixin):
         for name, value in self.__dict__.items():
             twin.__dict__[name] = own[name] if name in own else deepcopy(value, memo)
         return twin
-
-
-def _heads_and_dims(keys: Tensor, values: Tensor) -> tuple[int, int, int]:
-    """H, D and Dv of keys [R, H, *, D] and values [R, H, *, Dv]."""
-    return keys.shape[1], keys.shape[-1], values.shape[-1]

@@ -67,8 +67,8 @@ class Progress:
             self.check()
 
     def _reach(self, part: Part) -> None:
+        self._reached += 1  # first: an interrupt in between must not find that nothing was reached
         self._passes[part] = self._finished + 1
-        self._reached += 1
         self._latest = part
 
     def leave(self) -> None:
@@ -92,6 +92,8 @@ class Progress:
 
     def is_whole(self) -> bool:
         """True if no pass is going on: the last one reached every part and left it."""
+        if not self._reached and self._inside is None and not self._torn:
+            return True
         if self._inside is not None or self._torn or len(set(self._passes.values())) > 1:
             return False
         reached = next(iter(self._passes.values()), 0)

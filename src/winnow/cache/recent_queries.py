@@ -8,19 +8,22 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from winnow.kernels.columns import Columns
+
 
 class RingMark(NamedTuple):
     """A ring before tokens were added."""
 
     ring: Tensor
+    """Itself: a single token takes the spare column, chunks make a new ring."""
     next: int
     held: list[int]
-    replaced: Tensor | None
-    """[R, Hq, D] the column that a single token takes; chunks make a new ring."""
 
 
 class RecentQueries:
-    """A ring of n queries per row [R, Hq, n, D]: a token costs its own copy, and memory does not grow.
+    """A ring of n queries per row [R, Hq, n + 1, D]: a token costs its own copy, and memory does not grow.
+
+    The newest query goes into a spare column, so that the one whose place it takes is there while it may be taken back.
 
     Chunks of several tokens may make it larger: where they may be taken back in part (assisted decoding), so that older
     queries are needed again, and where the queries of all tokens are asked for.
@@ -30,8 +33,9 @@ class RecentQueries:
         """rows: the last queries [Hq, *, D] of each, oldest first; `count`: how many of them will be asked for."""
         self.count = count
         self._ring = _stacked([row[:, row.shape[1] - min(row.shape[1], count) :] for row in rows], count)
-        self._next = 0  # the column of the oldest query, which the next one replaces
+        self._next = 0  # the spare column
         self._held = [min(row.shape[1], count) for row in rows]  # the newest columns of a row that are queries
+        self._columns: Columns | None = None
 
     def add(self, queries: Tensor, valid: Tensor | None, size: int = 0) -> None:
         """New tokens' queries [R, Hq, Q, D]; `valid` [R, Q] if some are padding. A chunk is kept at a larger `size`."""
@@ -49,7 +53,7 @@ class RecentQueries:
 
     def row(self, row: int) -> Tensor:
         """[Hq, n, D] the queries that are held of a row's last tokens, oldest first; a copy."""
-        size = self._ring.shape[2]
+        size = self._ring.shape[2]  # one more than it holds, or none
         order = torch.arange(self._next + size - self._held[row], self._next + size, device=self._ring.device)
         order %= max(size, 1)
         return self._ring[row].index_select(1, order)
@@ -62,21 +66,17 @@ class RecentQueries:
         """The last tokens were taken back."""
         if not self.count:
             return
-        size = self._ring.shape[2]
         rows = [self.row(index) for index in range(len(self._held))]
         rows = [row[:, : max(0, row.shape[1] - tokens)] for row in rows]
-        self._ring, self._next = _stacked(rows, size), 0
+        self._ring, self._next = _stacked(rows, self._ring.shape[2] - 1), 0
         self._held = [row.shape[1] for row in rows]
 
-    def mark(self, new: int) -> RingMark:
-        """The ring before `new` tokens are added, for `restore`."""
-        replaced = self._ring[:, :, self._next].clone() if new == 1 and self.count else None
-        return RingMark(self._ring, self._next, self._held, replaced)
+    def mark(self) -> RingMark:
+        """The ring before tokens are added, for `restore`: one of them, or a chunk."""
+        return RingMark(self._ring, self._next, self._held)
 
     def restore(self, mark: RingMark) -> None:
         """Forgets what was added since a mark."""
-        if mark.replaced is not None:
-            mark.ring[:, :, mark.next] = mark.replaced
         self._ring, self._next, self._held = mark.ring, mark.next, mark.held
 
     def select(self, rows: Tensor) -> None:
@@ -86,7 +86,7 @@ class RecentQueries:
 
     def trimmed(self) -> RecentQueries:
         """A ring of the last queries that will be asked for, where a chunk made it larger."""
-        if self._ring.shape[2] == self.count:
+        if self._ring.shape[2] == columns_of(self.count):
             return self
         return RecentQueries([self.row(row) for row in range(len(self._held))], self.count)
 
@@ -100,16 +100,24 @@ class RecentQueries:
         return self._ring.nbytes
 
     def _add_one(self, queries: Tensor) -> None:
+        if self._columns is None or not self._columns.are(self._ring):
+            self._columns = Columns.over(self._ring)
+        if self._columns is None or not self._columns.put(self._next, queries):
+            self._ring[:, :, self._next].copy_(queries[:, :, 0])
         size = self._ring.shape[2]
-        self._ring[:, :, self._next].copy_(queries[:, :, 0])
         self._next = (self._next + 1) % size
-        self._held = [min(held + 1, size) for held in self._held]
+        self._held = [min(held + 1, size - 1) for held in self._held]
+
+
+def columns_of(count: int) -> int:
+    """Columns of a ring that holds so many queries of a row."""
+    return count + 1 if count else 0
 
 
 def _stacked(rows: Sequence[Tensor], size: int) -> Tensor:
-    """[R, Hq, size, D] of rows [Hq, ≤ size, D], each at the end of its ring."""
-    first = rows[0]
-    ring = first.new_zeros(len(rows), first.shape[0], size, first.shape[2])
+    """[R, Hq, size + 1, D] of rows [Hq, ≤ size, D], each at the end of its ring; the first column is the spare one."""
+    first, columns = rows[0], columns_of(size)
+    ring = first.new_zeros(len(rows), first.shape[0], columns, first.shape[2])
     for into, row in zip(ring, rows, strict=True):
-        into[:, size - row.shape[1] :] = row
+        into[:, columns - row.shape[1] :] = row
     return ring

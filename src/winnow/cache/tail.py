@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from winnow.errors import CacheError
+from winnow.kernels.columns import Columns
 from winnow.kernels.segments import TailSegments
 
 FIRST_CAPACITY = 64
@@ -38,10 +39,14 @@ class Tail:
         self.longest = 0
         self.ragged = False
         self.limit = limit
+        self._columns: Columns | None = None
 
     def append(self, keys: Tensor, values: Tensor) -> bool:
         """Adds [R, H, Q, D] and [R, H, Q, Dv] to every row. True if the buffers moved."""
-        new = keys.shape[2]
+        new, columns = keys.shape[2], self._columns
+        if columns is not None and columns.are(self.keys, self.values, self.lengths) and columns.append(keys, values):
+            self.longest += new
+            return False
         moved = self._reserve(self.longest + new)
         if self.ragged:
             for row, length in enumerate(self.lengths.tolist()):
@@ -54,6 +59,7 @@ class Tail:
         if self.lengths_there is not self.lengths:
             self.lengths_there += new
         self.longest += new
+        self._columns = Columns.over(self.keys, self.values, self.lengths)
         return moved
 
     def append_valid(self, keys: Tensor, values: Tensor, valid: Tensor) -> bool:

@@ -24,6 +24,7 @@ from winnow.kernels.native_args import (
     BAD_PART,
     DTYPES,
     NO_MEMORY,
+    AppendArgs,
     Constant,
     DecodeArgs,
     PruneArgs,
@@ -68,6 +69,7 @@ def open_library(path: Path) -> ctypes.CDLL:
     library.winnow_prune.argtypes = [ctypes.POINTER(PruneArgs)]
     library.winnow_take.argtypes = [ctypes.POINTER(PruneArgs)]
     library.winnow_rotate.argtypes = [ctypes.POINTER(RotateArgs)]
+    library.winnow_append.argtypes = [ctypes.POINTER(AppendArgs)]
     library.winnow_isa.restype = ctypes.c_char_p
     library.winnow_select_isa.argtypes = [ctypes.c_char_p]
     library.winnow_read_sum.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]
@@ -155,7 +157,7 @@ class NativePlan:
         )
         self._reference = ctypes.byref(self._args)
         self._accepted: torch.Size | None = None
-        self._shape: tuple[int, ...] = ()
+        self._like = torch.empty(0)
 
     def run(self, query: Tensor) -> Tensor:
         """query [R, Hq, Q, D] -> output [R, Q, Hq, Dv]; the tail already holds the Q new tokens.
@@ -168,7 +170,7 @@ class NativePlan:
         if strides[3] != 1:
             query = query.contiguous()
             strides = query.stride()
-        out = torch.empty(self._shape, dtype=self._dtype)
+        out = torch.empty_like(self._like)
         args = self._args
         args.threads = torch.get_num_threads()
         args.query_row_stride, args.query_head_stride, args.query_token_stride, _ = strides
@@ -188,7 +190,9 @@ class NativePlan:
         args = self._args
         args.group_size = check_query(query, self.sizes, self._dtype, self._sinks)
         rows, query_heads, args.queries, _ = query.shape
-        self._shape = (rows, query.shape[2], query_heads, self.sizes.value_dim)
+        # One number stands for all: an output like it is contiguous, and made faster than one of a shape and a dtype.
+        number = torch.empty(1, dtype=self._dtype)
+        self._like = number.expand(rows, query.shape[2], query_heads, self.sizes.value_dim)
         self._accepted = query.shape
 
 

@@ -112,6 +112,29 @@ class RotateArgs(ctypes.Structure):
     )
 
 
+class ColumnsArgs(ctypes.Structure):
+    """Mirror of winnow_columns."""
+
+    _fields_ = (
+        ("source", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("row_stride", "head_stride", "token_stride")),
+        ("target", ctypes.c_void_p),
+        ("bytes", ctypes.c_int64),
+    )
+
+
+class AppendArgs(ctypes.Structure):
+    """Mirror of winnow_append_args."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("rows", "heads", "tokens", "capacity")),
+        ("first", ColumnsArgs),
+        ("second", ColumnsArgs),
+        ("lengths", ctypes.c_void_p),
+        ("column", ctypes.c_int64),
+    )
+
+
 class Constant(ctypes.Structure):
     """Mirror of winnow_constant."""
 
@@ -126,6 +149,7 @@ def shared_constants() -> dict[str, int]:
         "decode_args": DecodeArgs,
         "prune_args": PruneArgs,
         "rotate_args": RotateArgs,
+        "append_args": AppendArgs,
     }
     named = {
         "SCALE_GROUP": GROUP,

@@ -1,0 +1,41 @@
+#include "append/append.hpp"
+
+#include <cstring>
+
+namespace winnow {
+namespace {
+
+int64_t held(const winnow_append_args& args, int64_t row) { return args.lengths ? args.lengths[row] : args.column; }
+
+bool has_room(const winnow_append_args& args, int64_t row) {
+  const int64_t first = held(args, row);
+  return first >= 0 && args.tokens >= 0 && first <= args.capacity - args.tokens;
+}
+
+void copy(const winnow_append_args& args, const winnow_columns& columns, int64_t row) {
+  const auto* source = static_cast<const char*>(columns.source) + row * columns.row_stride;
+  auto* target = static_cast<char*>(columns.target);
+  for (int64_t head = 0; head < args.heads; ++head) {
+    const char* from = source + head * columns.head_stride;
+    char* into = target + ((row * args.heads + head) * args.capacity + held(args, row)) * columns.bytes;
+    for (int64_t token = 0; token < args.tokens; ++token) {
+      std::memcpy(into + token * columns.bytes, from + token * columns.token_stride, columns.bytes);
+    }
+  }
+}
+
+}  // namespace
+
+bool append(const winnow_append_args& args) {
+  for (int64_t row = 0; row < args.rows; ++row) {
+    if (!has_room(args, row)) return false;
+  }
+  for (int64_t row = 0; row < args.rows; ++row) {
+    copy(args, args.first, row);
+    if (args.second.target) copy(args, args.second, row);
+    if (args.lengths) args.lengths[row] += args.tokens;
+  }
+  return true;
+}
+
+}  // namespace winnow
