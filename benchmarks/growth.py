@@ -60,8 +60,8 @@ DYNAMIC = Way(STOCK, "sdpa", lambda model: DynamicCache())
 NOTHING = Way(ALONE, "nothing", lambda model: Handing())
 PROMPTED = (KEPT, WHOLE, DYNAMIC, NOTHING)
 GENERATING = (
-    compressed(f"snapkv, {BUDGET} slots, folded every {FOLD_EVERY}", f"snapkv @ {BUDGET}", FOLD_EVERY),
-    compressed(f"snapkv, {BUDGET} slots, never folded", f"snapkv @ {BUDGET}"),
+    compressed(f"snapkv, folded every {FOLD_EVERY}", f"snapkv @ {BUDGET}", FOLD_EVERY),
+    compressed("snapkv, never folded", f"snapkv @ {BUDGET}"),
     DYNAMIC,
     NOTHING,
 )
@@ -85,15 +85,15 @@ GROWTHS = (
         "tokens of the prompt",
         f"2 layers, one row, a budget of {BUDGET} slots per KV head.",
         "A fixed budget is flat in both: a step reads the slots that are kept and the tail, whatever the prompt was. "
-        "All slots are a straight line in both. DynamicCache copies all keys and values at every step, so it is steeper, "
+        "All slots are a straight line in both. DynamicCache copies all keys and values at every step: it is steeper, "
         "and steeper still once old and new copies outgrow the processor's caches.",
     ),
     Growth(
         "output",
         "Output",
         "generated tokens",
-        f"4 layers, one row, a prompt of {CONTEXT // 4} tokens. Medians of {STRETCH} tokens: folds, one step in "
-        f"{FOLD_EVERY}, are not in them.",
+        f"4 layers, one row, a prompt of {CONTEXT // 4} tokens, {BUDGET} slots per KV head. Medians of {STRETCH} "
+        f"tokens: folds, one in {FOLD_EVERY} steps, are not in them.",
         "A tail that is folded is flat. One that is not grows in bytes by steps, as its buffers grow by half when they "
         "are full, and in time in a straight line.",
     ),
