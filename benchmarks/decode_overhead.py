@@ -52,14 +52,14 @@ class Row:
     rows: int
     folds: bool
     ours: float
-    """Of `update` and the attention function, without the kernel."""
+    """Time of `update` and the attention function, without the kernel."""
     kernel: float
     dynamic: float
-    """Of DynamicCache's `update` and transformers' sdpa."""
+    """Time of DynamicCache's `update` and transformers' sdpa."""
     nothing: float
-    """Of calls that do nothing."""
+    """Time of calls that do nothing."""
     model: float
-    """Of all of a layer with those, of the thread's own time."""
+    """All that a layer takes with those, in the thread's own time."""
 
     @property
     def ratio(self) -> float:

@@ -60,8 +60,8 @@ DYNAMIC = Way(STOCK, "sdpa", lambda model: DynamicCache())
 NOTHING = Way(ALONE, "nothing", lambda model: Handing())
 PROMPTED = (KEPT, WHOLE, DYNAMIC, NOTHING)
 GENERATING = (
-    compressed(f"snapkv, {BUDGET} slots, folded every {FOLD_EVERY}", f"snapkv @ {BUDGET}", FOLD_EVERY),
-    compressed(f"snapkv, {BUDGET} slots, never folded", f"snapkv @ {BUDGET}"),
+    compressed(f"snapkv, folded every {FOLD_EVERY}", f"snapkv @ {BUDGET}", FOLD_EVERY),
+    compressed("snapkv, never folded", f"snapkv @ {BUDGET}"),
     DYNAMIC,
     NOTHING,
 )
@@ -75,7 +75,7 @@ class Growth(NamedTuple):
     axis: str
     setting: str
     reasons: str
-    """Why lines are as they are."""
+    """Reasons for the form of its lines."""
 
 
 GROWTHS = (
@@ -85,15 +85,15 @@ GROWTHS = (
         "tokens of the prompt",
         f"2 layers, one row, a budget of {BUDGET} slots per KV head.",
         "A fixed budget is flat in both: a step reads the slots that are kept and the tail, whatever the prompt was. "
-        "All slots are a straight line in bytes; in time it bends where keys and values outgrow the processor's "
-        "caches. DynamicCache is steeper: it copies all keys and values at every step.",
+        "All slots are a straight line in both. DynamicCache copies all keys and values at every step: it is steeper, "
+        "and steeper still once old and new copies outgrow the processor's caches.",
     ),
     Growth(
         "output",
         "Output",
         "generated tokens",
-        f"4 layers, one row, a prompt of {CONTEXT // 4} tokens. Medians of {STRETCH} tokens: folds, one step in "
-        f"{FOLD_EVERY}, are not in them.",
+        f"4 layers, one row, a prompt of {CONTEXT // 4} tokens, {BUDGET} slots per KV head. Medians of {STRETCH} "
+        f"tokens: folds, one in {FOLD_EVERY} steps, are not in them.",
         "A tail that is folded is flat. One that is not grows in bytes by steps, as its buffers grow by half when they "
         "are full, and in time in a straight line.",
     ),
@@ -103,7 +103,7 @@ GROWTHS = (
         "rows",
         f"2 layers, prompts of {CONTEXT:,} tokens.",
         "Bytes are straight lines. Time begins with what a step costs whatever the batch (Python, and the weights, "
-        "which are read once for all rows), so it is not proportional.",
+        "which are read once for all rows), so it is not proportional; DynamicCache bends as it does with context.",
     ),
     Growth(
         "layers",
@@ -250,6 +250,8 @@ def draw(path: Path, growth: Growth, found: Mapping[str, Sequence[Record]]) -> P
             points = [(record["at"], record[measured]) for record in records]
             axes.plot(*zip(*points, strict=True), label=name, **{**line_style(number), "markersize": 4})
         axes.set_ylim(bottom=0)
+        axes.locator_params(axis="x", nbins=5, integer=True)
+        axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.set_xlabel(growth.axis, fontsize=9, color=INK)
         axes.set_ylabel(label, fontsize=9, color=INK)
         if place == 0:

@@ -14,7 +14,7 @@ class Handing(DynamicCache):
     """A cache that keeps nothing."""
 
     def update(self, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """What came."""
+        """Keys and values as they came."""
         return key, value
 
 

@@ -44,7 +44,7 @@ print(usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
 
 
 class Spent(NamedTuple):
-    """What one process took."""
+    """Time and memory of one process."""
 
     seconds: float
     """User and system time."""
