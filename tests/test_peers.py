@@ -28,6 +28,7 @@ import comparison  # noqa: E402
 import genai_rival  # noqa: E402
 import llama_bench  # noqa: E402
 import llama_cpp  # noqa: E402
+import race_page  # noqa: E402
 from measured import RECORDS, Measured  # noqa: E402
 from own_steps import METHODS  # noqa: E402
 from rivals import PeerError, read_printed  # noqa: E402
@@ -195,7 +196,7 @@ def test_openvino_takes_turns_at_every_number_of_threads(
     """
     monkeypatch.setattr(genai_rival, "PROGRAM", write_program(tmp_path / "genai", dedent(body)))
     monkeypatch.setattr(llama_cpp, "check_genai", lambda: None)
-    caches = genai_rival.GENAI_CACHES[::3]
+    caches = genai_rival.GENAI_CACHES[-1:]
     monkeypatch.setattr(llama_cpp, "GENAI_CACHES", caches)
     shutil.copy(folder / "j.jsonl", tmp_path)
     run(model, program, tmp_path, "--openvino")
@@ -204,7 +205,7 @@ def test_openvino_takes_turns_at_every_number_of_threads(
     }
     assert set(tokens) == {(cache.name, threads) for cache in caches for threads in (1, 2)}
     assert tokens["u8 @ 10%", 2]["ms"] == {"0": [4.5], "64": [4.82], "128": [5.14]}
-    assert tokens["f16", 1]["ms_per_1000_tokens"] == pytest.approx(10)
+    assert tokens["u8 @ 10%", 1]["ms_per_1000_tokens"] == pytest.approx(10)
     ours = [e for e in results(tmp_path) if (e["engine"], e["cache"], e["what"]) == ("winnow", "full", "token")]
     rivals = len(llama_bench.CACHES) + len(caches)
     assert [len(each["ms"]["0"]) for each in ours] == [rivals, rivals]
@@ -233,7 +234,7 @@ def test_a_slope_is_the_least_squares_of_a_loop(points: list[tuple[int, float]])
 
 
 def test_ratios_are_over_the_best_of_their_kind() -> None:
-    """f16 is flatter without flash attention here, and is then the reference; a flat line has no ratio."""
+    """f16 is flatter without flash attention here, and is then the reference; a flat line has no finite ratio."""
     times = {
         ("llama.cpp", "f16"): (10, 50),
         ("llama.cpp", "f16, no flash attention"): (15, 47),
@@ -243,15 +244,34 @@ def test_ratios_are_over_the_best_of_their_kind() -> None:
         ("winnow", "adakv @ 5%"): (20, 20),
     }
     measured = [token(*name, depth, ms[depth > 0]) for name, ms in times.items() for depth in (0, 2000)]
-    found = {each["cache"]: each for each in comparison.records(measured)}
+    found = {each["cache"]: each for each in race_page.records(measured)}
     assert found["full"]["flatter_than_f16"] == pytest.approx(32 / 4)
     assert found["full"]["flatter_at_equal_bits"] == pytest.approx(32 / 4)
     assert found["full+bits(8)"]["flatter_at_equal_bits"] == pytest.approx(50 / 2.5)
     assert found["full+bits(8)"]["faster_than_f16"] == pytest.approx(47 / 22.5)
     assert found["adakv @ 5%"]["flatter_than_f16"] is None  # and no infinity, which is no JSON
-    rows = comparison.targets_table(comparison.by_threads(measured)).splitlines()[2:]
+    rows = race_page.targets_table(comparison.by_threads(measured)).splitlines()[2:]
     assert [row.split("|")[-2].strip() for row in rows] == ["yes", "yes", "yes", "yes"]
     assert "a token at 2,000 faster than with f16, no flash attention" in rows[-1]
+
+
+def test_a_slope_in_the_noise_gives_a_bound_and_is_no_reference() -> None:
+    noise = (-3.0, 0.0, 3.0)
+    measured = [
+        token(engine, cache, depth, 50 + slope * depth + error, f"{turn}")
+        for engine, cache, slope in (("llama.cpp", "f16", 0.02), ("winnow", "full", 0.0), ("llama.cpp", "q8_0", 0.0))
+        for depth in (0, 1000, 2000)
+        for turn, error in enumerate(noise)
+    ]
+    found = {each["cache"]: each for each in race_page.records(measured)}
+    points = [(depth, error) for depth in (0, 1000, 2000) for error in noise]
+    error = 1000 * (sum(e**2 for _, e in points) / 7 / sum((d - 1000) ** 2 for d, _ in points)) ** 0.5
+    assert found["full"]["standard_error"] == pytest.approx(error)
+    assert found["full"]["flatter_than_f16"] == pytest.approx(20 / (2 * error))
+    assert found["f16"]["flatter_than_f16"] == pytest.approx(1)
+    (compared,) = comparison.by_threads(measured).values()
+    assert comparison.flatter(compared.ours[0], compared.theirs[1]) is None
+    assert "| over " in race_page.tokens_table(compared)
 
 
 def test_a_time_is_the_median_of_all_turns() -> None:

@@ -22,12 +22,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from comparison import page, records
 from evaluated import RESULTS, ROOT
 from genai_rival import GENAI_CACHES, GenaiRival, check_genai
 from llama_bench import CACHES, PACKAGE, VERSION, LlamaRival, built
 from measured import Engine, Measured, Subject, Times, What
 from own_steps import METHODS, OwnModel
+from race_page import page, records
 from reporting import machine, resumable, write_results
 from rivals import PeerError, Rival
 from winnow import CompressedCache

@@ -1,0 +1,165 @@
+"""The page of a race, and its records for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+from statistics import median
+from typing import Any
+
+from comparison import EQUAL_BITS, Comparison, Line, by_threads, faster, flatter
+from measured import Measured
+from own_steps import FULL, KEPT_5
+from reporting import markdown_table
+
+SLOPE_AT_F16, SLOPE_AT_EQUAL_BITS = 4.0, 8.0
+"""Targets: how many times less a token of context is to cost."""
+
+
+def tokens_table(compared: Comparison) -> str:
+    """All caches of a number of threads."""
+    depths = sorted({depth for line in compared.lines for depth in line.ms})
+    body = [
+        [
+            line.engine,
+            f"`{line.cache}`",
+            line.weights,
+            f"{line.cache_bytes / 1e6:.1f}" if line.cache_bytes else "",
+            *(f"{line.ms[depth]:.1f}" if depth in line.ms else "" for depth in depths),
+            f"{line.slope:.2f} ± {line.error:.2f}",
+            _flatter(line, compared.f16),
+            _flatter(line, compared.equal_bits(line)),
+            _times(faster(line, compared.f16)),
+        ]
+        for line in [*compared.theirs, *compared.others, *compared.ours]
+    ]
+    head = ["engine", "cache", "weights", "cache MB", *(f"{depth:,}" for depth in depths), "slope"]
+    return markdown_table([*head, "flatter than f16", "at equal bits", "faster than f16"], body)
+
+
+def prompts_table(measured: Sequence[Measured]) -> str:
+    """Seconds of prompts, and how many times as fast others are as llama.cpp."""
+    seconds: dict[tuple[str, str, str], dict[int, float]] = {}
+    for each in measured:
+        if each.what == "prompt":
+            seconds.setdefault((each.engine, each.cache, each.weights), {})[each.depth] = median(each.ms) / 1000
+    depths = sorted({depth for found in seconds.values() for depth in found})
+    theirs: Mapping[int, float] = next((found for named, found in seconds.items() if named[0] == "llama.cpp"), {})
+
+    def cell(engine: str, found: Mapping[int, float], depth: int) -> str:
+        if depth not in found:
+            return ""
+        ratio = f" ({theirs[depth] / found[depth]:.2f}x)" if engine != "llama.cpp" and depth in theirs else ""
+        return f"{found[depth]:.1f}{ratio}"
+
+    body = [
+        [named[0], f"`{named[1]}`", named[2], *(cell(named[0], found, depth) for depth in depths)]
+        for named, found in seconds.items()
+    ]
+    return markdown_table(["engine", "cache", "weights", *(f"{depth:,} tokens" for depth in depths)], body)
+
+
+def targets_table(compared: Mapping[int, Comparison]) -> str:
+    """Targets, and what was found."""
+    body = [row for threads, each in compared.items() for line in each.ours for row in _targets(threads, each, line)]
+    return markdown_table(["threads", "cache", "weights", "target", "found", "met"], body)
+
+
+def _targets(threads: int, compared: Comparison, line: Line) -> list[list[str]]:
+    """The targets of one of our caches."""
+    flat: list[tuple[Line | None, float]] = []
+    if line.cache == FULL:
+        flat.append((compared.f16, SLOPE_AT_F16))
+    if line.cache in EQUAL_BITS:
+        flat.append((compared.equal_bits(line), SLOPE_AT_EQUAL_BITS))
+    found = [
+        (f"{least:g}x flatter than {reference.cache}", _flatter(line, reference), ratio >= least)
+        for reference, least in flat
+        if reference and (ratio := flatter(line, reference)) is not None
+    ]
+    fastest = compared.fastest
+    if line.cache == KEPT_5 and fastest and (ratio := faster(line, fastest)) is not None:
+        found.append((f"a token at {max(line.ms):,} faster than with {fastest.cache}", _times(ratio), ratio >= 1))
+    return [
+        [str(threads), f"`{line.cache}`", line.weights, target, told, "yes" if met else "no"]
+        for target, told, met in found
+    ]
+
+
+def _flatter(line: Line, reference: Line | None) -> str:
+    ratio = flatter(line, reference)
+    return _times(ratio) if ratio is None or line.certain else f"over {_times(ratio)}"
+
+
+def _times(ratio: float | None) -> str:
+    if ratio is None:
+        return ""
+    return f"{ratio:.2f}x"
+
+
+def page(measured: Sequence[Measured], about: str, machine: str) -> str:
+    """The whole page. about: the model and the versions, in sentences; machine: one line on it."""
+    compared = by_threads(measured)
+    parts = [
+        "# Against llama.cpp",
+        f"{about} {machine}",
+        "Regenerate with `python benchmarks/peers/llama_cpp.py MODEL.gguf` on a machine that does nothing else "
+        "(resumable); how it measures is told in [benchmarks](../../benchmarks/README.md#against-llamacpp).",
+        "## Found\n\n" + targets_table(compared),
+        "## Milliseconds of a token by tokens of context\n\nThe *slope* is in milliseconds per 1,000 tokens of "
+        "context, by least squares over the depths, with its standard error. *Flatter than f16* is llama.cpp's slope "
+        "at f16, with its flash attention or without, whichever is lower, over that of the row; *at equal bits* the "
+        "same with its cache of as many bits; *over* stands before a ratio whose slope is lost in the noise, with "
+        "twice the error in its place. *Faster than f16* compares whole tokens, weights and all, at the largest depth.",
+        *(f"### Threads: {threads}\n\n{tokens_table(each)}" for threads, each in compared.items()),
+        _weights_told(measured),
+        "## Seconds of a prompt\n\nWith the largest number of threads; in brackets how many times as fast as "
+        "llama.cpp.\n\n" + prompts_table(measured),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _weights_told(measured: Sequence[Measured]) -> str:
+    """Bytes that both engines read for a token besides the cache, in words."""
+    sizes = {(each.engine, each.weights): each.weight_bytes for each in measured}
+    told = ", ".join(f"{engine} {size / 1e6:,.0f} MB ({weights})" for (engine, weights), size in sizes.items())
+    return (
+        f"Weights are most of a token on a small model: {told}. What Winnow loses to llama.cpp at depth 0 it loses to "
+        "larger weights and to Python, and not in its cache; the slope is free of both."
+    )
+
+
+def records(measured: Sequence[Measured]) -> list[dict[str, Any]]:
+    """Prompts as they were measured, and lines with their slopes and ratios, for programs."""
+    found: list[dict[str, Any]] = [
+        {"what": "prompt", "engine": each.engine, "cache": each.cache, "weights": each.weights}
+        | {"threads": each.threads, "depth": each.depth, "ms": each.ms}
+        for each in measured
+        if each.what == "prompt"
+    ]
+    for compared in by_threads(measured).values():
+        found += [_record(line, compared) for line in compared.lines]
+    return found
+
+
+def _record(line: Line, compared: Comparison) -> dict[str, Any]:
+    return {
+        "what": "token",
+        "engine": line.engine,
+        "cache": line.cache,
+        "weights": line.weights,
+        "threads": line.threads,
+        "cache_bytes": line.cache_bytes,
+        "weight_bytes": line.weight_bytes,
+        "ms": {str(depth): list(found) for depth, found in line.repetitions.items()},
+        "ms_per_1000_tokens": line.slope,
+        "standard_error": line.error,
+        "flatter_than_f16": _finite(flatter(line, compared.f16)),
+        "flatter_at_equal_bits": _finite(flatter(line, compared.equal_bits(line))),
+        "faster_than_f16": faster(line, compared.f16),
+    }
+
+
+def _finite(ratio: float | None) -> float | None:
+    """The ratio; None for infinity, which is no JSON."""
+    return None if ratio == inf else ratio
