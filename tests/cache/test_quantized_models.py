@@ -95,7 +95,7 @@ def test_heads_outputs_times_the_projection_are_the_modules_output(model):
     "name", ["criticalkv", "kvzip-plus", "expectedattention+critical", "snapkv+think", "snapkv+spark"]
 )
 def test_what_reads_weights_keeps_what_it_keeps_with_plain_ones(model, name):
-    """Of the same numbers in plain layers, which tokens stay is the same."""
+    """The tokens that stay are those that stay with the same numbers in plain layers."""
     ids = prompt(length=N)
     kept = []
     for each in (model, written_out(model)):

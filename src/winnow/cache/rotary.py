@@ -263,7 +263,7 @@ def _keys_at(attention: nn.Module, embedding: Embedding | None, positions: Tenso
 
 
 def _computes_in(attention: nn.Module) -> tuple[torch.device, torch.dtype]:
-    """Where a module computes, and the dtype of what goes in."""
+    """Device on which a module computes, and the dtype of what goes in."""
     parameters = list(attention.parameters())
     # Of a quantized module there may be none in floating point.
     weight = next((each for each in parameters if each.is_floating_point()), parameters[0])

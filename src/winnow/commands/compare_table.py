@@ -34,7 +34,7 @@ def show(runs: Sequence[Run], compared: Compared, bootstrap: Bootstrap) -> None:
 def _headings(runs: Sequence[Run], found: Sequence[Comparison]) -> list[str]:
     about = runs[0].about
     seen = {True: "yes", False: "no"}.get(about.protocol.get("question_seen", ""), "not said")
-    models = dict.fromkeys(f"{run.about.model.name} ({run.about.model.dtype})" for run in runs)
+    models = dict.fromkeys(f"{run.about.model.name} ({run.about.model.kind})" for run in runs)
     baselines = dict.fromkeys((each.baseline.run.path, each.baseline.method) for each in found)
     against = baselines if len(baselines) == 1 else {(found[0].baseline.run.path, "the same method"): None}
     ((path, method),) = against

@@ -38,6 +38,11 @@ class ModelFacts:
     quantized: str | None = None
     """Scheme of its weights ("int8", "gptq"); None for plain ones."""
 
+    @property
+    def kind(self) -> str:
+        """Dtype and scheme in words: "bfloat16", "bfloat16 with int8 weights"."""
+        return self.dtype if self.quantized is None else f"{self.dtype} with {self.quantized} weights"
+
 
 @dataclass(frozen=True)
 class About:
