@@ -36,6 +36,7 @@ from winnow.estimate.journal import Journal
 from winnow.models import ModelSource, open_model
 from winnow.models.dtypes import pick_dtype
 from winnow.models.gguf import is_gguf
+from winnow.models.weights import WEIGHTS
 from winnow.runs.environment import processor_name
 
 FILE = "file"
@@ -174,8 +175,13 @@ def numbers_of_a_token(source: ModelSource) -> int:
 
 def own_models(source: ModelSource, names: Sequence[str]) -> list[OwnModel]:
     """The model with its weights in each of several types. Raises ModelError for a type that there is not."""
-    kinds = [pick_dtype(name, torch.device("cpu"), source.config, source.gguf) for name in names]
-    return [OwnModel(source, str(kind).removeprefix("torch.")) for kind in dict.fromkeys(kinds)]
+    kinds = [name if name in WEIGHTS[1:] else _type(source, name) for name in names]
+    return [OwnModel(source, kind) for kind in dict.fromkeys(kinds)]
+
+
+def _type(source: ModelSource, name: str) -> str:
+    """The name of the type that is meant; "auto" for what suits this processor."""
+    return str(pick_dtype(name, torch.device("cpu"), source.config, source.gguf)).removeprefix("torch.")
 
 
 def whole_numbers(least: int) -> Callable[[str], list[int]]:
@@ -199,7 +205,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("model", metavar="MODEL.gguf", help="a GGUF file that both engines read")
     parser.add_argument("--depths", type=whole_numbers(0), default=[0, 4096, 8192, 16384], help="tokens of context")
     parser.add_argument("--threads", type=whole_numbers(1), default=[1, 2])
-    parser.add_argument("--weights", default="auto", help="types of Winnow's weights; the file's stay llama.cpp's")
+    parser.add_argument("--weights", default="auto", help="of Winnow: auto, a type, int8 or int4, or several")
     parser.add_argument("--steps", type=int, default=16, help="tokens of a repetition")
     parser.add_argument("--repeats", type=int, default=3, help="repetitions of llama.cpp's in each of its turns")
     parser.add_argument("--rounds", type=int, default=1, help="how often every depth has its turns")

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 from winnow import CompressedCache
 from winnow.evaluate.decoding import prefill
 from winnow.models import ModelSource, load_model
+from winnow.models.weights import WEIGHTS
 
 FULL, BITS_8, BITS_4, KEPT_5 = "full", "full+bits(8)", "full+bits(4)", "adakv @ 5%"
 METHODS = (FULL, BITS_8, BITS_4, "adakv @ 10%", KEPT_5, "adakv @ 2%")
@@ -28,11 +29,13 @@ class OwnModel:
 
     source: ModelSource
     weights: str
-    """As `load_model` takes them; "auto" for what suits this processor."""
+    """A type, or what `load_model` takes as weights."""
 
     @cached_property
     def model(self) -> PreTrainedModel:
         """With its weights. Raises ModelError."""
+        if self.weights in WEIGHTS:
+            return load_model(self.source, "cpu", weights=self.weights)
         return load_model(self.source, "cpu", self.weights)
 
     @cached_property
