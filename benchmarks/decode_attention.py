@@ -46,14 +46,16 @@ class Bench(NamedTuple):
         return statistics.median(a / b for a, b in pairs)
 
 
-def measure(contenders: Mapping[str, Callable[[], object]], rounds: int) -> Bench:
+def measure(
+    contenders: Mapping[str, Callable[[], object]], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> Bench:
     """Time all contenders once per round, after one round to warm up."""
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for done in range(rounds + 1):
         for name, run in contenders.items():
-            start = time.perf_counter()
+            start = clock()
             run()
-            elapsed = time.perf_counter() - start
+            elapsed = clock() - start
             if done:
                 seconds[name].append(elapsed)
     return Bench(seconds)

@@ -9,6 +9,8 @@ is the median of the ratios of the rounds.
 from __future__ import annotations
 
 import argparse
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +24,7 @@ from winnow.kernels import DecodePlan, DenseBlock, PackedBlock, TailSegments
 from winnow.kernels.formats.packed import PackedKeys, PackedValues
 
 ROWS = (8, 32)
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 TAIL = 32
 Part = DenseBlock | PackedBlock
 
@@ -86,7 +89,7 @@ def make_rows(shape: Shape, blocks: list[Part]) -> Rows:
     return Rows(DecodePlan(blocks, tail, spec(dim)), random(count, heads * group, 1, dim))
 
 
-def compare(shape: Shape, name: str, slots: int, rounds: int) -> Row:
+def compare(shape: Shape, name: str, slots: int, rounds: int, clock: Callable[[], float]) -> Row:
     """One row, and for every number of rows the time together and how much longer it takes apart."""
     block = make_block(shape, name, slots)
     one = make_rows(shape, [block])
@@ -95,7 +98,7 @@ def compare(shape: Shape, name: str, slots: int, rounds: int) -> Row:
         together = make_rows(shape, [block] * count)
         alone = make_rows(shape, [copied(block) for _ in range(count)])
         torch.testing.assert_close(together.run().float(), alone.run().float(), rtol=2**-7, atol=1e-3)
-        bench = measure({"one": one.run, "together": together.run, "apart": alone.run}, rounds)
+        bench = measure({"one": one.run, "together": together.run, "apart": alone.run}, rounds, clock)
         row |= {
             "1 row ms": bench.median("one") * 1e3,
             f"{count} rows ms": bench.median("together") * 1e3,
@@ -111,6 +114,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--formats", nargs="+", choices=FORMATS, default=list(FORMATS))
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: of all threads, for a busy machine")
     parser.add_argument("--out", type=Path, default=Path("docs/results"), help="folder for the .json and .md")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args()
@@ -121,10 +125,11 @@ def main() -> None:
         for slots in options.slots:
             for shape in SHAPES:
                 for name in options.formats:
-                    row = compare(shape, name, slots, options.rounds)
+                    row = compare(shape, name, slots, options.rounds, CLOCKS[options.clock])
                     tables.setdefault("Rows that share a prefix", []).append({"threads": count, **row})
     settings: dict[str, object] = {
         "rounds": options.rounds,
+        "clock": options.clock,
         "tail": TAIL,
         "dtype of 8 and 4 bits": name_of(torch.bfloat16),
     }

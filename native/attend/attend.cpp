@@ -58,6 +58,7 @@ class Job {
     const Amount amount = cutting.amount();
     threads_ = amount.read < kParallelBytes ? 1 : std::max(args.threads, 1);
     cutting.cut(amount.held, threads_, chunks);
+    measure();
     Layout measured(nullptr);
     lay_out(measured);
     Layout real(workspace.reserve(measured.used()));
@@ -87,34 +88,43 @@ class Job {
     for (int64_t i = 0; i < chunk.readers; ++i) body(chunks_.readers[chunk.first_reader + i], i);
   }
 
-  void lay_out(Layout& layout) {
+  // What all chunks need together.
+  struct Needs {
     int64_t stats = 0, acc = 0, pieces = 0;
+    int64_t matrix_queries = 0;  // at most, of a chunk that is a product of matrices
     bool packed = false;
-    Shape widest = shape_;  // of those that are products of matrices
-    bool many = false;
+  };
+
+  void measure() {
     for (const Chunk& chunk : chunks_.all) {
       const Shape shape = shape_of(chunk);
-      stats += shape.stats_width();
-      acc += shape.acc_size();
-      pieces += chunk.readers;
-      packed |= chunk.part != nullptr;
-      if (!isa_.matrix.serves[args_.dtype](shape, chunk)) continue;
-      many = true;
-      if (shape.queries > widest.queries) widest = shape;
+      needs_.stats += shape.stats_width();
+      needs_.acc += shape.acc_size();
+      needs_.pieces += chunk.readers;
+      needs_.packed |= chunk.part != nullptr;
+      if (is_matrix(shape, chunk)) needs_.matrix_queries = std::max(needs_.matrix_queries, shape.queries);
     }
-    numbers_.max = layout.take<float>(stats);
-    numbers_.sum = layout.take<float>(stats);
-    numbers_.acc = layout.take<float>(acc);
+  }
+
+  bool is_matrix(const Shape& shape, const Chunk& chunk) const { return isa_.matrix.serves[args_.dtype](shape, chunk); }
+
+  void lay_out(Layout& layout) {
+    numbers_.max = layout.take<float>(needs_.stats);
+    numbers_.sum = layout.take<float>(needs_.stats);
+    numbers_.acc = layout.take<float>(needs_.acc);
     partials_ = layout.take<Partial>(chunks_.count());
-    pieces_ = layout.take<Partial>(pieces);
-    weights_ = layout.take<float>(pieces * shape_.stats_width());
+    pieces_ = layout.take<Partial>(needs_.pieces);
+    weights_ = layout.take<float>(needs_.pieces * shape_.stats_width());
     first_piece_ = layout.take<int64_t>(row_heads() + 1);
     unfinished_ = layout.take<std::atomic<int64_t>>(row_heads());
     scratch_ = layout.take<Scratch>(threads_);
+    Shape widest = shape_;
+    widest.queries = needs_.matrix_queries;
+    const bool many = needs_.matrix_queries > 0;
     for (int slot = 0; slot < threads_; ++slot) {
       const Scratch own{layout.take<float>(kQueryPad * shape_.query_width), layout.take<float>(kQueryPad * kLogitStride),
                         layout.take<float>(kQueryPad * shape_.query_width),
-                        layout.take<float>(packed ? packed_floats(shape_) : 0),
+                        layout.take<float>(needs_.packed ? packed_floats(shape_) : 0),
                         layout.take<float>(many ? matrix_floats(widest) : 0),
                         layout.take<uint32_t>(many ? tile_words(widest) : 0)};
       if (layout.is_real()) scratch_[slot] = own;
@@ -158,7 +168,7 @@ class Job {
   }
 
   const ChunkFunction* functions_for(const Shape& shape, const Chunk& chunk) const {
-    if (isa_.matrix.serves[args_.dtype](shape, chunk)) return chunk.part ? isa_.matrix.packed : isa_.matrix.dense;
+    if (is_matrix(shape, chunk)) return chunk.part ? isa_.matrix.packed : isa_.matrix.dense;
     return chunk.part ? isa_.kernels.packed : isa_.kernels.dense;
   }
 
@@ -194,6 +204,7 @@ class Job {
   Shape shape_;  // of a chunk that one row reads
   int threads_;
   const Chunks& chunks_;
+  Needs needs_;
 
   Partial numbers_;                   // those of all chunks, one after another
   Partial* partials_;                 // [chunks]

@@ -88,20 +88,35 @@ class Cutting {
     int64_t first, tokens, visible;
   };
 
-  // body(segment) for all that some query of the slice sees.
+  // body(segment) for all that some query of the slice sees: first what rows share, then row after row what is its own,
+  // as it lies in memory.
   template <class Body>
   void for_segments(const Body& body) const {
     for (int64_t head = 0; head < args_.heads; ++head) {
-      sharing_.for_readings(head, [&](const Reading& reading) {
-        const winnow_part& part = *reading.part;
+      sharing_.for_shared(head, [&](const Reading& reading) {
         for (int64_t row = 0; row < reading.row_count; row += most_readers_) {
-          body(Segment{reading.rows + row, std::min(most_readers_, reading.row_count - row), head,
-                       part.packed ? &part : nullptr, part.keys.data, part.values.data, reading.first, reading.tokens,
-                       reading.tokens});
+          const int64_t count = std::min(most_readers_, reading.row_count - row);
+          body(of_part(*reading.part, head, reading.first, reading.tokens, reading.rows + row, count));
         }
       });
-      for (int64_t row = 0; row < args_.rows; ++row) tail(row, head, body);
     }
+    auto own = sharing_.own().begin();
+    for (int64_t row = 0; row < args_.rows; ++row) {
+      const auto first = own;
+      while (own != sharing_.own().end() && own->row == row) ++own;
+      for (int64_t head = 0; head < args_.heads; ++head) {
+        for (auto each = first; each != own; ++each) {
+          const int64_t start = each->part->starts[head], tokens = each->part->stops[head] - start;
+          if (tokens > 0) body(of_part(*each->part, head, start, tokens, &row, 1));
+        }
+        tail(row, head, body);
+      }
+    }
+  }
+
+  static Segment of_part(const winnow_part& part, int64_t head, int64_t first, int64_t tokens, const int64_t* rows,
+                         int64_t row_count) {
+    return {rows, row_count, head, part.packed ? &part : nullptr, part.keys.data, part.values.data, first, tokens, tokens};
   }
 
   // The first query of the slice sees all but the slice's own later tokens.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <tuple>
 #include <vector>
 
@@ -27,28 +28,38 @@ struct Reading {
   int64_t row_count;
 };
 
+// A part of a row, and whether other rows have it.
+struct RowPart {
+  const winnow_part* part;
+  const winnow_part* first;  // in order of rows, of those that are of the same memory
+  int64_t row;
+  bool shared;
+};
+
 // The parts of all rows, those of the same memory side by side. Keeps its memory between calls.
 class Sharing {
  public:
   void find(const winnow_decode_args& args) {
-    parts_.clear();
+    own_.clear();
+    shared_.clear();
     for (int64_t row = 0; row < args.rows; ++row) {
       for (int64_t i = args.part_bounds[row]; i < args.part_bounds[row + 1]; ++i) {
-        parts_.push_back({args.parts + i, args.parts + i, row});
+        own_.push_back({args.parts + i, args.parts + i, row, false});
       }
     }
     if (args.rows > 1) group();
-    ranges_.reserve(parts_.size());
-    rows_.reserve(parts_.size());
   }
 
-  // body(reading) for all slots of a head that rows read. Its rows are overwritten by the next.
+  // Parts that no other row reads, in order of rows.
+  const std::vector<RowPart>& own() const { return own_; }
+
+  // body(reading) for all slots of a head that are in the memory of several rows. Its rows are overwritten by the next.
   template <class Body>
-  void for_readings(int64_t head, const Body& body) {
-    for (auto part = parts_.begin(); part != parts_.end();) {
-      const auto end = std::find_if(part, parts_.end(), [&](const RowPart& each) { return each.first != part->first; });
+  void for_shared(int64_t head, const Body& body) {
+    for (auto part = shared_.begin(); part != shared_.end();) {
+      const winnow_part* first = part->first;
       ranges_.clear();
-      for (; part != end; ++part) {
+      for (; part != shared_.end() && part->first == first; ++part) {
         ranges_.push_back({part->part->starts[head], part->part->stops[head], part->row, part->part});
       }
       for_equal_ranges(body);
@@ -56,11 +67,6 @@ class Sharing {
   }
 
  private:
-  // A part of a row, and the first part in order of rows that is of the same memory.
-  struct RowPart {
-    const winnow_part *part, *first;
-    int64_t row;
-  };
   struct Range {
     int64_t start, stop, row;
     const winnow_part* part;
@@ -68,16 +74,21 @@ class Sharing {
 
   // In the order of rows, and not of addresses, which differ from run to run: results are summed up in this order.
   void group() {
-    std::sort(parts_.begin(), parts_.end(), [](const RowPart& a, const RowPart& b) {
+    std::sort(own_.begin(), own_.end(), [](const RowPart& a, const RowPart& b) {
       const int memory = compare_memory(*a.part, *b.part);
       return memory ? memory < 0 : a.part < b.part;
     });
-    for (size_t i = 1; i < parts_.size(); ++i) {
-      if (compare_memory(*parts_[i - 1].part, *parts_[i].part) == 0) parts_[i].first = parts_[i - 1].first;
+    for (size_t i = 1; i < own_.size(); ++i) {
+      if (compare_memory(*own_[i - 1].part, *own_[i].part)) continue;
+      own_[i].first = own_[i - 1].first;
+      own_[i].shared = own_[i - 1].shared = true;
     }
-    std::sort(parts_.begin(), parts_.end(), [](const RowPart& a, const RowPart& b) {
+    std::sort(own_.begin(), own_.end(), [](const RowPart& a, const RowPart& b) {
       return std::tie(a.first, a.part) < std::tie(b.first, b.part);
     });
+    const auto is_shared = [](const RowPart& each) { return each.shared; };
+    std::copy_if(own_.begin(), own_.end(), std::back_inserter(shared_), is_shared);
+    own_.erase(std::remove_if(own_.begin(), own_.end(), is_shared), own_.end());
   }
 
   // Views of the same memory begin where they like, head by head.
@@ -98,7 +109,7 @@ class Sharing {
     }
   }
 
-  std::vector<RowPart> parts_;
+  std::vector<RowPart> own_, shared_;
   std::vector<Range> ranges_;
   std::vector<int64_t> rows_;
 };

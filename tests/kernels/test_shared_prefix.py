@@ -21,18 +21,17 @@ from support.packed_checks import check
 from winnow.kernels import AttentionSpec, Block, DenseBlock, native
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_format_is_read_for_many_rows(name: str, dtype: torch.dtype, isas: list[str]) -> None:
+def test_every_format_is_read_for_many_rows(name: str, isas: list[str]) -> None:
     """Queries that fill panels and a part of one, more tokens than a block, and a row that reads nothing."""
     layer = Layer([[FORMATS[name]]], [[[101, 0]]], [0] * 6 + [None], 80, 40, 11)
-    check(build(layer, dtype), isas, dtype)
+    check(build(layer, torch.bfloat16), isas, torch.bfloat16)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_sizes_of_heads(dtype: torch.dtype, isas: list[str]) -> None:
     """Whole tiles and vectors, and less than one."""
-    for dim, value_dim in ((64, 64), (96, 128), (16, 20), (33, 17), (256, 48)):
+    for dim, value_dim in ((96, 128), (33, 17), (256, 48)):
         for forms in (None, (KEYS["8"], VALUES["4"])):
             check(build(Layer([[forms]], [[[70, 3]]], [0] * 33, dim, value_dim, 2), dtype), isas, dtype)
 
@@ -111,7 +110,7 @@ def shared_layers(draw: st.DrawFn) -> Layer:
     )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(layer=shared_layers(), dtype=st.sampled_from(DTYPES), seed=st.integers(0, 100), copied=st.booleans())
 def test_whichever_rows_share_what(layer: Layer, dtype: torch.dtype, seed: int, copied: bool) -> None:
     """All, none or some rows share a prefix; equal blocks in memory of their own are not shared."""
@@ -127,7 +126,7 @@ def test_whichever_rows_share_what(layer: Layer, dtype: torch.dtype, seed: int, 
 
 
 @needs_native
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(data=st.data(), dtype=st.sampled_from(DTYPES))
 def test_views_share_what_they_have_in_common(data: st.DataObject, dtype: torch.dtype) -> None:
     """Every head of a view begins where it likes: rows are read for together head by head, as coalitions need it."""
