@@ -5,6 +5,7 @@
 #include "attend/attend.hpp"
 #include "runtime/dispatch.hpp"
 #include "runtime/pool.hpp"
+#include "prefill/job.hpp"
 #include "prune/job.hpp"
 #include "rotate/job.hpp"
 #include "winnow_native.h"
@@ -56,6 +57,7 @@ constexpr winnow_constant contract[] = {
     WINNOW_NAMED(sizeof(winnow_decode_args)),
     WINNOW_NAMED(sizeof(winnow_prune_args)),
     WINNOW_NAMED(sizeof(winnow_rotate_args)),
+    WINNOW_NAMED(sizeof(winnow_prefill_args)),
     {nullptr, 0},
 };
 
@@ -87,6 +89,15 @@ int32_t winnow_take(const winnow_prune_args* args) {
 int32_t winnow_rotate(const winnow_rotate_args* args) {
   try {
     winnow::rotate_rows(*args, winnow::active_kernels().rotate[args->dtype]);
+  } catch (const std::bad_alloc&) {
+    return WINNOW_NO_MEMORY;
+  }
+  return WINNOW_OK;
+}
+
+int32_t winnow_prefill(const winnow_prefill_args* args) {
+  try {
+    winnow::prefill_rows(*args, winnow::active_kernels().prefill[args->dtype]);
   } catch (const std::bad_alloc&) {
     return WINNOW_NO_MEMORY;
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attend/contract.hpp"
+#include "prefill/contract.hpp"
 #include "prune/contract.hpp"
 #include "rotate/contract.hpp"
 
@@ -21,6 +22,7 @@ struct Kernels {
   PruneFunction prune[kDtypes];
   PruneFunction take[kDtypes];
   RotateFunction rotate[kDtypes];
+  PrefillFunction prefill[kDtypes];
 };
 
 // One of each name that CMakeLists.txt gives to kernels.cpp.

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from winnow.cache.gradients import wants_gradients
+from winnow.kernels import prefill
 from winnow.kernels.interface import AttentionSpec
 
 QUERY_BLOCK = 128
@@ -26,10 +28,13 @@ def dense_attention(
 
     `mask` is boolean or additive [R | 1, Hq | 1, Q, N]; None means causal, the last query seeing everything
     (`is_causal=False`: everything seen by all). Soft-capping and attention sinks, which transformers' own sdpa
-    function lacks, are computed blockwise over the queries. Returns [R, Q, Hq, Dv].
+    function lacks, are computed by the compiled kernels where these serve, else blockwise over the queries. Returns
+    [R, Q, Hq, Dv].
     """
     causal = mask is None and query.shape[2] > 1 and is_causal is not False and getattr(module, "is_causal", True)
     if spec.softcap is not None or spec.sinks is not None:
+        if causal and prefill.supports(query, key) and not wants_gradients(query, key, value):
+            return _compiled_attention(query, key, value, spec)
         return _explicit_attention(query, key, value, mask, spec, causal)
     if causal and query.shape[2] != key.shape[2]:
         mask = causal_mask(query.shape[2], key.shape[2], query.device)
@@ -62,6 +67,11 @@ def padded_attention(
 def causal_mask(queries: int, keys: int, device: torch.device) -> Tensor:
     """[1, 1, Q, N] bool: query i of the last Q tokens sees the first N − Q + i + 1 keys."""
     return torch.ones(1, 1, queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
+
+
+def _compiled_attention(query: Tensor, key: Tensor, value: Tensor, spec: AttentionSpec) -> Tensor:
+    rows = zip(query, key, value, strict=True)
+    return torch.stack([prefill.attended(prefill.Prompt(*row), spec) for row in rows])
 
 
 def _explicit_attention(
