@@ -87,6 +87,16 @@ def test_a_prompt_that_waits_keeps_the_same(model, name):
         assert [k.tolist() for k in direct.kept(layer)] == [k.tolist() for k in waited.kept(layer)]
 
 
+def test_a_prompt_in_chunks_is_held_once(model):
+    cache = winnow.CompressedCache(model, "adakv @ 12", prompt_length=N)
+    places = set()
+    for chunk in prompt(length=N)[:, :30].split(7, dim=1):
+        filled(model, cache, chunk, 7)
+        places.add(cache.compressed_layers()[0].tail.keys.data_ptr())
+        assert {layer.tail.keys.shape[2] for layer in cache.compressed_layers()} == {N}
+    assert len(places) == 1
+
+
 def test_queries_are_let_go_chunk_by_chunk(model):
     cache = winnow.CompressedCache(model, "h2o @ 12", prompt_length=N)
     filled(model, cache, prompt(length=N)[:, :30], 10)

@@ -80,7 +80,7 @@ class CompressedLayer(CacheLayerMixin):
         """Takes dtype, device and number of rows from the first keys [R, H, N, D] and values [R, H, N, Dv]."""
         self.dtype, self.device = key_states.dtype, key_states.device
         self.compression.check_heads(self.index, key_states.shape[1])
-        self.tail = Tail(key_states, value_states, capacity=0)
+        self.tail = Tail(key_states, value_states, capacity=self._expected(key_states.shape[2]))
         self.prefixes = [None] * key_states.shape[0]
         self.is_initialized = True
 
@@ -417,6 +417,11 @@ class CompressedLayer(CacheLayerMixin):
             return Phase.TAIL
         goal = self.compression.prompt_length
         return Phase.PROMPT if goal is None or self.seen + new >= goal else Phase.PART
+
+    def _expected(self, new: int) -> int:
+        """Tokens to make room for at once where a prompt begins with `new` of them: to grow is to copy what is there."""
+        goal = self.compression.prompt_length
+        return 0 if goal is None or not 0 < new < goal else goal
 
     def _held_tail(self) -> Tail:
         if self.tail is None:
