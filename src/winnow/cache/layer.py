@@ -419,7 +419,7 @@ class CompressedLayer(CacheLayerMixin):
         return Phase.PROMPT if goal is None or self.seen + new >= goal else Phase.PART
 
     def _expected(self, new: int) -> int:
-        """Tokens to make room for at once where a prompt begins with `new` of them: to grow is to copy what is there."""
+        """Tokens to make room for at once where a prompt begins with `new` of them, as growing copies what is there."""
         goal = self.compression.prompt_length
         return 0 if goal is None or not 0 < new < goal else goal
 
