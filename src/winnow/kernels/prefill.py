@@ -28,7 +28,7 @@ class Prompt(NamedTuple):
 
 
 class Attention(NamedTuple):
-    """What attention over a prompt gives."""
+    """Attention over a prompt, and its sums over the queries."""
 
     output: Tensor
     """[Q, Hq, Dv] in the dtype of the prompt."""
@@ -60,7 +60,7 @@ def attended(prompt: Prompt, spec: AttentionSpec) -> Tensor:
 
 
 def paid(queries: Tensor, keys: Tensor, spec: AttentionSpec) -> Tensor:
-    """What queries [Hq, Q, D] of the last tokens paid keys [H, N, D], as of `attend`, which it does not depend on."""
+    """Attention paid by queries [Hq, Q, D] of the last tokens to keys [H, N, D], as of `attend`, without its output."""
     found = _paid(keys)
     _run(Prompt(queries, keys, keys[..., :0]), spec, None, found)
     return found
