@@ -1,4 +1,4 @@
-"""What the queries of a prompt paid every token, summed up while the model attends, against attention in float64."""
+"""Payments of a prompt's queries, summed up while the model attends, against attention in float64."""
 
 from __future__ import annotations
 
