@@ -1,4 +1,4 @@
-"""What methods, chunks and types of weights do to a prefill: CPU seconds of one thread.
+"""Prefills under methods, in chunks and in types of weights: CPU seconds of one thread.
 
     python benchmarks/prefill.py                           # random-weight Llama shapes, 8,192 tokens
     python benchmarks/prefill.py --model DIR --text FILE   # a model, reading a text; with types of weights
@@ -86,7 +86,7 @@ def against(seconds: dict[str, list[float]], reference: str, subject: Subject, t
 
 
 def of_methods(subject: Subject, rounds: int) -> list[dict[str, Any]]:
-    """What a method adds to a prefill that keeps everything."""
+    """Prefills under methods against one that keeps everything."""
     work: dict[str, Callable[[], Any]] = {"stock cache, sdpa": partial(stock, subject)}
     work |= {name: partial(compressed, subject, name) for name in METHODS}
     return against(measure(work, rounds), "full", subject, "methods")
@@ -118,7 +118,8 @@ def table_of(rows: list[dict[str, Any]]) -> str:
     ]
     reference = {"methods": "full", "chunks": "whole"}.get(first["table"], DTYPES[0])
     head = [first["table"], "CPU seconds", "tokens per second", f"of {reference}"]
-    return f"### {first['subject']}, {first['tokens']:,} tokens\n\n{markdown_table(head, body)}\n"
+    title = f"{first['table'].capitalize()}: {first['subject']}, {first['tokens']:,} tokens"
+    return f"### {title}\n\n{markdown_table(head, body)}\n"
 
 
 def subjects_of(args: argparse.Namespace) -> list[Subject]:
@@ -151,7 +152,9 @@ def main() -> None:
         if args.model is not None:
             tables.append(of_dtypes(args.model, subject.ids, args.rounds))
         print("\n".join(table_of(rows) for rows in tables), flush=True)
-    text = f"# Prefill\n\nMedians of {args.rounds} rounds. {machine()}\n\n" + "\n".join(map(table_of, tables))
+    text = f"# Prefill\n\nCPU seconds, medians of {args.rounds} rounds. {machine()}\n\n" + "\n".join(
+        map(table_of, tables)
+    )
     name = "prefill" if args.model is None else "prefill_model"
     write_results(args.out, name, text, [row for rows in tables for row in rows])
     print(machine())
