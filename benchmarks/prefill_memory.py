@@ -23,7 +23,7 @@ import winnow
 from reporting import machine, markdown_table, write_results
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
-CACHES = ("no cache", "stock cache", "winnow full", "winnow adakv 2%")
+CACHES = ("no cache", "stock cache", "winnow full", "winnow adakv 2%", "winnow h2o 2%")
 KV_HEADS, HEAD_DIM = 4, 64
 
 

@@ -6,6 +6,7 @@
 #include "attend/attend.hpp"
 #include "runtime/dispatch.hpp"
 #include "runtime/pool.hpp"
+#include "prefill/job.hpp"
 #include "runtime/rows.hpp"
 #include "winnow_native.h"
 
@@ -64,6 +65,7 @@ constexpr winnow_constant contract[] = {
     WINNOW_NAMED(sizeof(winnow_prune_args)),
     WINNOW_NAMED(sizeof(winnow_rotate_args)),
     WINNOW_NAMED(sizeof(winnow_append_args)),
+    WINNOW_NAMED(sizeof(winnow_prefill_args)),
     {nullptr, 0},
 };
 
@@ -95,6 +97,11 @@ int32_t winnow_rotate(const winnow_rotate_args* args) {
 
 int32_t winnow_append(const winnow_append_args* args) {
   return winnow::append(*args) ? WINNOW_OK : WINNOW_BAD_LENGTH;
+}
+
+int32_t winnow_prefill(const winnow_prefill_args* args) {
+  const auto prefill = winnow::active_kernels().prefill[args->dtype];
+  return with_memory([&] { winnow::prefill_rows(*args, prefill); });
 }
 
 const char* winnow_isa(void) { return winnow::active_isa().name; }

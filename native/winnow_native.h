@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define WINNOW_ABI 8
+#define WINNOW_ABI 9
 #define WINNOW_SCALE_GROUP 32 /* channels of a value, or slots of keys, that share a scale and a zero */
 #define WINNOW_START_STEP 32  /* where rows differ in length, the beginning of every 32nd is known */
 #define WINNOW_BLOCK_BYTES 16 /* of a block of numbers of 4 or 2 bits; of 1 bit half as many */
@@ -162,6 +162,25 @@ struct winnow_append_args {
   int64_t column;
 };
 
+/* Causal attention of the last Q of N tokens of one prompt: H KV heads, G query heads for each (group_size). Strides
+ * count elements; numbers of a head lie side by side. */
+struct winnow_prefill_args {
+  int64_t heads, group_size, queries, tokens; /* 1 <= Q <= N < 2^24 */
+  int64_t key_dim, value_dim;
+  const void *query;           /* [H*G, Q, D] */
+  const void *keys, *values;   /* [H, N, D] and [H, N, Dv] */
+  int64_t query_head_stride, query_token_stride;
+  int64_t key_head_stride, key_token_stride;
+  int64_t value_head_stride, value_token_stride;
+  const float *sinks;          /* [H*G] or null */
+  void *output;                /* [Q, H*G, Dv] contiguous, or null, as values then may be */
+  float *paid;                 /* [H, N] contiguous: what all queries paid each token, mean over the group; or null */
+  float scaling;
+  float softcap;               /* 0: none */
+  int32_t dtype;               /* of all but sinks and paid */
+  int32_t threads;
+};
+
 struct winnow_constant {
   const char *name;
   int64_t value;
@@ -184,6 +203,9 @@ WINNOW_EXPORT int32_t winnow_rotate(const struct winnow_rotate_args *args);
 
 /* Copies new tokens into buffers; WINNOW_BAD_LENGTH, with nothing written, where a row has no room for them. */
 WINNOW_EXPORT int32_t winnow_append(const struct winnow_append_args *args);
+
+/* Attention over a dense prompt. Returns a winnow_status. Safe to call from several threads at once. */
+WINNOW_EXPORT int32_t winnow_prefill(const struct winnow_prefill_args *args);
 
 /* The instruction set in use: "amx", "avx512bf16", "avx512vnni", "avx512", "avx2" or "portable". */
 WINNOW_EXPORT const char *winnow_isa(void);

@@ -4,6 +4,7 @@
 #include "attend/partials.hpp"
 #include "dense/chunk.hpp"
 #include "packed/chunk.hpp"
+#include "prefill/prefill.hpp"
 #include "prune/prune.hpp"
 #include "prune/take.hpp"
 #include "rotate/rotate.hpp"
@@ -17,6 +18,7 @@ constexpr Kernels isa::WINNOW_ISA = {{dense_chunk<float>, dense_chunk<Bf16>, den
                                      read_sum,
                                      {prune<float>, prune<Bf16>, prune<Fp16>},
                                      {take<float>, take<Bf16>, take<Fp16>},
-                                     {rotate<float>, rotate<Bf16>, rotate<Fp16>}};
+                                     {rotate<float>, rotate<Bf16>, rotate<Fp16>},
+                                     {prefill<float>, prefill<Bf16>, prefill<Fp16>}};
 
 }  // namespace winnow

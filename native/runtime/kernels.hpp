@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attend/contract.hpp"
+#include "prefill/contract.hpp"
 #include "prune/contract.hpp"
 #include "rotate/contract.hpp"
 
@@ -20,6 +21,7 @@ struct Kernels {
   PruneFunction prune[kDtypes];
   PruneFunction take[kDtypes];
   RotateFunction rotate[kDtypes];
+  PrefillFunction prefill[kDtypes];
 };
 
 // True where products of matrices are faster for a chunk than functions that read it where it lies.

@@ -75,7 +75,8 @@ class LayerView(NamedTuple):
     layers: int
     """Number of compressed layers of the model."""
     queries: Tensor
-    """[Hq, n, D] queries of the *last* n tokens after RoPE; n = min(N, scorer.queries_needed(N))."""
+    """[Hq, n, D] queries of the *last* n tokens after RoPE; n = min(N, scorer.queries_needed(N)), or what else is asked
+    for where the view has `paid`."""
     keys: Tensor
     """[H, N, D] keys after RoPE."""
     values: Tensor
@@ -105,6 +106,10 @@ class LayerView(NamedTuple):
     """`Ranking.moments` of the last time that this sequence was compressed. As `carried`."""
     replayed: Tensor | None = None
     """[H, N] fp32, what a replay of the prompt found each token to be worth. Only for scorers with Extra.REPLAY."""
+    paid: Tensor | None = None
+    """[H, N] fp32, the attention that all queries of the prompt together paid every token, the mean over the query
+    group. Only for scorers with `sums_attention`, and only where it was summed up while the model attended; where it
+    is None, `queries` are all that it takes."""
     latents: Latents | None = None
     """Cached numbers where heads share latents; keys and values are then those that the H heads make of them."""
 

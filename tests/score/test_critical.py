@@ -164,6 +164,50 @@ def test_a_projection_may_be_a_view_of_a_weight() -> None:
     torch.testing.assert_close(critical.projected_norms(strided), critical.projected_norms(view))
 
 
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    st.sampled_from([SnapKV(window=2, kernel=3), Knorm(), H2O(), Random()]),
+    st.integers(100, 500),
+    st.integers(1, 3),
+    st.sampled_from([0.0, 0.3, 1.0]),
+    st.floats(0.1, 4),
+    st.integers(0, 10**6),
+)
+def test_few_slots_of_a_long_prompt_are_those_of_all_norms(
+    base: Scorer, length: int, heads: int, share: float, spread: float, seed: int
+) -> None:
+    """Norms of tokens that cannot be among the best are not computed; values differ more or less in size."""
+    view = random_view(heads=heads, group=2, length=length, seed=seed)
+    view.values.mul_(torch.randn(heads, length, 1, generator=torch.Generator().manual_seed(seed)).mul(spread).exp())
+    scorer = Critical(base=base, share=share)
+    slots = np.random.default_rng(seed).integers(2, 20, size=heads).tolist()
+    shown = shown_to(base, view)
+    order = base.refine(base.rank(shown), torch.tensor(slots), shown).double().numpy()
+    assert kept(scorer, slots, view) == by_definition(scorer, order, slots, view)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1e12, 1e25])
+def test_few_slots_where_values_are_tiny_or_huge(scale: float) -> None:
+    view, scorer = random_view(length=300), Critical(base=SnapKV(window=2))
+    view.values.mul_(scale)
+    order = scorer.base(shown_to(scorer, view)).double().numpy()
+    assert kept(scorer, [9, 2], view) == by_definition(scorer, order, [9, 2], view)
+
+
+def test_norms_of_few_tokens_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    view, scorer, computed = random_view(length=600), Critical(base=SnapKV()), 0
+    norms = critical._Projection.norms
+
+    def counted(self: critical._Projection, values: torch.Tensor) -> torch.Tensor:
+        nonlocal computed
+        computed += values.shape[1]
+        return norms(self, values)
+
+    monkeypatch.setattr(critical._Projection, "norms", counted)
+    kept(scorer, [12, 12], view)
+    assert 0 < computed < 150
+
+
 def test_composition() -> None:
     assert method("knorm+critical", 9).scorer == Critical(base=Knorm())
     made = method("expectedattention(value_norm=false)+ada+critical(0.3)", 9)

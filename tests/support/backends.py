@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from random import Random
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -20,9 +20,11 @@ from support.packed_slots import assert_same_tensors
 from support.ready import BUDGETED, ready
 from winnow.cache import attention
 from winnow.cache.fold import check_foldable
+from winnow.cache.paid import PaidAttention
 from winnow.composition.method import Method
 from winnow.errors import MethodError
 from winnow.kernels import native
+from winnow.score import h2o
 
 REFERENCE = "reference"
 CLOSE = {torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 6e-2}
@@ -124,34 +126,54 @@ def assert_steps_agree(model: Any, case: Case, kernels: str) -> None:
         assert error(found, expected) < CLOSE[model.dtype]
 
 
+ATTENTION = ((attention, "_over_tail"), (attention, "paid_attention"), (h2o, "attention_paid"))
+"""Functions that give attention over compressed layers, or what a prompt's or a fold's queries paid in all."""
+
+
 @contextmanager
-def attention_noted() -> Iterator[list[Tensor]]:
+def attention_noted() -> Iterator[list[Any]]:
     """Within, all attention over compressed layers is noted, in order."""
-    noted: list[Tensor] = []
-    attend = attention._over_tail
+    noted: list[Any] = []
 
-    def attend_and_note(*arguments: Any) -> Tensor:
-        noted.append(attend(*arguments))
-        return noted[-1].clone()
+    def noting(attend: Callable[..., Any]) -> Callable[..., Any]:
+        def attend_and_note(*arguments: Any) -> Any:
+            noted.append(attend(*arguments))
+            return copy.deepcopy(noted[-1])
 
-    with patch.object(attention, "_over_tail", attend_and_note):
+        return attend_and_note
+
+    with ExitStack() as patches:
+        for module, name in ATTENTION:
+            patches.enter_context(patch.object(module, name, noting(getattr(module, name))))
         yield noted
 
 
 @contextmanager
-def attention_given(noted: Sequence[Tensor], close: float) -> Iterator[None]:
+def attention_given(noted: Sequence[Any], close: float) -> Iterator[None]:
     """Within, attention over compressed layers is what was noted; its own may differ from that by rounding."""
     left = list(noted)
-    attend = attention._over_tail
 
-    def attend_and_compare(*arguments: Any) -> Tensor:
-        own, given = attend(*arguments), left.pop(0)
-        assert error(own.flatten(2), given.flatten(2)) < close
-        return given
+    def giving(attend: Callable[..., Any]) -> Callable[..., Any]:
+        def attend_and_compare(*arguments: Any) -> Any:
+            own, given = attend(*arguments), left.pop(0)
+            for one, other in zip(_tensors(own), _tensors(given), strict=True):
+                assert error(one.flatten(2), other.flatten(2)) < close
+            return given
 
-    with patch.object(attention, "_over_tail", attend_and_compare):
+        return attend_and_compare
+
+    with ExitStack() as patches:
+        for module, name in ATTENTION:
+            patches.enter_context(patch.object(module, name, giving(getattr(module, name))))
         yield
     assert not left
+
+
+def _tensors(attended: Any) -> tuple[Tensor, ...]:
+    """[.., N, channels] each: attention, or what was paid, as one row."""
+    if isinstance(attended, PaidAttention):
+        return attended.output, attended.paid[:, None]
+    return (attended if attended.dim() == 4 else attended[None],)
 
 
 def strays(model: Any, case: Case, kernels: str) -> bool:

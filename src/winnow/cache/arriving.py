@@ -20,6 +20,8 @@ class RowParts(NamedTuple):
     """[H, N, D]"""
     values: Tensor
     """[H, N, Dv]"""
+    paid: Tensor | None = None
+    """[H, N] fp32, what all of its queries paid, where that was summed up."""
 
 
 class Arriving:
@@ -28,12 +30,27 @@ class Arriving:
     def __init__(self) -> None:
         self._queries: Tensor | None = None  # [R, Hq, n, D] of the last n tokens
         self._valid: Tensor | None = None  # [R, N] bool, False for padding
+        self._paid: Tensor | None = None  # [R, H, N] fp32, 0 for padding
 
-    def add(self, queries: Tensor, valid: Tensor | None, own: bool) -> None:
+    @property
+    def started(self) -> bool:
+        """True if a chunk arrived."""
+        return self._valid is not None
+
+    @property
+    def summed(self) -> bool:
+        """True if what queries paid is summed up."""
+        return self._paid is not None
+
+    def add(self, queries: Tensor, valid: Tensor | None, own: bool, paid: Tensor | None = None) -> None:
         """A chunk's queries [R, Hq, Q, D] and the validity [R, ≥ Q] of the tokens up to its end (None: all valid).
 
-        `own`: keep a copy, as the model's tensor must not outlive this forward pass.
+        own: keep a copy, as the model's tensor must not outlive this forward pass. paid: [R, H, N] fp32, what these
+        queries paid the N tokens up to the chunk's end, where it is summed up; it is taken over.
         """
+        if paid is not None and self._paid is not None:
+            paid[..., : self._paid.shape[-1]] += self._paid
+        self._paid = paid
         rows, _, new, _ = queries.shape
         queries = queries.detach()
         here = queries.new_ones(rows, new, dtype=torch.bool) if valid is None else valid[:, -new:]
@@ -52,6 +69,14 @@ class Arriving:
         if start > 0:
             self._queries = self._queries[:, :, start:].clone()
 
+    def check_crop(self, tokens: int) -> None:
+        """Raises CacheError where what the last tokens paid cannot be taken back."""
+        if tokens and self.summed:
+            raise CacheError(
+                f"cannot crop {tokens} tokens of a prompt whose attention is summed up as it arrives (h2o): call "
+                "cache.activate_past_recording() before its first chunk, or start again from the prompt."
+            )
+
     def crop(self, tokens: int) -> None:
         """The last tokens were taken back."""
         if self._queries is not None and self._valid is not None:
@@ -62,6 +87,8 @@ class Arriving:
         if self._queries is not None and self._valid is not None:
             index = rows.to(self._queries.device)
             self._queries, self._valid = self._queries.index_select(0, index), self._valid.index_select(0, index)
+        if self._paid is not None:
+            self._paid = self._paid.index_select(0, rows.to(self._paid.device))
 
     def row(self, row: int, keys: Tensor, values: Tensor) -> RowParts:
         """One sequence of the dense prompt keys [R, H, N, D] and values [R, H, N, Dv], without its padding.
@@ -72,11 +99,13 @@ class Arriving:
         if self._queries is None or self._valid is None:
             raise CacheError("a prompt can only be compressed after it was attended to; run it through the model.")
         valid, queries = self._valid[row], self._queries[row]
+        paid = None if self._paid is None else self._paid[row]
         if bool(valid.all()):
-            return RowParts(queries, keys[row].detach(), values[row].detach())
+            return RowParts(queries, keys[row].detach(), values[row].detach(), paid)
         tokens = valid.nonzero().flatten()
         asking = valid[valid.shape[0] - queries.shape[1] :].nonzero().flatten()
-        return RowParts(queries[:, asking], keys[row].detach()[:, tokens], values[row].detach()[:, tokens])
+        paid = None if paid is None else paid[:, tokens]
+        return RowParts(queries[:, asking], keys[row].detach()[:, tokens], values[row].detach()[:, tokens], paid)
 
     def valid(self, row: int) -> Tensor:
         """[N] bool, the tokens of a row that are no padding. Raises CacheError: nothing arrived yet."""
@@ -86,4 +115,4 @@ class Arriving:
 
     def nbytes(self) -> int:
         """Bytes held."""
-        return storage_bytes([self._queries, self._valid])
+        return storage_bytes([self._queries, self._valid, self._paid])

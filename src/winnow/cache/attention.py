@@ -19,6 +19,7 @@ from winnow.cache.dense import dense_attention, padded_attention
 from winnow.cache.gradients import check_no_gradients
 from winnow.cache.handle import Handle, Phase, handle_of, plain
 from winnow.cache.length import LogicalLength
+from winnow.cache.paid import paid_attention
 from winnow.errors import CacheError
 from winnow.kernels.interface import AttentionSpec
 
@@ -188,18 +189,21 @@ def _over_prompt(
     dropout: float,
     first: bool,
 ) -> Tensor:
-    if mask is not None and mask.dim() == 2:
-        valid: Tensor | None = mask
+    paid: Tensor | None = None
+    padded = mask is not None and mask.dim() == 2
+    valid = mask if padded else _validity(mask, query.shape[0], key.shape[2])
+    if (mask is None or padded) and first and handle.phase is not Phase.REPLAY and handle.layer.sums_attention:
+        output, paid = paid_attention(module, query, key, value, valid, spec, dropout)
+    elif mask is not None and padded:
         output = padded_attention(module, query, key, value, mask, spec)
     else:
-        valid = _validity(mask, query.shape[0], key.shape[2])
         output = dense_attention(module, query, key, value, mask, spec, dropout)
     if first and handle.phase is Phase.PROMPT:
-        handle.layer.finish_prompt(query, key, value, valid)
+        handle.layer.finish_prompt(query, key, value, valid, paid)
     elif first and handle.phase is Phase.REPLAY:
         handle.layer.finish_replay(query, key, value)
     elif first:
-        handle.layer.finish_part(query, key.shape[2], valid)
+        handle.layer.finish_part(query, key.shape[2], valid, paid)
     return output
 
 

@@ -183,12 +183,19 @@ class Compression:
             f"question as long, say so with prompt_length={tokens}."
         )
 
-    def queries_needed(self, length: int) -> int:
-        """Last queries of a row of `length` tokens that method and observer look at, or that wait for a method."""
+    def queries_needed(self, length: int, summed: bool = False) -> int:
+        """Last queries of a row of `length` tokens that method and observer look at, or that wait for a method.
+
+        summed: what all queries paid is known without them.
+        """
         if self.defer:
             return length if self.waiting_queries is None else min(self.waiting_queries, length)
         shown = 0 if self.observer is None else self.observer.queries
-        return min(max(self.method.queries_needed(length), shown), length)
+        if summed:
+            asked = max(self.method.queries_besides_sums(length), self.queries_to_remember())
+        else:
+            asked = self.method.queries_needed(length)
+        return min(max(asked, shown), length)
 
     def queries_to_remember(self) -> int:
         """Last queries of a row that a fold needs; none where nothing is folded."""

@@ -107,7 +107,9 @@ class LayerCompressor:
         view = LayerView(
             layer=self.index,
             layers=len(self.compression.heads),
-            queries=_last(parts.queries, self.compression.queries_needed(parts.keys.shape[1])),
+            queries=_last(
+                parts.queries, self.compression.queries_needed(parts.keys.shape[1], summed=parts.paid is not None)
+            ),
             keys=parts.keys,
             values=parts.values,
             scaling=spec.scaling,
@@ -116,6 +118,7 @@ class LayerCompressor:
             coverage=self._coverage(row, parts, positions) if Extra.COVERAGE in asked else None,
             rotation=self._rotation() if Extra.ROTATION in asked else None,
             output_projection=self._output_projection(parts) if Extra.OUTPUT_PROJECTION in asked else None,
+            paid=parts.paid,
             replayed=self.compression.replayed_scores(row, self.index) if Extra.REPLAY in asked else None,
         )
         named = {"keys": view.keys, "values": view.values, "queries": view.queries}

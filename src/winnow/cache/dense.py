@@ -6,7 +6,10 @@ import torch
 from torch import Tensor, nn
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from winnow.cache.gradients import wants_gradients
+from winnow.kernels import prefill
 from winnow.kernels.interface import AttentionSpec
+from winnow.models.dtypes import cpu_has_bfloat16
 
 QUERY_BLOCK = 128
 """Queries attended to at a time where the logits are materialised: never more than this many rows of N."""
@@ -26,12 +29,18 @@ def dense_attention(
 
     `mask` is boolean or additive [R | 1, Hq | 1, Q, N]; None means causal, the last query seeing everything
     (`is_causal=False`: everything seen by all). Soft-capping and attention sinks, which transformers' own sdpa
-    function lacks, are computed blockwise over the queries. Returns [R, Q, Hq, Dv].
+    function lacks, are computed by the compiled kernels where these serve, else blockwise over the queries. So are
+    chunks: sdpa would be given a mask, and would multiply what that hides. Returns [R, Q, Hq, Dv].
     """
     causal = mask is None and query.shape[2] > 1 and is_causal is not False and getattr(module, "is_causal", True)
-    if spec.softcap is not None or spec.sinks is not None:
+    explicit = spec.softcap is not None or spec.sinks is not None
+    chunk = causal and query.shape[2] != key.shape[2]
+    compiled = explicit or (chunk and not dropout and not _faster_elsewhere(key.dtype))
+    if causal and compiled and prefill.supports(query, key) and not wants_gradients(query, key, value):
+        return _compiled_attention(query, key, value, spec)
+    if explicit:
         return _explicit_attention(query, key, value, mask, spec, causal)
-    if causal and query.shape[2] != key.shape[2]:
+    if chunk:
         mask = causal_mask(query.shape[2], key.shape[2], query.device)
     output, _ = sdpa_attention_forward(
         module, query, key, value, mask, dropout=dropout, scaling=spec.scaling, is_causal=is_causal
@@ -62,6 +71,16 @@ def padded_attention(
 def causal_mask(queries: int, keys: int, device: torch.device) -> Tensor:
     """[1, 1, Q, N] bool: query i of the last Q tokens sees the first N − Q + i + 1 keys."""
     return torch.ones(1, 1, queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
+
+
+def _faster_elsewhere(dtype: torch.dtype) -> bool:
+    """True where sdpa multiplies by instructions that the compiled kernels do not use at prefill."""
+    return dtype == torch.bfloat16 and cpu_has_bfloat16()
+
+
+def _compiled_attention(query: Tensor, key: Tensor, value: Tensor, spec: AttentionSpec) -> Tensor:
+    rows = zip(query, key, value, strict=True)
+    return torch.stack([prefill.attended(prefill.Prompt(*row), spec) for row in rows])
 
 
 def _explicit_attention(

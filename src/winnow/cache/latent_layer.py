@@ -127,9 +127,11 @@ class LatentLayer(CompressedLayer):
         super().give_up()
         self._arrived = None
 
-    def finish_prompt(self, queries: Tensor, keys: Tensor, values: Tensor, valid: Tensor | None) -> None:
+    def finish_prompt(
+        self, queries: Tensor, keys: Tensor, values: Tensor, valid: Tensor | None, paid: Tensor | None
+    ) -> None:
         """As in other layers, of the latents that keys [R, Hq, N, D] and values [R, Hq, N, Dv] were made of."""
-        super().finish_prompt(queries, *self._latents(), valid)
+        super().finish_prompt(queries, *self._latents(), valid, paid)
 
     def append(self, queries: Tensor, keys: Tensor, values: Tensor, valid: Tensor | None) -> Attended:
         """As in other layers, of the latents that keys [R, Hq, Q, D] and values [R, Hq, Q, Dv] were made of."""
@@ -213,5 +215,5 @@ class LatentCompressor(LayerCompressor):
     def _view(self, row: int, parts: RowParts, spec: AttentionSpec, positions: Tensor | None = None) -> LayerView:
         keys, values = expanded(self.module(), parts.keys[None], parts.values[None])
         tokens = None if positions is None else positions.expand(keys.shape[1], -1)
-        view = super()._view(row, RowParts(parts.queries, keys[0], values[0]), spec, tokens)
+        view = super()._view(row, RowParts(parts.queries, keys[0], values[0], parts.paid), spec, tokens)
         return view._replace(latents=Latents(parts.keys, parts.values))

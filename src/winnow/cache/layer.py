@@ -81,7 +81,7 @@ class CompressedLayer(CacheLayerMixin):
         self.dtype, self.device = key_states.dtype, key_states.device
         self._sizes = key_states.shape[1], key_states.shape[-1], value_states.shape[-1]  # heads, D, Dv
         self.compression.check_heads(self.index, key_states.shape[1])
-        self.tail = Tail(key_states, value_states, capacity=0)
+        self.tail = Tail(key_states, value_states, capacity=self._expected(key_states.shape[2]))
         self.prefixes = [None] * key_states.shape[0]
         self.is_initialized = True
 
@@ -153,6 +153,7 @@ class CompressedLayer(CacheLayerMixin):
         """Raises CacheError where `tokens` tokens cannot be taken back."""
         if self.is_initialized:
             self._held_tail().check_crop(tokens)
+            self.arriving.check_crop(tokens)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Row i becomes what row beam_idx[i] was. Prefixes are shared, not copied."""
@@ -310,15 +311,28 @@ class CompressedLayer(CacheLayerMixin):
         """The layer's way from query-key products to weights, once it attended."""
         return self.compressor.spec
 
-    def finish_prompt(self, queries: Tensor, keys: Tensor, values: Tensor, valid: Tensor | None) -> None:
+    @property
+    def sums_attention(self) -> bool:
+        """True if what all queries of the prompt pay is to be summed up: from its first chunk on, or not at all.
+
+        Not where tokens may be taken back, or another method may be chosen: queries then wait with the prompt.
+        """
+        if self.arriving.started:
+            return self.arriving.summed
+        return self.compression.method.scorer.sums_attention and not self._waits
+
+    def finish_prompt(
+        self, queries: Tensor, keys: Tensor, values: Tensor, valid: Tensor | None, paid: Tensor | None
+    ) -> None:
         """The whole prompt was attended to; compresses it unless that has to wait for a `crop`.
 
         Args:
             queries: [R, Hq, Q, D] of the last chunk.
             keys, values: [R, H, N, D] and [R, H, N, Dv] of the whole prompt.
             valid: [R, N] bool, or None where nothing is padding.
+            paid: [R, H, N] fp32, what these queries paid, where it is summed up.
         """
-        self._remember(queries, keys.shape[2], valid)
+        self._remember(queries, keys.shape[2], valid, paid)
         if self._waits:
             if not self._held_tail().longest:
                 self._held_tail().append(keys, values)
@@ -330,9 +344,9 @@ class CompressedLayer(CacheLayerMixin):
         """Compresses the prompt that waits for it."""
         self._compress(*self._held_tail().filled())
 
-    def finish_part(self, queries: Tensor, length: int, valid: Tensor | None) -> None:
-        """A part of a longer prompt, now `length` tokens, was attended to."""
-        self._remember(queries, length, valid)
+    def finish_part(self, queries: Tensor, length: int, valid: Tensor | None, paid: Tensor | None) -> None:
+        """A part of a longer prompt, now `length` tokens, was attended to; `paid` as in `finish_prompt`."""
+        self._remember(queries, length, valid, paid)
 
     def finish_replay(self, queries: Tensor, keys: Tensor, values: Tensor) -> None:
         """A part of a waiting prompt was read again: queries [1, Hq, n, D], behind keys [1, H, N + n, D] and values."""
@@ -405,6 +419,11 @@ class CompressedLayer(CacheLayerMixin):
         goal = self.compression.prompt_length
         return Phase.PROMPT if goal is None or self.seen + new >= goal else Phase.PART
 
+    def _expected(self, new: int) -> int:
+        """Tokens to make room for at once where a prompt begins with `new` of them, as growing copies what is there."""
+        goal = self.compression.prompt_length
+        return 0 if goal is None or not 0 < new < goal else goal
+
     def _held_tail(self) -> Tail:
         if self.tail is None:
             raise CacheError("this layer is empty; run the prompt through the model first.")
@@ -449,13 +468,14 @@ class CompressedLayer(CacheLayerMixin):
                 "cache.batch_repeat_interleave or batch_select_indices, or start a new CompressedCache."
             )
 
-    def _remember(self, queries: Tensor, length: int, valid: Tensor | None) -> None:
-        """Notes a chunk's queries and validity; the prompt is `length` tokens so far."""
+    def _remember(self, queries: Tensor, length: int, valid: Tensor | None, paid: Tensor | None) -> None:
+        """Notes a chunk's queries and validity, and what they paid; the prompt is `length` tokens so far."""
         goal = self.compression.prompt_length
         outlives = self._waits or goal is not None
-        self.arriving.add(queries, valid, own=outlives)
+        self.arriving.add(queries, valid, own=outlives, paid=paid)
         if outlives and not self.recording:
-            self.arriving.keep_last(self.compression.queries_needed(max(length, goal or 0)))
+            needed = self.compression.queries_needed(max(length, goal or 0), summed=self.arriving.summed)
+            self.arriving.keep_last(needed)
 
     def _settle(self, new: int) -> None:
         """Compression and folding that had to wait for the next tokens, of which `new` are about to come.

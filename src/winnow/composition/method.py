@@ -84,9 +84,14 @@ class Method:
 
     def queries_needed(self, length: int) -> int:
         """Last queries of a prompt of `length` tokens that scorer and store look at."""
+        return max(self.scorer.queries_needed(length), self.queries_besides_sums(length))
+
+    def queries_besides_sums(self, length: int) -> int:
+        """The same where the view has `paid` for a scorer that sums attention up."""
         spanning = spanning_of(self.allocator)
         rows = 0 if spanning is None else min(spanning.attention_rows, length)
-        return max(self.scorer.queries_needed(length), self.store.queries_needed(length), rows)
+        voting = 0 if self.scorer.sums_attention else self.scorer.queries_needed(length)
+        return max(voting, self.store.queries_needed(length), rows)
 
     def allocation(self, length: int, heads: tuple[int, ...], costs: tuple[Cost, ...]) -> Allocation:
         """The slots for a prompt of `length` tokens, divided among the layers.

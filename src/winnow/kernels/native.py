@@ -27,6 +27,7 @@ from winnow.kernels.native_args import (
     AppendArgs,
     Constant,
     DecodeArgs,
+    PrefillArgs,
     PruneArgs,
     RotateArgs,
     part_list,
@@ -35,7 +36,7 @@ from winnow.kernels.native_args import (
 from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import check_layer, check_query
 
-ABI = 8
+ABI = 9
 LIBRARY_NAME = "libwinnow_native.dylib" if sys.platform == "darwin" else "libwinnow_native.so"
 
 _REMEDY = (
@@ -70,6 +71,7 @@ def open_library(path: Path) -> ctypes.CDLL:
     library.winnow_take.argtypes = [ctypes.POINTER(PruneArgs)]
     library.winnow_rotate.argtypes = [ctypes.POINTER(RotateArgs)]
     library.winnow_append.argtypes = [ctypes.POINTER(AppendArgs)]
+    library.winnow_prefill.argtypes = [ctypes.POINTER(PrefillArgs)]
     library.winnow_isa.restype = ctypes.c_char_p
     library.winnow_select_isa.argtypes = [ctypes.c_char_p]
     library.winnow_read_sum.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]

@@ -135,6 +135,19 @@ class AppendArgs(ctypes.Structure):
     )
 
 
+class PrefillArgs(ctypes.Structure):
+    """Mirror of winnow_prefill_args."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("heads", "group_size", "queries", "tokens", "key_dim", "value_dim")),
+        *((name, ctypes.c_void_p) for name in ("query", "keys", "values")),
+        *((f"{name}_{of}_stride", ctypes.c_int64) for name in ("query", "key", "value") for of in ("head", "token")),
+        *((name, ctypes.c_void_p) for name in ("sinks", "output", "paid")),
+        *((name, ctypes.c_float) for name in ("scaling", "softcap")),
+        *((name, ctypes.c_int32) for name in ("dtype", "threads")),
+    )
+
+
 class Constant(ctypes.Structure):
     """Mirror of winnow_constant."""
 
@@ -150,6 +163,7 @@ def shared_constants() -> dict[str, int]:
         "prune_args": PruneArgs,
         "rotate_args": RotateArgs,
         "append_args": AppendArgs,
+        "prefill_args": PrefillArgs,
     }
     named = {
         "SCALE_GROUP": GROUP,

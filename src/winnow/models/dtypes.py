@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 def pick_dtype(
     dtype: str, device: torch.device, config: PreTrainedConfig, gguf: bool = False, weights: str = "auto"
 ) -> torch.dtype | str:
-    """The type of a name; "auto" for that of the checkpoint.
+    """The type of a name; "auto" for that of the checkpoint, if the device computes with it: on a CPU else float32.
 
     gguf: the weights are a GGUF file's; weights: their bits, if not the checkpoint's own.
 
@@ -31,8 +32,12 @@ def pick_dtype(
 
 
 def _of_checkpoint(device: torch.device, config: PreTrainedConfig) -> torch.dtype | str:
-    # CPUs have no float16 arithmetic; emulated, it is slower than float32.
-    slow = device.type == "cpu" and getattr(config, "dtype", None) == torch.float16
+    if device.type != "cpu":
+        return "auto"
+    kept = getattr(config, "dtype", None)
+    # Few CPUs have instructions for float16, and with them it is as fast as float32. Where there are none for bfloat16,
+    # either makes matrix products several times slower.
+    slow = kept == torch.float16 or (kept == torch.bfloat16 and not cpu_has_bfloat16())
     return torch.float32 if slow else "auto"
 
 
@@ -44,10 +49,12 @@ def _of_blocks(device: torch.device) -> torch.dtype:
     """
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
-    return torch.bfloat16 if device.type == "cpu" and _cpu_has_bfloat16() else torch.float32
+    return torch.bfloat16 if device.type == "cpu" and cpu_has_bfloat16() else torch.float32
 
 
-def _cpu_has_bfloat16() -> bool:
+@cache
+def cpu_has_bfloat16() -> bool:
+    """True if the processor has instructions for products of bfloat16."""
     # Not every release of torch that Winnow works with tells.
     capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))

@@ -55,6 +55,14 @@ class Scorer(ABC):
         return False
 
     @property
+    def sums_attention(self) -> bool:
+        """True if the scores depend on queries by what they paid in all, which `LayerView.paid` may hold.
+
+        A prompt's attention is then summed up while the model attends, so that its queries need not be kept.
+        """
+        return False
+
+    @property
     def replayer(self) -> Replayer | None:
         """The scorer that has the prompt read a second time, if one does; then `extras` has Extra.REPLAY."""
         return None
@@ -131,6 +139,10 @@ class Refiner(Scorer):
     @property
     def accumulates(self) -> bool:
         return self.base.accumulates
+
+    @property
+    def sums_attention(self) -> bool:
+        return self.base.sums_attention
 
     @property
     def carried_bytes(self) -> int:

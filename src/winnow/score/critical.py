@@ -6,6 +6,7 @@ Feng et al. 2025, arXiv 2502.03805.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +19,12 @@ from winnow.view import Extra, LayerView
 
 _BLOCK = 1 << 23
 """Projected numbers to hold at once (32 MiB in fp32)."""
+_SPARE = 16
+"""Tokens to look at besides those that are wanted."""
+_ABOVE_ROUNDING = 1 + 1e-3
+"""Keeps a bound of a number above that number, both in fp32."""
+_LEAST_SQUARE = 1e-36
+"""Numbers whose squares are less may be lost in fp32."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,9 @@ class Critical(Refiner):
         certain = best_tokens(scores, first) | (scores == torch.inf)
         # -inf marks what cannot be kept, and is no score to raise others by
         lowest = scores.masked_fill(scores == -torch.inf, 0).amin(dim=1, keepdim=True).clamp(max=0)
-        return ((scores - lowest + self.smoothing) * projected_norms(view)).masked_fill(certain, torch.inf)
+        raised = (scores - lowest + self.smoothing).masked_fill(certain, -torch.inf)
+        wanted = slots.to(certain.device) - certain.sum(dim=1)
+        return _worth(raised, wanted, view).masked_fill(certain, torch.inf)
 
 
 def projected_norms(view: LayerView) -> Tensor:
@@ -62,22 +71,77 @@ def projected_norms(view: LayerView) -> Tensor:
     Raises:
         MethodError: the view lacks its output projection.
     """
-    if view.output_projection is None:
-        raise MethodError(
-            f"Critical needs the output projection of layer {view.layer}: give LayerView.output_projection, as caches "
-            "do."
-        )
-    heads, length, dim = view.values.shape
-    queries, _, width = view.output_projection.shape
-    group = queries // heads
-    # [H, Dv, G·E]: one product per KV head serves its group, and the sum over G·E is the sum of the group's norms
-    matrix = view.values.new_empty((heads, dim, group, width), dtype=torch.float32)
-    matrix.copy_(view.output_projection.view(heads, group, dim, width).transpose(1, 2))
-    matrix = matrix.flatten(2)
-    norms = matrix.new_empty((heads, length))
-    step = min(length, max(1, _BLOCK // (queries * width)))
-    projected = matrix.new_empty((heads, step, group * width))  # once: pages fresh from the system cost more than sums
-    for values, part in zip(view.values.split(step, dim=1), norms.split(step, dim=1), strict=True):
-        product = torch.bmm(values.float(), matrix, out=projected[:, : values.shape[1]])
-        part.copy_(product.abs_().sum(dim=-1))
-    return norms.div_(group)
+    return _Projection.of(view).norms(view.values)
+
+
+def _worth(raised: Tensor, wanted: Tensor, view: LayerView) -> Tensor:
+    """s[t]·‖W_o v_t‖₁ [H, N] for s = raised [H, N], exact for the `wanted` [H] best tokens of every head.
+
+    Other tokens may have anything less than those have: s times a bound of the norm, if that is less already.
+    """
+    projection, length, most = _Projection.of(view), view.values.shape[1], int(wanted.max())
+    tried = most + most // 4 + _SPARE
+    if view.latents is not None or 2 * tried > length:
+        return raised * projection.norms(view.values)
+    bounds = (raised * projection.bounds(view.values)).masked_fill(raised == -torch.inf, -torch.inf)
+    likely, tokens = bounds.sort(dim=1, descending=True)
+    exact = projection.products(raised, view.values, tokens[:, :tried])
+    # The last one that is wanted is worth that much at least; what is bound to be worth less is out.
+    least = exact.sort(dim=1, descending=True).values.gather(1, (wanted[:, None] - 1).clamp(min=0))
+    possible = int((likely >= least).masked_fill(wanted[:, None] <= 0, False).sum(dim=1).max())
+    if 2 * possible > length:
+        return raised * projection.norms(view.values)
+    rest = projection.products(raised, view.values, tokens[:, tried : max(possible, tried)])
+    return bounds.scatter_(1, tokens[:, : max(possible, tried)], torch.cat([exact, rest], dim=1))
+
+
+class _Projection(NamedTuple):
+    """The output projection of a layer in fp32."""
+
+    matrices: Tensor
+    """[Hq, Dv, E], the weight itself where it is fp32: copying it would take as long as many tokens' products."""
+    group: int
+    """G, query heads of a KV head."""
+
+    @classmethod
+    def of(cls, view: LayerView) -> _Projection:
+        if view.output_projection is None:
+            raise MethodError(
+                f"Critical needs the output projection of layer {view.layer}: give LayerView.output_projection, as "
+                "caches do."
+            )
+        return cls(view.output_projection.float(), len(view.output_projection) // len(view.values))
+
+    def norms(self, values: Tensor) -> Tensor:
+        """‖W v‖₁ [H, n] of values [H, n, Dv], the mean over the group."""
+        heads, _, width = self.matrices.shape
+        norms = self.matrices.new_empty(values.shape[:2])
+        step = max(1, min(values.shape[1], _BLOCK // (heads * width)))
+        projected = self.matrices.new_empty(heads, step, width)  # once: pages fresh from the system cost more than sums
+        for part, out in zip(values.split(step, dim=1), norms.split(step, dim=1), strict=True):
+            grouped = part.float().repeat_interleave(self.group, dim=0)
+            product = torch.bmm(grouped, self.matrices, out=projected[:, : part.shape[1]])
+            out.copy_(product.abs_().sum(dim=-1).unflatten(0, (-1, self.group)).mean(dim=1))
+        return norms
+
+    def bounds(self, values: Tensor) -> Tensor:
+        """At least ‖W v‖₁ [H, n], the mean over the group: by ‖x‖₁² ≤ E·‖x‖₂² and ‖W v‖₂² = v·WWᵀ·v.
+
+        That takes products with Dv numbers instead of E.
+        """
+        heads, dim, width = self.matrices.shape
+        # The square of a mean is at most the mean of squares.
+        gram = (self.matrices @ self.matrices.mT).unflatten(0, (-1, self.group)).mean(dim=1)
+        lowest, highest = values.aminmax()
+        size = torch.maximum(-lowest, highest).float().clamp(min=torch.finfo(torch.float32).tiny)
+        bounds = self.matrices.new_empty(values.shape[:2])
+        step = max(1, _BLOCK // (heads * dim))
+        for part, out in zip(values.split(step, dim=1), bounds.split(step, dim=1), strict=True):
+            numbers = part.float() / size
+            out.copy_((numbers @ gram).mul_(numbers).sum(dim=-1))
+        return bounds.clamp_(min=_LEAST_SQUARE).mul_(width).sqrt_().mul_(size * _ABOVE_ROUNDING)
+
+    def products(self, raised: Tensor, values: Tensor, tokens: Tensor) -> Tensor:
+        """raised[t]·‖W v_t‖₁ [H, n] of some tokens [H, n] of every head."""
+        chosen = values.gather(1, tokens[..., None].expand(-1, -1, values.shape[-1]))
+        return raised.gather(1, tokens) * self.norms(chosen)

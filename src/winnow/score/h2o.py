@@ -12,7 +12,7 @@ from torch import Tensor
 
 from winnow.parameters import check_choice, check_number, meaning
 from winnow.score.base import Ranking, Scorer
-from winnow.score.window import attention_mass, reduce_group
+from winnow.score.window import attention_paid
 from winnow.view import LayerView
 
 
@@ -20,9 +20,10 @@ from winnow.view import LayerView
 class H2O(Scorer):
     """Tokens are worth the attention that all queries of the prompt paid them.
 
-    A share of each head's slots goes to its most recent tokens, the others to its heavy hitters. The work is
-    that of the prompt's attention once more, in time but not in memory. In long generations what kept tokens were paid
-    carries on, and later queries add to it.
+    A share of each head's slots goes to its most recent tokens, the others to its heavy hitters. What the prompt's
+    queries paid is summed up while the model attends; where the prompt waits for its method (`defer`), afterwards,
+    which is half the work of its attention once more. In long generations what kept tokens were paid carries on, and
+    later queries add to it.
     """
 
     recent: float = field(
@@ -41,16 +42,18 @@ class H2O(Scorer):
     def accumulates(self) -> bool:
         return True
 
+    @property
+    def sums_attention(self) -> bool:
+        return True
+
     def __call__(self, view: LayerView) -> Tensor:
         return self.rank(view).scores
 
     def rank(self, view: LayerView) -> Ranking:
         """The basis is what tokens were paid in all, normalized or not."""
-        length = view.keys.shape[1]
         before = 0 if view.carried is None else view.carried.shape[1]
-        view = view._replace(keys=view.keys.float())  # once, not for every block of rows
         # s[t] = Σ_i A[i, t], mean over the query group
-        paid = reduce_group(attention_mass(view, length - before), "mean")
+        paid = attention_paid(view, view.keys.shape[1] - before) if view.paid is None else view.paid
         if view.carried is not None:
             paid[:, :before] += view.carried
         return Ranking(paid / _seen_by(view) if self.normalize else paid, paid)

@@ -13,7 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from winnow.kernels import prefill
 from winnow.kernels.gpu import support as gpu
+from winnow.kernels.segments import AttentionSpec
 from winnow.view import LayerView
 
 Reduce = Literal["mean", "max", "sum"]
@@ -61,6 +63,15 @@ def attention_mass(view: LayerView, rows: int) -> Tensor:
     for block in attention_blocks(view, rows):
         mass[..., : block.attention.shape[-1]] += block.attention.sum(dim=2)
     return mass
+
+
+def attention_paid(view: LayerView, rows: int) -> Tensor:
+    """[H, N]: the same, the mean over the query group; by the compiled kernels where they serve."""
+    queries = last_queries(view, min(rows, view.keys.shape[1]))
+    if view.absent is None and prefill.supports(queries, view.keys):
+        return prefill.paid(queries, view.keys, AttentionSpec(view.scaling, view.softcap, view.sinks))
+    view = view._replace(keys=view.keys.float())  # once, not for every block of rows
+    return reduce_group(attention_mass(view, rows), "mean")
 
 
 def last_queries(view: LayerView, rows: int) -> Tensor:

@@ -35,6 +35,7 @@ def context_of(view: LayerView, future: int, scorer: Scorer) -> LayerView:
         keys=view.keys[:, :length],
         values=view.values[:, :length],
         queries=queries[:, queries.shape[1] - needed :],
+        paid=None,  # by what came after it, too
     )
 
 

@@ -1,0 +1,299 @@
+// Causal attention of a block of queries over a dense prompt, with what every token was paid, or that alone.
+#pragma once
+
+#include <cstring>
+
+#include "prefill/contract.hpp"
+#include "simd/element.hpp"
+#include "simd/math.hpp"
+#include "simd/unroll.hpp"
+#include "simd/vec.hpp"
+#include "sizes.hpp"
+
+namespace winnow {
+namespace {
+
+// As many accumulators as registers hold beside a vector of each operand.
+constexpr int kBlockVectors = 3;
+constexpr int kTileRows = Vec::width == 16 ? 8 : 4;
+constexpr int64_t kLanes = kBlockVectors * Vec::width;
+static_assert(kLanes <= kMostLanes, "scratch is too small");
+constexpr float kUnseen = -1e30f;
+
+// Rows of keys or of values in fp32.
+struct FloatRows {
+  const float* data;
+  int64_t stride;
+};
+
+struct Lanes {
+  Vec v[kBlockVectors];
+};
+
+inline Lanes load_lanes(const float* p) {
+  Lanes lanes;
+  unroll<kBlockVectors>([&](auto i) { lanes.v[i] = load(p + i * Vec::width); });
+  return lanes;
+}
+inline void store_lanes(float* p, const Lanes& lanes) {
+  unroll<kBlockVectors>([&](auto i) { store(p + i * Vec::width, lanes.v[i]); });
+}
+inline Lanes all_lanes(float x) {
+  Lanes lanes;
+  unroll<kBlockVectors>([&](auto i) { lanes.v[i] = broadcast(x); });
+  return lanes;
+}
+template <class Combine>
+inline Lanes combine(const Lanes& a, const Lanes& b, const Combine& combine) {
+  Lanes c;
+  unroll<kBlockVectors>([&](auto i) { c.v[i] = combine(a.v[i], b.v[i]); });
+  return c;
+}
+
+// acc[row] += Σ_i numbers[row·row_stride + i·step] · lanes[i·kLanes ..] for i < count.
+__attribute__((always_inline)) inline void multiply_tile(Lanes (&acc)[kTileRows], const float* numbers,
+                                                         int64_t row_stride, int64_t step, const float* lanes,
+                                                         int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    const Lanes x = load_lanes(lanes + i * kLanes);
+    unroll<kTileRows>([&](auto row) {
+      const Vec number = broadcast(numbers[row * row_stride + i * step]);
+      unroll<kBlockVectors>([&](auto v) { acc[row].v[v] = fma(number, x.v[v], acc[row].v[v]); });
+    });
+  }
+}
+
+// A block of queries of one KV head.
+template <class T>
+class QueryBlock {
+ public:
+  QueryBlock(const winnow_prefill_args& args, int64_t head, float* scratch) : args_(args), head_(head), sizes_(args) {
+    query_ = scratch;
+    sums_ = query_ + sizes_.query;
+    rows_ = sums_ + sizes_.sums;
+    weights_ = rows_ + sizes_.rows;
+    maxima_ = weights_ + sizes_.weights;
+  }
+
+  // Attends with the queries from the `first`-th on, in the order of tokens and then of heads.
+  void run(int64_t first, float* paid) {
+    begin(first);
+    for (int64_t token = 0; token < visible_; token += kPrefillTokens) over_tokens(token);
+    finish();
+    if (paid) pay(paid);
+    if (args_.output) write();
+  }
+
+ private:
+  int64_t head_of(int64_t lane) const { return head_ * args_.group_size + (first_ + lane) % args_.group_size; }
+  int64_t token_of(int64_t lane) const { return (first_ + lane) / args_.group_size; }
+
+  void begin(int64_t first) {
+    first_ = first;
+    lanes_ = least(kLanes, prefill_queries(args_) - first);
+    const int64_t earlier = args_.tokens - args_.queries;
+    visible_ = earlier + token_of(lanes_ - 1) + 1;
+    first_sees_ = earlier + token_of(0) + 1;
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      const int64_t used = least(lane, lanes_ - 1);  // lanes without a query repeat the last one; nobody reads them
+      last_seen_[lane] = static_cast<float>(earlier + token_of(used));
+      const T* from = static_cast<const T*>(args_.query) + head_of(used) * args_.query_head_stride +
+                      token_of(used) * args_.query_token_stride;
+      gather(from, query_ + lane);
+    }
+    std::memset(sums_, 0, static_cast<size_t>(sizes_.sums) * sizeof(float));
+    max_ = all_lanes(kUnseen);
+    sum_ = all_lanes(0.0f);
+  }
+
+  // A query times the scaling, down its lane.
+  void gather(const T* from, float* lane) {
+    float numbers[Vec::width];
+    for (int64_t d = 0; d < args_.key_dim; d += Vec::width) {
+      store(numbers, load_up_to(from + d, args_.key_dim - d) * broadcast(args_.scaling));
+      for (int64_t i = 0; i < least(Vec::width, args_.key_dim - d); ++i) lane[(d + i) * kLanes] = numbers[i];
+    }
+  }
+
+  void over_tokens(int64_t token) {
+    const int64_t count = least(kPrefillTokens, args_.tokens - token);
+    const int64_t used = least(count, visible_ - token);
+    float* weights = weights_ + (args_.paid ? token * kLanes : 0);
+    const Lanes largest = score(token, count, weights);
+    const Lanes shift = combine(max_, largest, [](Vec a, Vec b) { return max(a, b); });
+    const Lanes shrink = combine(max_, shift, [](Vec a, Vec b) { return exp(a - b); });
+    sum_ = combine(sum_, shrink, [](Vec a, Vec b) { return a * b; });
+    const int64_t padded = round_up(used, kTileRows);
+    for (int64_t t = 0; t < padded; ++t) {
+      const Lanes weight = combine(load_lanes(weights + t * kLanes), shift, [](Vec a, Vec b) { return exp(a - b); });
+      store_lanes(weights + t * kLanes, weight);
+      sum_ = combine(sum_, weight, [](Vec a, Vec b) { return a + b; });
+    }
+    max_ = shift;
+    if (args_.paid) store_lanes(maxima_ + token / kPrefillTokens * kLanes, shift);
+    if (args_.output) add_values(token, count, used, weights, shrink);
+  }
+
+  // Logits of a few tokens, masked, and the largest of every lane.
+  Lanes score(int64_t token, int64_t count, float* logits) {
+    const FloatRows keys = rows_of(args_.keys, args_.key_head_stride, args_.key_token_stride, args_.key_dim, token,
+                                   count, rows_);
+    const int64_t used = least(count, visible_ - token);
+    Lanes largest = all_lanes(kUnseen);
+    for (int64_t t = 0; t < used; t += kTileRows) {
+      Lanes acc[kTileRows];
+      unroll<kTileRows>([&](auto row) { acc[row] = all_lanes(0.0f); });
+      multiply_tile(acc, keys.data + t * keys.stride, keys.stride, 1, query_, args_.key_dim);
+      if (args_.softcap > 0.0f) cap(acc);
+      if (token + t + kTileRows > first_sees_) mask(acc, token + t);
+      unroll<kTileRows>([&](auto row) {
+        largest = combine(largest, acc[row], [](Vec a, Vec b) { return max(a, b); });
+        store_lanes(logits + (t + row) * kLanes, acc[row]);
+      });
+    }
+    return largest;
+  }
+
+  void cap(Lanes (&acc)[kTileRows]) const {
+    const Vec size = broadcast(args_.softcap), inverse = broadcast(1.0f / args_.softcap);
+    for (auto& row : acc) {
+      for (auto& vector : row.v) vector = size * tanh(vector * inverse);
+    }
+  }
+
+  void mask(Lanes (&acc)[kTileRows], int64_t token) const {
+    for (int row = 0; row < kTileRows; ++row) {
+      const Vec here = broadcast(static_cast<float>(token + row));
+      for (int v = 0; v < kBlockVectors; ++v) {
+        acc[row].v[v] = if_less(load(last_seen_ + v * Vec::width), here, broadcast(kUnseen), acc[row].v[v]);
+      }
+    }
+  }
+
+  void add_values(int64_t token, int64_t count, int64_t used, const float* weights, const Lanes& shrink) {
+    const FloatRows values = rows_of(args_.values, args_.value_head_stride, args_.value_token_stride, args_.value_dim,
+                                     token, count, rows_ + kPrefillTokens * round_up(args_.key_dim, 16));
+    for (int64_t d = 0; d < args_.value_dim; d += kTileRows) {
+      Lanes acc[kTileRows];
+      unroll<kTileRows>([&](auto row) {
+        acc[row] = combine(load_lanes(sums_ + (d + row) * kLanes), shrink, [](Vec a, Vec b) { return a * b; });
+      });
+      multiply_tile(acc, values.data + d, 1, values.stride, weights, used);
+      unroll<kTileRows>([&](auto row) { store_lanes(sums_ + (d + row) * kLanes, acc[row]); });
+    }
+  }
+
+  // Rows where they lie if they are fp32 and fill whole tiles, else copied, with zeros for what is not there.
+  FloatRows rows_of(const void* data, int64_t head_stride, int64_t token_stride, int64_t dim, int64_t token,
+                    int64_t count, float* copies) const {
+    const T* from = static_cast<const T*>(data) + head_ * head_stride + token * token_stride;
+    if constexpr (sizeof(T) == sizeof(float)) {
+      if (count == kPrefillTokens && dim % kTileRows == 0) return {reinterpret_cast<const float*>(from), token_stride};
+    }
+    const int64_t width = round_up(dim, 16);
+    for (int64_t t = 0; t < count; ++t) {
+      for (int64_t d = 0; d < width; d += Vec::width) {
+        const Vec numbers = d < dim ? load_up_to(from + t * token_stride + d, dim - d) : broadcast(0.0f);
+        store(copies + t * width + d, numbers);
+      }
+    }
+    const int64_t padded = round_up(count, kTileRows);
+    std::memset(copies + count * width, 0, static_cast<size_t>((padded - count) * width) * sizeof(float));
+    return {copies, width};
+  }
+
+  // From here on sum_ is the denominator, with the model's sinks, and max_ what it is relative to.
+  void finish() {
+    if (!args_.sinks) return;
+    float sinks[kLanes];
+    for (int64_t lane = 0; lane < kLanes; ++lane) sinks[lane] = args_.sinks[head_of(least(lane, lanes_ - 1))];
+    const Lanes extra = load_lanes(sinks);
+    const Lanes shift = combine(max_, extra, [](Vec a, Vec b) { return max(a, b); });
+    const Lanes shrink = combine(max_, shift, [](Vec a, Vec b) { return exp(a - b); });
+    const Lanes sink = combine(extra, shift, [](Vec a, Vec b) { return exp(a - b); });
+    sum_ = combine(combine(sum_, shrink, [](Vec a, Vec b) { return a * b; }), sink, [](Vec a, Vec b) { return a + b; });
+    for (int64_t d = 0; d < args_.value_dim; ++d) {
+      const Lanes scaled = combine(load_lanes(sums_ + d * kLanes), shrink, [](Vec a, Vec b) { return a * b; });
+      store_lanes(sums_ + d * kLanes, scaled);
+    }
+    max_ = shift;
+  }
+
+  // Adds to paid[token] what all lanes paid it, the mean over the heads.
+  void pay(float* paid) const {
+    float shares[kLanes];
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      shares[lane] = lane < lanes_ ? 1.0f / static_cast<float>(args_.group_size) : 0.0f;
+    }
+    const Lanes per_sum = combine(load_lanes(shares), sum_, [](Vec a, Vec b) { return a / b; });
+    for (int64_t token = 0; token < visible_; token += kPrefillTokens) {
+      const Lanes shift = load_lanes(maxima_ + token / kPrefillTokens * kLanes);
+      const Lanes factor = combine(combine(shift, max_, [](Vec a, Vec b) { return exp(a - b); }), per_sum,
+                                   [](Vec a, Vec b) { return a * b; });
+      const int64_t used = least(kPrefillTokens, visible_ - token);
+      for (int64_t t = 0; t < used; t += Vec::width) {
+        pay_vector(factor, weights_ + (token + t) * kLanes, used - t, paid + token + t);
+      }
+    }
+  }
+
+  // The tokens of one vector, or as many as `count`.
+  void pay_vector(const Lanes& factor, const float* weights, int64_t count, float* paid) const {
+    Vec rows[Vec::width];
+    for (int64_t i = 0; i < Vec::width; ++i) {
+      rows[i] = broadcast(0.0f);
+      if (i >= count) continue;
+      const Lanes weight = load_lanes(weights + i * kLanes);
+      unroll<kBlockVectors>([&](auto v) { rows[i] = fma(weight.v[v], factor.v[v], rows[i]); });
+    }
+    const Vec sums = row_sums(rows);
+    if (count >= Vec::width) {
+      store(paid, load(paid) + sums);
+    } else {
+      store_first(paid, load_first(paid, count) + sums, count);
+    }
+  }
+
+  void write() const {
+    float denominators[kLanes], numbers[Vec::width];
+    store_lanes(denominators, sum_);
+    const int64_t dim = args_.value_dim, heads = args_.heads * args_.group_size;
+    for (int64_t lane = 0; lane < lanes_; ++lane) {
+      T* to = static_cast<T*>(args_.output) + (token_of(lane) * heads + head_of(lane)) * dim;
+      const Vec per_sum = broadcast(1.0f / denominators[lane]);
+      for (int64_t d = 0; d < dim; d += Vec::width) {
+        const int64_t count = least(Vec::width, dim - d);
+        for (int64_t i = 0; i < count; ++i) numbers[i] = sums_[(d + i) * kLanes + lane];
+        if (count == Vec::width) {
+          store(to + d, load(numbers) * per_sum);
+        } else {
+          store_first(to + d, load_first(numbers, count) * per_sum, count);
+        }
+      }
+    }
+  }
+
+  const winnow_prefill_args& args_;
+  const int64_t head_;
+  const PrefillSizes sizes_;
+  float *query_;           // [D, kLanes] times the scaling
+  float *sums_;            // [Dv, kLanes] of values, relative to max_
+  float *rows_;            // keys and then values of a few tokens, where they are copied
+  float *weights_;         // [tokens, kLanes] relative to the maximum so far
+  float *maxima_;          // [tokens / kPrefillTokens, kLanes], what that was
+  int64_t first_ = 0, lanes_ = 0;
+  int64_t visible_ = 0, first_sees_ = 0;  // tokens that the last and the first query see
+  float last_seen_[kLanes];
+  Lanes max_, sum_;
+};
+
+template <class T>
+void prefill(const winnow_prefill_args& args, int64_t head, int64_t stripe, int64_t stripes, float* scratch,
+             float* paid) {
+  QueryBlock<T> block(args, head, scratch);
+  const int64_t blocks = divide_up(prefill_queries(args), kLanes);
+  for (int64_t i = stripe; i < blocks; i += stripes) block.run(i * kLanes, paid);
+}
+
+}  // namespace
+}  // namespace winnow

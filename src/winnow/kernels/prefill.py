@@ -1,0 +1,119 @@
+"""Causal attention over a dense prompt with the compiled kernels, and what every token was paid in the same pass."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from winnow.kernels import native
+from winnow.kernels.native_args import DTYPES, PrefillArgs, address
+from winnow.kernels.segments import AttentionSpec
+
+_MOST_TOKENS = 1 << 24
+"""Numbers of tokens that fp32 tells apart."""
+
+
+class Prompt(NamedTuple):
+    """Queries, keys and values of one sequence; strides are free but for numbers of a head, which lie side by side."""
+
+    queries: Tensor
+    """[Hq, Q, D] of the last Q tokens."""
+    keys: Tensor
+    """[H, N, D]"""
+    values: Tensor
+    """[H, N, Dv]"""
+
+
+class Attention(NamedTuple):
+    """Attention over a prompt, and its sums over the queries."""
+
+    output: Tensor
+    """[Q, Hq, Dv] in the dtype of the prompt."""
+    paid: Tensor
+    """[H, N] fp32: the attention that all queries together paid every token, the mean over the query group."""
+
+
+def supports(queries: Tensor, keys: Tensor) -> bool:
+    """True if the compiled kernels can attend with queries [..., Q, D] over keys [..., N, D]."""
+    known = keys.device.type == "cpu" and keys.dtype in DTYPES and queries.dtype == keys.dtype
+    return known and 0 < queries.shape[-2] <= keys.shape[-2] < _MOST_TOKENS and native.library() is not None
+
+
+def attend(prompt: Prompt, spec: AttentionSpec) -> Attention:
+    """Causal attention of the last Q tokens over all N, and what they paid; the prompt must be supported.
+
+    Raises ValueError for shapes that do not fit together.
+    """
+    output, paid = _output(prompt), _paid(prompt.keys)
+    _run(prompt, spec, output, paid)
+    return Attention(output, paid)
+
+
+def attended(prompt: Prompt, spec: AttentionSpec) -> Tensor:
+    """The output of `attend` alone."""
+    output = _output(prompt)
+    _run(prompt, spec, output, None)
+    return output
+
+
+def paid(queries: Tensor, keys: Tensor, spec: AttentionSpec) -> Tensor:
+    """Attention paid by queries [Hq, Q, D] of the last tokens to keys [H, N, D], as of `attend`, without its output."""
+    found = _paid(keys)
+    _run(Prompt(queries, keys, keys[..., :0]), spec, None, found)
+    return found
+
+
+def _output(prompt: Prompt) -> Tensor:
+    heads, queries, _ = prompt.queries.shape
+    return prompt.values.new_empty(queries, heads, prompt.values.shape[-1])
+
+
+def _paid(keys: Tensor) -> Tensor:
+    return torch.empty(keys.shape[:2])
+
+
+def _run(prompt: Prompt, spec: AttentionSpec, output: Tensor | None, paid: Tensor | None) -> None:
+    queries, keys, values = (each if each.stride(-1) == 1 else each.contiguous() for each in prompt)
+    _check(queries, keys, values, spec)
+    sinks = None if spec.sinks is None else spec.sinks.detach().to(torch.float32).contiguous()
+    args = PrefillArgs(
+        heads=keys.shape[0],
+        group_size=queries.shape[0] // keys.shape[0],
+        queries=queries.shape[1],
+        tokens=keys.shape[1],
+        key_dim=keys.shape[2],
+        value_dim=values.shape[2],
+        query=queries.data_ptr(),
+        keys=keys.data_ptr(),
+        values=values.data_ptr(),
+        query_head_stride=queries.stride(0),
+        query_token_stride=queries.stride(1),
+        key_head_stride=keys.stride(0),
+        key_token_stride=keys.stride(1),
+        value_head_stride=values.stride(0),
+        value_token_stride=values.stride(1),
+        sinks=address(sinks),
+        output=address(output),
+        paid=address(paid),
+        scaling=spec.scaling,
+        softcap=spec.softcap or 0.0,
+        dtype=DTYPES[keys.dtype],
+        threads=torch.get_num_threads(),
+    )
+    if native.loaded_library().winnow_prefill(ctypes.byref(args)):
+        raise MemoryError("no memory for the scratch of attention over a prompt; prefill it in smaller chunks")
+
+
+def _check(queries: Tensor, keys: Tensor, values: Tensor, spec: AttentionSpec) -> None:
+    """Raises ValueError where the kernels would read or write what is not there."""
+    heads, tokens, dim = keys.shape
+    fits = supports(queries, keys) and heads > 0 and queries.shape[0] % heads == 0 and queries.shape[2] == dim
+    fits = fits and values.shape[:2] == (heads, tokens) and values.dtype == keys.dtype
+    if not fits or (spec.sinks is not None and spec.sinks.shape != queries.shape[:1]):
+        raise ValueError(
+            f"queries {list(queries.shape)} of {queries.dtype}, keys {list(keys.shape)} of {keys.dtype} and values "
+            f"{list(values.shape)} of {values.dtype} do not fit together"
+        )

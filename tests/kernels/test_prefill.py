@@ -1,0 +1,143 @@
+"""Attention over a dense prompt with the compiled kernels, and what every token was paid, against loops in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from support.instruction_sets import ISAS, available, needs_native
+from winnow.kernels import native, prefill
+from winnow.kernels.interface import AttentionSpec
+from winnow.kernels.prefill import Attention, Prompt
+
+pytestmark = needs_native
+
+SHAPES = [
+    (1, 1, 1, 1, 1, 1),
+    (2, 1, 5, 5, 8, 8),
+    (2, 7, 65, 65, 64, 64),
+    (1, 4, 33, 130, 33, 17),
+    (3, 2, 49, 200, 80, 72),
+    (1, 8, 200, 201, 16, 128),
+]
+"""KV heads, query heads for each, queries, tokens, D, Dv."""
+TOLERANCES = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
+
+
+def random_prompt(
+    heads: int, group: int, queries: int, tokens: int, dim: int, value_dim: int, dtype: torch.dtype, seed: int = 0
+) -> Prompt:
+    """Laid out as transformers lays them: token after token, so that heads are strided."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).to(dtype).transpose(0, 1)
+
+    return Prompt(
+        2 * draw(queries, heads * group, dim), draw(tokens, heads, dim), draw(tokens, heads, value_dim).contiguous()
+    )
+
+
+def by_definition(prompt: Prompt, spec: AttentionSpec) -> Attention:
+    queries, keys, values = (each.double() for each in prompt)
+    (asking, count, _), (heads, tokens, _) = queries.shape, keys.shape
+    group = asking // heads
+    output, paid = torch.zeros(count, asking, values.shape[2]).double(), torch.zeros(heads, tokens).double()
+    for head in range(asking):
+        for query in range(count):
+            seen = tokens - count + query + 1
+            logits = keys[head // group, :seen] @ queries[head, query] * spec.scaling
+            if spec.softcap:
+                logits = spec.softcap * torch.tanh(logits / spec.softcap)
+            sink = torch.tensor([]) if spec.sinks is None else spec.sinks[head : head + 1]
+            weights = torch.cat([logits, sink.double()]).softmax(0)[:seen]
+            output[query, head] = weights @ values[head // group, :seen]
+            paid[head // group, :seen] += weights / group
+    return Attention(output, paid)
+
+
+def close(found: Tensor, expected: Tensor, tolerance: float) -> None:
+    torch.testing.assert_close(found.double(), expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_output_and_payments(isa: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    prompt = random_prompt(*shape, dtype)
+    sinks = torch.randn(shape[0] * shape[1], generator=torch.Generator().manual_seed(1))
+    for spec in (AttentionSpec(shape[4] ** -0.5), AttentionSpec(0.3, softcap=5.0, sinks=sinks)):
+        expected = by_definition(prompt, spec)
+        found = prefill.attend(prompt, spec)
+        assert found.output.dtype == dtype
+        close(found.output, expected.output, TOLERANCES[dtype])
+        close(found.paid, expected.paid, 1e-5)
+        assert torch.equal(prefill.attended(prompt, spec), found.output)
+        assert torch.equal(prefill.paid(prompt.queries, prompt.keys, spec), found.paid)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    st.integers(1, 3),
+    st.integers(1, 9),
+    st.integers(1, 150),
+    st.integers(0, 150),
+    st.integers(1, 40),
+    st.integers(1, 40),
+    st.sampled_from(list(TOLERANCES)),
+    st.sampled_from(ISAS),
+)
+def test_any_shape(
+    heads: int, group: int, queries: int, earlier: int, dim: int, value_dim: int, dtype: torch.dtype, isa: str
+) -> None:
+    prompt = random_prompt(heads, group, queries, queries + earlier, dim, value_dim, dtype)
+    spec, used = AttentionSpec(dim**-0.5), native.isa()
+    native.select_isa(isa if isa in available() else used)
+    found = prefill.attend(prompt, spec)
+    native.select_isa(used)
+    paid = found.paid.double()
+    assert float(paid.sum()) == pytest.approx(heads * queries, rel=1e-5)  # every query pays 1
+    expected = by_definition(prompt, spec)
+    close(found.output, expected.output, TOLERANCES[dtype])
+    close(found.paid, expected.paid, 1e-5)
+
+
+def test_threads_change_nothing(isa: str, threads: None) -> None:
+    prompt, spec = random_prompt(3, 2, 300, 500, 32, 32, torch.float32), AttentionSpec(0.2)
+    torch.set_num_threads(1)
+    alone = prefill.attend(prompt, spec)
+    torch.set_num_threads(5)
+    for _ in range(3):
+        together = prefill.attend(prompt, spec)
+        assert torch.equal(alone.output, together.output)
+        assert torch.equal(alone.paid, together.paid)
+
+
+def test_extreme_logits(isa: str) -> None:
+    """Weights that vanish, and logits that overflow an exponential without its maximum."""
+    prompt = random_prompt(2, 3, 90, 150, 16, 16, torch.float32)
+    prompt = prompt._replace(queries=prompt.queries * 300)
+    expected = by_definition(prompt, AttentionSpec(1.0))
+    found = prefill.attend(prompt, AttentionSpec(1.0))
+    close(found.output, expected.output, 1e-3)
+    close(found.paid, expected.paid, 1e-3)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    prompt, spec = random_prompt(2, 2, 5, 9, 8, 8, torch.float32), AttentionSpec(1.0)
+    queries, keys, values = prompt
+    for wrong in (
+        Prompt(queries[:3], keys, values),
+        Prompt(queries[..., :4], keys, values),
+        Prompt(queries, keys, values[:, :8]),
+        Prompt(queries, keys, values.half()),
+        Prompt(queries, keys[:, :4], values[:, :4]),
+        Prompt(queries[:, :0], keys, values),
+        Prompt(queries.double(), keys.double(), values.double()),
+    ):
+        with pytest.raises(ValueError, match="do not fit"):
+            prefill.attend(wrong, spec)
+    with pytest.raises(ValueError, match="do not fit"):
+        prefill.attend(prompt, AttentionSpec(1.0, sinks=torch.zeros(3)))
