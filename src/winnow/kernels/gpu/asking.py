@@ -11,7 +11,7 @@ from torch import Tensor
 
 from winnow.kernels.formats import PackedBlock, Part
 from winnow.kernels.formats.hadamard import hadamard
-from winnow.kernels.gpu.decode import load_queries
+from winnow.kernels.gpu.queries import load_queries, query_rows
 
 ASKED_COLUMNS = 4
 """Numbers of a set of queries in the table: row, addresses of means and spreads (or 0), 1 where turned."""
@@ -47,11 +47,10 @@ def prepare_queries(
     present = asked < group * tokens
     line = table + asking * COLUMNS
     row, means, spreads, turned = tl.load(line), tl.load(line + 1), tl.load(line + 2), tl.load(line + 3)
-    query = load_queries(
-        queries, row_stride, head_stride, token_stride, row, head, asked, present, group, tokens, DIM, WIDE
-    ).to(tl.float32)
+    rows = query_rows(queries, row_stride, head_stride, token_stride, row, head, asked, group, tokens)
     channel = tl.arange(0, WIDE)
     inside = channel < DIM
+    query = load_queries(rows, present, channel, inside).to(tl.float32)
     constant = tl.zeros([ASKED], tl.float32)
     if means != 0:
         mean = tl.load(means.to(tl.pointer_type(ELEMENT)) + head * DIM + channel, mask=inside, other=0.0)

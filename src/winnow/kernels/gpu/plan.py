@@ -14,7 +14,16 @@ from winnow.kernels.formats import Block, parts_of
 from winnow.kernels.gpu.asking import ASKED_COLUMNS, asking_row, asks_differently, hadamard_matrix, prepare_queries
 from winnow.kernels.gpu.chunks import OWNER, Span, chunk_slots, cut
 from winnow.kernels.gpu.decode import attend_chunks
-from winnow.kernels.gpu.forms import ELEMENTS, Form, Forms, dense_row, forms_of, table_row
+from winnow.kernels.gpu.forms import (
+    ELEMENTS,
+    Forms,
+    dense_form,
+    dense_row,
+    forms_of,
+    power_of_two,
+    table_row,
+    tile_width,
+)
 from winnow.kernels.gpu.merging import join_chunks
 from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import check_layer, check_query
@@ -91,7 +100,7 @@ class TritonPlan:
         rows, heads, _, value_dim = self.sizes
         query = query if query.stride(3) == 1 else query.contiguous()
         tokens = query.shape[2]
-        asked = min(max(LEAST_ASKED, _power(scratch.group * tokens)), MOST_ASKED)
+        asked = min(max(LEAST_ASKED, power_of_two(scratch.group * tokens)), MOST_ASKED)
         blocks = -(-scratch.group * tokens // asked)
         self._prepare(query, scratch, asked, blocks)
         for launch in self._launches:
@@ -103,7 +112,7 @@ class TritonPlan:
             SINKS=self._sinks is not None,
             TURNED=self._turns,
             VALUE_DIM=value_dim,
-            VALUE_WIDE=_wide(value_dim),
+            VALUE_WIDE=tile_width(value_dim),
             ASKED=asked,
         )
         return output
@@ -124,9 +133,10 @@ class TritonPlan:
                 spans.setdefault((forms_of(part), asks), []).append(span)
         slots = sum(_slots(each) for of_form in spans.values() for each in of_form)
         size = chunk_slots(slots, _processors(self._device))
-        form = Form(ELEMENTS[self.tail.keys.dtype], 16)
+        tail_dtype, (_, _, dim, value_dim) = self.tail.keys.dtype, self.sizes
+        forms = Forms(dense_form(tail_dtype, dim), dense_form(tail_dtype, value_dim))
         tail = cut(self._tail_spans(entries), chunk_slots(self.tail.keys.shape[2], 1))
-        cuts = [(Forms(form, form), tail, False, True)]
+        cuts = [(forms, tail, False, True)]
         cuts += [(forms, cut(of_form, size), asks, False) for (forms, asks), of_form in spans.items()]
         self._make_launches([each for each in cuts if len(each[1])])
         self._tables, self._askings = entries.table(self._device), askings.table(self._device)
@@ -183,7 +193,7 @@ class TritonPlan:
             *(scratch.asked_queries, scratch.bias, heads, scratch.group, query.shape[2]),
             ELEMENT=ELEMENTS[query.dtype],
             DIM=dim,
-            WIDE=_wide(dim),
+            WIDE=tile_width(dim),
             ASKED=asked,
             COLUMNS=ASKED_COLUMNS,
         )
@@ -191,7 +201,7 @@ class TritonPlan:
     def _attend(self, launch: Launch, query: Tensor, scratch: Scratch, asked: int, blocks: int) -> None:
         """Partial results of the chunks of a launch."""
         queries = scratch.asked_queries if launch.asks else query
-        _, heads, dim, value_dim = self.sizes
+        heads, value_dim = self.sizes.heads, self.sizes.value_dim
         attend_chunks[(len(launch.chunks), blocks)](
             *(launch.chunks, self._tables, queries, *queries.stride()[:3], scratch.bias, self._lengths()),
             *(scratch.maxima, scratch.totals, scratch.sums, launch.lines, self.spec.scaling),
@@ -201,12 +211,10 @@ class TritonPlan:
             BIASED=launch.asks,
             TAIL=launch.tail,
             CAPPED=self.spec.softcap is not None,
-            DIM=dim,
+            IN_STEPS=launch.forms.in_steps,
             VALUE_DIM=value_dim,
-            WIDE=_wide(dim),
-            VALUE_WIDE=_wide(value_dim),
             ASKED=asked,
-            SLOTS=SLOTS,
+            SLOTS=min(SLOTS, launch.forms.most_slots or SLOTS),
             PRODUCT=ELEMENTS[self._product_dtype()],
         )
 
@@ -238,16 +246,6 @@ class _Lines:
 
 def _slots(span: Span) -> int:
     return int((span.stops - span.starts).sum())
-
-
-def _wide(dim: int) -> int:
-    """Columns of a tile that holds `dim`: a power of two, as many as a matrix product takes at least."""
-    return max(16, _power(dim))
-
-
-def _power(number: int) -> int:
-    """The next power of two."""
-    return 1 << max(number - 1, 0).bit_length()
 
 
 @cache
