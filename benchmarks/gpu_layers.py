@@ -57,7 +57,9 @@ def packed(store: str, slots: Sequence[int], shape: Shape, device: torch.device)
     queries = torch.randn(shape.heads * shape.group, WINDOW, shape.dim, device=device).to(shape.dtype)
     view = LayerView(0, 1, queries, keys, values, shape.dim**-0.5)
     # The last tokens of every head, as if those before were dropped.
-    kept = select(torch.arange(longest, device=device, dtype=torch.float32).expand(shape.heads, -1), torch.tensor(slots))
+    kept = select(
+        torch.arange(longest, device=device, dtype=torch.float32).expand(shape.heads, -1), torch.tensor(slots)
+    )
     method = winnow.method("full" if store == "full" else f"full+{store}")
     return method.store.for_model("random", (shape.heads,)).pack(view, kept, min(WINDOW, *slots))
 

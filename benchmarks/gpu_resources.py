@@ -285,6 +285,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[], metavar="STORE", help="stores, of those in CASES")
     parser.add_argument("--dims", nargs="+", type=int, default=[], help="head sizes, of those in CASES")
     parser.add_argument("--dtypes", nargs="+", default=[], choices=sorted(NAMES.values()))
+    parser.add_argument("--queries", nargs="+", type=int, default=[], help="tokens of a step, of those in CASES")
     parser.add_argument("--check", action="store_true", help="compares with the table instead of writing it")
     options = parser.parse_args()
     if os.environ.get("TRITON_INTERPRET") == "1":
@@ -296,6 +297,7 @@ def main() -> None:
         if case.store in (options.only or [case.store])
         and case.dim in (options.dims or [case.dim])
         and NAMES[case.dtype] in (options.dtypes or [NAMES[case.dtype]])
+        and case.queries in (options.queries or [case.queries])
     ]
     if not wanted:
         sys.exit("No case has this store, head size and dtype; see CASES.")

@@ -12,4 +12,6 @@ in a last launch. Nothing here waits for the device, and nothing loops over head
 | `decode.py` | attention of a chunk |
 | `rows.py` | rows of slots, in whatever form |
 | `merging.py` | partial results joined, turned back and normalized |
+| `turning.py` | the Walsh–Hadamard transform of rows that a program holds |
+| `launching.py` | queries, slots, warps and stages of a program |
 """

@@ -1,7 +1,8 @@
 """Launch sizes of the kernels: queries and slots of a program, its warps and stages, by head size and dtype.
 
-Chosen by what a program takes, compiled ahead of time (docs/results/gpu_resources.md): nothing spills, two programs or
-more fit on a multiprocessor, and a program fits on GPUs that have no more than 99 KB of shared memory (8.6, 8.9, 12.0).
+Chosen by what a program takes, compiled ahead of time (docs/results/gpu_resources.md): nothing spills, two programs of
+a step of one token in 16 bits fit on a multiprocessor, and one fits where there are 99 KB of shared memory (8.6, 8.9,
+12.0).
 """
 
 from __future__ import annotations

@@ -11,12 +11,13 @@ import triton
 from torch import Tensor
 
 from winnow.kernels.formats import Block, parts_of
-from winnow.kernels.gpu.asking import ASKED_COLUMNS, asking_row, asks_differently, hadamard_matrix, prepare_queries
+from winnow.kernels.gpu.asking import ASKED_COLUMNS, asking_row, asks_differently, prepare_queries
 from winnow.kernels.gpu.chunks import OWNER, Span, chunk_slots, cut
 from winnow.kernels.gpu.decode import attend_chunks
 from winnow.kernels.gpu.forms import ELEMENTS, Form, Forms, dense_row, forms_of, table_row
 from winnow.kernels.gpu.launching import attending, joining, tile_width
 from winnow.kernels.gpu.merging import join_chunks
+from winnow.kernels.gpu.turning import turn_of
 from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import check_layer, check_query
 
@@ -92,15 +93,17 @@ class TritonPlan:
         for launch in self._launches:
             self._attend(launch, query, scratch)
         output = query.new_empty(rows, tokens, query.shape[1], value_dim)
-        sizes = joining(scratch.group * tokens)
+        sizes, (steps, factor) = joining(scratch.group * tokens), turn_of(value_dim)
         join_chunks[(rows * heads, sizes.blocks)](
             *(self._order, self._bounds, self._turned, scratch.maxima, scratch.totals, scratch.sums, self._sinks),
-            *(hadamard_matrix(value_dim, self._device), output, heads, scratch.group, tokens),
+            *(output, heads, scratch.group, tokens),
             SINKS=self._sinks is not None,
             TURNED=self._turns,
             VALUE_DIM=value_dim,
             VALUE_WIDE=tile_width(value_dim),
             ASKED=sizes.asked,
+            STEPS=steps,
+            FACTOR=factor,
             num_warps=sizes.warps,
             num_stages=sizes.stages,
         )
@@ -176,15 +179,17 @@ class TritonPlan:
         if not self._sets:
             return
         heads, dim = self.sizes.heads, self.sizes.key_dim
-        sizes = joining(scratch.group * query.shape[2])
+        sizes, (steps, factor) = joining(scratch.group * query.shape[2]), turn_of(dim)
         prepare_queries[(self._sets, heads, sizes.blocks)](
-            *(self._askings, query, *query.stride()[:3], hadamard_matrix(dim, self._device)),
+            *(self._askings, query, *query.stride()[:3]),
             *(scratch.asked_queries, scratch.bias, heads, scratch.group, query.shape[2]),
             ELEMENT=ELEMENTS[query.dtype],
             DIM=dim,
             WIDE=tile_width(dim),
             ASKED=sizes.asked,
             COLUMNS=ASKED_COLUMNS,
+            STEPS=steps,
+            FACTOR=factor,
             num_warps=sizes.warps,
             num_stages=sizes.stages,
         )
