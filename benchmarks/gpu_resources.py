@@ -1,4 +1,4 @@
-"""Means that the GPU kernels take: registers, shared memory and stack, compiled ahead of time for GPUs that are not here.
+"""Means that the GPU kernels take: registers, shared memory and stack, compiled ahead of time for absent GPUs.
 
     python benchmarks/gpu_resources.py                          # all cases, writes docs/results/gpu_resources.*
     python benchmarks/gpu_resources.py --only full "bits(4)"    # only these stores; other rows of the results stay
@@ -231,11 +231,11 @@ def _usage(cubin: bytes) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def measured(cases: Sequence[Case]) -> dict[tuple[object, ...], Row]:
+def measured(cases: Sequence[Case], capabilities: Sequence[int]) -> dict[tuple[object, ...], Row]:
     """All kernels of some cases, those of several once."""
     found: dict[tuple[object, ...], Row] = {}
     for case in cases:
-        for capability in CAPABILITIES:
+        for capability in capabilities:
             for row in rows_of(case, capability):
                 found.setdefault(row.key, row)
         print(f"{case.store}, {NAMES[case.dtype]}, D {case.dim}, {case.queries} tokens", file=sys.stderr, flush=True)
@@ -267,10 +267,11 @@ def write_table(rows: Sequence[Row]) -> str:
     """The table for people and the one for programs; returns the former."""
     lines = (
         "# Means that the GPU kernels take\n",
-        f"Compiled ahead of time by Triton {triton.__version__} for compute capability 8.0 (A100) and 9.0 (H100, H200); "
-        "nothing was run. *Programs*: how many fit on a multiprocessor. A *stack* means that registers were spilled.\n",
+        f"Compiled ahead of time by Triton {triton.__version__} for compute capability 8.0 (A100) and 9.0 (H100, "
+        "H200); nothing was run. *Programs*: how many fit on a multiprocessor. A *stack* means that registers were "
+        "spilled.\n",
         markdown_table(HEAD, [row.cells() for row in rows]),
-        "\nRepeat it: `python benchmarks/gpu_resources.py` (a few seconds for every kernel). [How they run](../gpu.md).",
+        "\nRepeat it: `python benchmarks/gpu_resources.py` (a few seconds a kernel). [How they run](../gpu.md).",
     )
     text = "\n".join(lines) + "\n"
     write_text(RESULTS / "gpu_resources.md", text)
@@ -286,6 +287,7 @@ def main() -> None:
     parser.add_argument("--dims", nargs="+", type=int, default=[], help="head sizes, of those in CASES")
     parser.add_argument("--dtypes", nargs="+", default=[], choices=sorted(NAMES.values()))
     parser.add_argument("--queries", nargs="+", type=int, default=[], help="tokens of a step, of those in CASES")
+    parser.add_argument("--capabilities", nargs="+", type=int, default=list(CAPABILITIES), choices=list(CAPABILITIES))
     parser.add_argument("--check", action="store_true", help="compares with the table instead of writing it")
     options = parser.parse_args()
     if os.environ.get("TRITON_INTERPRET") == "1":
@@ -301,7 +303,7 @@ def main() -> None:
     ]
     if not wanted:
         sys.exit("No case has this store, head size and dtype; see CASES.")
-    found, known = measured(wanted), read_table()
+    found, known = measured(wanted, options.capabilities), read_table()
     problems = list(excesses(list(found.values()), known))
     if not options.check:
         print(write_table(list({**known, **found}.values())))
