@@ -2,6 +2,9 @@
 
 Registered under the name "winnow"; nothing of transformers or of a model is patched. Calls whose keys do not come
 from a compressed layer (sliding layers, vision towers, other caches, no cache) get ordinary attention.
+
+torch.compile leaves both alone, as it does what transformers asks of a cache: they count tokens and launch kernels, and
+would be compiled anew at every step.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ UNSUPPORTED = ("position_bias", "alibi", "head_mask", "layer_head_mask")
 """Attention arguments that change the result and that the compressed form does not know."""
 
 
+@torch.compiler.disable
 def winnow_attention(
     module: nn.Module,
     query: Tensor,
@@ -62,6 +66,7 @@ def winnow_attention(
     return output, None
 
 
+@torch.compiler.disable
 def winnow_mask(
     batch_size: int,
     q_length: int,

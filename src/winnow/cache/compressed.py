@@ -258,6 +258,7 @@ class CompressedCache(Cache):
 
     # --- forward passes ------------------------------------------------------------------------------------
 
+    @torch.compiler.disable
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
         """Called once at the start of every forward pass, which makes it the place to check the model's state."""
         check_implementation(self.config)
@@ -269,6 +270,7 @@ class CompressedCache(Cache):
         sizes: tuple[int, int] = super().get_mask_sizes(query_length, layer_idx)
         return sizes
 
+    @torch.compiler.disable
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """All tokens ever seen, padding included.
 
@@ -280,6 +282,7 @@ class CompressedCache(Cache):
         length: int = super().get_seq_length(layer_idx)
         return length
 
+    @torch.compiler.disable
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:

@@ -17,4 +17,6 @@ in a last launch. Nothing here waits for the device, and nothing loops over head
 | `pruned.py` | rows that kept channels of their own |
 | `drawing.py` | random sizes of what is gone |
 | `merging.py` | partial results joined, turned back and normalized |
+| `turning.py` | the Walsh–Hadamard transform of rows that a program holds |
+| `launching.py` | queries, slots, warps and stages of a program |
 """

@@ -16,7 +16,7 @@ from winnow.kernels.formats import Part
 from winnow.kernels.formats.bits import BLOCK_BYTES, PLANES, row_bytes
 from winnow.kernels.formats.draws import Recovery, draws
 from winnow.kernels.formats.entries import GROUP
-from winnow.kernels.formats.pruned import STEP
+from winnow.kernels.gpu.tiles import tile_width
 from winnow.kernels.native_args import CHANNEL_GROUPS, GROUPED, RECOVERIES, RowsArgs, sides
 
 ELEMENTS = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
@@ -27,21 +27,9 @@ FIELDS = (
 )
 """Numbers of a side in the table: addresses, then sizes. Names are those of `native_args.RowsArgs`."""
 WIDTH = len(FIELDS)
-NARROWEST = 16
-"""Columns of a tile at least: what a matrix product takes."""
 ALIGNMENT = 16
 """Bytes that a thread may load together."""
 _RECOVERIES: dict[int, Recovery] = {number: name for name, number in RECOVERIES.items()}
-
-
-def power_of_two(number: int) -> int:
-    """The next power of two."""
-    return 1 << max(number - 1, 0).bit_length()
-
-
-def tile_width(columns: int) -> int:
-    """Columns of a tile that holds so many."""
-    return max(NARROWEST, power_of_two(columns))
 
 
 @dataclass(frozen=True)
@@ -147,6 +135,11 @@ class Form:
         return self.recovery not in ("degenerate", "constant")
 
     @property
+    def scattered(self) -> bool:
+        """True if much is looked up for every number: in two planes or in a table of draws."""
+        return self.masked and (self.random or self.high_bits > 0)
+
+    @property
     def truncated(self) -> bool:
         """True if they are drawn between 0 and a largest one."""
         return self.recovery.startswith("truncated")
@@ -176,14 +169,6 @@ class Forms:
     def in_steps(self) -> bool:
         """True if slots are looked at 32 by 32: they share scales, or it is known where every 32nd row begins."""
         return self.keys.scaling == GROUPED or self.keys.flat or self.values.flat
-
-    @property
-    def most_slots(self) -> int | None:
-        """Slots that a program may look at together; None: any number.
-
-        Rows with channels of their own go through many registers.
-        """
-        return STEP if self.in_steps or self.keys.masked or self.values.masked else None
 
 
 def forms_of(part: Part) -> Forms:

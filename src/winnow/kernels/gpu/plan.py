@@ -11,27 +11,17 @@ import triton
 from torch import Tensor
 
 from winnow.kernels.formats import Block, parts_of
-from winnow.kernels.gpu.asking import ASKED_COLUMNS, asking_row, asks_differently, hadamard_matrix, prepare_queries
+from winnow.kernels.gpu.asking import ASKED_COLUMNS, asking_row, asks_differently, prepare_queries
 from winnow.kernels.gpu.chunks import OWNER, Span, chunk_slots, cut
 from winnow.kernels.gpu.decode import attend_chunks
-from winnow.kernels.gpu.forms import (
-    ELEMENTS,
-    Forms,
-    dense_form,
-    dense_row,
-    forms_of,
-    power_of_two,
-    table_row,
-    tile_width,
-)
+from winnow.kernels.gpu.forms import ELEMENTS, Forms, dense_form, dense_row, forms_of, table_row
+from winnow.kernels.gpu.launching import attending, joining
 from winnow.kernels.gpu.merging import join_chunks
+from winnow.kernels.gpu.tiles import tile_width
+from winnow.kernels.gpu.turning import turn_of
 from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import check_layer, check_query
 
-LEAST_ASKED, MOST_ASKED = 16, 64
-"""Queries of a program: what a matrix product takes at least, and what fits into registers beside a block of slots."""
-SLOTS = 64
-"""Slots that a program looks at together."""
 INTERPRETED = not isinstance(attend_chunks, triton.runtime.JITFunction)
 """True under TRITON_INTERPRET=1, where kernels run on the CPU and bf16 is computed in fp32."""
 
@@ -100,20 +90,23 @@ class TritonPlan:
         rows, heads, _, value_dim = self.sizes
         query = query if query.stride(3) == 1 else query.contiguous()
         tokens = query.shape[2]
-        asked = min(max(LEAST_ASKED, power_of_two(scratch.group * tokens)), MOST_ASKED)
-        blocks = -(-scratch.group * tokens // asked)
-        self._prepare(query, scratch, asked, blocks)
+        self._prepare(query, scratch)
         for launch in self._launches:
-            self._attend(launch, query, scratch, asked, blocks)
+            self._attend(launch, query, scratch)
         output = query.new_empty(rows, tokens, query.shape[1], value_dim)
-        join_chunks[(rows * heads, blocks)](
+        sizes, (steps, factor) = joining(scratch.group * tokens), turn_of(value_dim)
+        join_chunks[(rows * heads, sizes.blocks)](
             *(self._order, self._bounds, self._turned, scratch.maxima, scratch.totals, scratch.sums, self._sinks),
-            *(hadamard_matrix(value_dim, self._device), output, heads, scratch.group, tokens),
+            *(output, heads, scratch.group, tokens),
             SINKS=self._sinks is not None,
             TURNED=self._turns,
             VALUE_DIM=value_dim,
             VALUE_WIDE=tile_width(value_dim),
-            ASKED=asked,
+            ASKED=sizes.asked,
+            STEPS=steps,
+            FACTOR=factor,
+            num_warps=sizes.warps,
+            num_stages=sizes.stages,
         )
         return output
 
@@ -183,26 +176,33 @@ class TritonPlan:
             )
         return self._scratch
 
-    def _prepare(self, query: Tensor, scratch: Scratch, asked: int, blocks: int) -> None:
+    def _prepare(self, query: Tensor, scratch: Scratch) -> None:
         """The queries of parts whose keys are asked by others than the model's."""
         if not self._sets:
             return
         heads, dim = self.sizes.heads, self.sizes.key_dim
-        prepare_queries[(self._sets, heads, blocks)](
-            *(self._askings, query, *query.stride()[:3], hadamard_matrix(dim, self._device)),
+        sizes, (steps, factor) = joining(scratch.group * query.shape[2]), turn_of(dim)
+        prepare_queries[(self._sets, heads, sizes.blocks)](
+            *(self._askings, query, *query.stride()[:3]),
             *(scratch.asked_queries, scratch.bias, heads, scratch.group, query.shape[2]),
             ELEMENT=ELEMENTS[query.dtype],
             DIM=dim,
             WIDE=tile_width(dim),
-            ASKED=asked,
+            ASKED=sizes.asked,
             COLUMNS=ASKED_COLUMNS,
+            STEPS=steps,
+            FACTOR=factor,
+            num_warps=sizes.warps,
+            num_stages=sizes.stages,
         )
 
-    def _attend(self, launch: Launch, query: Tensor, scratch: Scratch, asked: int, blocks: int) -> None:
+    def _attend(self, launch: Launch, query: Tensor, scratch: Scratch) -> None:
         """Partial results of the chunks of a launch."""
         queries = scratch.asked_queries if launch.asks else query
-        heads, value_dim = self.sizes.heads, self.sizes.value_dim
-        attend_chunks[(len(launch.chunks), blocks)](
+        _, heads, dim, value_dim = self.sizes
+        product, wide = self._product_dtype(), tile_width(max(dim, value_dim))
+        sizes = attending(launch.forms, wide, product.itemsize, scratch.group * query.shape[2])
+        attend_chunks[(len(launch.chunks), sizes.blocks)](
             *(launch.chunks, self._tables, queries, *queries.stride()[:3], scratch.bias, self._lengths()),
             *(scratch.maxima, scratch.totals, scratch.sums, launch.lines, self.spec.scaling),
             *(self.spec.softcap or 0.0, self.tail.keys.shape[2], heads, scratch.group, query.shape[2]),
@@ -213,9 +213,11 @@ class TritonPlan:
             CAPPED=self.spec.softcap is not None,
             IN_STEPS=launch.forms.in_steps,
             VALUE_DIM=value_dim,
-            ASKED=asked,
-            SLOTS=min(SLOTS, launch.forms.most_slots or SLOTS),
-            PRODUCT=ELEMENTS[self._product_dtype()],
+            ASKED=sizes.asked,
+            SLOTS=sizes.slots,
+            PRODUCT=ELEMENTS[product],
+            num_warps=sizes.warps,
+            num_stages=sizes.stages,
         )
 
     def _lengths(self) -> Tensor:
