@@ -8,6 +8,7 @@ in a last launch. Nothing here waits for the device, and nothing loops over head
 | `plan.py` | a layer's decode step: which launches, over which tables |
 | `chunks.py` | slots of all rows and heads, cut into chunks of about equal size |
 | `forms.py` | form of the numbers of a part, and the addresses at which a kernel finds them |
+| `tiles.py` | columns of tiles |
 | `queries.py` | queries of a KV head |
 | `asking.py` | queries in the coordinates in which keys are written |
 | `decode.py` | attention of a chunk |

@@ -27,15 +27,17 @@ def drawn_sizes(side, stats, slots, inside, mean, FORM: tl.constexpr, WIDE: tl.c
     first = tl.zeros([N], tl.int32)
     possible = tl.full([N], _DRAWS, tl.int32)
     if FORM.truncated:
+        # Nothing is possible without a factor.
+        divisor = tl.where(factor > 0.0, factor, 1.0)
         known = tl.load(table + tl.arange(0, _DRAWS))[None, :]
         if FORM.exponential:
             most = tl.load(stats + 1, mask=inside, other=0.0).to(tl.float32)
         else:
             most = tl.load(stats + 2, mask=inside, other=0.0).to(tl.float32)
-            least = tl.div_rn(0.0 - offset, factor)
+            least = tl.div_rn(0.0 - offset, divisor)
             first = tl.sum((known < least[:, None]).to(tl.int32), 1)
         # Divided as torch does, so that a number on the edge is on the same side.
-        largest = tl.div_rn(most - offset, factor)
+        largest = tl.div_rn(most - offset, divisor)
         stop = tl.sum((known <= largest[:, None]).to(tl.int32), 1)
         possible = tl.where(factor > 0.0, tl.maximum(stop - first, 0), 0)
     chance = hashes(side, slots, inside, FORM, WIDE).to(tl.int64) * possible.to(tl.int64)[:, None]

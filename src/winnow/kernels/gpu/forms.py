@@ -135,9 +135,18 @@ class Form:
         return self.recovery not in ("degenerate", "constant")
 
     @property
-    def scattered(self) -> bool:
-        """True if much is looked up for every number: in two planes or in a table of draws."""
-        return self.masked and (self.random or self.high_bits > 0)
+    def packed(self) -> bool:
+        """True if numbers are not there as they are, all of them."""
+        return self.masked or self.bits != 16
+
+    @property
+    def heavy(self) -> bool:
+        """True if a program holds more of it than four warps have registers for.
+
+        Numbers in two planes, or draws, beside channels of a slot's own; queries scaled anew for every plane.
+        """
+        two_planes = self.high_bits > 0
+        return (self.masked and (self.random or two_planes)) or (self.scaling == GROUPED and two_planes)
 
     @property
     def truncated(self) -> bool:

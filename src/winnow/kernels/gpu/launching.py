@@ -39,15 +39,21 @@ def attending(forms: Forms, wide: int, itemsize: int, queries: int) -> Sizes:
     rows = min(max(TILE_BYTES // (wide * itemsize), NARROWEST), LARGEST)
     # Products of fp32 are taken number by number, which needs more registers than tensor cores do.
     asked = min(max(power(queries), NARROWEST), rows if itemsize == 2 else NARROWEST)
-    slots = STEP if forms.in_steps else min(rows, STEP) if _puts_in_order(forms) or forms.values.high_bits else rows
-    # More queries mean more sums and logits than four warps hold; putting numbers in order takes more than they have.
-    many = asked > NARROWEST or forms.keys.scattered or forms.values.scattered or (_puts_in_order(forms) and wide > 128)
-    return Sizes(asked, -(-queries // asked), slots, 8 if many else 4, STAGES)
+    both = (forms.keys, forms.values)
+    # More queries mean more sums and logits than four warps hold; what is not as it is takes more besides.
+    many = asked > NARROWEST or any(form.heavy or (itemsize > 2 and form.packed) for form in both)
+    return Sizes(asked, -(-queries // asked), _slots(forms, rows, itemsize), 8 if many else 4, STAGES)
 
 
-def _puts_in_order(forms: Forms) -> bool:
-    """True if a program finds the channels of numbers by itself."""
-    return forms.keys.masked or forms.values.masked
+def _slots(forms: Forms, rows: int, itemsize: int) -> int:
+    """Slots that a program looks at together, of so many that a tile has room for."""
+    if forms.in_steps:
+        return STEP
+    both = (forms.keys, forms.values)
+    if any(form.masked for form in both):
+        # Numbers that are put in order go through many registers.
+        return min(rows, STEP if itemsize == 2 else NARROWEST)
+    return min(rows, STEP) if forms.values.high_bits else rows
 
 
 def joining(queries: int) -> Sizes:
