@@ -59,7 +59,9 @@ def test_compiled_layers_decode_as_they_did_and_are_compiled_once_for_decoding()
     assert graphs[0] > 0
     assert graphs[-1] == graphs[1]
     broken = torch._dynamo.utils.counters["graph_break"]
-    assert {name for name in ("CompressedCache.update", "winnow_attention") if any(name in each for each in broken)} == {
+    assert {
+        name for name in ("CompressedCache.update", "winnow_attention") if any(name in each for each in broken)
+    } == {
         "CompressedCache.update",
         "winnow_attention",
     }
