@@ -1,4 +1,4 @@
-"""Whether a layer can be served here; looked at without importing Triton, which takes a second."""
+"""Layers that can be served here, told without importing Triton, which takes a second."""
 
 from __future__ import annotations
 
