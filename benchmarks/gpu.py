@@ -76,7 +76,7 @@ def run(device: torch.device, options: argparse.Namespace) -> None:
         record["seconds"] = round(time.monotonic() - start, 1)
         journal.append(record)
         known[piece.kind, piece.name] = record
-    print(write(options.out, _name(device), list(known.values())))
+    print(write(options.out, device, _name(device), list(known.values())))
 
 
 def _done(piece: Piece) -> Found:

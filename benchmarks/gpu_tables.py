@@ -5,18 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from gpu_models import STOCK
 from reporting import machine, markdown_table, write_results
 
 Record = dict[str, Any]
 
 
-def write(folder: Path, device: str, records: list[Record]) -> str:
+def write(folder: Path, device: torch.device, name: str, records: list[Record]) -> str:
     """gpu.md and gpu.json; returns the former."""
     ceiling = next((record["gb_s"] for record in records if record["kind"] == "ceiling"), None)
     copied = "not measured" if ceiling is None else f"{ceiling:.0f} GB/s read and written"
     parts = [
-        f"# On a GPU\n\n{device}, {machine()} Copying within its memory: {copied}.",
+        f"# On a GPU\n\n{name}, {machine(device)} Copying within its memory: {copied}.",
         _kernels([record for record in records if record["kind"] == "kernel"]),
         _models([record for record in records if record["kind"] == "model"]),
         "Repeat it: `python benchmarks/gpu.py`.",

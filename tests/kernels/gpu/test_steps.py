@@ -15,6 +15,7 @@ from support.launches import Operators, counted_launches
 from winnow.cache.tail import Tail
 from winnow.kernels import native
 from winnow.kernels.gpu import support
+from winnow.kernels.interface import backend
 
 
 def launches_of(rows: int, heads: int) -> list[str]:
@@ -78,3 +79,15 @@ def test_a_step_of_a_model_does_not_wait(model: LlamaForCausalLM, mask: bool) ->
             # Tables are made at the first step.
             assert step == 0 or operators.waiting == []
             assert launches == ["attend_chunks", "attend_chunks", "join_chunks"] * 2
+
+
+def test_kernels_of_a_gpu_are_named_and_missed_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = torch.device("cuda")
+    assert backend(cuda).startswith("triton ")
+    assert backend(torch.device("mps")) == "torch reference"
+    monkeypatch.setattr(support, "find_spec", lambda name: None)
+    support._has_triton.cache_clear()
+    with pytest.warns(RuntimeWarning, match="pip install triton"):
+        assert backend(cuda) == "torch reference"
+    assert backend(cuda) == "torch reference"
+    support._has_triton.cache_clear()
