@@ -35,6 +35,7 @@ from triton.runtime.jit import JITFunction
 from gpu_layers import Shape, layer
 from reporting import markdown_table
 from winnow.files import write_text
+from winnow.kernels.gpu.forms import Form
 from winnow.kernels.gpu.plan import TritonPlan
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
@@ -213,9 +214,12 @@ def _forms(given: dict[str, Any]) -> str:
 
 def _form(form: Any) -> str:
     """A form's facts that are not as usual."""
-    facts = {name: value for name, value in vars(form).items() if name != "element" and value}
-    bits = facts.pop("bits")
-    named = [name if value is True else f"{name} {value:g}" for name, value in facts.items()]
+    usual = Form(form.element, 16, form.numbers, aligned=form.aligned)
+    facts = {name: value for name, value in vars(form).items() if value != getattr(usual, name)}
+    if form.channels:
+        facts["channels"] = form.numbers
+    bits = facts.pop("bits", 16)
+    named = [name if value is True else f"{name} {value}" for name, value in facts.items()]
     return " ".join(["dense" if bits == 16 and not named else f"{bits} bits", *named])
 
 

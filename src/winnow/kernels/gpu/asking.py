@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from winnow.kernels.formats import PackedBlock, Part
-from winnow.kernels.gpu.decode import load_queries
+from winnow.kernels.gpu.queries import load_queries, query_rows
 from winnow.kernels.gpu.turning import turned_rows
 
 ASKED_COLUMNS = 4
@@ -38,11 +38,10 @@ def prepare_queries(
     present = asked < group * tokens
     line = table + asking * COLUMNS
     row, means, spreads, turned = tl.load(line), tl.load(line + 1), tl.load(line + 2), tl.load(line + 3)
-    query = load_queries(
-        queries, row_stride, head_stride, token_stride, row, head, asked, present, group, tokens, DIM, WIDE
-    ).to(tl.float32)
+    rows = query_rows(queries, row_stride, head_stride, token_stride, row, head, asked, group, tokens)
     channel = tl.arange(0, WIDE)
     inside = channel < DIM
+    query = load_queries(rows, present, channel, inside).to(tl.float32)
     constant = tl.zeros([ASKED], tl.float32)
     if means != 0:
         mean = tl.load(means.to(tl.pointer_type(ELEMENT)) + head * DIM + channel, mask=inside, other=0.0)

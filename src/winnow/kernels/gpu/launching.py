@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from winnow.kernels.formats.pruned import STEP
+from winnow.kernels.gpu.forms import Forms
+from winnow.kernels.gpu.tiles import NARROWEST, power
+
 TILE_BYTES = 16384
 """Of a tile of queries, of keys and of values, at most."""
-SMALLEST, LARGEST = 16, 64
-"""Rows of a tile: what a matrix product takes at least, and what is enough."""
+LARGEST = 64
+"""Rows of a tile: what is enough."""
 STAGES = 3
 """Tiles of keys and of values that are on their way at a time."""
 
@@ -30,26 +34,28 @@ class Sizes(NamedTuple):
     stages: int
 
 
-def attending(wide: int, itemsize: int, queries: int) -> Sizes:
-    """Sizes of `attend_chunks` for rows of `wide` numbers and so many queries of a KV head."""
-    rows = min(max(TILE_BYTES // (wide * itemsize), SMALLEST), LARGEST)
+def attending(forms: Forms, wide: int, itemsize: int, queries: int) -> Sizes:
+    """Sizes of `attend_chunks` for forms of keys and values in rows of `wide` numbers, and queries of a KV head."""
+    rows = min(max(TILE_BYTES // (wide * itemsize), NARROWEST), LARGEST)
     # Products of fp32 are taken number by number, which needs more registers than tensor cores do.
-    asked = min(max(power(queries), SMALLEST), rows if itemsize == 2 else SMALLEST)
-    # More queries mean more sums and logits than four warps hold.
-    warps = 4 if asked == SMALLEST else 8
-    return Sizes(asked, -(-queries // asked), rows, warps, STAGES)
+    asked = min(max(power(queries), NARROWEST), rows if itemsize == 2 else NARROWEST)
+    both = (forms.keys, forms.values)
+    # More queries mean more sums and logits than four warps hold; what is not as it is takes more besides.
+    many = asked > NARROWEST or any(form.heavy or (itemsize > 2 and form.packed) for form in both)
+    return Sizes(asked, -(-queries // asked), _slots(forms, rows, itemsize), 8 if many else 4, STAGES)
+
+
+def _slots(forms: Forms, rows: int, itemsize: int) -> int:
+    """Slots that a program looks at together, of so many that a tile has room for."""
+    if forms.in_steps:
+        return STEP
+    both = (forms.keys, forms.values)
+    if any(form.masked for form in both):
+        # Numbers that are put in order go through many registers.
+        return min(rows, STEP if itemsize == 2 else NARROWEST)
+    return min(rows, STEP) if forms.values.high_bits else rows
 
 
 def joining(queries: int) -> Sizes:
     """Sizes of `prepare_queries` and `join_chunks`, which look at no slots."""
-    return Sizes(SMALLEST, -(-queries // SMALLEST), 0, 4, 1)
-
-
-def tile_width(dim: int) -> int:
-    """Columns of a tile that holds `dim`: a power of two, as many as a matrix product takes at least."""
-    return max(SMALLEST, power(dim))
-
-
-def power(number: int) -> int:
-    """The next power of two."""
-    return 1 << max(number - 1, 0).bit_length()
+    return Sizes(NARROWEST, -(-queries // NARROWEST), 0, 4, 1)

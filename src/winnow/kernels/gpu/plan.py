@@ -15,9 +15,10 @@ from winnow.kernels.formats import Block, parts_of
 from winnow.kernels.gpu.asking import ASKED_COLUMNS, asking_row, asks_differently, prepare_queries
 from winnow.kernels.gpu.chunks import OWNER, Span, chunk_slots, cut
 from winnow.kernels.gpu.decode import attend_chunks
-from winnow.kernels.gpu.forms import ELEMENTS, Form, Forms, dense_row, forms_of, table_row
-from winnow.kernels.gpu.launching import attending, joining, tile_width
+from winnow.kernels.gpu.forms import ELEMENTS, Forms, dense_form, dense_row, forms_of, table_row
+from winnow.kernels.gpu.launching import attending, joining
 from winnow.kernels.gpu.merging import join_chunks
+from winnow.kernels.gpu.tiles import tile_width
 from winnow.kernels.gpu.turning import turn_of
 from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import check_layer, check_query
@@ -132,9 +133,10 @@ class TritonPlan:
                 spans.setdefault((forms_of(part), asks), []).append(span)
         slots = sum(_slots(each) for of_form in spans.values() for each in of_form)
         size = chunk_slots(slots, _processors(self._device))
-        form = Form(ELEMENTS[self.tail.keys.dtype], 16)
+        tail_dtype, (_, _, dim, value_dim) = self.tail.keys.dtype, self.sizes
+        forms = Forms(dense_form(tail_dtype, dim), dense_form(tail_dtype, value_dim))
         tail = cut(self._tail_spans(entries), chunk_slots(self.tail.keys.shape[2], 1))
-        cuts = [(Forms(form, form), tail, False, True)]
+        cuts = [(forms, tail, False, True)]
         cuts += [(forms, cut(of_form, size), asks, False) for (forms, asks), of_form in spans.items()]
         self._make_launches([each for each in cuts if len(each[1])])
         self._tables, self._askings = entries.table(self._device), askings.table(self._device)
@@ -205,8 +207,8 @@ class TritonPlan:
         """Partial results of the chunks of a launch."""
         queries = scratch.asked_queries if launch.asks else query
         _, heads, dim, value_dim = self.sizes
-        wide, value_wide, product = tile_width(dim), tile_width(value_dim), self._product_dtype()
-        sizes = attending(max(wide, value_wide), product.itemsize, scratch.group * query.shape[2])
+        product, wide = self._product_dtype(), tile_width(max(dim, value_dim))
+        sizes = attending(launch.forms, wide, product.itemsize, scratch.group * query.shape[2])
         attend_chunks[(len(launch.chunks), sizes.blocks)](
             *(launch.chunks, self._tables, queries, *queries.stride()[:3], scratch.bias, self._lengths()),
             *(scratch.maxima, scratch.totals, scratch.sums, launch.lines, self.spec.scaling),
@@ -216,10 +218,8 @@ class TritonPlan:
             BIASED=launch.asks,
             TAIL=launch.tail,
             CAPPED=self.spec.softcap is not None,
-            DIM=dim,
+            IN_STEPS=launch.forms.in_steps,
             VALUE_DIM=value_dim,
-            WIDE=wide,
-            VALUE_WIDE=value_wide,
             ASKED=sizes.asked,
             SLOTS=sizes.slots,
             PRODUCT=ELEMENTS[product],
