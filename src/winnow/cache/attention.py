@@ -2,9 +2,6 @@
 
 Registered under the name "winnow"; nothing of transformers or of a model is patched. Calls whose keys do not come
 from a compressed layer (sliding layers, vision towers, other caches, no cache) get ordinary attention.
-
-torch.compile leaves both alone, as it does what transformers asks of a cache: they count tokens and launch kernels, and
-would be compiled anew at every step.
 """
 
 from __future__ import annotations
@@ -22,6 +19,7 @@ from winnow.cache.dense import dense_attention, padded_attention
 from winnow.cache.gradients import check_no_gradients
 from winnow.cache.handle import Handle, Phase, handle_of, plain
 from winnow.cache.length import LogicalLength
+from winnow.cache.opaque import opaque
 from winnow.errors import CacheError
 from winnow.kernels.interface import AttentionSpec
 
@@ -31,7 +29,7 @@ UNSUPPORTED = ("position_bias", "alibi", "head_mask", "layer_head_mask")
 """Attention arguments that change the result and that the compressed form does not know."""
 
 
-@torch.compiler.disable
+@opaque
 def winnow_attention(
     module: nn.Module,
     query: Tensor,
@@ -66,7 +64,7 @@ def winnow_attention(
     return output, None
 
 
-@torch.compiler.disable
+@opaque
 def winnow_mask(
     batch_size: int,
     q_length: int,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import cache
 from typing import NamedTuple
 
@@ -67,6 +68,7 @@ class TritonPlan:
         self.tail = tail
         self.spec = spec
         self._device = tail.keys.device
+        self._current = torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext()
         self._alive = list(prefixes)
         sinks = spec.sinks
         self._sinks = None if sinks is None else sinks.detach().to(self._device, torch.float32).contiguous()
@@ -86,6 +88,11 @@ class TritonPlan:
 
         Raises ValueError for a query that does not fit.
         """
+        # Triton launches on the current device, which need not be the one of this layer.
+        with self._current:
+            return self._run(query)
+
+    def _run(self, query: Tensor) -> Tensor:
         scratch = self._room_for(query)
         rows, heads, _, value_dim = self.sizes
         query = query if query.stride(3) == 1 else query.contiguous()
