@@ -18,7 +18,7 @@ TILE_BYTES = 16384
 LARGEST = 64
 """Rows of a tile: what is enough."""
 WIDE = 128
-"""Numbers of a row of 16 bits, from which on one takes more than four warps have."""
+"""Numbers of a row in 16 bits; packed ones that are longer take more registers than four warps have."""
 STAGES = 3
 """Tiles of keys and of values that are on their way at a time."""
 
