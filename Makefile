@@ -8,7 +8,7 @@ INTEGRATION := $(addprefix tests/cache/test_, families.py generation.py chunks.p
 	latent.py replay.py spanning.py properties.py extras.py rotary.py projection.py fold.py fold_rows.py fold_crop.py fold_memory.py \
 	fold_packed.py fold_budget.py fold_turns.py recent_queries.py tail.py packed_caches.py compositions.py interrupted.py \
 	gradients.py misuse.py another_prompt.py right_padding.py attending.py images.py \
-	placement.py paid.py quantized_models.py) tests/models/test_gguf.py tests/models/test_weights.py tests/test_deferred.py $(addprefix tests/evaluate/test_, \
+	placement.py paid.py quantized_models.py torch_compile.py cuda.py) tests/models/test_gguf.py tests/models/test_weights.py tests/test_deferred.py $(addprefix tests/evaluate/test_, \
 	sampling.py conversation.py layer_steps.py generation.py)
 
 VENV  := .venv
@@ -25,12 +25,13 @@ NO_SECRETS := ^(tests/estimate/data/|src/winnow/heads/published\.py)
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 60
 
-.PHONY: help setup dev demo test test-low test-slow attack sanitize fuzz lint scan catalog docs wheels format bench clean
+.PHONY: help setup dev demo test test-low test-gpu test-slow attack sanitize fuzz lint scan catalog docs wheels format bench clean
 
 help:
 	@echo "make demo        set up, then run the main job on the bundled model"
 	@echo "make test        set up, then run the tests"
 	@echo "make test-low    the integration tests on the lowest supported transformers"
+	@echo "make test-gpu    kernels and caches on a GPU, where there is one"
 	@echo "make test-slow   a Ray cluster that loses a node (installs ray)"
 	@echo "make attack      every attack, whole, and the sanitizers; rewrites docs/results/attack.md"
 	@echo "make sanitize    the kernels' and files' tests with address, undefined and thread sanitizers (needs g++)"
@@ -71,6 +72,10 @@ $(LOW): Makefile | $(DEV)
 
 test-low: $(LOW)
 	PYTHONPATH=$(LOW) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu" $(INTEGRATION)
+
+# On a machine with a GPU: kernels on it instead of under the interpreter, and what is marked for it.
+test-gpu: $(DEV)
+	$(BIN)/python -m pytest tests/kernels/gpu tests/cache/test_cuda.py
 
 test-slow: $(DEV)
 	$(BIN)/python -m pip install --quiet "winnow-kv[ray]"

@@ -19,6 +19,7 @@ from winnow.cache.dense import dense_attention, padded_attention
 from winnow.cache.gradients import check_no_gradients
 from winnow.cache.handle import Handle, Phase, handle_of, plain
 from winnow.cache.length import LogicalLength
+from winnow.cache.opaque import opaque
 from winnow.cache.paid import paid_attention
 from winnow.errors import CacheError
 from winnow.kernels.interface import AttentionSpec
@@ -30,6 +31,7 @@ UNSUPPORTED = ("position_bias", "alibi", "head_mask", "layer_head_mask")
 _REFUSED = frozenset(("output_attentions", *UNSUPPORTED))
 
 
+@opaque
 def winnow_attention(
     module: nn.Module,
     query: Tensor,
@@ -64,6 +66,7 @@ def winnow_attention(
     return output, None
 
 
+@opaque
 def winnow_mask(
     batch_size: int,
     q_length: int,

@@ -24,6 +24,7 @@ from winnow.cache.latent_layer import check_sharing
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.listening import Replayed
 from winnow.cache.observer import Observer
+from winnow.cache.opaque import opaque
 from winnow.cache.progress import Part
 from winnow.cache.spanning import LayersTogether
 from winnow.cache.stats import CacheStats, storage_bytes
@@ -258,6 +259,7 @@ class CompressedCache(Cache):
 
     # --- forward passes ------------------------------------------------------------------------------------
 
+    @opaque
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
         """Called once at the start of every forward pass, which makes it the place to check the model's state."""
         check_implementation(self.config)
@@ -269,6 +271,7 @@ class CompressedCache(Cache):
         sizes: tuple[int, int] = super().get_mask_sizes(query_length, layer_idx)
         return sizes
 
+    @opaque
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """All tokens ever seen, padding included.
 
@@ -280,6 +283,7 @@ class CompressedCache(Cache):
         length: int = super().get_seq_length(layer_idx)
         return length
 
+    @opaque
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:

@@ -73,8 +73,14 @@ def attend(query: Tensor, prefixes: Sequence[Block | None], tail: TailSegments, 
     return DecodePlan(prefixes, tail, spec).run(query)
 
 
-def backend() -> str:
-    """The kernels that serve the CPU, for reports: "native (avx512, 2 threads)" or "torch reference"."""
-    if native.library() is None:
+def backend(device: torch.device | None = None) -> str:
+    """The kernels that serve a device, or else the CPU, for reports.
+
+    "native (avx512, 2 threads)" on the CPU, "triton 3.9.0" on a CUDA device, "torch reference" where there are none.
+    """
+    kind = "cpu" if device is None else device.type
+    if kind == "cuda":
+        return gpu.backend()
+    if kind != "cpu" or native.library() is None:
         return "torch reference"
     return f"native ({native.isa()}, {torch.get_num_threads()} threads)"

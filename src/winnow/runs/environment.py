@@ -18,7 +18,7 @@ def environment(device: torch.device) -> dict[str, str]:
         "processor": processor_name(),
         "threads": str(torch.get_num_threads()),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
-        "kernels": backend(),
+        "kernels": backend(device),
         "winnow": __version__,
         "torch": str(torch.__version__),
         "transformers": transformers.__version__,

@@ -8,8 +8,16 @@ in a last launch. Nothing here waits for the device, and nothing loops over head
 | `plan.py` | a layer's decode step: which launches, over which tables |
 | `chunks.py` | slots of all rows and heads, cut into chunks of about equal size |
 | `forms.py` | form of the numbers of a part, and the addresses at which a kernel finds them |
+| `tiles.py` | columns of tiles |
+| `queries.py` | queries of a KV head |
 | `asking.py` | queries in the coordinates in which keys are written |
 | `decode.py` | attention of a chunk |
-| `rows.py` | rows of slots, in whatever form |
+| `rows.py` | rows of slots, in whatever form, and products with them |
+| `integers.py` | integers as they lie, a plane at a time |
+| `scales.py` | scales of slots, of channels in 32 slots, of neighboring channels |
+| `pruned.py` | rows that kept channels of their own |
+| `drawing.py` | random sizes of what is gone |
 | `merging.py` | partial results joined, turned back and normalized |
+| `turning.py` | the Walsh–Hadamard transform of rows that a program holds |
+| `launching.py` | queries, slots, warps and stages of a program |
 """

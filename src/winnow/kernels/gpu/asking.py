@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cache
-
-import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
 from winnow.kernels.formats import PackedBlock, Part
-from winnow.kernels.formats.hadamard import hadamard
-from winnow.kernels.gpu.decode import load_queries
+from winnow.kernels.gpu.queries import load_queries, query_rows
+from winnow.kernels.gpu.turning import turned_rows
 
 ASKED_COLUMNS = 4
 """Numbers of a set of queries in the table: row, addresses of means and spreads (or 0), 1 where turned."""
@@ -30,16 +26,11 @@ def asking_row(row: int, part: Part) -> list[int]:
     return [row, means, spreads, int(part.keys.rotated)]
 
 
-@cache
-def hadamard_matrix(dim: int, device: torch.device) -> Tensor:
-    """fp32 [D, D], symmetric: what `hadamard` multiplies rows with."""
-    return hadamard(torch.eye(dim)).to(device)
-
-
 @triton.jit(do_not_specialize=["group", "tokens"])
 def prepare_queries(
-    table, queries, row_stride, head_stride, token_stride, matrix, asked_queries, bias, heads, group, tokens,
+    table, queries, row_stride, head_stride, token_stride, asked_queries, bias, heads, group, tokens,
     ELEMENT: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr, ASKED: tl.constexpr, COLUMNS: tl.constexpr,
+    STEPS: tl.constexpr, FACTOR: tl.constexpr,
 ):  # fmt: skip
     """asked_queries [A, Hq, Q, D] and bias [A, Hq, Q] of the sets A in the table, from queries [R, Hq, Q, D]."""
     asking, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -47,11 +38,10 @@ def prepare_queries(
     present = asked < group * tokens
     line = table + asking * COLUMNS
     row, means, spreads, turned = tl.load(line), tl.load(line + 1), tl.load(line + 2), tl.load(line + 3)
-    query = load_queries(
-        queries, row_stride, head_stride, token_stride, row, head, asked, present, group, tokens, DIM, WIDE
-    ).to(tl.float32)
+    rows = query_rows(queries, row_stride, head_stride, token_stride, row, head, asked, group, tokens)
     channel = tl.arange(0, WIDE)
     inside = channel < DIM
+    query = load_queries(rows, present, channel, inside).to(tl.float32)
     constant = tl.zeros([ASKED], tl.float32)
     if means != 0:
         mean = tl.load(means.to(tl.pointer_type(ELEMENT)) + head * DIM + channel, mask=inside, other=0.0)
@@ -60,9 +50,7 @@ def prepare_queries(
         spread = tl.load(spreads.to(tl.pointer_type(ELEMENT)) + head * DIM + channel, mask=inside, other=0.0)
         query *= spread.to(tl.float32)[None, :]
     if turned != 0:
-        square = inside[:, None] & inside[None, :]
-        factor = tl.load(matrix + channel[:, None] * DIM + channel[None, :], mask=square, other=0.0)
-        query = tl.dot(query, factor, input_precision="ieee")
+        query = turned_rows(query, ASKED, WIDE, STEPS, FACTOR)
     place = (asking * heads + head) * group * tokens + asked
     mask = present[:, None] & inside[None, :]
     tl.store(asked_queries + place[:, None] * DIM + channel[None, :], query, mask=mask)

@@ -11,7 +11,8 @@ import triton.language as tl
 
 from winnow.kernels.gpu.chunks import ASKING, COLUMNS, ENTRY, FIRST, OWNER, STOP
 from winnow.kernels.gpu.forms import WIDTH
-from winnow.kernels.gpu.rows import rows_at
+from winnow.kernels.gpu.queries import query_rows
+from winnow.kernels.gpu.rows import added, nothing, prepared, products, written
 
 _COLUMNS: tl.constexpr = tl.constexpr(COLUMNS)
 _ENTRY: tl.constexpr = tl.constexpr(ENTRY)
@@ -20,18 +21,6 @@ _OWNER: tl.constexpr = tl.constexpr(OWNER)
 _FIRST: tl.constexpr = tl.constexpr(FIRST)
 _STOP: tl.constexpr = tl.constexpr(STOP)
 _WIDTH: tl.constexpr = tl.constexpr(WIDTH)
-
-
-@triton.jit
-def load_queries(
-    queries, asking_stride, head_stride, token_stride, asking, head, asked, present, group, tokens,
-    DIM: tl.constexpr, WIDE: tl.constexpr,
-):  # fmt: skip
-    """[M, WIDE]: the queries `asked` [M] of a KV head, 0 beyond DIM and where not present."""
-    channel = tl.arange(0, WIDE)
-    place = (head * group + asked // tokens) * head_stride + (asked % tokens) * token_stride
-    mask = present[:, None] & (channel < DIM)[None, :]
-    return tl.load(queries + asking * asking_stride + place[:, None] + channel[None, :], mask=mask, other=0.0)
 
 
 @triton.jit
@@ -50,8 +39,8 @@ def attend_chunks(
     chunks, tables, queries, asking_stride, head_stride, token_stride, bias, lengths,
     maxima, totals, sums, lines, scaling, softcap, capacity, heads, group, tokens,
     KEYS: tl.constexpr, VALUES: tl.constexpr, BIASED: tl.constexpr, TAIL: tl.constexpr, CAPPED: tl.constexpr,
-    DIM: tl.constexpr, VALUE_DIM: tl.constexpr, WIDE: tl.constexpr, VALUE_WIDE: tl.constexpr,
-    ASKED: tl.constexpr, SLOTS: tl.constexpr, PRODUCT: tl.constexpr,
+    IN_STEPS: tl.constexpr, VALUE_DIM: tl.constexpr, ASKED: tl.constexpr, SLOTS: tl.constexpr,
+    PRODUCT: tl.constexpr,
 ):  # fmt: skip
     """Partial results of chunks, lines `lines` and on of maxima, totals [C, G·Q] and sums [C, G·Q, Dv]."""
     number = tl.program_id(0)
@@ -72,34 +61,32 @@ def attend_chunks(
         stop = tl.minimum(stop, length)
         # Query t sees the tail up to its own token.
         seen = length - (tokens - 1 - asked % tokens)
-    query = load_queries(
-        queries, asking_stride, head_stride, token_stride, asking, head, asked, present, group, tokens, DIM, WIDE
-    ).to(PRODUCT)
+    rows = query_rows(queries, asking_stride, head_stride, token_stride, asking, head, asked, group, tokens)
+    query = prepared(keys, rows, present, head, KEYS, PRODUCT)
     constant = tl.zeros([ASKED], tl.float32)
     if BIASED:
         constant = tl.load(bias + (asking * heads + head) * group * tokens + asked, mask=present, other=0.0)
     maximum = tl.full([ASKED], float("-inf"), tl.float32)
     total = tl.zeros([ASKED], tl.float32)
-    weighted = tl.zeros([ASKED, VALUE_WIDE], tl.float32)
-    for begin in range(first, stop, SLOTS):
+    weighted = nothing(VALUES, ASKED)
+    begin_at = first
+    if IN_STEPS:
+        begin_at = first // SLOTS * SLOTS
+    for begin in range(begin_at, stop, SLOTS):
         slots = begin + tl.arange(0, SLOTS)
         inside = slots < stop
-        rows = rows_at(keys, shift + slots, inside, KEYS, DIM, WIDE).to(PRODUCT)
-        logits = tl.dot(query, tl.trans(rows), input_precision="ieee") + constant[:, None]
-        logits = capped(logits * scaling, softcap, CAPPED)
-        visible = inside[None, :] & (slots[None, :] < seen[:, None])
+        logits = products(keys, query, begin, shift + slots, inside, head, KEYS, ASKED, SLOTS, PRODUCT)
+        logits = capped((logits + constant[:, None]) * scaling, softcap, CAPPED)
+        visible = (inside & (slots >= first))[None, :] & (slots[None, :] < seen[:, None])
         logits = tl.where(visible, logits, float("-inf"))
         larger = tl.maximum(maximum, tl.max(logits, 1))
         reference = tl.where(larger == float("-inf"), 0.0, larger)
         weights = tl.exp(logits - reference[:, None])
         fading = tl.exp(maximum - reference)
         total = total * fading + tl.sum(weights, 1)
-        rows = rows_at(values, shift + slots, inside, VALUES, VALUE_DIM, VALUE_WIDE).to(PRODUCT)
-        weighted = weighted * fading[:, None] + tl.dot(weights.to(PRODUCT), rows, input_precision="ieee")
+        weighted = added(values, weighted, fading, weights, shift + slots, inside, head, VALUES, SLOTS, PRODUCT)
         maximum = larger
     line = (lines + number).to(tl.int64) * group * tokens + asked
     tl.store(maxima + line, maximum, mask=present)
     tl.store(totals + line, total, mask=present)
-    channel = tl.arange(0, VALUE_WIDE)
-    mask = present[:, None] & (channel < VALUE_DIM)[None, :]
-    tl.store(sums + line[:, None] * VALUE_DIM + channel[None, :], weighted, mask=mask)
+    written(sums + line * VALUE_DIM, weighted, present, VALUES)

@@ -6,21 +6,65 @@ Parts of all rows lie in different memory; a table holds the addresses, so that 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 import triton.language as tl
+from torch import Tensor
 
 from winnow.kernels.formats import Part
-from winnow.kernels.native_args import RowsArgs, sides
+from winnow.kernels.formats.bits import BLOCK_BYTES, PLANES, row_bytes
+from winnow.kernels.formats.draws import Recovery, draws
+from winnow.kernels.formats.entries import GROUP
+from winnow.kernels.gpu.tiles import tile_width
+from winnow.kernels.native_args import CHANNEL_GROUPS, GROUPED, RECOVERIES, RowsArgs, sides
 
 ELEMENTS = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 
 FIELDS = (
     *("data", "scales", "zeros", "channels", "masks", "stats", "signs", "inverse_norms", "draws", "starts"),
-    *("kept", "row_bytes", "sign_row_bytes", "stats_width", "seed"),
+    *("row_bytes", "sign_row_bytes", "stats_width", "seed"),
 )
 """Numbers of a side in the table: addresses, then sizes. Names are those of `native_args.RowsArgs`."""
 WIDTH = len(FIELDS)
+ALIGNMENT = 16
+"""Bytes that a thread may load together."""
+_RECOVERIES: dict[int, Recovery] = {number: name for name, number in RECOVERIES.items()}
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Some bits of all numbers of a row, in bytes that lie together, each with as many numbers (`formats/bits.py`)."""
+
+    bits: int
+    """16: numbers as they are."""
+    signed: bool
+    """True if the numbers are in two's complement."""
+    worth: int
+    """A factor for the numbers of it."""
+    first: int
+    """Its first byte in a row."""
+    size: int
+    """Its bytes; numbers where they are as they are."""
+    before: int
+    """Numbers of a byte in the planes before it."""
+    even: bool
+    """True if all that a block of bytes holds at one place in the byte shares a scale."""
+
+    @property
+    def fields(self) -> int:
+        """Numbers of a byte."""
+        return 1 if self.bits == 16 else 8 // self.bits
+
+    @property
+    def block(self) -> int:
+        """Bytes of a whole block."""
+        return BLOCK_BYTES // 2 if self.bits == 1 else BLOCK_BYTES
+
+    @property
+    def wide(self) -> int:
+        """Columns of a tile of it."""
+        return tile_width(self.size)
 
 
 @dataclass(frozen=True)
@@ -31,10 +75,15 @@ class Form:
     """The dtype of numbers as they are, and of scales."""
     bits: int
     """16: numbers as they are, whatever the dtype."""
+    numbers: int
+    """Numbers of a row: the head's size, fewer where heads kept some channels only. Where slots kept channels of their
+    own, the head's size."""
     scaling: int = 0
-    """`native_args.UNSCALED` to `CHANNEL_GROUPS`."""
+    """`native_args.UNSCALED`; PER_SLOT; GROUPED: of a channel for 32 slots; CHANNEL_GROUPS: of some channels."""
     group: int = 0
     """Neighboring channels with a scale of their own."""
+    zeros: bool = False
+    """True if scales have zeros beside them, and numbers no sign."""
     channels: bool = False
     """True if heads kept some channels only."""
     masked: bool = False
@@ -45,10 +94,76 @@ class Form:
     """True if entries that are gone have signs of their own."""
     normed: bool = False
     """True if entries that are gone are divided by norms of their channels."""
-    recovery: int = 0
-    """One of `native_args.RECOVERIES`."""
+    recovery: Recovery = "degenerate"
     fill: float = 0.0
     """The constant of a recovery."""
+    aligned: bool = True
+    """True if rows begin at a multiple of 16 bytes."""
+
+    @property
+    def planes(self) -> tuple[Plane, ...]:
+        """Planes of the numbers of a row; of rows with channels of their own, those in which they come to lie."""
+        if self.masked or self.bits == 16:
+            return (Plane(16, True, 1, 0, self.numbers, 0, False),)
+        low, high = PLANES.get(self.bits, (self.bits, 0))
+        lower = self._plane(low, not high and not self.zeros, 1, None)
+        return (lower, self._plane(high, not self.zeros, 1 << low, lower)) if high else (lower,)
+
+    @property
+    def row_length(self) -> int:
+        """Bytes from row to row; numbers where they are as they are."""
+        return sum(plane.size for plane in self.planes)
+
+    @property
+    def groups(self) -> int:
+        """Scales of a slot, where channels share them."""
+        return -(-self.numbers // self.group) if self.group else 0
+
+    @property
+    def low_bits(self) -> int:
+        """Bits of the first plane of integers."""
+        return PLANES.get(self.bits, (self.bits, 0))[0]
+
+    @property
+    def high_bits(self) -> int:
+        """Bits of the second, or 0."""
+        return PLANES.get(self.bits, (self.bits, 0))[1]
+
+    @property
+    def random(self) -> bool:
+        """True if entries that are gone are drawn."""
+        return self.recovery not in ("degenerate", "constant")
+
+    @property
+    def packed(self) -> bool:
+        """True if numbers are not there as they are, all of them."""
+        return self.masked or self.bits != 16
+
+    @property
+    def heavy(self) -> bool:
+        """True if a program holds more of it than four warps have registers for.
+
+        Numbers in two planes, draws, or rows to be found, beside channels of a slot's own; queries scaled anew for
+        every plane.
+        """
+        two_planes = self.high_bits > 0
+        return (self.masked and (self.random or two_planes or self.flat)) or (self.scaling == GROUPED and two_planes)
+
+    @property
+    def truncated(self) -> bool:
+        """True if they are drawn between 0 and a largest one."""
+        return self.recovery.startswith("truncated")
+
+    @property
+    def exponential(self) -> bool:
+        """True if they are drawn from an exponential distribution."""
+        return self.recovery.endswith("exponential")
+
+    def _plane(self, bits: int, signed: bool, worth: int, lower: Plane | None) -> Plane:
+        first, before = (0, 0) if lower is None else (lower.size, lower.fields)
+        # A block of 4 bits is a group of 32; one of 2 or 1 bits has two groups, and the last one may be cut anywhere.
+        even = bits >= 4 or self.group == 64 or self.numbers % 64 == 0
+        return Plane(bits, signed, worth, first, row_bytes(self.numbers, bits), before, even)
 
 
 @dataclass(frozen=True)
@@ -60,16 +175,33 @@ class Forms:
     turned_values: bool = False
     """True if sums of values have to be turned back."""
 
+    @property
+    def in_steps(self) -> bool:
+        """True if slots are looked at 32 by 32: they share scales, or it is known where every 32nd row begins."""
+        return self.keys.scaling == GROUPED or self.keys.flat or self.values.flat
+
 
 def forms_of(part: Part) -> Forms:
     """The forms of a part."""
     keys, values = sides(part)
-    return Forms(_form(part, keys), _form(part, values), bool(values.rotated))
+    if values.scaling == GROUPED:
+        # What KIVI groups of keys are slots, of values neighboring channels.
+        values.scaling, values.scale_group = CHANNEL_GROUPS, GROUP
+    return Forms(_form(part, keys, part.key_dim), _form(part, values, part.value_dim), bool(values.rotated))
+
+
+def dense_form(dtype: torch.dtype, dim: int) -> Form:
+    """The form of a whole tensor of rows as they are."""
+    return Form(ELEMENTS[dtype], 16, dim)
 
 
 def table_row(part: Part) -> list[int]:
     """The numbers of FIELDS of its keys, then of its values; 0 for what it has not."""
-    return [int(getattr(side, name) or 0) for side in sides(part) for name in FIELDS]
+    both = sides(part)
+    for side in both:
+        if side.draws:
+            side.draws = _draws_there(_RECOVERIES[side.recovery], part.device).data_ptr()
+    return [int(getattr(side, name) or 0) for side in both for name in FIELDS]
 
 
 def dense_row(keys: int, values: int) -> list[int]:
@@ -77,17 +209,26 @@ def dense_row(keys: int, values: int) -> list[int]:
     return [address if name == "data" else 0 for address in (keys, values) for name in FIELDS]
 
 
-def _form(part: Part, side: RowsArgs) -> Form:
+def _form(part: Part, side: RowsArgs, dim: int) -> Form:
     return Form(
         ELEMENTS[part.dtype],
         side.bits or 16,
+        side.kept if side.channels else dim,
         side.scaling,
         side.scale_group,
+        zeros=bool(side.zeros),
         channels=bool(side.channels),
         masked=bool(side.masks),
         flat=bool(side.starts),
         signed=bool(side.signs),
         normed=bool(side.inverse_norms),
-        recovery=side.recovery,
+        recovery=_RECOVERIES[side.recovery],
         fill=side.fill,
+        aligned=(side.data or 0) % ALIGNMENT == 0,
     )
+
+
+@cache
+def _draws_there(recovery: Recovery, device: torch.device) -> Tensor:
+    """The table of a random recovery on a device."""
+    return draws(recovery).to(device)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from winnow.kernels.gpu.turning import turned_rows
+
 
 @triton.jit(do_not_specialize=["group", "tokens"])
 def join_chunks(
-    order, bounds, turned, maxima, totals, sums, sinks, hadamard, output, heads, group, tokens,
+    order, bounds, turned, maxima, totals, sums, sinks, output, heads, group, tokens,
     SINKS: tl.constexpr, TURNED: tl.constexpr, VALUE_DIM: tl.constexpr, VALUE_WIDE: tl.constexpr,
-    ASKED: tl.constexpr,
+    ASKED: tl.constexpr, STEPS: tl.constexpr, FACTOR: tl.constexpr,
 ):  # fmt: skip
     """Output [R, Q, Hq, Dv] from maxima, totals [C, G·Q] and sums [C, G·Q, Dv] of chunks.
 
     order, bounds [R·H + 1]: the chunks of an owner are order[bounds[o]] … ; turned [C]: 1 where sums are of turned
-    values; hadamard [Dv, Dv] turns them back.
+    values.
     """
     owner = tl.program_id(0)
     asked = tl.program_id(1) * ASKED + tl.arange(0, ASKED)
@@ -47,10 +49,7 @@ def join_chunks(
         plain += found
         maximum = larger
     if TURNED:
-        inner = tl.arange(0, VALUE_WIDE)
-        square = (inner < VALUE_DIM)[:, None] & (channel < VALUE_DIM)[None, :]
-        matrix = tl.load(hadamard + inner[:, None] * VALUE_DIM + channel[None, :], mask=square, other=0.0)
-        plain += tl.dot(rotated, matrix, input_precision="ieee")
+        plain += turned_rows(rotated, ASKED, VALUE_WIDE, STEPS, FACTOR)
     mean = plain / tl.where(total == 0.0, 1.0, total)[:, None]
     row, head = owner // heads, owner % heads
     place = (row * tokens + asked % tokens) * heads * group + head * group + asked // tokens

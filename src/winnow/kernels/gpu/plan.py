@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import cache
 from typing import NamedTuple
 
@@ -11,18 +12,17 @@ import triton
 from torch import Tensor
 
 from winnow.kernels.formats import Block, parts_of
-from winnow.kernels.gpu.asking import ASKED_COLUMNS, asking_row, asks_differently, hadamard_matrix, prepare_queries
+from winnow.kernels.gpu.asking import ASKED_COLUMNS, asking_row, asks_differently, prepare_queries
 from winnow.kernels.gpu.chunks import OWNER, Span, chunk_slots, cut
 from winnow.kernels.gpu.decode import attend_chunks
-from winnow.kernels.gpu.forms import ELEMENTS, Form, Forms, dense_row, forms_of, table_row
+from winnow.kernels.gpu.forms import ELEMENTS, Forms, dense_form, dense_row, forms_of, table_row
+from winnow.kernels.gpu.launching import attending, joining
 from winnow.kernels.gpu.merging import join_chunks
+from winnow.kernels.gpu.tiles import tile_width
+from winnow.kernels.gpu.turning import turn_of
 from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import check_layer, check_query
 
-LEAST_ASKED, MOST_ASKED = 16, 64
-"""Queries of a program: what a matrix product takes at least, and what fits into registers beside a block of slots."""
-SLOTS = 64
-"""Slots that a program looks at together."""
 INTERPRETED = not isinstance(attend_chunks, triton.runtime.JITFunction)
 """True under TRITON_INTERPRET=1, where kernels run on the CPU and bf16 is computed in fp32."""
 
@@ -68,6 +68,7 @@ class TritonPlan:
         self.tail = tail
         self.spec = spec
         self._device = tail.keys.device
+        self._current = torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext()
         self._alive = list(prefixes)
         sinks = spec.sinks
         self._sinks = None if sinks is None else sinks.detach().to(self._device, torch.float32).contiguous()
@@ -87,24 +88,32 @@ class TritonPlan:
 
         Raises ValueError for a query that does not fit.
         """
+        # Triton launches on the current device, which need not be the one of this layer.
+        with self._current:
+            return self._run(query)
+
+    def _run(self, query: Tensor) -> Tensor:
         scratch = self._room_for(query)
         rows, heads, _, value_dim = self.sizes
         query = query if query.stride(3) == 1 else query.contiguous()
         tokens = query.shape[2]
-        asked = min(max(LEAST_ASKED, _power(scratch.group * tokens)), MOST_ASKED)
-        blocks = -(-scratch.group * tokens // asked)
-        self._prepare(query, scratch, asked, blocks)
+        self._prepare(query, scratch)
         for launch in self._launches:
-            self._attend(launch, query, scratch, asked, blocks)
+            self._attend(launch, query, scratch)
         output = query.new_empty(rows, tokens, query.shape[1], value_dim)
-        join_chunks[(rows * heads, blocks)](
+        sizes, (steps, factor) = joining(scratch.group * tokens), turn_of(value_dim)
+        join_chunks[(rows * heads, sizes.blocks)](
             *(self._order, self._bounds, self._turned, scratch.maxima, scratch.totals, scratch.sums, self._sinks),
-            *(hadamard_matrix(value_dim, self._device), output, heads, scratch.group, tokens),
+            *(output, heads, scratch.group, tokens),
             SINKS=self._sinks is not None,
             TURNED=self._turns,
             VALUE_DIM=value_dim,
-            VALUE_WIDE=_wide(value_dim),
-            ASKED=asked,
+            VALUE_WIDE=tile_width(value_dim),
+            ASKED=sizes.asked,
+            STEPS=steps,
+            FACTOR=factor,
+            num_warps=sizes.warps,
+            num_stages=sizes.stages,
         )
         return output
 
@@ -124,9 +133,10 @@ class TritonPlan:
                 spans.setdefault((forms_of(part), asks), []).append(span)
         slots = sum(_slots(each) for of_form in spans.values() for each in of_form)
         size = chunk_slots(slots, _processors(self._device))
-        form = Form(ELEMENTS[self.tail.keys.dtype], 16)
+        tail_dtype, (_, _, dim, value_dim) = self.tail.keys.dtype, self.sizes
+        forms = Forms(dense_form(tail_dtype, dim), dense_form(tail_dtype, value_dim))
         tail = cut(self._tail_spans(entries), chunk_slots(self.tail.keys.shape[2], 1))
-        cuts = [(Forms(form, form), tail, False, True)]
+        cuts = [(forms, tail, False, True)]
         cuts += [(forms, cut(of_form, size), asks, False) for (forms, asks), of_form in spans.items()]
         self._make_launches([each for each in cuts if len(each[1])])
         self._tables, self._askings = entries.table(self._device), askings.table(self._device)
@@ -173,26 +183,33 @@ class TritonPlan:
             )
         return self._scratch
 
-    def _prepare(self, query: Tensor, scratch: Scratch, asked: int, blocks: int) -> None:
+    def _prepare(self, query: Tensor, scratch: Scratch) -> None:
         """The queries of parts whose keys are asked by others than the model's."""
         if not self._sets:
             return
         heads, dim = self.sizes.heads, self.sizes.key_dim
-        prepare_queries[(self._sets, heads, blocks)](
-            *(self._askings, query, *query.stride()[:3], hadamard_matrix(dim, self._device)),
+        sizes, (steps, factor) = joining(scratch.group * query.shape[2]), turn_of(dim)
+        prepare_queries[(self._sets, heads, sizes.blocks)](
+            *(self._askings, query, *query.stride()[:3]),
             *(scratch.asked_queries, scratch.bias, heads, scratch.group, query.shape[2]),
             ELEMENT=ELEMENTS[query.dtype],
             DIM=dim,
-            WIDE=_wide(dim),
-            ASKED=asked,
+            WIDE=tile_width(dim),
+            ASKED=sizes.asked,
             COLUMNS=ASKED_COLUMNS,
+            STEPS=steps,
+            FACTOR=factor,
+            num_warps=sizes.warps,
+            num_stages=sizes.stages,
         )
 
-    def _attend(self, launch: Launch, query: Tensor, scratch: Scratch, asked: int, blocks: int) -> None:
+    def _attend(self, launch: Launch, query: Tensor, scratch: Scratch) -> None:
         """Partial results of the chunks of a launch."""
         queries = scratch.asked_queries if launch.asks else query
         _, heads, dim, value_dim = self.sizes
-        attend_chunks[(len(launch.chunks), blocks)](
+        product, wide = self._product_dtype(), tile_width(max(dim, value_dim))
+        sizes = attending(launch.forms, wide, product.itemsize, scratch.group * query.shape[2])
+        attend_chunks[(len(launch.chunks), sizes.blocks)](
             *(launch.chunks, self._tables, queries, *queries.stride()[:3], scratch.bias, self._lengths()),
             *(scratch.maxima, scratch.totals, scratch.sums, launch.lines, self.spec.scaling),
             *(self.spec.softcap or 0.0, self.tail.keys.shape[2], heads, scratch.group, query.shape[2]),
@@ -201,13 +218,13 @@ class TritonPlan:
             BIASED=launch.asks,
             TAIL=launch.tail,
             CAPPED=self.spec.softcap is not None,
-            DIM=dim,
+            IN_STEPS=launch.forms.in_steps,
             VALUE_DIM=value_dim,
-            WIDE=_wide(dim),
-            VALUE_WIDE=_wide(value_dim),
-            ASKED=asked,
-            SLOTS=SLOTS,
-            PRODUCT=ELEMENTS[self._product_dtype()],
+            ASKED=sizes.asked,
+            SLOTS=sizes.slots,
+            PRODUCT=ELEMENTS[product],
+            num_warps=sizes.warps,
+            num_stages=sizes.stages,
         )
 
     def _lengths(self) -> Tensor:
@@ -238,16 +255,6 @@ class _Lines:
 
 def _slots(span: Span) -> int:
     return int((span.stops - span.starts).sum())
-
-
-def _wide(dim: int) -> int:
-    """Columns of a tile that holds `dim`: a power of two, as many as a matrix product takes at least."""
-    return max(16, _power(dim))
-
-
-def _power(number: int) -> int:
-    """The next power of two."""
-    return 1 << max(number - 1, 0).bit_length()
 
 
 @cache

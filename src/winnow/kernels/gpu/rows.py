@@ -1,7 +1,8 @@
 """Rows of slots, in whatever form they are written, and products with them.
 
-Keys and values have two functions each, between which no form is known: `prepared` and `products` for keys, `nothing`,
-`added` and `written` for values. What they hand on is theirs: a tuple of tiles, as many as the form needs.
+Keys and values have a few functions each, between which no form is known: `prepared` and `products` for keys,
+`nothing`, `added` and `written` for values. What they hand on is theirs: a tuple of tiles, one for every place in a
+byte that numbers have.
 """
 
 from __future__ import annotations
@@ -10,15 +11,125 @@ import triton
 import triton.language as tl
 
 from winnow.kernels.gpu.forms import FIELDS
+from winnow.kernels.gpu.integers import field_of, numbers_of, plane_at
+from winnow.kernels.gpu.pruned import pruned_rows
+from winnow.kernels.gpu.queries import load_queries
+from winnow.kernels.gpu.scales import scaled_numbers, scaled_queries, scales_of_slots
+from winnow.kernels.native_args import CHANNEL_GROUPS, GROUPED, PER_SLOT
 
-DATA: tl.constexpr = tl.constexpr(FIELDS.index("data"))
-ROW_BYTES: tl.constexpr = tl.constexpr(FIELDS.index("row_bytes"))
+_CHANNELS: tl.constexpr = tl.constexpr(FIELDS.index("channels"))
+_PER_SLOT: tl.constexpr = tl.constexpr(PER_SLOT)
+_GROUPED: tl.constexpr = tl.constexpr(GROUPED)
+_CHANNEL_GROUPS: tl.constexpr = tl.constexpr(CHANNEL_GROUPS)
 
 
 @triton.jit
-def rows_at(table, slots, inside, FORM: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr):
-    """[N, WIDE] of the form's element: rows of slots [N] as they are; 0 beyond DIM and where not inside."""
-    data = tl.multiple_of(tl.load(table + DATA).to(tl.pointer_type(FORM.element)), 16)
-    channel = tl.arange(0, WIDE)
-    mask = inside[:, None] & (channel < DIM)[None, :]
-    return tl.load(data + slots[:, None] * DIM + channel[None, :], mask=mask, other=0.0)
+def loaded_plane(side, slots, inside, head, FORM: tl.constexpr, PLANE: tl.constexpr, N: tl.constexpr):
+    """[N, K]: a plane of the rows of slots [N] of a head."""
+    if FORM.masked:
+        loaded = pruned_rows(side, slots, inside, head, FORM, PLANE.wide, N)
+    else:
+        loaded = plane_at(side, slots, inside, FORM, PLANE)
+    return loaded
+
+
+# --- keys -----------------------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def prepared(side, rows, present, head, FORM: tl.constexpr, PRODUCT: tl.constexpr):
+    """Tiles [M, K] of the queries at rows [M], each with the channels of a head that a tile of keys will have."""
+    asked = tl.tuple([])
+    for plane in tl.static_range(len(FORM.planes)):
+        for field in tl.static_range(tl.constexpr(FORM.planes[plane].fields)):
+            channel, there = numbers_of(field, FORM.planes[plane])
+            there = there & (channel < FORM.numbers)
+            if FORM.channels:
+                kept = tl.load(side + _CHANNELS).to(tl.pointer_type(tl.int16)) + head * FORM.numbers
+                channel = tl.load(kept + channel, mask=there, other=0)
+            tile = load_queries(rows, present, channel, there).to(PRODUCT)
+            asked += (tile * FORM.planes[plane].worth,)
+    return asked
+
+
+@triton.jit
+def products(
+    side, asked, first, slots, inside, head,
+    FORM: tl.constexpr, ASKED: tl.constexpr, N: tl.constexpr, PRODUCT: tl.constexpr,
+):  # fmt: skip
+    """fp32 [M, N]: products of prepared queries with the keys of slots [N] of a head, from slot `first` on."""
+    logits = tl.zeros([ASKED, N], tl.float32)
+    if FORM.scaling == _GROUPED:
+        asked, constant = scaled_queries(side, asked, first, FORM, ASKED, PRODUCT)
+        logits += constant[:, None]
+    for plane in tl.static_range(len(FORM.planes)):
+        loaded = loaded_plane(side, slots, inside, head, FORM, FORM.planes[plane], N)
+        for field in tl.static_range(tl.constexpr(FORM.planes[plane].fields)):
+            keys = field_of(loaded, field, FORM.planes[plane])
+            if FORM.scaling == _CHANNEL_GROUPS:
+                keys = scaled_numbers(side, keys, slots, inside, field, FORM, FORM.planes[plane], N)
+            tile = asked[FORM.planes[plane].before + field]
+            logits = tl.dot(tile, tl.trans(keys.to(PRODUCT)), logits, input_precision="ieee")
+    if FORM.scaling == _PER_SLOT and not FORM.masked:
+        logits *= scales_of_slots(side, slots, inside, FORM)[None, :]
+    return logits
+
+
+# --- values ---------------------------------------------------------------------------------------------------------
+
+
+@triton.jit
+def nothing(FORM: tl.constexpr, ASKED: tl.constexpr):
+    """Sums of no values: tiles [M, K]."""
+    sums = tl.tuple([])
+    for plane in tl.static_range(len(FORM.planes)):
+        for _ in tl.static_range(tl.constexpr(FORM.planes[plane].fields)):
+            sums += (tl.zeros([ASKED, FORM.planes[plane].wide], tl.float32),)
+    return sums
+
+
+@triton.jit
+def added(side, sums, fading, weights, slots, inside, head, FORM: tl.constexpr, N: tl.constexpr, PRODUCT: tl.constexpr):
+    """Sums times fading [M], and the values of slots [N] of a head times weights [M, N]."""
+    weights, unit = weighed(side, weights, slots, inside, FORM, PRODUCT)
+    after = tl.tuple([])
+    for plane in tl.static_range(len(FORM.planes)):
+        loaded = loaded_plane(side, slots, inside, head, FORM, FORM.planes[plane], N)
+        for field in tl.static_range(tl.constexpr(FORM.planes[plane].fields)):
+            values = field_of(loaded, field, FORM.planes[plane])
+            if FORM.scaling == _CHANNEL_GROUPS:
+                values = scaled_numbers(side, values, slots, inside, field, FORM, FORM.planes[plane], N)
+            found = tl.dot(weights, values.to(PRODUCT), input_precision="ieee") * unit
+            after += (sums[FORM.planes[plane].before + field] * fading[:, None] + found,)
+    return after
+
+
+@triton.jit
+def weighed(side, weights, slots, inside, FORM: tl.constexpr, PRODUCT: tl.constexpr):
+    """Weights [M, N] as what values of slots [N] are written as is multiplied by, and what sums are multiplied by."""
+    unit = 1.0
+    if FORM.scaling == _PER_SLOT and not FORM.masked:
+        scales = scales_of_slots(side, slots, inside, FORM)
+        if tl.float16 == PRODUCT:
+            # Small numbers lose their last bits in fp16: weights meet scales as shares of the largest.
+            unit = tl.max(tl.abs(scales), 0)
+            scales = scales / tl.where(unit == 0.0, 1.0, unit)
+        weights = weights * scales[None, :]
+    return weights.to(PRODUCT), unit
+
+
+@triton.jit
+def written(rows, sums, present, FORM: tl.constexpr):
+    """Stores sums of values as rows [M] of pointers, their channels in order."""
+    for plane in tl.static_range(len(FORM.planes)):
+        if plane > 0:
+            # Another thread wrote what is added to.
+            tl.debug_barrier()
+        for field in tl.static_range(tl.constexpr(FORM.planes[plane].fields)):
+            channel, there = numbers_of(field, FORM.planes[plane])
+            mask = present[:, None] & (there & (channel < FORM.numbers))[None, :]
+            tile = sums[FORM.planes[plane].before + field] * FORM.planes[plane].worth
+            place = rows[:, None] + channel[None, :]
+            if plane > 0:
+                tile += tl.load(place, mask=mask, other=0.0)
+            tl.store(place, tile, mask=mask)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import cache
+from importlib.metadata import version
 from importlib.util import find_spec
 
 import torch
@@ -25,6 +27,20 @@ def supports(tail: TailSegments) -> bool:
     return serves(tail.keys) and serves(tail.values)
 
 
+def backend() -> str:
+    """The kernels that serve a CUDA device, for reports: "triton 3.9.0", or "torch reference"."""
+    return f"triton {version('triton')}" if _has_triton() else "torch reference"
+
+
 @cache
 def _has_triton() -> bool:
-    return find_spec("triton") is not None
+    """True if Triton is installed; warns once where it is not."""
+    if find_spec("triton") is not None:
+        return True
+    warnings.warn(
+        "Triton is not installed, so decoding on the GPU falls back to the torch reference, which is many times "
+        "slower. Install it: pip install triton.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return False

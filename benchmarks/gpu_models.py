@@ -1,0 +1,131 @@
+"""Pieces of `gpu.py` about a whole model with random weights: prefill, decoding, memory, batches."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers.cache_utils import Cache, DynamicCache
+
+import winnow
+from gpu_clock import Clock, free_bytes, peak_bytes, peak_reset
+
+STOCK = "stock"
+"""transformers' DynamicCache with sdpa."""
+
+
+class Setting(NamedTuple):
+    """A cache, a prompt and how often."""
+
+    cache: str
+    tokens: int
+    rows: int = 1
+
+    @property
+    def name(self) -> str:
+        """The piece of work in words."""
+        return f"{self.cache}, {self.tokens} tokens, {self.rows} rows"
+
+
+def build(config: LlamaConfig, device: torch.device, dtype: torch.dtype) -> LlamaForCausalLM:
+    """The model, its weights made where they stay."""
+    torch.manual_seed(0)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.device(device):
+            return LlamaForCausalLM(config).eval()
+    finally:
+        torch.set_default_dtype(before)
+
+
+def eight_billion() -> LlamaConfig:
+    """The shape of Llama 3.1 8B."""
+    return LlamaConfig(
+        vocab_size=128256,
+        hidden_size=4096,
+        intermediate_size=14336,
+        num_hidden_layers=32,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        head_dim=128,
+        max_position_embeddings=131072,
+        rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
+    )
+
+
+def miniature() -> LlamaConfig:
+    """As few weights as there can be."""
+    return LlamaConfig(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=4096,
+    )
+
+
+def dense_bytes(model: PreTrainedModel, tokens: int) -> int:
+    """Bytes of a full cache of one row."""
+    config = model.config
+    return 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * tokens * model.dtype.itemsize
+
+
+def measure_model(setting: Setting, model: PreTrainedModel, clock: Clock) -> dict[str, Any]:
+    """Prefill, decoding and memory of one cache."""
+    needed = setting.rows * dense_bytes(model, setting.tokens)
+    # Activations of a prefill are a few times as wide as the hidden state.
+    needed += setting.rows * setting.tokens * model.config.intermediate_size * model.dtype.itemsize * 4
+    if needed > 0.9 * free_bytes(clock.device):
+        return {"skipped": f"may need {needed / 1e9:.0f} GB"}
+    shape = (setting.rows, setting.tokens)
+    ids = torch.randint(0, model.config.vocab_size, shape, generator=torch.Generator().manual_seed(1)).to(clock.device)
+    _warm_up(setting, model, ids)
+    before = peak_reset(clock.device)
+    cache = _cache(setting, model)
+    prefill_ms = clock.once(lambda: _forward(model, ids, cache))
+    prefill_peak = peak_bytes(clock.device) - before
+    token = ids[:, :1]
+    steps = [clock.once(lambda: _forward(model, token, cache)) for _ in range(clock.rounds + 2)][2:]
+    return {
+        "prefill_ms": prefill_ms,
+        "decode_ms": statistics.median(steps),
+        "tokens_s": setting.rows * 1e3 / statistics.median(steps),
+        "held_bytes": _held(cache),
+        "prefill_peak_bytes": prefill_peak,
+        "rows_that_fit": int(0.9 * (free_bytes(clock.device) + _held(cache)) // (_held(cache) / setting.rows)),
+    }
+
+
+def _warm_up(setting: Setting, model: PreTrainedModel, ids: Tensor) -> None:
+    """Compiles the kernels that the cache needs, and lets libraries choose theirs."""
+    cache = _cache(setting, model)
+    few = ids[:, : min(1024, ids.shape[1])]
+    for step in (few, few[:, :1], few[:, :1]):
+        _forward(model, step, cache)
+
+
+def _cache(setting: Setting, model: PreTrainedModel) -> Cache:
+    """An empty one, and the attention it needs."""
+    if setting.cache == STOCK:
+        model.set_attn_implementation("sdpa")
+        return DynamicCache(config=model.config)
+    model.set_attn_implementation("winnow")
+    return winnow.CompressedCache(model, setting.cache)
+
+
+@torch.no_grad()
+def _forward(model: PreTrainedModel, ids: Tensor, cache: Cache) -> None:
+    model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+
+
+def _held(cache: Cache) -> int:
+    if isinstance(cache, winnow.CompressedCache):
+        return cache.stats().held_bytes
+    return sum(keys.nbytes + values.nbytes for keys, values, *_ in cache)

@@ -1,0 +1,57 @@
+"""Integers of 8, 6, 4, 3 and 2 bits as they lie, a plane at a time: every byte is loaded once.
+
+A byte has a number of each of 1 to 8 runs of neighbors. The numbers at one place in all bytes of a plane are a tile of
+their own, which is multiplied with its own columns of the query, or summed into columns of its own: nothing is put in
+order but queries and sums. Planes are added as products, so no number is ever joined.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from winnow.kernels.gpu.forms import ALIGNMENT, FIELDS
+
+_DATA: tl.constexpr = tl.constexpr(FIELDS.index("data"))
+_ALIGNMENT: tl.constexpr = tl.constexpr(ALIGNMENT)
+
+
+@triton.jit
+def numbers_of(FIELD: tl.constexpr, PLANE: tl.constexpr):
+    """[K]: the number of a row that each byte of a plane holds at a place, and [K]: True where it does."""
+    byte = tl.arange(0, PLANE.wide)
+    number = byte
+    if PLANE.fields > 1:
+        block = byte // PLANE.block
+        # The bytes of the last block, which may be incomplete, are fewer.
+        width = tl.minimum(PLANE.size - block * PLANE.block, PLANE.block)
+        number = block * (PLANE.block * PLANE.fields) + FIELD * width + byte % PLANE.block
+    return number, byte < PLANE.size
+
+
+@triton.jit
+def plane_at(side, slots, inside, FORM: tl.constexpr, PLANE: tl.constexpr):
+    """[N, K]: bytes of a plane of the rows of slots [N], or the numbers themselves; 0 beyond them and not inside."""
+    data = tl.load(side + _DATA)
+    data = data.to(tl.pointer_type(FORM.element if PLANE.bits == 16 else tl.uint8))
+    if FORM.aligned:
+        data = tl.multiple_of(data, _ALIGNMENT)
+    byte = tl.arange(0, PLANE.wide)
+    mask = inside[:, None] & (byte < PLANE.size)[None, :]
+    return tl.load(data + slots[:, None] * FORM.row_length + (byte + PLANE.first)[None, :], mask=mask, other=0)
+
+
+@triton.jit
+def field_of(plane, FIELD: tl.constexpr, PLANE: tl.constexpr):
+    """[N, K]: the numbers at one place in the bytes [N, K] of a plane."""
+    if PLANE.bits == 16:
+        numbers = plane
+    elif PLANE.signed:
+        numbers = plane.to(tl.int8, bitcast=True)
+        if PLANE.bits < 8:
+            numbers = (numbers << (8 - PLANE.bits * (FIELD + 1))) >> (8 - PLANE.bits)
+    else:
+        numbers = plane
+        if PLANE.bits < 8:
+            numbers = (plane >> (PLANE.bits * FIELD)) & ((1 << PLANE.bits) - 1)
+    return numbers

@@ -1,0 +1,68 @@
+"""Launch sizes of the kernels: queries and slots of a program, its warps and stages, by head size and dtype.
+
+Chosen by what a program takes, compiled ahead of time (docs/results/gpu_resources.md): nothing spills, two programs of
+a step of one token in 16 bits fit on a multiprocessor, and one fits where there are 99 KB of shared memory (8.6, 8.9,
+12.0).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from winnow.kernels.formats.pruned import STEP
+from winnow.kernels.gpu.forms import Forms
+from winnow.kernels.gpu.tiles import NARROWEST, power
+
+TILE_BYTES = 16384
+"""Of a tile of queries, of keys and of values, at most."""
+LARGEST = 64
+"""Rows of a tile: what is enough."""
+WIDE = 128
+"""Numbers of a row in 16 bits; packed ones that are longer take more registers than four warps have."""
+STAGES = 3
+"""Tiles of keys and of values that are on their way at a time."""
+
+
+class Sizes(NamedTuple):
+    """The part of a launch that a program takes, and its means."""
+
+    asked: int
+    """Queries of a program."""
+    blocks: int
+    """Programs for all queries of a KV head."""
+    slots: int
+    """Slots that a program looks at together."""
+    warps: int
+    stages: int
+
+
+def attending(forms: Forms, wide: int, itemsize: int, queries: int) -> Sizes:
+    """Sizes of `attend_chunks` for forms of keys and values in rows of `wide` numbers, and queries of a KV head."""
+    rows = min(max(TILE_BYTES // (wide * itemsize), NARROWEST), LARGEST)
+    # Products of fp32 are taken number by number, which needs more registers than tensor cores do.
+    asked = min(max(power(queries), NARROWEST), rows if itemsize == 2 else NARROWEST)
+    # What does not lie there as it is takes registers beside those of wide rows.
+    large = itemsize > 2 or wide > WIDE
+    return Sizes(asked, -(-queries // asked), _slots(forms, rows, large), _warps(forms, asked, large), STAGES)
+
+
+def _warps(forms: Forms, asked: int, large: bool) -> int:
+    """Warps that have registers for what a program holds."""
+    both = (forms.keys, forms.values)
+    # More queries mean more sums and logits than four warps hold.
+    return 8 if asked > NARROWEST or any(form.heavy or (large and form.packed) for form in both) else 4
+
+
+def _slots(forms: Forms, rows: int, large: bool) -> int:
+    """Slots that a program looks at together, of so many that a tile has room for."""
+    if forms.in_steps:
+        return STEP
+    if forms.keys.masked or forms.values.masked:
+        # Numbers that are put in order go through many registers.
+        return min(rows, NARROWEST if large else STEP)
+    return min(rows, STEP) if forms.values.high_bits else rows
+
+
+def joining(queries: int) -> Sizes:
+    """Sizes of `prepare_queries` and `join_chunks`, which look at no slots."""
+    return Sizes(NARROWEST, -(-queries // NARROWEST), 0, 4, 1)

@@ -1,0 +1,186 @@
+"""Caches of models on a GPU: exact with every budget, in batches, folding, on the way to a file and back, captured."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.cache_utils import DynamicCache
+
+import winnow
+from winnow.cache.tail import Tail
+from winnow.kernels import AttentionSpec, DecodePlan, DenseBlock
+from winnow.kernels.formats.serialize import on_device
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU is here"),
+]
+STEPS = 12
+PROMPT = 96
+CLOSE = {torch.float32: 2e-4, torch.bfloat16: 6e-2, torch.float16: 8e-3}
+"""Absolute, on logits of a random model; matrix products of the two devices are summed in different orders."""
+
+
+def made(dtype: torch.dtype = torch.float32) -> LlamaForCausalLM:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 8, "num_key_value_heads": 2}
+    config = LlamaConfig(vocab_size=512, num_hidden_layers=3, head_dim=64, max_position_embeddings=1024, **sizes)
+    model = LlamaForCausalLM(config).eval().to(dtype)
+    model.set_attn_implementation("winnow")
+    return model
+
+
+def prompts(rows: int = 1) -> torch.Tensor:
+    return torch.randint(0, 512, (rows, PROMPT), generator=torch.Generator().manual_seed(1))
+
+
+@torch.no_grad()
+def decoded(model: LlamaForCausalLM, cache, ids: torch.Tensor, forced: torch.Tensor | None = None) -> torch.Tensor:
+    """Logits [STEPS, R, V] on the CPU of greedy steps after a prompt, or of tokens [STEPS, R] that are given."""
+    ids, found = ids.to(model.device), []
+    for step in range(STEPS):
+        found.append(model(ids, past_key_values=cache, use_cache=True).logits[:, -1].float().cpu())
+        chosen = found[-1].argmax(-1) if forced is None else forced[step]
+        ids = chosen[:, None].to(model.device)
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize("dtype", list(CLOSE), ids=str)
+def test_a_full_budget_is_as_the_stock_cache(dtype: torch.dtype) -> None:
+    model = made(dtype).cuda()
+    found = decoded(model, winnow.CompressedCache(model, "full"), prompts(2))
+    model.set_attn_implementation("sdpa")
+    expected = decoded(model, DynamicCache(config=model.config), prompts(2), found.argmax(-1))
+    torch.testing.assert_close(found, expected, rtol=0, atol=CLOSE[dtype])
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "snapkv @ 24"},
+        {"method": "adakv @ 24"},
+        {"method": "aperturekv @ 24"},
+        {"method": "kvec @ 24"},
+        {"method": "expectedattention+ada @ 24"},
+        {"method": "adakv+spark(0.5) @ 24"},
+        {"method": "adakv+bits(8) @ 24"},
+        {"method": "adakv+kivi(4) @ 64"},
+        {"method": "snapkv+think(0.5) @ 24"},
+        {"method": "adakv @ 24", "fold_every": 4},
+        {"method": "h2o+bits(8) @ 24", "fold_every": 4},
+    ],
+    ids=lambda options: " ".join(str(each) for each in options.values()),
+)
+def test_caches_are_as_those_of_the_same_model_on_the_cpu(options: dict[str, object], rows: int) -> None:
+    there, here = made().cuda(), made()
+    cache, other = winnow.CompressedCache(there, **options), winnow.CompressedCache(here, **options)
+    expected = decoded(here, other, prompts(rows))
+    found = decoded(there, cache, prompts(rows), expected.argmax(-1))
+    assert cache.stats().slots == other.stats().slots
+    # Rounded numbers may fall to the other side where products differ in their last bits.
+    tolerance = 2e-2 if "bits" in str(options["method"]) or "kivi" in str(options["method"]) else 5e-3
+    torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
+
+
+def test_generation_with_padding_and_beams() -> None:
+    there, here = made().cuda(), made()
+    ids, mask = prompts(2), torch.ones(2, PROMPT, dtype=torch.int64)
+    mask[0, :20] = 0
+    given = {"max_new_tokens": 8, "do_sample": False, "num_beams": 2, "pad_token_id": 0}
+    found, expected = (
+        model.generate(
+            ids.to(model.device),
+            attention_mask=mask.to(model.device),
+            past_key_values=winnow.CompressedCache(model, "adakv @ 24"),
+            **given,
+        ).cpu()
+        for model in (there, here)
+    )
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("method", ["adakv @ 24", "adakv+bits(4) @ 24", "adakv+spark(0.5) @ 24"])
+def test_contexts_travel_between_devices(method: str, tmp_path) -> None:
+    there, here = made().cuda(), made()
+    forced = torch.randint(0, 512, (STEPS, 1), generator=torch.Generator().manual_seed(2))
+    context = winnow.compress(there, prompts().cuda(), method)
+    on_gpu = decoded(there, context.cache(), prompts()[:, :1], forced)
+    context.save(tmp_path / "from-gpu")
+    opened = winnow.load_context(tmp_path / "from-gpu", here)
+    torch.testing.assert_close(decoded(here, opened.cache(), prompts()[:, :1], forced), on_gpu, rtol=0, atol=5e-3)
+    opened.save(tmp_path / "from-cpu")
+    back = winnow.load_context(tmp_path / "from-cpu", there)
+    torch.testing.assert_close(decoded(there, back.cache(), prompts()[:, :1], forced), on_gpu, rtol=0, atol=1e-4)
+
+
+def test_a_plan_is_captured_and_replayed_while_its_tail_grows() -> None:
+    """Numbers of a step may change between replays, and the tail's length with them; buffers may not."""
+    generator = torch.Generator("cuda").manual_seed(0)
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, device="cuda")
+
+    prefix = DenseBlock(random(900, 64), random(900, 64), torch.tensor([0, 800, 900]))
+    tail = Tail(random(1, 2, 1, 64), random(1, 2, 1, 64), capacity=32)
+    tail.append(random(1, 2, 5, 64), random(1, 2, 5, 64))
+    plan = DecodePlan([prefix], tail.segments(), AttentionSpec(0.125))
+    query = random(1, 8, 1, 64)
+    plan.run(query)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        output = plan.run(query)
+    for _ in range(4):
+        assert not tail.append(random(1, 2, 1, 64), random(1, 2, 1, 64))
+        query.copy_(random(1, 8, 1, 64))
+        graph.replay()
+        torch.testing.assert_close(output, plan.run(query), rtol=0, atol=0)
+
+
+def test_plans_run_on_several_streams() -> None:
+    prefix = DenseBlock(torch.randn(4000, 64, device="cuda"), torch.randn(4000, 64, device="cuda"),
+                        torch.tensor([0, 3000, 4000]))  # fmt: skip
+    tail = Tail(torch.randn(1, 2, 1, 64, device="cuda"), torch.randn(1, 2, 1, 64, device="cuda"))
+    plans = [DecodePlan([prefix], tail.segments(), AttentionSpec(0.125)) for _ in range(4)]
+    queries = [torch.randn(1, 8, 1, 64, device="cuda") for _ in plans]
+    expected = [plan.run(query).clone() for plan, query in zip(plans, queries, strict=True)]
+    torch.cuda.synchronize()
+    found = []
+    for plan, query in zip(plans, queries, strict=True):
+        with torch.cuda.stream(torch.cuda.Stream()):
+            found.append(plan.run(query))
+    torch.cuda.synchronize()
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="fewer than two GPUs are here")
+def test_a_plan_runs_on_the_device_of_its_layer() -> None:
+    """Triton launches on the current device, whatever the tensors are on."""
+    prefix = DenseBlock(torch.randn(300, 64), torch.randn(300, 64), torch.tensor([0, 200, 300]))
+    query, new = torch.randn(1, 8, 1, 64), torch.randn(1, 2, 1, 64)
+    found = []
+    for device in ("cuda:0", "cuda:1"):
+        tail = Tail(new.to(device), new.to(device))
+        tail.append(new.to(device), new.to(device))
+        found.append(DecodePlan([on_device(prefix, torch.device(device))], tail.segments(), AttentionSpec(0.125)))
+    first, second = (plan.run(query.to(f"cuda:{index}")).cpu() for index, plan in enumerate(found))
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+
+
+@torch.no_grad()
+def test_a_decode_step_does_not_wait_for_the_gpu() -> None:
+    model = made().cuda()
+    cache, token = winnow.CompressedCache(model, "adakv @ 24"), torch.ones(1, 1, dtype=torch.int64, device="cuda")
+    model(prompts().cuda(), past_key_values=cache, use_cache=True)
+    for _ in range(2):
+        model(token, past_key_values=cache, use_cache=True)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for step in range(4):
+            place = torch.full((1, 1), PROMPT + 2 + step, device="cuda")
+            model(token, past_key_values=cache, use_cache=True, position_ids=place)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

@@ -1,0 +1,46 @@
+"""The benchmark of the GPU kernels in miniature, so that its first run on a GPU does not end with a slip of the pen."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from support.gpu import DEVICE
+
+BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch):
+    """The program as a module."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import gpu
+
+    return gpu
+
+
+def test_it_measures_writes_its_tables_and_does_nothing_twice(gpu, tmp_path: Path, capsys) -> None:
+    options = argparse.Namespace(tiny=True, minutes=8, journal=tmp_path / "gpu.jsonl", out=tmp_path)
+    gpu.run(DEVICE, options)
+    done = capsys.readouterr()
+    records = json.loads((tmp_path / "gpu.json").read_text(encoding="utf-8"))["results"]
+    assert {record["kind"] for record in records} == {"ceiling", "kernel", "model"}
+    assert not [record for record in records if record.get("failed") or "skipped" in record]
+    assert all(each in done.out for each in ("aperturekv @ 2%", "bits(8)", "sdpa / ours"))
+    gpu.run(DEVICE, options)
+    again = capsys.readouterr()
+    assert again.err == ""
+    assert again.out == done.out
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
+def test_without_a_gpu_it_says_so(gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["gpu.py"])
+    with pytest.raises(SystemExit, match="No GPU is here, so nothing can be timed; --tiny tries"):
+        gpu.main()

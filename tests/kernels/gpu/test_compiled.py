@@ -1,0 +1,38 @@
+"""Kernels compiled ahead of time, as for GPUs that are not here, against the committed table of what they take."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton.backends.nvidia")
+ROOT = Path(__file__).resolve().parents[3]
+SCRIPT = ROOT / "benchmarks" / "gpu_resources.py"
+if sys.platform != "linux":
+    pytest.skip("Triton compiles on Linux", allow_module_level=True)
+
+
+def run(cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own: this one interprets kernels."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment |= {"TRITON_CACHE_DIR": str(cache), "PYTHONPATH": os.pathsep.join(["src", *sys.path])}
+    command = [sys.executable, str(SCRIPT), *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_kernels_of_a_step_take_no_more_than_the_table_says(tmp_path: Path) -> None:
+    chosen = ("--only", "full", "--dims", "128", "--dtypes", "bf16", "--queries", "1", "--capabilities", "90")
+    done = run(tmp_path, "--check", *chosen)
+    assert done.returncode == 0, done.stderr
+
+
+def test_no_kernel_of_the_table_spills_and_all_fit_on_small_gpus() -> None:
+    rows = json.loads((ROOT / "docs/results/gpu_resources.json").read_text(encoding="utf-8"))["results"]
+    assert {row["capability"] for row in rows} == {80, 90}
+    assert [row for row in rows if row["stack"]] == []
+    assert [row for row in rows if row["capability"] == 80 and row["shared"] > 99 * 1024] == []
