@@ -41,7 +41,7 @@ class Plane:
     signed: bool
     """True if the numbers are in two's complement."""
     worth: int
-    """What a number of it is to be multiplied by."""
+    """A factor for the numbers of it."""
     first: int
     """Its first byte in a row."""
     size: int
@@ -102,7 +102,7 @@ class Form:
 
     @property
     def planes(self) -> tuple[Plane, ...]:
-        """Where the numbers of a row lie; of rows with channels of their own, where they come to lie."""
+        """Planes of the numbers of a row; of rows with channels of their own, those in which they come to lie."""
         if self.masked or self.bits == 16:
             return (Plane(16, True, 1, 0, self.numbers, 0, False),)
         low, high = PLANES.get(self.bits, (self.bits, 0))

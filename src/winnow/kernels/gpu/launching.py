@@ -17,6 +17,8 @@ TILE_BYTES = 16384
 """Bytes of a tile of queries, of keys and of values, at most."""
 LARGEST = 64
 """Rows of a tile: what is enough."""
+WIDE = 128
+"""Numbers of a row in 16 bits; packed ones that are longer take more registers than four warps have."""
 STAGES = 3
 """Tiles of keys and of values that are on their way at a time."""
 
@@ -39,20 +41,25 @@ def attending(forms: Forms, wide: int, itemsize: int, queries: int) -> Sizes:
     rows = min(max(TILE_BYTES // (wide * itemsize), NARROWEST), LARGEST)
     # Products of fp32 are taken number by number, which needs more registers than tensor cores do.
     asked = min(max(power(queries), NARROWEST), rows if itemsize == 2 else NARROWEST)
+    # What does not lie there as it is takes registers beside those of wide rows.
+    large = itemsize > 2 or wide > WIDE
+    return Sizes(asked, -(-queries // asked), _slots(forms, rows, large), _warps(forms, asked, large), STAGES)
+
+
+def _warps(forms: Forms, asked: int, large: bool) -> int:
+    """Warps that have registers for what a program holds."""
     both = (forms.keys, forms.values)
-    # More queries mean more sums and logits than four warps hold; what is not as it is takes more besides.
-    many = asked > NARROWEST or any(form.heavy or (itemsize > 2 and form.packed) for form in both)
-    return Sizes(asked, -(-queries // asked), _slots(forms, rows, itemsize), 8 if many else 4, STAGES)
+    # More queries mean more sums and logits than four warps hold.
+    return 8 if asked > NARROWEST or any(form.heavy or (large and form.packed) for form in both) else 4
 
 
-def _slots(forms: Forms, rows: int, itemsize: int) -> int:
+def _slots(forms: Forms, rows: int, large: bool) -> int:
     """Slots that a program looks at together, of so many that a tile has room for."""
     if forms.in_steps:
         return STEP
-    both = (forms.keys, forms.values)
-    if any(form.masked for form in both):
+    if forms.keys.masked or forms.values.masked:
         # Numbers that are put in order go through many registers.
-        return min(rows, STEP if itemsize == 2 else NARROWEST)
+        return min(rows, NARROWEST if large else STEP)
     return min(rows, STEP) if forms.values.high_bits else rows
 
 
