@@ -80,7 +80,7 @@ def run(device: torch.device, options: argparse.Namespace) -> None:
 
 
 def _done(piece: Piece) -> Found:
-    """What a piece found; others may use the device as well, so that memory which was free is free no more."""
+    """Findings of a piece; others may use the device as well, so that memory which was free is free no more."""
     try:
         return piece.work()
     except torch.OutOfMemoryError:

@@ -15,7 +15,7 @@ from winnow.kernels import DenseBlock
 from winnow.kernels.gpu.plan import TritonPlan
 
 SHARE = 0.35
-"""Of the free memory that a layer may take; peers and packing need some beside it."""
+"""Share of the free memory that a layer may take; peers and packing need some beside it."""
 SKEW = 4
 """The longest head over the mean, where heads are skewed."""
 
@@ -97,7 +97,7 @@ def _expected(slots: Slots) -> Tensor:
 
 
 def _flat(found: Any, slots: Slots) -> Tensor:
-    """What a peer gives, which is in order of rows and query heads for all of them."""
+    """Output of a peer, which is in order of rows and query heads for all of them."""
     return found.float().reshape(-1, slots.keys.shape[1])
 
 

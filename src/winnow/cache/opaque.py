@@ -1,4 +1,4 @@
-"""What torch.compile leaves alone: it calls such functions between its graphs instead of tracing them.
+"""Functions that torch.compile leaves alone: it calls them between its graphs instead of tracing them.
 
 They count tokens, keep notes on tensors and launch kernels. Traced, a model would be compiled anew at every step.
 """

@@ -26,7 +26,8 @@ def matrix(dim: int) -> torch.Tensor:
 @pytest.mark.parametrize("dim", [16, 64, 80, 96, 33])
 def test_queries_are_smoothed_turned_and_their_bias_told(dim: int) -> None:
     from winnow.kernels.gpu.asking import ASKED_COLUMNS, prepare_queries
-    from winnow.kernels.gpu.launching import joining, tile_width
+    from winnow.kernels.gpu.launching import joining
+    from winnow.kernels.gpu.tiles import tile_width
     from winnow.kernels.gpu.turning import turn_of
 
     rows, heads, group, tokens = 2, 2, 3, 2

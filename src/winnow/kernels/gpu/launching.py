@@ -14,7 +14,7 @@ from winnow.kernels.gpu.forms import Forms
 from winnow.kernels.gpu.tiles import NARROWEST, power
 
 TILE_BYTES = 16384
-"""Of a tile of queries, of keys and of values, at most."""
+"""Bytes of a tile of queries, of keys and of values, at most."""
 LARGEST = 64
 """Rows of a tile: what is enough."""
 WIDE = 128
