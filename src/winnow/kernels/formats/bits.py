@@ -22,25 +22,25 @@ import torch
 from torch import Tensor
 
 BLOCK_BYTES = 16
-_BLOCK_NUMBERS = 64
+BLOCK_NUMBERS = 64
 """Numbers of a block, at most."""
 INTEGER_BITS = (8, 6, 4, 3, 2)
 """Bits that an integer may have."""
-_PLANES = {6: (4, 2), 3: (2, 1)}
+PLANES = {6: (4, 2), 3: (2, 1)}
 """Low and high bits of numbers that lie in two planes."""
 Count = TypeVar("Count", int, Tensor)
 
 
 def row_bytes(numbers: Count, bits: int) -> Count:
     """Bytes of a row of so many numbers, or of each of several."""
-    low, high = _PLANES.get(bits, (bits, 0))
+    low, high = PLANES.get(bits, (bits, 0))
     return -(-numbers * low // 8) + -(-numbers * high // 8)
 
 
 def pack_rows(numbers: Tensor, bits: int) -> Tensor:
     """Integers [..., T] -> uint8 [..., row_bytes(T)]; each must fit into `bits` bits, signed or not."""
-    if bits in _PLANES:
-        low, high = _PLANES[bits]
+    if bits in PLANES:
+        low, high = PLANES[bits]
         return torch.cat([pack_rows(numbers & (1 << low) - 1, low), pack_rows(numbers >> low, high)], -1)
     if bits == 8:
         return numbers.to(torch.int16).bitwise_and(255).to(torch.uint8)
@@ -57,8 +57,8 @@ def unpack_rows(packed: Tensor, count: int, bits: int, signed: bool, counts: Ten
 
     Where rows differ in length, `counts` [...] tells how many numbers each has; what comes behind them is arbitrary.
     """
-    if bits in _PLANES:
-        low, high = _PLANES[bits]
+    if bits in PLANES:
+        low, high = PLANES[bits]
         # Where rows differ in length, so do the places at which their second planes begin.
         first: int | Tensor = row_bytes(count, low) if counts is None else row_bytes(counts[..., None], low)
         numbers = _unpack_plane(packed, count, low, counts)
@@ -90,7 +90,7 @@ def _places(count: int, bits: int) -> tuple[Tensor, Tensor]:
 def _places_of(count: Tensor, number: Tensor, bits: int) -> tuple[Tensor, Tensor]:
     """The same for given numbers of rows with `count` numbers."""
     per_byte = 8 // bits
-    whole = min(BLOCK_BYTES * per_byte, _BLOCK_NUMBERS)
+    whole = min(BLOCK_BYTES * per_byte, BLOCK_NUMBERS)
     block = number // whole
     first = block * whole
     size = (count - first).clamp(min=1, max=whole)
