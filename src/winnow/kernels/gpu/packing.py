@@ -43,7 +43,7 @@ class Chosen(NamedTuple):
 
 
 class Coordinates(NamedTuple):
-    """What is done to rows before they are rounded."""
+    """Steps that rows go through before they are rounded."""
 
     means: Tensor | None
     """[H, D] in the dtype of the rows, subtracted first."""
