@@ -204,10 +204,11 @@ class Packed(Store):
         keys, values = (Chosen(rows, head, token) for rows in making.sides)
         group = self.precision.channels_together
         means, spreads = making.of(form)
-        numbers = (
-            packed(keys, Coordinates(means, spreads, form.keys.rotated), form.keys.bits, group),
-            packed(values, Coordinates(None, None, form.values.rotated), form.values.bits, group),
-        )
+        with torch.cuda.device_of(making.view.keys):  # Triton launches on the current one
+            numbers = (
+                packed(keys, Coordinates(means, spreads, form.keys.rotated), form.keys.bits, group),
+                packed(values, Coordinates(None, None, form.values.rotated), form.values.bits, group),
+            )
         for entries, kind in zip(numbers, ("keys", "values"), strict=True):
             # What is not finite has a scale of NaN.
             check_finite(entries.data if entries.scales is None else entries.scales, making.view.layer, kind)
