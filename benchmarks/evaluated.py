@@ -8,6 +8,7 @@ from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any, NamedTuple
 
+from reporting import threads
 from winnow.cli import main as winnow_command
 from winnow.files import write_text
 from winnow.runs.folder import ABOUT, Run, read_run
@@ -88,7 +89,7 @@ def about(run: Run) -> str:
     examples = len({(row.task, row.example) for row in rows})
     return (
         f"{examples} examples, prompts of {mean:,.0f} tokens, protocol `{run.about.protocol['name']}`, "
-        f"{run.about.model.dtype}. Measured on {around['processor']}, {around['threads']} threads, torch "
+        f"{run.about.model.dtype}. Measured on {around['processor']}, {threads(around['threads'])}, torch "
         f"{around['torch']}, transformers {around['transformers']}, winnow {around['winnow']}."
     )
 

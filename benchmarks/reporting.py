@@ -21,9 +21,14 @@ from winnow.runs.environment import processor_name
 def machine() -> str:
     """One line on what a result was measured with."""
     return (
-        f"Measured on {processor_name()}, {torch.get_num_threads()} threads, torch {torch.__version__}, "
+        f"Measured on {processor_name()}, {threads(torch.get_num_threads())}, torch {torch.__version__}, "
         f"transformers {transformers.__version__}, winnow {winnow.__version__}, kernels: {backend()}."
     )
+
+
+def threads(count: int | str) -> str:
+    """So many threads in words."""
+    return f"{count} thread{'' if str(count) == '1' else 's'}"
 
 
 def resumable(main: Callable[[], None]) -> None:

@@ -5,8 +5,7 @@
 #include "attend/attend.hpp"
 #include "runtime/dispatch.hpp"
 #include "runtime/pool.hpp"
-#include "prune/job.hpp"
-#include "rotate/job.hpp"
+#include "runtime/rows.hpp"
 #include "winnow_native.h"
 
 namespace {
@@ -14,13 +13,20 @@ namespace {
 // Bytes that a thread reads at a time.
 constexpr int64_t kReadBlock = 256 * 1024;
 
-int32_t on_rows(const winnow_prune_args& args, winnow::PruneFunction function) {
+// The status of work that may find no memory.
+template <class Work>
+int32_t with_memory(Work work) {
   try {
-    winnow::run_on_rows(args, function);
+    work();
   } catch (const std::bad_alloc&) {
     return WINNOW_NO_MEMORY;
   }
   return WINNOW_OK;
+}
+
+int32_t on_rows(const winnow_prune_args& args, winnow::PruneFunction function) {
+  const int64_t floats = winnow::prune_floats(args.dim);
+  return with_memory([&] { winnow::run_on_rows(args, winnow::kPrunedAtOnce, floats, function); });
 }
 
 #define WINNOW_NAMED(value) {#value, value}
@@ -68,12 +74,7 @@ const winnow_constant* winnow_contract(void) { return contract; }
 int32_t winnow_decode(const winnow_decode_args* args) {
   if (!winnow::lengths_fit(*args)) return WINNOW_BAD_LENGTH;
   if (!winnow::parts_fit(*args)) return WINNOW_BAD_PART;
-  try {
-    winnow::attend(*args);
-  } catch (const std::bad_alloc&) {
-    return WINNOW_NO_MEMORY;
-  }
-  return WINNOW_OK;
+  return with_memory([&] { winnow::attend(*args); });
 }
 
 int32_t winnow_prune(const winnow_prune_args* args) {
@@ -85,12 +86,9 @@ int32_t winnow_take(const winnow_prune_args* args) {
 }
 
 int32_t winnow_rotate(const winnow_rotate_args* args) {
-  try {
-    winnow::rotate_rows(*args, winnow::active_kernels().rotate[args->dtype]);
-  } catch (const std::bad_alloc&) {
-    return WINNOW_NO_MEMORY;
-  }
-  return WINNOW_OK;
+  const auto rotate = winnow::active_kernels().rotate[args->dtype];
+  const int64_t floats = winnow::rotate_floats(args->dim);
+  return with_memory([&] { winnow::run_on_rows(*args, winnow::kRotatedAtOnce, floats, rotate); });
 }
 
 const char* winnow_isa(void) { return winnow::active_kernels().name; }

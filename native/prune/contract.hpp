@@ -11,6 +11,9 @@ using PruneFunction = void (*)(const winnow_prune_args&, int64_t first, int64_t 
 
 namespace {
 
+// Rows that a thread takes at a time: few enough for an even end, enough that the counter costs nothing.
+constexpr int64_t kPrunedAtOnce = 64;
+
 // Words of 64 bits that hold a flag for every channel.
 constexpr int64_t mask_words(int64_t dim) { return divide_up(dim, 64); }
 

@@ -11,6 +11,9 @@ using RotateFunction = void (*)(const winnow_rotate_args&, int64_t first, int64_
 
 namespace {
 
+// Rows that a thread takes at a time; each is little work.
+constexpr int64_t kRotatedAtOnce = 256;
+
 // Scratch of a row: itself, padded to whole vectors of any instruction set.
 constexpr int64_t rotate_floats(int64_t dim) { return round_up(dim, 16); }
 

@@ -206,11 +206,6 @@ class LatentPlan:
         """Bytes of tensors beyond prefixes and tail: none, as matrices are the model's own."""
         return 0
 
-    def attends_as(self, spec: AttentionSpec) -> bool:
-        """True if the plan was made for this scaling, soft-capping and these sinks (the model's own tensor)."""
-        mine = self.spec
-        return (mine.scaling, mine.softcap) == (spec.scaling, spec.softcap) and mine.sinks is spec.sinks
-
 
 class LatentCompressor(LayerCompressor):
     """Shows scorers the keys and values that heads make of latents, and stores the latents."""

@@ -373,7 +373,7 @@ class CompressedLayer(CacheLayerMixin):
 
     def plan(self, spec: AttentionSpec) -> AttentionPlan:
         """The decode kernel's plan for this layer, rebuilt only when rows or buffers moved."""
-        if self._plan is None or not self._plan.attends_as(spec):
+        if self._plan is None or not spec.same_as(self._plan.spec):
             self._plan = self._planned(self.prefixes, self._held_tail(), spec)
         return self._plan
 

@@ -36,7 +36,7 @@ class Turn:
 
     def plan(self, spec: AttentionSpec) -> AttentionPlan:
         """The decode kernel's plan over prefixes and dense tokens."""
-        if self._plan is None or not self._plan.attends_as(spec):
+        if self._plan is None or not spec.same_as(self._plan.spec):
             self._plan = self._planner(self.prefixes, self.dense, spec)
         return self._plan
 

@@ -27,7 +27,8 @@ class _Plan(Protocol):
 class AttentionPlan(_Plan, Protocol):
     """Decode attention of one layer, worked out once; `DecodePlan` documents each method."""
 
-    def attends_as(self, spec: AttentionSpec) -> bool: ...
+    @property
+    def spec(self) -> AttentionSpec: ...
 
 
 class DecodePlan:
@@ -41,6 +42,7 @@ class DecodePlan:
     def __init__(self, prefixes: Sequence[Block | None], tail: TailSegments, spec: AttentionSpec) -> None:
         """Raises ValueError when prefixes and tail do not fit together."""
         self.spec = spec
+        """The model's way from products to weights that the plan was made for."""
         self._plan = _plan(prefixes, tail, spec)
         self.run = self._plan.run
         """query [R, Hq, Q, D] -> output [R, Q, Hq, Dv] in the query's dtype, as documented at the two plans."""
@@ -48,11 +50,6 @@ class DecodePlan:
     def nbytes(self) -> int:
         """Bytes of the tensors that the plan holds beyond prefixes and tail."""
         return self._plan.nbytes()
-
-    def attends_as(self, spec: AttentionSpec) -> bool:
-        """True if the plan was made for this scaling, soft-capping and these sinks (the model's own tensor)."""
-        mine = self.spec
-        return (mine.scaling, mine.softcap) == (spec.scaling, spec.softcap) and mine.sinks is spec.sinks
 
 
 def _plan(prefixes: Sequence[Block | None], tail: TailSegments, spec: AttentionSpec) -> _Plan:

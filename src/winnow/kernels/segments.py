@@ -29,3 +29,7 @@ class AttentionSpec(NamedTuple):
     """Logits are softcap·tanh(logit / softcap) where the model does so."""
     sinks: Tensor | None = None
     """[Hq] extra logits that take part in the softmax denominator only."""
+
+    def same_as(self, other: AttentionSpec) -> bool:
+        """True if scaling and soft-capping agree, and the sinks are one tensor: the model's own."""
+        return (self.scaling, self.softcap) == (other.scaling, other.softcap) and self.sinks is other.sinks

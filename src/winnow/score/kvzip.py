@@ -10,11 +10,10 @@ from torch import Tensor
 from winnow.errors import MethodError
 from winnow.parameters import check_choice, check_count, meaning
 from winnow.score.base import Replayer
+from winnow.score.output_norms import output_norms
 from winnow.score.window import attention_blocks
 from winnow.view import Extra, LayerView, ReplayView
 
-_BLOCK = 1 << 23
-"""Projected numbers to hold at once (32 MiB in fp32)."""
 _LEAST_NORM = 1e-12
 """A hidden state of zeros (a padding token's) must not make scores infinite."""
 
@@ -68,7 +67,7 @@ class KVzip(Replayer):
 
     def replayed(self, view: ReplayView) -> Tensor:
         layer, chunk = view.layer, slice(view.first, view.first + view.size)
-        values = _output_norms(layer, chunk)[:, :, None] if self.normalize else None
+        values = output_norms(layer, chunk)[:, :, None] if self.normalize else None
         scores = layer.keys.new_zeros((layer.keys.shape[0], view.size), dtype=torch.float32)
         for block in attention_blocks(layer, layer.queries.shape[1]):
             paid = block.attention[..., chunk]
@@ -84,21 +83,3 @@ def _row_norms(view: ReplayView, first: int, rows: int) -> Tensor:
         raise MethodError("KVzip+ needs the norms of hidden states: give ReplayView.hidden_norms, as caches do.")
     start = first - view.first - view.size
     return view.hidden_norms[start : start + rows, None].clamp(min=_LEAST_NORM)
-
-
-def _output_norms(view: LayerView, chunk: slice) -> Tensor:
-    """‖W_o v_t‖₂ [H, G, C] in fp32 of a chunk's values, for every query head of the group.
-
-    Raises MethodError for a view without its output projection.
-    """
-    if view.output_projection is None:
-        raise MethodError(
-            f"KVzip+ needs the output projection of layer {view.layer}: give LayerView.output_projection, as caches do."
-        )
-    values = view.values[:, chunk]
-    heads, _, dim = values.shape
-    queries, _, width = view.output_projection.shape
-    matrices = view.output_projection.float().view(heads, -1, dim, width)
-    step = max(1, _BLOCK // (queries * width))
-    norms = [(part.float()[:, None] @ matrices).norm(dim=-1) for part in values.split(step, dim=1)]
-    return torch.cat(norms, dim=-1)

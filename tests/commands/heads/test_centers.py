@@ -11,12 +11,12 @@ from winnow.heads import QueryCenters
 
 def test_centers_of_the_bundled_model(winnow_heads, folder: Path) -> None:
     (folder / "text.txt").write_text("Rita talked with Karl at the school. " * 12, encoding="utf-8")
-    code, _, err = winnow_heads("centers", "text.txt", "--tokens", "64", "-o", "c.safetensors")
+    code, out, err = winnow_heads("centers", "text.txt", "--tokens", "64", "-o", "c.safetensors")
     assert code == 0, err
     centers = QueryCenters.load("c.safetensors")
     layers, heads, _ = centers.mean.shape
     assert centers.tokens == 60
-    assert flat(err).endswith(f"c.safetensors: {layers} layers of {heads} query heads, 60 queries of each")
+    assert flat(out).endswith(f"c.safetensors {layers} layers of {heads} query heads, 60 queries of each")
     method = winnow.method("triattention(centers=c.safetensors)", 64)
     assert method.scorer.centers == centers
     assert method.name == "triattention(centers=c.safetensors)"

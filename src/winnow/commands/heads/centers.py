@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rich.markup import escape
+
+from winnow.cache.attending import attending
 from winnow.commands.checks import check_output
-from winnow.commands.console import messages
+from winnow.commands.console import output
 from winnow.commands.inputs import read_document
 from winnow.commands.options.heads.centers import CentersOptions
+from winnow.commands.prefill_progress import reading
 from winnow.commands.progress import stage
 from winnow.estimate.centers import measure_centers
 from winnow.heads.storage import SUFFIX
@@ -24,10 +28,9 @@ def centers(options: CentersOptions) -> None:
         ids = ids[:, : min(options.tokens, source.context or options.tokens)]
     with stage("Loading the model"):
         model = load_model(source, options.device, options.dtype, options.device_map)
-        model.set_attn_implementation("winnow")
-    with stage(f"Reading {ids.shape[1]:,} tokens"):
+    with attending(model), reading(model, ids.shape[1]):
         found = replace(measure_centers(model, ids), model=source.name)
     found.save(options.out)
     layers, heads, _ = found.mean.shape
-    written = f"{options.out}: {layers} layers of {heads} query heads, {found.tokens:,} queries of each"
-    messages().print(written, markup=False, soft_wrap=True)
+    written = f"{options.out}  {layers} layers of {heads} query heads, {found.tokens:,} queries of each"
+    output().print(f"Written:\n  {escape(written)}", soft_wrap=True)

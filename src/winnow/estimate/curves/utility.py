@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from winnow.errors import MethodError
 from winnow.score import Scorer
+from winnow.score.output_norms import output_norms
 from winnow.score.window import attention_blocks
 from winnow.view import LayerView
 
@@ -23,17 +23,7 @@ def oracle_importance(view: LayerView, future: int) -> Tensor:
     strongest = view.keys.new_zeros((heads, view.queries.shape[0] // heads, length), dtype=torch.float32)
     for block in attention_blocks(view, future):
         strongest = torch.maximum(strongest, block.attention[..., :length].amax(dim=2))
-    return (strongest * contributions(view, length)).amax(dim=1)
-
-
-def contributions(view: LayerView, length: int) -> Tensor:
-    """‖v_j·W_O‖₂ [H, G, N] in fp32, of the first N tokens, for every query head."""
-    if view.output_projection is None:
-        raise MethodError(f"layer {view.layer} has no output projection to measure values by.")
-    matrices = view.output_projection.float()
-    gram = (matrices @ matrices.mT).unflatten(0, (view.keys.shape[0], -1))  # [H, G, Dv, Dv]: ‖vW‖² = v·WWᵀ·v
-    values = view.values[:, None, :length].float()
-    return ((values @ gram) * values).sum(dim=-1).clamp(min=0).sqrt()
+    return (strongest * output_norms(view, slice(length))).amax(dim=1)
 
 
 def context_of(view: LayerView, future: int, scorer: Scorer) -> LayerView:

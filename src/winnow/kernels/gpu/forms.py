@@ -28,7 +28,7 @@ class Form:
     """The way in which rows are written, as far as a kernel is compiled for it."""
 
     element: tl.dtype
-    """Of numbers as they are, and of scales."""
+    """The dtype of numbers as they are, and of scales."""
     bits: int
     """16: numbers as they are, whatever the dtype."""
     scaling: int = 0
