@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 import winnow
-from support.elsewhere import Elsewhere, counted, gpu_stand_in, moved
+from support.elsewhere import Elsewhere, counted, gpu_stand_in, moved, there
 from support.views import random_view
 from winnow.cache.prefix import Prefix, next_prefix
+from winnow.cache.tail import Tail
 from winnow.composition.method import Method, own_ranking
 from winnow.store import LayerShape
 from winnow.view import LayerView
@@ -64,10 +65,24 @@ def test_a_layer_is_compressed_alike_on_a_gpu(name: str) -> None:
     expected = compressed(method, view)
     with gpu_stand_in() as notes:
         found = compressed(method, moved(view))
-    for here, there in zip(tensors(expected), tensors(found), strict=True):
-        assert torch.equal(here, there.here if isinstance(there, Elsewhere) else there)
+    for mine, its in zip(tensors(expected), tensors(found), strict=True):
+        assert torch.equal(mine, its.here if isinstance(its, Elsewhere) else its)
     assert all(isinstance(each, Elsewhere) for each in tensors(found) if each.dtype != torch.int64)
     assert waits(counted(notes)) <= WAITS[name]
+
+
+@pytest.mark.parametrize("lengths", [[3, 3], [3, 1]], ids=str)
+def test_a_step_appends_without_a_wait(lengths: list[int]) -> None:
+    new = torch.randn(2, HEADS, 1, DIM)
+    with gpu_stand_in() as notes:
+        found = Tail(there(new), there(new), capacity=8)
+        found.restore(torch.tensor(lengths))
+        notes.clear()
+        found.append(there(new), there(new))
+        assert counted(notes) == Counter()
+    for row, length in enumerate(lengths):
+        assert torch.equal(found.keys.here[row, :, length], new[row, :, 0])
+    assert found.lengths_there.here.tolist() == [length + 1 for length in lengths]
 
 
 def waits(notes: Counter[str]) -> int:

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_iter, tree_map
 
 GPU = torch.device("meta")
-"""What stands for a GPU: the only other device that every torch knows. Nothing here is really without numbers."""
+"""Stand-in for a GPU: the only other device that every torch knows. Nothing here is really without numbers."""
 _WAITS = (
     "_local_scalar_dense",
     "nonzero",

@@ -166,7 +166,8 @@ def _paid_on_a_gpu(view: LayerView, rows: int, visible: int, keys: int) -> Tenso
     from winnow.kernels.gpu.scoring import Asked, attention_paid
 
     asked = Asked(last_queries(view, rows), view.keys, view.scaling, view.softcap, view.sinks, view.absent, visible)
-    return attention_paid(asked, keys)
+    with torch.cuda.device_of(view.keys):  # Triton launches on the current one
+        return attention_paid(asked, keys)
 
 
 def _rows_at_once(view: LayerView) -> int:

@@ -14,6 +14,7 @@ from winnow.kernels.formats import Block, PackedBlock, Part, Parts
 from winnow.kernels.formats.entries import Entries
 from winnow.kernels.formats.heads import heads_of_slots
 from winnow.kernels.formats.packed import Form, PackedKeys, PackedRows, PackedValues, join_rows
+from winnow.kernels.gpu import support as gpu
 from winnow.kernels.rotating import centered_rows, rotated_rows, smoothed_rows
 from winnow.select import Selection
 from winnow.store.base import OFFSET_BYTES, POSITION_BYTES, Cost, Earlier, LayerShape, Store
@@ -21,7 +22,7 @@ from winnow.store.channels import AllChannels, ChannelChoice, Channels, Slots, c
 from winnow.store.dearer import warn_if_dearer
 from winnow.store.dense import dense_block
 from winnow.store.key_statistics import KeyStatistics, key_statistics
-from winnow.store.precision import AsIs, Precision
+from winnow.store.precision import AsIs, PerSlot, Precision
 from winnow.store.written import Forms, written_before
 from winnow.view import LayerView
 
@@ -172,7 +173,7 @@ class Packed(Store):
             return dense_block(view, selection)
         written = written_before(earlier, selection, form) if earlier and self.separable else None
         new = written.others(selection) if written else selection
-        pieces = [self._piece(making, new, start, form) for start in range(0, len(new.positions), _AT_ONCE)]
+        pieces = self._pieces(making, new, form)
         if written:
             pieces.append(written.rows())
         order = written.order() if written else None
@@ -185,6 +186,33 @@ class Packed(Store):
             selection.offsets,
             view.keys.dtype,
         )
+
+    def _pieces(self, making: _Making, selection: Selection, form: Forms) -> list[tuple[PackedRows, PackedRows]]:
+        """Keys and values of the selected slots, packed, some slots at a time."""
+        slots = len(selection.positions)
+        if slots and self._whole and isinstance(self.precision, PerSlot) and gpu.packs(*making.sides):
+            return [self._packed_on_a_gpu(making, selection, form)]
+        return [self._piece(making, selection, start, form) for start in range(0, slots, _AT_ONCE)]
+
+    def _packed_on_a_gpu(self, making: _Making, selection: Selection, form: Forms) -> tuple[PackedRows, PackedRows]:
+        """Keys and values of the selected slots, a launch for each."""
+        # Imported where it serves: Triton takes a second, and there may be none.
+        from winnow.kernels.gpu.packing import Chosen, Coordinates, packed
+
+        device = making.view.keys.device
+        head, token = selection.heads(device), selection.positions.to(device)
+        keys, values = (Chosen(rows, head, token) for rows in making.sides)
+        group = self.precision.channels_together
+        means, spreads = making.of(form)
+        with torch.cuda.device_of(making.view.keys):  # Triton launches on the current one
+            numbers = (
+                packed(keys, Coordinates(means, spreads, form.keys.rotated), form.keys.bits, group),
+                packed(values, Coordinates(None, None, form.values.rotated), form.values.bits, group),
+            )
+        for entries, kind in zip(numbers, ("keys", "values"), strict=True):
+            # What is not finite has a scale of NaN.
+            check_finite(entries.data if entries.scales is None else entries.scales, making.view.layer, kind)
+        return PackedRows(numbers[0]), PackedRows(numbers[1])
 
     def _piece(self, making: _Making, selection: Selection, start: int, form: Forms) -> tuple[PackedRows, PackedRows]:
         """Keys and values of the selected slots from `start` on, packed."""
@@ -211,6 +239,11 @@ class _Making(NamedTuple):
     choice: ChannelChoice
     earlier: Earlier | None
     statistics: KeyStatistics = KeyStatistics()
+
+    @property
+    def sides(self) -> tuple[Tensor, Tensor]:
+        """Keys and values."""
+        return self.view.keys, self.view.values
 
     def of(self, form: Forms) -> KeyStatistics:
         """Statistics of keys that are written in a form."""

@@ -26,7 +26,7 @@ CASES: list[tuple[torch.dtype, dict[str, float]]] = [
 
 
 def paid(view: LayerView, window: int, visible: int, keys: int) -> Tensor:
-    """What Triton finds."""
+    """Sums that Triton finds."""
     queries = view.queries[:, view.queries.shape[1] - window :]
     there = [None if each is None else each.to(DEVICE) for each in (queries, view.keys, view.sinks, view.absent)]
     asked = Asked(there[0], there[1], view.scaling, view.softcap, there[2], there[3], visible)

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 BLOCK_BYTES = 16
-_BLOCK_NUMBERS = 64
+BLOCK_NUMBERS = 64
 """Numbers of a block, at most."""
 INTEGER_BITS = (8, 6, 4, 3, 2)
 """Bits that an integer may have."""
@@ -90,7 +90,7 @@ def _places(count: int, bits: int) -> tuple[Tensor, Tensor]:
 def _places_of(count: Tensor, number: Tensor, bits: int) -> tuple[Tensor, Tensor]:
     """The same for given numbers of rows with `count` numbers."""
     per_byte = 8 // bits
-    whole = min(BLOCK_BYTES * per_byte, _BLOCK_NUMBERS)
+    whole = min(BLOCK_BYTES * per_byte, BLOCK_NUMBERS)
     block = number // whole
     first = block * whole
     size = (count - first).clamp(min=1, max=whole)

@@ -120,7 +120,7 @@ def symmetric(numbers: Tensor, bits: int, dtype: torch.dtype) -> Entries:
     """
     most = (1 << (bits - 1)) - 1
     largest = numbers.abs().amax(1) if numbers.shape[1] else numbers.new_zeros(len(numbers))
-    scales = (largest / most).to(dtype)
+    scales = _divided(largest, most).to(dtype)
     # In place from here on: packing a prompt is memory traffic.
     integers = (numbers * _inverse(scales)[:, None]).round_().clamp_(-most, most)
     return Entries(pack_rows(integers.to(torch.int8), bits), bits, scales)
@@ -135,7 +135,7 @@ def symmetric_groups(numbers: Tensor, bits: int, dtype: torch.dtype, group: int)
     groups, most = -(-width // group), (1 << (bits - 1)) - 1
     # Zeros that fill up the last group are never the largest number.
     full = torch.nn.functional.pad(numbers, (0, -width % group)).view(count, groups, group)
-    scales = (full.abs().amax(2) / most).to(dtype)
+    scales = _divided(full.abs().amax(2), most).to(dtype)
     integers = (full * _inverse(scales)[..., None]).round_().clamp_(-most, most).to(torch.int8)
     return Entries(pack_rows(integers.flatten(1)[:, :width], bits), bits, scales, group=group)
 
@@ -190,13 +190,18 @@ def join_entries(pieces: Sequence[Entries]) -> Entries:
 def _range(least: Tensor, largest: Tensor, bits: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Scale and zero of groups; the scale of a constant group is 0, and its zero is what it holds."""
     zeros = least.to(dtype)
-    return ((largest - zeros.float()).clamp_(min=0) / ((1 << bits) - 1)).to(dtype), zeros
+    return _divided((largest - zeros.float()).clamp_(min=0), (1 << bits) - 1).to(dtype), zeros
 
 
 def _unsigned(numbers: Tensor, scales: Tensor, zeros: Tensor, bits: int) -> Tensor:
     """round((x - zero) / scale), as uint8."""
     integers = (numbers - zeros.float()).mul_(_inverse(scales)).round_()
     return integers.clamp_(0, (1 << bits) - 1).to(torch.uint8)
+
+
+def _divided(numbers: Tensor, divisor: int) -> Tensor:
+    """Quotients, rounded to nearest on every device: a GPU multiplies by the inverse of a number of the host."""
+    return numbers / numbers.new_full((), divisor)
 
 
 def _inverse(scales: Tensor) -> Tensor:

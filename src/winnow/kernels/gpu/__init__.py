@@ -1,7 +1,8 @@
 """Decode attention in Triton: split over the slots of ragged heads, every stored form, two or three launches a step.
 
 A prefix is cut into chunks of one head each, which one program attends to; what chunks found is joined by log-sum-exp
-in a last launch. Nothing here waits for the device, and nothing loops over heads or rows.
+in a last launch. At the end of a prefill two more kernels score the prompt's tokens and pack the chosen ones. Nothing
+here waits for the device, and nothing loops over heads or rows.
 
 | file | its one idea |
 |---|---|
@@ -20,4 +21,7 @@ in a last launch. Nothing here waits for the device, and nothing loops over head
 | `merging.py` | partial results joined, turned back and normalized |
 | `turning.py` | the Walsh–Hadamard transform of rows that a program holds |
 | `launching.py` | queries, slots, warps and stages of a program |
+| `scoring.py` | attention of a prompt's last queries, in sums over them |
+| `packing.py` | chosen slots as packed integers with scales |
+| `support.py` | what all these serve |
 """

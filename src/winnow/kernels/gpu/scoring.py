@@ -43,7 +43,7 @@ class Launch(NamedTuple):
 LAUNCHES = {
     (16, 128): Launch(64, 64, 4),
     (16, 256): Launch(32, 64, 8),
-    (32, 128): Launch(32, 32, 4),
+    (32, 128): Launch(32, 32, 8),
     (32, 256): Launch(16, 32, 8),
 }
 """By bits of what is multiplied and the width of a head, at most: what registers hold. Products of fp32 are no tensor

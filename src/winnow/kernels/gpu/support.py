@@ -1,4 +1,4 @@
-"""Layers that can be served here, told without importing Triton, which takes a second."""
+"""Layers and rows that can be served here; told without importing Triton, which takes a second."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
+from winnow.kernels.formats.bits import BLOCK_NUMBERS
 from winnow.kernels.segments import TailSegments
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -20,6 +21,11 @@ WIDEST = 256
 def serves(rows: Tensor) -> bool:
     """True for rows [..., D] on a GPU that Triton drives, in a dtype and of a width that its kernels know."""
     return rows.device.type == "cuda" and rows.dtype in DTYPES and rows.shape[-1] <= WIDEST and _has_triton()
+
+
+def packs(*sides: Tensor) -> bool:
+    """True for keys and values [..., D] that Triton packs as integers: of whole blocks of 64 numbers."""
+    return all(serves(rows) and rows.shape[-1] % BLOCK_NUMBERS == 0 for rows in sides)
 
 
 def supports(tail: TailSegments) -> bool:

@@ -1,0 +1,97 @@
+"""Integers that Triton packs against those of formats and stores, to the bit, under the interpreter or on a GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import winnow
+from support.gpu import DEVICE
+from support.views import random_view
+from winnow.errors import ModelError
+from winnow.kernels.formats import Block, parts_of
+from winnow.kernels.formats.entries import Entries, symmetric, symmetric_groups
+from winnow.kernels.formats.hadamard import hadamard
+from winnow.kernels.formats.serialize import on_device
+from winnow.kernels.gpu.packing import Chosen, Coordinates, packed
+from winnow.kernels.rotating import centered_rows, smoothed_rows
+from winnow.select import select
+from winnow.store import packed as store
+from winnow.view import LayerView
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def by_definition(chosen: Chosen, how: Coordinates, bits: int, group: int) -> Entries:
+    dtype = chosen.rows.dtype
+    rows = chosen.rows[chosen.head, chosen.token].float()
+    rows = rows if how.means is None else centered_rows(rows, how.means, chosen.head)
+    rows = rows if how.spreads is None else smoothed_rows(rows, how.spreads, chosen.head)
+    rows = hadamard(rows) if how.rotated else rows
+    if dtype == torch.float16:
+        rows = rows.clamp(-65504, 65504)
+    return symmetric_groups(rows, bits, dtype, group) if group else symmetric(rows, bits, dtype)
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    dtype=st.sampled_from(DTYPES),
+    dim=st.sampled_from([64, 128, 192]),
+    bits=st.sampled_from([8, 6, 4, 3, 2]),
+    group=st.sampled_from([0, 32, 64]),
+    steps=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    slots=st.integers(0, 20),
+    seed=st.integers(0, 99),
+)
+def test_every_form_is_packed_to_the_bit(
+    dtype: torch.dtype, dim: int, bits: int, group: int, steps: tuple[bool, bool, bool], slots: int, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    rows = (torch.randn(2, 30, dim, generator=generator) * 3).to(dtype)
+    rows[0, 1], rows[1, 2, 5] = 0, 60000
+    if dtype != torch.bfloat16:  # of which the interpreter gets the smallest numbers wrong
+        rows[1, 3] = torch.finfo(dtype).tiny / 2
+    head = torch.randint(2, (slots,), generator=generator).sort().values
+    token = torch.randint(30, (slots,), generator=generator)
+    means = rows.float().mean(1).to(dtype) if steps[0] else None
+    spreads = rows.float().std(1).sqrt().to(dtype) if steps[1] else None
+    how = Coordinates(means, spreads, steps[2])
+    expected = by_definition(Chosen(rows, head, token), how, bits, group)
+    there = Coordinates(*(None if each is None else each.to(DEVICE) for each in how[:2]), steps[2])
+    found = packed(Chosen(rows.to(DEVICE), head.to(DEVICE), token.to(DEVICE)), there, bits, group)
+    assert torch.equal(found.data.cpu(), expected.data)
+    assert found.scales is not None
+    assert torch.equal(found.scales.cpu(), expected.scales)
+
+
+@pytest.mark.parametrize("name", ["bits(4)", "bits(k=8, v=3)", "bits(k=16, v=2)", "bits(6, group=32)"])
+def test_a_store_packs_the_same_on_a_gpu(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    view = random_view(length=60, dim=64, dtype=torch.bfloat16)
+    expected = packed_by(name, view)
+    monkeypatch.setattr(store.gpu, "packs", lambda *sides: True)
+    found = packed_by(name, view._replace(keys=view.keys.to(DEVICE), values=view.values.to(DEVICE)))
+    for here, there in zip(parts_of(expected), parts_of(on_device(found, torch.device("cpu"))), strict=True):
+        for part in ("keys", "values"):
+            mine, its = getattr(here, part).entries, getattr(there, part).entries
+            assert torch.equal(mine.data, its.data)
+            assert (mine.scales is None and its.scales is None) or torch.equal(mine.scales, its.scales)
+
+
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf, -torch.inf])
+def test_what_is_not_finite_is_refused(monkeypatch: pytest.MonkeyPatch, wrong: float) -> None:
+    view = random_view(length=60, dim=64, dtype=torch.float16)
+    keys = view.keys.clone()
+    keys[1, :, 3] = wrong
+    monkeypatch.setattr(store.gpu, "packs", lambda *sides: True)
+    with pytest.raises(ModelError, match="keys of layer 0 contain infinities or NaN"):
+        packed_by("bits(4, rotate=False, center=False, smooth=False)", view._replace(keys=keys.to(DEVICE)))
+
+
+def packed_by(name: str, view: LayerView) -> Block:
+    """Blocks of a store, of ragged heads."""
+    generator = torch.Generator().manual_seed(0)
+    selection = select(torch.rand(2, 60, generator=generator), torch.tensor([7, 31]))
+    return winnow.method(f"snapkv+{name}", budget=20).store.pack(view, selection, window=8)
