@@ -7,6 +7,7 @@ the same by the native kernels and by the torch reference.
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from functools import cache
 from random import Random
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from support.packed_slots import assert_same_tensors
 from support.ready import ready
 from support.recovered_oracle import recovered_logits
 from winnow import CompressedCache, WinnowError
+from winnow.cache.prefix import Prefix
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -162,6 +164,14 @@ def test_dense_attention_over_what_is_recovered(seed: int) -> None:
         # Dense attention has the rounding of 16 bits, too.
         tolerance = max(tolerance, 2 * error(recovered_logits(chosen.model, *asked)[there], expected))
     assert error(torch.cat(parts, dim=1)[there], expected) < tolerance
+
+
+def assert_same_prefixes(found: Prefix, expected: Prefix) -> None:
+    """The same slots to the bit; what they scored so far, sums of attention, may differ by rounding."""
+    assert_same_tensors(replace(found, carried=None), replace(expected, carried=None))
+    assert (found.carried is None) == (expected.carried is None)
+    if found.carried is not None:
+        torch.testing.assert_close(found.carried, expected.carried)
 
 
 @needs_native

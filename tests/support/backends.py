@@ -101,7 +101,8 @@ def random_case(rng: Random, stores: Sequence[str] = STORES, length: int = 110, 
     every = rng.randint(1, 8)
     chunks = [rng.randint(1, length)]
     while sum(chunks[1:]) < later:
-        chunks.append(rng.choice([1, 1, 1, 2, 3, 7]))
+        # As many tokens again as the prompt had are refused: they look like its next part.
+        chunks.append(rng.choice([size for size in (1, 1, 1, 2, 3, 7) if size == 1 or chunks != [size]]))
     ids = prompt(length=sum(chunks), seed=rng.randrange(1 << 30))
     return Case(method, every if rng.random() < 0.75 and folds(method, every) else None, ids, tuple(chunks))
 

@@ -107,11 +107,15 @@ DAMAGES = [_flip_bits, _flip_bits, _cut, _append, _swap_blocks, _zero_page, _fil
 
 def sealed_file(header: bytes, payload: bytes = b"", length: int | None = None) -> bytes:
     """A file with right checksums, where the header has places for them."""
-    header += b" " * (-(8 + len(header)) % 64)
+    header = _padded(header)
     start = struct.pack("<Q", len(header) if length is None else length)
     header = header.replace(f'"{PAYLOAD}":"{BLANK}"'.encode(), f'"{PAYLOAD}":"{_hash(payload)}"'.encode(), 1)
     seal = f'"{HEADER}":"{_hash(start + header)}"'.encode()
     return start + header.replace(f'"{HEADER}":"{BLANK}"'.encode(), seal, 1) + payload
+
+
+def _padded(header: bytes) -> bytes:
+    return header + b" " * (-(8 + len(header)) % 64)
 
 
 def _hash(content: bytes) -> str:
@@ -200,7 +204,7 @@ HEADERS: dict[str, Callable[[], bytes]] = {
     "length 1": lambda: sealed_file(_text(), _payload(), 1),
     "length 2^63": lambda: sealed_file(_text(), _payload(), 1 << 63),
     "length 2^64 - 1": lambda: sealed_file(_text(), _payload(), (1 << 64) - 1),
-    "length one more": lambda: sealed_file(_text(), _payload(), len(_text()) + 1),
+    "length one more": lambda: sealed_file(_text(), _payload(), len(_padded(_text())) + 1),
     "length alone": lambda: struct.pack("<Q", 100),
     "length of 99 MB, and 99 MB of spaces": lambda: sealed_file(_text() + b" " * 99_000_000, _payload()),
     # JSON.

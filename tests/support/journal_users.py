@@ -138,8 +138,7 @@ class Study(JournalUser):
         self.methods = [method("snapkv", budget) for budget in (16, 32)]
 
     def result(self, journal: Path) -> object:
-        if str(BENCHMARKS) not in sys.path:
-            sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "study")]
+        sys.path[:0] = [str(each) for each in (BENCHMARKS, BENCHMARKS / "study") if str(each) not in sys.path]
         from answers import Asked, answer_findings
         from journaled import DocumentJournal
         from kept import KEPT_FINDINGS

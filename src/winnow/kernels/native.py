@@ -184,8 +184,8 @@ class NativePlan:
         return out
 
     def nbytes(self) -> int:
-        """Bytes of tensors beyond prefixes and tail: the copied sinks."""
-        return 0 if self._sinks is None else self._sinks.nbytes
+        """Bytes of tensors beyond prefixes and tail: the copied sinks, and a number that outputs are made like."""
+        return self._like.untyped_storage().nbytes() + (0 if self._sinks is None else self._sinks.nbytes)
 
     def _accept(self, query: Tensor) -> None:
         """Set what depends on the query's shape only, which rarely changes between steps."""
