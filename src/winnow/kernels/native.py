@@ -39,6 +39,9 @@ from winnow.kernels.sizes import check_layer, check_query
 ABI = 9
 LIBRARY_NAME = "libwinnow_native.dylib" if sys.platform == "darwin" else "libwinnow_native.so"
 
+_NUMBERS = {dtype: torch.empty(1, dtype=dtype) for dtype in DTYPES}
+"""A number of each dtype that stands for all of an output: what is made like it is contiguous, and made faster than from
+a shape and a dtype."""
 _REMEDY = (
     "Decoding falls back to the torch reference, which is several times slower. Install a C++ compiler and "
     "reinstall winnow-kv, or point WINNOW_NATIVE_LIBRARY at the library; WINNOW_KERNELS=reference silences this."
@@ -184,17 +187,15 @@ class NativePlan:
         return out
 
     def nbytes(self) -> int:
-        """Bytes of tensors beyond prefixes and tail: the copied sinks, and a number that outputs are made like."""
-        return self._like.untyped_storage().nbytes() + (0 if self._sinks is None else self._sinks.nbytes)
+        """Bytes of tensors beyond prefixes and tail: the copied sinks."""
+        return 0 if self._sinks is None else self._sinks.nbytes
 
     def _accept(self, query: Tensor) -> None:
         """Set what depends on the query's shape only, which rarely changes between steps."""
         args = self._args
         args.group_size = check_query(query, self.sizes, self._dtype, self._sinks)
         rows, query_heads, args.queries, _ = query.shape
-        # One number stands for all: an output like it is contiguous, and made faster than one of a shape and a dtype.
-        number = torch.empty(1, dtype=self._dtype)
-        self._like = number.expand(rows, query.shape[2], query_heads, self.sizes.value_dim)
+        self._like = _NUMBERS[self._dtype].expand(rows, query.shape[2], query_heads, self.sizes.value_dim)
         self._accepted = query.shape
 
 
