@@ -40,8 +40,8 @@ ABI = 9
 LIBRARY_NAME = "libwinnow_native.dylib" if sys.platform == "darwin" else "libwinnow_native.so"
 
 _NUMBERS = {dtype: torch.empty(1, dtype=dtype) for dtype in DTYPES}
-"""A number of each dtype that stands for all of an output: what is made like it is contiguous, and made faster than from
-a shape and a dtype."""
+"""A number of each dtype that stands for all of an output: what is made like it is contiguous, and made faster than
+from a shape and a dtype."""
 _REMEDY = (
     "Decoding falls back to the torch reference, which is several times slower. Install a C++ compiler and "
     "reinstall winnow-kv, or point WINNOW_NATIVE_LIBRARY at the library; WINNOW_KERNELS=reference silences this."
