@@ -62,6 +62,8 @@ dev: $(DEV)
 demo: $(READY)
 	$(BIN)/winnow demo --out demo-output --force
 
+# Two workers of one thread each: more would take turns on two cores.
+test: export OMP_NUM_THREADS ?= 1
 test: $(DEV)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu"
 
