@@ -18,10 +18,9 @@ from transformers import (
     DynamicCache,
 )
 from transformers.masking_utils import sdpa_mask
-from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention
 
 import winnow
-from support.families import COMMON, LATENT, build, prompt, sharpen
+from support.families import COMMON, LATENT, build, needs_latents, prompt, sharpen
 from support.oracle import full_layers, masked_logits, oracle_attention
 from winnow import CacheError, MethodError, ModelError
 from winnow.composition.method import Method
@@ -36,7 +35,7 @@ TOLERANCE = {"kimi_linear": 1e-4, "youtu": 5e-5}
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
-    pytest.mark.skipif(not hasattr(DeepseekV3Attention, "expand_kv"), reason="this transformers caches no latents"),
+    needs_latents,
 ]
 
 

@@ -9,7 +9,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 import winnow
 from support.contexts import answer, refused
-from support.families import build, prompt
+from support.families import build, needs_latents, prompt
 from support.oracle import masked_logits, oracle_attention
 from support.small_caches import method
 from winnow.cache.projection import output_projection
@@ -130,6 +130,7 @@ def test_contexts_come_back_and_tell_other_weights_apart(model, tmp_path):
     refused(path, plain, told)
 
 
+@needs_latents
 @pytest.mark.parametrize("scheme", ["int8", "int4"])
 def test_models_with_latents(scheme):
     model = quantized(scheme, "deepseek_v3")

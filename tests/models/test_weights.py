@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import winnow
-from support.families import EVERY, LATENT, build, build_any, prompt
+from support.families import EVERY, LATENT, build, build_any, needs_latents, prompt
 from winnow.bundled import MODEL_PATH
 from winnow.errors import ModelError
 from winnow.models import int4, load_model, open_model, open_skeleton, quantize_weights, weights_of
@@ -101,7 +101,7 @@ def test_an_unknown_order_of_packed_weights_is_refused(monkeypatch):
     int4.block_size.cache_clear()
 
 
-@pytest.mark.parametrize("family", [*EVERY, *LATENT])
+@pytest.mark.parametrize("family", [*EVERY, *(pytest.param(each, marks=needs_latents) for each in LATENT)])
 def test_models_of_every_family_compute_with_the_weights_that_they_tell(family):
     model = build_any(family)
     quantize_weights(model, "int4")

@@ -6,8 +6,10 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
+from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention
 
 VOCABULARY = 97
 COMMON: dict[str, Any] = {
@@ -137,6 +139,9 @@ MLA: dict[str, Any] = {
     "n_group": 1,
     "topk_group": 1,
 }
+needs_latents = pytest.mark.skipif(
+    not hasattr(DeepseekV3Attention, "expand_kv"), reason="this transformers caches no latents"
+)
 LATENT: dict[str, dict[str, Any]] = {
     "deepseek_v2": {**MLA, "q_lora_rank": None, "topk_method": "greedy"},
     "deepseek_v3": MLA,
