@@ -12,5 +12,5 @@ def no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(*_: object) -> None:
         pytest.fail("the model was loaded before the error was found")
 
-    for command in ("run", "compress", "opened_context", "chat"):
-        monkeypatch.setattr(f"winnow.commands.{command}.load_model", load)
+    for module in ("loading", "opened_context"):
+        monkeypatch.setattr(f"winnow.commands.{module}.load_model", load)

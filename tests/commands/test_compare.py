@@ -10,8 +10,8 @@ import pytest
 
 from support.asked import ASK_RUN, DOCUMENT, QUESTION, write_asked
 from support.pictures import pixels
+from winnow.commands import loading, run_prefills
 from winnow.commands import run as run_command
-from winnow.commands import run_prefills
 from winnow.models import load_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -38,7 +38,7 @@ def tokens_read(monkeypatch):
         model.register_forward_pre_hook(lambda _, __, given: read.append(given["input_ids"].shape[1]), with_kwargs=True)
         return model
 
-    monkeypatch.setattr(run_command, "load_model", watched)
+    monkeypatch.setattr(loading, "load_model", watched)
     return lambda: [count for count in read if count > 1]
 
 

@@ -86,7 +86,7 @@ def test_a_full_cache_that_fails_stops_the_run_with_what_it_said(winnow_run, fol
     ],
 )
 def test_mistakes_are_told_before_weights_are_loaded(winnow_run, folder, monkeypatch, given, told):
-    monkeypatch.setattr("winnow.commands.eval.load_model", lambda *_: pytest.fail("the model was loaded"))
+    monkeypatch.setattr("winnow.commands.loading.load_model", lambda *_: pytest.fail("the model was loaded"))
     code, out, err = winnow_run(*given, "--out", str(folder / "run"))
     assert code == 2
     assert out == ""
@@ -95,7 +95,7 @@ def test_mistakes_are_told_before_weights_are_loaded(winnow_run, folder, monkeyp
 
 
 def test_texts_that_cannot_be_had_are_told_before_weights_are_loaded(winnow_run, folder, monkeypatch):
-    monkeypatch.setattr("winnow.commands.eval.load_model", lambda *_: pytest.fail("the model was loaded"))
+    monkeypatch.setattr("winnow.commands.loading.load_model", lambda *_: pytest.fail("the model was loaded"))
     code, _, err = winnow_run("eval", "facts", "--lengths", "20", "--out", str(folder / "run"))
     assert code == 1
     assert "do not fit into 20 tokens" in err
@@ -130,7 +130,7 @@ def test_benchmarks_protocols_and_metrics_are_listed(winnow_run):
 
 
 def test_examples_that_no_metric_can_judge_are_told_before_weights_are_loaded(winnow_run, folder, monkeypatch):
-    monkeypatch.setattr("winnow.commands.eval.load_model", lambda *_: pytest.fail("the model was loaded"))
+    monkeypatch.setattr("winnow.commands.loading.load_model", lambda *_: pytest.fail("the model was loaded"))
     line = {"context": "A text.", "question": " Why?", "answers": "no number", "metric": "final_number"}
     (folder / "own.jsonl").write_text(json.dumps(line))
     code, _, err = winnow_run("eval", "file", "--data", str(folder / "own.jsonl"), "--out", str(folder / "run"))

@@ -206,7 +206,7 @@ WRONG = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_usage_is_one_line(winnow_inspect, monkeypatch, case):
-    monkeypatch.setattr("winnow.commands.inspect.load_model", lambda *_: pytest.fail("the model was loaded"))
+    monkeypatch.setattr("winnow.commands.loading.load_model", lambda *_: pytest.fail("the model was loaded"))
     arguments, expected_code, expected = WRONG[case]
     code, out, err = winnow_inspect(*arguments)
     assert (code, out) == (expected_code, "")

@@ -18,6 +18,7 @@ from winnow.commands.console import messages, output
 from winnow.commands.failures import readable
 from winnow.commands.formats import written_bytes, written_share
 from winnow.commands.inputs import STANDARD_INPUT, build_methods, read_document, read_questions
+from winnow.commands.loading import check_methods, load
 from winnow.commands.model_names import model_line
 from winnow.commands.opened_context import open_context
 from winnow.commands.options.chat import ChatOptions
@@ -27,10 +28,9 @@ from winnow.commands.prompt_options import question_room, shortened, style_of
 from winnow.commands.vocabulary import warn_of_unknown_words
 from winnow.composition.method import Method
 from winnow.errors import WinnowError
-from winnow.evaluate.checking import check_shapes
 from winnow.evaluate.conversation import Beginning
 from winnow.evaluate.turns import Subject
-from winnow.models import ModelSource, load_model, open_model, open_skeleton
+from winnow.models import ModelSource, open_model
 
 
 def chat(options: ChatOptions) -> None:
@@ -73,11 +73,8 @@ def _read_before(options: ChatOptions) -> Opened:
                 document = shortened(source, document, PROBES, style, _conversation_room(source), "The document")
             tokens = document_start(source.tokenizer, document, style)
     check_context(source, tokens.shape[1], "The document", purpose="a question", can_cut=True)
-    with stage("Checking the method"):
-        skeleton = open_skeleton(source, options.device, options.dtype, options.weights)
-        check_shapes(skeleton, [method], [max(1, tokens.shape[1])], every)
-    with stage("Loading the model"):
-        model = load_model(source, options.device, options.dtype, options.device_map, options.weights)
+    check_methods(source, options, [method], [max(1, tokens.shape[1])], every)
+    model = load(source, options)
     subject = Subject(document, style)
     reader = Reader(source, model, subject, tokens, options.chunk_size, options.fold)
     return Opened(reader, method, reader.read(method))

@@ -16,6 +16,7 @@ from winnow.commands.checks import check_context, check_memory, check_output
 from winnow.commands.console import output
 from winnow.commands.formats import written_bytes, written_seconds, written_share, written_slots
 from winnow.commands.inputs import build_methods, read_document
+from winnow.commands.loading import load
 from winnow.commands.model_names import model_line
 from winnow.commands.options.compress import CompressOptions
 from winnow.commands.prefill_progress import reading, tokens_read
@@ -24,7 +25,7 @@ from winnow.commands.prompt_options import question_room, shortened, style_of
 from winnow.commands.vocabulary import warn_of_unknown_words
 from winnow.evaluate.answering import CompressedDocument, compress_document
 from winnow.evaluate.prompts import document_tokens, encode_prompt
-from winnow.models import ModelSource, load_model, open_model
+from winnow.models import ModelSource, open_model
 from winnow.tasks.prompt_style import USUAL, PromptStyle
 
 PROBES = ("Why?", "who is it?", "5?", "“Yes”?", '"Yes"?', "(a) or (b)?", "É?", "何?")
@@ -55,8 +56,7 @@ def compress(options: CompressOptions) -> None:
         tokens = document_start(source.tokenizer, text, style)
     check_context(source, tokens.shape[1], "The document", purpose="a question", can_cut=True)
     warn_of_unknown_words(source, [("the document", text)])
-    with stage("Loading the model"):
-        loaded = load_model(source, options.device, options.dtype, options.device_map, options.weights)
+    loaded = load(source, options)
     words = words_in(source.tokenizer, style.chat_template)
     with reading(loaded, tokens_read(chosen, tokens.shape[1], words)):
         compressed = compress_document(loaded, chosen, tokens, options.chunk_size, words=words)

@@ -13,14 +13,14 @@ from winnow.commands.eval_about import about_of
 from winnow.commands.eval_lines import tell_results, tell_work
 from winnow.commands.eval_work import EvalWork, prepare
 from winnow.commands.executors import crew
+from winnow.commands.loading import load
 from winnow.commands.options.eval import EvalOptions
-from winnow.commands.progress import progress_bar, resumable, stage
+from winnow.commands.progress import progress_bar, resumable
 from winnow.estimate.executors.base import Executor, Item
 from winnow.estimate.executors.local import LocalExecutor
 from winnow.estimate.journal import Journal
 from winnow.evaluate.checking import check_modules
 from winnow.files import make_folder, write_text
-from winnow.models import load_model
 from winnow.runs.cells import CellSpace
 from winnow.runs.evaluation import Evaluation
 from winnow.runs.folder import ABOUT, going_on
@@ -32,9 +32,8 @@ def eval(options: EvalOptions) -> None:
     """Evaluates all cells that are missing, then prints a table of the run."""
     work = prepare(options)
     make_folder(options.out)
-    with stage("Loading the model"):
-        loaded = load_model(work.source, options.device, options.dtype, options.device_map, options.weights)
-        check_modules(loaded, work.methods)
+    loaded = load(work.source, options)
+    check_modules(loaded, work.methods)
     about = going_on(options.out, about_of(work, loaded))
     write_text(options.out / ABOUT, json.dumps(asdict(about), indent=2) + "\n")
     limit = work.protocol.prompt_limit(work.source.name)

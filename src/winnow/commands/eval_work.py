@@ -9,15 +9,15 @@ import typer
 from winnow.cache.fold import check_foldable
 from winnow.commands.checks import check_memory, check_workers
 from winnow.commands.inputs import build_all
+from winnow.commands.loading import check_methods
 from winnow.commands.options.eval import EvalOptions
 from winnow.commands.options.values import budget_list
 from winnow.commands.progress import stage
 from winnow.composition.method import Method
 from winnow.composition.names import method
 from winnow.errors import WinnowError
-from winnow.evaluate.checking import check_shapes
 from winnow.metrics import Expected, MetricError, metric
-from winnow.models import ModelSource, open_model, open_skeleton
+from winnow.models import ModelSource, open_model
 from winnow.runs.groups import Group, grouped
 from winnow.tasks.benchmark import Benchmark, Request
 from winnow.tasks.example import LIKELIHOODS, Task
@@ -63,8 +63,7 @@ def prepare(options: EvalOptions) -> EvalWork:
     for task in tasks:
         if task.judging.metric not in LIKELIHOODS:
             _check_judged(task)
-    with stage("Checking the methods"):
-        check_shapes(open_skeleton(source, options.device, options.dtype, options.weights), methods, [], options.fold)
+    check_methods(source, options, methods, fold_every=options.fold)
     # A context that is compressed alone is read once, whatever number of questions there is.
     groups = tuple(grouped(tasks, options.batch if rules.question_seen else None))
     return EvalWork(source, chosen, rules, tasks, groups, methods, shard, options)

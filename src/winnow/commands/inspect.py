@@ -17,6 +17,7 @@ from winnow.commands.inputs import build_methods
 from winnow.commands.inspect_pictures import PictureSubject, draw_pictures, picture_names
 from winnow.commands.inspect_prompt import Inspected, read_inspected
 from winnow.commands.inspect_table import diagnosis_table, reading_table
+from winnow.commands.loading import load
 from winnow.commands.model_names import model_line, model_name
 from winnow.commands.options.inspect import InspectOptions
 from winnow.commands.prefill_progress import reading, tokens_read
@@ -25,7 +26,7 @@ from winnow.commands.prompt_options import style_of
 from winnow.commands.vocabulary import warn_of_unknown_words
 from winnow.composition.method import Method
 from winnow.diagnostics import Diagnosis, diagnose
-from winnow.models import ModelSource, load_model, open_model
+from winnow.models import ModelSource, open_model
 from winnow.report.style import MissingPackage
 
 
@@ -41,8 +42,7 @@ def inspect(options: InspectOptions) -> None:
         source = open_model(options.model)
         inspected = read_inspected(source, options.document, options.question, style)
     warn_of_unknown_words(source, inspected.texts)
-    with stage("Loading the model"):
-        loaded = load_model(source, options.device, options.dtype, options.device_map, options.weights)
+    loaded = load(source, options)
     words = words_in(source.tokenizer, style.chat_template)
     found = _diagnoses(loaded, inspected, methods, options, words)
     if options.as_lines:

@@ -17,6 +17,7 @@ from winnow.commands.answers import AnswerResult, as_json
 from winnow.commands.batch_file import Asked
 from winnow.commands.console import output
 from winnow.commands.inputs import sampling_of
+from winnow.commands.loading import load
 from winnow.commands.model_names import model_line
 from winnow.commands.options.run import RunOptions
 from winnow.commands.pace import clock_time
@@ -26,7 +27,6 @@ from winnow.commands.run_work import Work, prepare
 from winnow.composition.method import Method
 from winnow.evaluate.answering import finish
 from winnow.evaluate.checking import check_modules
-from winnow.models import load_model
 
 Begin = Callable[[Asked, Method], BaseStreamer | None]
 """Told of every answer before its first token; takes its tokens if it wants them."""
@@ -35,9 +35,8 @@ Begin = Callable[[Asked, Method], BaseStreamer | None]
 def run(options: RunOptions) -> None:
     """Answers the questions from compressed caches."""
     work = prepare(options)
-    with stage("Loading the model"):
-        loaded = load_model(work.source, options.device, options.dtype, options.device_map, options.weights)
-        check_modules(loaded, work.methods)
+    loaded = load(work.source, options)
+    check_modules(loaded, work.methods)
     results: list[AnswerResult] = []
     try:
         if options.as_lines:

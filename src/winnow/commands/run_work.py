@@ -13,15 +13,15 @@ from winnow.cache.replay import Words, words_in
 from winnow.commands.batch_file import Asked, check_judgeable, read_batch, texts_of
 from winnow.commands.checks import check_context, check_memory, check_output
 from winnow.commands.inputs import build_sweep, read_document
+from winnow.commands.loading import check_methods
 from winnow.commands.options.run import RunOptions
 from winnow.commands.progress import stage
 from winnow.commands.prompt_options import shortened, style_of
 from winnow.commands.vocabulary import warn_of_unknown_words
 from winnow.composition.method import Method
-from winnow.evaluate.checking import check_shapes
 from winnow.evaluate.prompts import document_tokens, encode_prompt
 from winnow.metrics import Metric, metric
-from winnow.models import ModelSource, answer_room, open_model, open_skeleton
+from winnow.models import ModelSource, answer_room, open_model
 from winnow.report.style import check_drawable
 from winnow.tasks.prompt_style import PromptStyle
 
@@ -82,9 +82,7 @@ def prepare(options: RunOptions) -> Work:
         prompts = [encode_prompt(source.tokenizer, each.document, each.question, style) for each in asked]
     for each, prompt in zip(asked, prompts, strict=True):
         check_context(source, prompt.shape[1], _subject(each), can_cut=True)
-    with stage("Checking the methods"):
-        skeleton = open_skeleton(source, options.device, options.dtype, options.weights)
-        check_shapes(skeleton, methods, [prompt.shape[1] for prompt in prompts], options.fold)
+    check_methods(source, options, methods, [prompt.shape[1] for prompt in prompts], options.fold)
     warn_of_unknown_words(source, texts_of(asked))
     return Work(source, methods, asked, prompts, style, options, judged)
 

@@ -127,7 +127,7 @@ def test_examples_and_haystack_of_a_user(needle):
     ],
 )
 def test_wrong_usage_is_found_before_the_model_is_loaded(needle, monkeypatch, arguments, code, said):
-    monkeypatch.setattr("winnow.commands.heads.needle.load_model", lambda *_: pytest.fail("the model was loaded"))
+    monkeypatch.setattr("winnow.commands.loading.load_model", lambda *_: pytest.fail("the model was loaded"))
     ended, _, err = needle("--kind", "r", "--out", "x.safetensors", *arguments)
     assert ended == code
     assert said in err

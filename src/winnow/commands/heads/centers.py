@@ -10,12 +10,13 @@ from winnow.cache.attending import attending
 from winnow.commands.checks import check_output
 from winnow.commands.console import output
 from winnow.commands.inputs import read_document
+from winnow.commands.loading import load
 from winnow.commands.options.heads.centers import CentersOptions
 from winnow.commands.prefill_progress import reading
 from winnow.commands.progress import stage
 from winnow.estimate.centers import measure_centers
 from winnow.heads.storage import SUFFIX
-from winnow.models import load_model, open_model
+from winnow.models import open_model
 
 
 def centers(options: CentersOptions) -> None:
@@ -26,8 +27,7 @@ def centers(options: CentersOptions) -> None:
         source = open_model(options.model)
         ids = source.tokenizer(text, return_tensors="pt", truncation=False).input_ids
         ids = ids[:, : min(options.tokens, source.context or options.tokens)]
-    with stage("Loading the model"):
-        model = load_model(source, options.device, options.dtype, options.device_map, options.weights)
+    model = load(source, options)
     with attending(model), reading(model, ids.shape[1]):
         found = replace(measure_centers(model, ids), model=source.name)
     found.save(options.out)

@@ -22,9 +22,10 @@ from winnow.commands.heads.cokv_options import read_sizes, stopping_rule
 from winnow.commands.heads.cokv_progress import MemoryNeeds, coalitions_watched, tell_screening
 from winnow.commands.heads.cokv_table import EvaluatedPart, Origin, check_estimate, report, theorem_line, write_table
 from winnow.commands.inputs import InputError
+from winnow.commands.loading import load
 from winnow.commands.model_names import model_name
 from winnow.commands.options.heads.cokv import CokvOptions
-from winnow.commands.progress import progress_bar, resumable, stage
+from winnow.commands.progress import progress_bar, resumable
 from winnow.commands.prompt_options import style_of
 from winnow.estimate.cokv.coverage import check_coverage
 from winnow.estimate.cokv.estimator import Estimate
@@ -45,7 +46,7 @@ from winnow.evaluate.prompts import encode_prompt
 from winnow.heads.cokv_file import Halves
 from winnow.heads.storage import SUFFIX
 from winnow.metrics import metric
-from winnow.models import ModelSource, load_model, open_model
+from winnow.models import ModelSource, open_model
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,7 @@ def cokv(options: CokvOptions) -> None:
     source = open_model(options.model)
     terms = Terms(options.window, options.max_new_tokens, options.chunk_size, style_of(options), options.metric)
     lengths = _check_lengths(source, validation, terms)
-    with stage("Loading the model"):
-        loaded = load_model(source, options.device, options.dtype, options.device_map, options.weights)
+    loaded = load(source, options)
     job = _job(options, source, table_shape(loaded), validation, terms, shard)
     memory = token_bytes(loaded) * sum(lengths[example] for example in job.examples)
     kept = Journal.open(journal_file(options, shard), _config(job, ModelFingerprint.of(loaded)))

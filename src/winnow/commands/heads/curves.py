@@ -19,9 +19,10 @@ from winnow.commands.batch_file import read_batch
 from winnow.commands.checks import check_context, check_output
 from winnow.commands.console import output
 from winnow.commands.inputs import InputError
+from winnow.commands.loading import load
 from winnow.commands.model_names import dtype_name, model_name
 from winnow.commands.options.heads.curves import LENGTH, QUESTIONS, CurvesOptions
-from winnow.commands.progress import journal_path, progress_bar, resumable, stage
+from winnow.commands.progress import journal_path, progress_bar, resumable
 from winnow.commands.prompt_options import style_of
 from winnow.composition.names import method
 from winnow.composition.objects import canonical_name
@@ -32,7 +33,7 @@ from winnow.estimate.shape import TableShape, table_shape
 from winnow.evaluate.prompts import encode_prompt
 from winnow.heads.curves import BudgetCurves
 from winnow.heads.storage import SUFFIX
-from winnow.models import ModelSource, load_model, open_model
+from winnow.models import ModelSource, open_model
 from winnow.score import Scorer
 from winnow.store import Dense
 from winnow.tasks.benchmark import Request
@@ -50,8 +51,7 @@ def curves(options: CurvesOptions) -> None:
     source = open_model(options.model)
     plan = CurvePlan(scorer, _asked(options, source), options.max_new_tokens, style_of(options), options.across)
     _check_lengths(source, plan)
-    with stage("Loading the model"):
-        model = load_model(source, options.device, options.dtype, options.device_map, options.weights)
+    model = load(source, options)
     shape = table_shape(model)
     path = options.journal or journal_path(options.out)
     journal = Journal.open(path, _config(source, model, plan, shape))

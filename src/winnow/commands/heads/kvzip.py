@@ -17,6 +17,7 @@ from winnow.commands.console import output
 from winnow.commands.formats import written_seconds
 from winnow.commands.heads.needle import haystack_of, reads_prose
 from winnow.commands.inputs import InputError, read_document
+from winnow.commands.loading import load
 from winnow.commands.model_names import dtype_name, model_name
 from winnow.commands.options.heads.kvzip import KVzipOptions
 from winnow.commands.prefill_progress import read_twice, reading
@@ -27,7 +28,7 @@ from winnow.estimate.split_half import check_signal
 from winnow.evaluate.prompts import common_start
 from winnow.heads import HeadScores
 from winnow.heads.storage import SUFFIX
-from winnow.models import ModelSource, load_model, open_model
+from winnow.models import ModelSource, open_model
 from winnow.score import KVzip
 from winnow.tasks.prompt_style import PromptStyle
 
@@ -45,8 +46,7 @@ def kvzip(options: KVzipOptions) -> None:
         words = words_in(source.tokenizer, style.chat_template)
         most = tokens_that_fit(source.context, options.tokens, words, scorer)
         texts = [calibration(source, text, most, style) for text in _texts(source, options, most)]
-    with stage("Loading the model"):
-        model = load_model(source, options.device, options.dtype, options.device_map, options.weights)
+    model = load(source, options)
     begin = time.perf_counter()
     tokens = [text.tokens.shape[1] for text in texts]
     with reading(model, sum(read_twice(scorer, length, words) for length in tokens), "Reading and repeating"):

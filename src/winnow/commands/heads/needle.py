@@ -19,6 +19,7 @@ from winnow.commands.executors import Shard, crew, journal_file
 from winnow.commands.heads.needle_progress import watching
 from winnow.commands.heads.needle_table import agreement_of, report, told_right, what_was_done
 from winnow.commands.inputs import InputError, read_document
+from winnow.commands.loading import load
 from winnow.commands.model_names import dtype_name, model_name
 from winnow.commands.options.heads.needle import NeedleOptions
 from winnow.commands.progress import resumable, stage
@@ -57,7 +58,7 @@ from winnow.estimate.shape import table_shape
 from winnow.estimate.split_half import check_signal
 from winnow.heads import HeadScores
 from winnow.heads.storage import SUFFIX
-from winnow.models import ModelSource, load_model, open_model, pick_device
+from winnow.models import ModelSource, open_model, pick_device
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,7 @@ def needle(options: NeedleOptions) -> None:
     check_workers(options.device_map, options.executor)
     with stage("Reading the tokenizer, cutting haystacks"):
         prepared = _prepare(options)
-    with stage("Loading the model"):
-        model = load_model(prepared.source, options.device, options.dtype, options.device_map, options.weights)
+    model = load(prepared.source, options)
     loaded = _loaded(model)
     kept = Journal.open(prepared.journal, _config(prepared, loaded), _earlier_config(prepared))
     known = known_runs(prepared.plan, kept, loaded.shape)

@@ -21,6 +21,7 @@ from winnow.commands.checks import check_context, check_output
 from winnow.commands.console import output
 from winnow.commands.heads.tune_report import draw, report
 from winnow.commands.inputs import InputError
+from winnow.commands.loading import load
 from winnow.commands.model_names import dtype_name, model_name
 from winnow.commands.options.heads.tune import BUDGETS, TuneOptions
 from winnow.commands.progress import journal_path, progress_bar, resumable, stage
@@ -40,7 +41,7 @@ from winnow.files import write_text
 from winnow.heads import HeadScores, read_scores
 from winnow.heads.shipped import shipped_scores
 from winnow.metrics import EXACT_MATCH, Metric, metric
-from winnow.models import ModelSource, load_model, open_model
+from winnow.models import ModelSource, open_model
 from winnow.report.style import check_drawable
 from winnow.tasks.prompt_style import PromptStyle
 
@@ -111,8 +112,7 @@ def tune(options: TuneOptions) -> None:
         source = open_model(options.model)
         task = _task(source, chosen, options)
         _check_lengths(source, task)
-    with stage("Loading the model"):
-        loaded = load_model(source, options.device, options.dtype, options.device_map, options.weights)
+    loaded = load(source, options)
     _tune(source, loaded, task, tried, files)
 
 

@@ -15,6 +15,7 @@ from winnow.commands.console import messages, output
 from winnow.commands.heads.needle import example_source, haystack_of, reads_prose
 from winnow.commands.heads.needle_progress import prompts_bar
 from winnow.commands.inputs import InputError
+from winnow.commands.loading import load
 from winnow.commands.model_names import model_name
 from winnow.commands.options.heads.verify import VerifyOptions
 from winnow.commands.progress import progress_bar, stage
@@ -33,7 +34,7 @@ from winnow.estimate.verify.coalitions import Redrawn, expected_batches
 from winnow.estimate.verify.needles import Rerun, choose, least_right, mean_and_error
 from winnow.estimate.verify.settings import CokvSettings, NeedleSettings, cokv_settings, needle_settings
 from winnow.heads import HeadScores, read_scores
-from winnow.models import ModelSource, load_model, open_model
+from winnow.models import ModelSource, open_model
 
 INCONSISTENT = 1
 UNKNOWN = 2
@@ -49,9 +50,7 @@ class Request:
 
     def loaded(self) -> PreTrainedModel:
         """The model with its weights."""
-        with stage("Loading the model"):
-            options = self.options
-            return load_model(self.source, options.device, options.dtype, options.device_map, options.weights)
+        return load(self.source, self.options)
 
 
 def verify(options: VerifyOptions) -> None:

@@ -1,0 +1,32 @@
+"""Models as a command line asks for them: first shapes, to which methods are held, then weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from transformers import PreTrainedModel
+
+from winnow.commands.options.shared import ModelOptions
+from winnow.commands.progress import stage
+from winnow.composition.method import Method
+from winnow.evaluate.checking import check_shapes
+from winnow.models import ModelSource, load_model, open_skeleton
+
+
+def load(source: ModelSource, options: ModelOptions) -> PreTrainedModel:
+    """The model with its weights. Raises ModelError as `load_model`."""
+    with stage("Loading the model"):
+        return load_model(source, options.device, options.dtype, options.device_map, options.weights)
+
+
+def check_methods(
+    source: ModelSource,
+    options: ModelOptions,
+    methods: Iterable[Method],
+    lengths: Iterable[int] = (),
+    fold_every: int | None = None,
+) -> None:
+    """Holds methods to the shapes of the model, before its weights are loaded. Raises as `check_shapes`."""
+    with stage("Checking the methods"):
+        skeleton = open_skeleton(source, options.device, options.dtype, options.weights)
+        check_shapes(skeleton, methods, lengths, fold_every)
