@@ -41,7 +41,7 @@ from winnow.estimate.errors import ShapleyError
 from winnow.estimate.executors.local import LocalExecutor
 from winnow.estimate.journal import Journal, fingerprint
 from winnow.heads.compare import common_top
-from winnow.models import ModelSource, load_model, open_model
+from winnow.models import ModelSource, ModelSpec, load_model, open_model
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
@@ -80,7 +80,7 @@ class Game(NamedTuple):
 def play_all(source: ModelSource, model: PreTrainedModel, journal: Path) -> Game:
     """Every coalition, from the journal as far as it has them."""
     examples, plan = generated_examples(), Exhaustive(PLAYERS, pairs=128)
-    recipe = CoalitionRecipe(source.name, "cpu", "float32", HEADS, examples, TERMS, plan)
+    recipe = CoalitionRecipe(ModelSpec(source.name, "cpu", "float32"), HEADS, examples, TERMS, plan)
     config = {
         "task": "cokv-exact",
         "weights": ModelFingerprint.of(model).weights,

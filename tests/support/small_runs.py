@@ -8,6 +8,7 @@ from typing import Any
 from winnow.cache.fingerprint import ModelFingerprint
 from winnow.composition.names import method
 from winnow.estimate.journal import Journal, fingerprint
+from winnow.models import ModelSpec
 from winnow.runs.cells import CellSpace
 from winnow.runs.evaluation import Evaluation
 from winnow.runs.groups import grouped
@@ -35,7 +36,8 @@ def recipe(model: Any, tasks: list[Task], seen: bool = True, methods: tuple[str,
     rules = protocol("plain" if seen else "plain-agnostic")
     space = CellSpace(fingerprint(ModelFingerprint.of(model).weights), rules)
     made = tuple(method(text) for text in methods)
-    return RunRecipe(model.config.name_or_path, "cpu", "float32", space, tuple(grouped(tasks, 8)), made)
+    spec = ModelSpec(model.config.name_or_path, "cpu", "float32")
+    return RunRecipe(spec, space, tuple(grouped(tasks, 8)), made)
 
 
 def evaluation(made: RunRecipe, path: Path) -> Evaluation:

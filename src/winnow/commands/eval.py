@@ -13,7 +13,7 @@ from winnow.commands.eval_about import about_of
 from winnow.commands.eval_lines import tell_results, tell_work
 from winnow.commands.eval_work import EvalWork, prepare
 from winnow.commands.executors import crew
-from winnow.commands.loading import load
+from winnow.commands.loading import load, spec_of
 from winnow.commands.options.eval import EvalOptions
 from winnow.commands.progress import progress_bar, resumable
 from winnow.estimate.executors.base import Executor, Item
@@ -39,16 +39,7 @@ def eval(options: EvalOptions) -> None:
     limit = work.protocol.prompt_limit(work.source.name)
     space = CellSpace(about.model.fingerprint, work.protocol, options.fold, limit)
     journal = Journal.open(_journal_path(options.out, work.shard), space.config())
-    recipe = RunRecipe(
-        work.source.name,
-        options.device,
-        options.dtype,
-        space,
-        work.groups,
-        work.methods,
-        options.batch,
-        options.weights,
-    )
+    recipe = RunRecipe(spec_of(work.source, options), space, work.groups, work.methods, options.batch)
     evaluation = Evaluation(recipe, journal)
     tell_work(work, loaded, evaluation)
     if items := evaluation.missing(work.shard):

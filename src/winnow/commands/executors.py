@@ -34,9 +34,10 @@ class _Journaled(Protocol):
 def crew(options: ExecutorOptions, recipe: AnyRecipe) -> Executor[Any]:
     """Several workers, each of which loads the model: processes of this machine, or actors of a Ray cluster."""
     if options.executor == "processes":
-        devices = devices_of(recipe.device, options.workers, gpus_for(recipe.device))
-        return ProcessExecutor([replace(recipe, device=device) for device in devices], options.workers)
-    return RayExecutor(recipe, options.workers, gpus=1 if gpus_for(recipe.device) else 0, tell=_tell)
+        devices = devices_of(recipe.model.device, options.workers, gpus_for(recipe.model.device))
+        recipes = [replace(recipe, model=replace(recipe.model, device=device)) for device in devices]
+        return ProcessExecutor(recipes, options.workers)
+    return RayExecutor(recipe, options.workers, gpus=1 if gpus_for(recipe.model.device) else 0, tell=_tell)
 
 
 def gpus_for(device: str) -> int:

@@ -10,13 +10,18 @@ from winnow.commands.options.shared import ModelOptions
 from winnow.commands.progress import stage
 from winnow.composition.method import Method
 from winnow.evaluate.checking import check_shapes
-from winnow.models import ModelSource, load_model, open_skeleton
+from winnow.models import ModelSource, ModelSpec, load_model, open_skeleton
 
 
 def load(source: ModelSource, options: ModelOptions) -> PreTrainedModel:
     """The model with its weights. Raises ModelError as `load_model`."""
     with stage("Loading the model"):
         return load_model(source, options.device, options.dtype, options.device_map, options.weights)
+
+
+def spec_of(source: ModelSource, options: ModelOptions) -> ModelSpec:
+    """The same model, for workers that load their own."""
+    return ModelSpec(source.name, options.device, options.dtype, options.weights)
 
 
 def check_methods(

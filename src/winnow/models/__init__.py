@@ -5,12 +5,14 @@ from winnow.models.dtypes import DTYPES
 from winnow.models.loading import load_model, open_skeleton, skeleton_in
 from winnow.models.reading import first_line
 from winnow.models.source import ModelSource, answer_room, context_length, open_model
+from winnow.models.spec import ModelSpec
 from winnow.models.weights import WEIGHTS, quantize_weights, weights_of
 
 __all__ = [
     "DTYPES",
     "WEIGHTS",
     "ModelSource",
+    "ModelSpec",
     "answer_room",
     "available_memory",
     "context_length",

@@ -6,14 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import transformers
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from winnow.composition.method import Method
 from winnow.estimate.executors.base import Item, Worker
 from winnow.evaluate.example_prompts import Fitted, PromptRules, fitted
 from winnow.evaluate.slots import mean_slots
-from winnow.models import context_length, load_model, open_model
+from winnow.models import ModelSpec, context_length
 from winnow.runs.cells import CellSpace, content_hash, context_hash
 from winnow.runs.groups import Group
 from winnow.runs.judging import judged
@@ -29,22 +28,16 @@ LONGEST_QUESTION = 1000
 class RunRecipe:
     """Everything that rows depend on, small enough to be sent. Item.example is a group, Item.batch a method."""
 
-    model: str
-    """Directory or Hugging Face name."""
-    device: str
-    dtype: str
+    model: ModelSpec
     space: CellSpace
     groups: tuple[Group, ...]
     methods: tuple[Method, ...]
     batch: int = 8
     """Questions about one context that are answered side by side, at most."""
-    weights: str = "auto"
 
     def prepare(self) -> Worker[list[Row]]:
         """Loads the model. Raises ModelError where that fails."""
-        transformers.logging.disable_progress_bar()
-        source = open_model(self.model)
-        return self.worker(load_model(source, self.device, self.dtype, weights=self.weights), source.tokenizer)
+        return self.worker(*self.model.load())
 
     def worker(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Worker[list[Row]]:
         """The same with a model that is loaded already."""

@@ -22,7 +22,7 @@ from winnow.estimate.needle.run import mean_scores, run_needles
 from winnow.estimate.needle.settings import NeedleKind, Settings, spread_depths
 from winnow.estimate.verify.coalitions import Redrawn
 from winnow.heads import HeadScores, read_scores
-from winnow.models import load_model
+from winnow.models import ModelSpec, load_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -47,7 +47,7 @@ def needles(source, model, tmp_path_factory):
 def coalitions(source, model, tmp_path_factory):
     """A small file as `winnow heads cokv` writes it."""
     plan = Sampled(PlayerSplits(16, (8,), 0), 32)
-    recipe = CoalitionRecipe(source.name, "cpu", "auto", 4, generated_examples(4, 256), Terms(8), plan)
+    recipe = CoalitionRecipe(ModelSpec(source.name, "cpu"), 4, generated_examples(4, 256), Terms(8), plan)
     redrawn = Redrawn(recipe.worker(model, source.tokenizer), plan, 4, 4, "both")
     list(redrawn.evaluate())
     values = redrawn.fresh(128).values.view(4, 4)

@@ -28,6 +28,7 @@ from winnow.evaluate.decoding import prefill, stop_tokens
 from winnow.evaluate.prompts import encode_prompt
 from winnow.metrics import Expected
 from winnow.metrics.words import words
+from winnow.models import ModelSpec
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -62,7 +63,7 @@ def own_answers(model, tokenizer, examples: tuple[ValidationExample, ...]) -> li
 
 
 def worker(model, tokenizer, examples, plan) -> LocalExecutor:
-    recipe = CoalitionRecipe("", "cpu", "float32", 2, tuple(examples), Terms(max_new_tokens=3), plan)
+    recipe = CoalitionRecipe(ModelSpec(""), 2, tuple(examples), Terms(max_new_tokens=3), plan)
     return LocalExecutor(recipe.worker(model, tokenizer))
 
 

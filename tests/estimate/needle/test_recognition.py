@@ -15,7 +15,7 @@ from winnow.estimate.needle.plan import NeedlePlan
 from winnow.estimate.needle.recognition import check_weights
 from winnow.estimate.needle.run import KnownRuns, known_runs, needle_shape, run_needles
 from winnow.estimate.needle.settings import NeedleKind
-from winnow.models import load_model, open_model
+from winnow.models import ModelSpec, load_model, open_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -63,7 +63,7 @@ def test_a_recipe_that_was_sent_makes_the_same_runs(model):
     from winnow.estimate.needle.run import needle_worker
 
     plan = small_plan(NeedleKind.ER, (0, 60), depths=1)
-    sent = pickle.loads(pickle.dumps(NeedleRecipe(BUNDLED.name, "cpu", "float32", plan)))
+    sent = pickle.loads(pickle.dumps(NeedleRecipe(ModelSpec(BUNDLED.name, "cpu", "float32"), plan)))
     item = Item(0, 1)
     assert sent.prepare()(item) == needle_worker(model, plan)(item)
     assert torch.tensor(sent.prepare()(item).scores).any()

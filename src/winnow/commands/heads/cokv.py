@@ -22,7 +22,7 @@ from winnow.commands.heads.cokv_options import read_sizes, stopping_rule
 from winnow.commands.heads.cokv_progress import MemoryNeeds, coalitions_watched, tell_screening
 from winnow.commands.heads.cokv_table import EvaluatedPart, Origin, check_estimate, report, theorem_line, write_table
 from winnow.commands.inputs import InputError
-from winnow.commands.loading import load
+from winnow.commands.loading import load, spec_of
 from winnow.commands.model_names import model_name
 from winnow.commands.options.heads.cokv import CokvOptions
 from winnow.commands.progress import progress_bar, resumable
@@ -116,17 +116,7 @@ def _job(
     plan = Sampled(splits, splits.whole_cycles(options.batch))
     rule = stopping_rule(options, len(strata_of(splits.sizes, splits.players, options.halves)))
     check_coverage(plan, rule.samples, options.halves)
-    recipe = CoalitionRecipe(
-        source.name,
-        options.device,
-        options.dtype,
-        players.heads,
-        validation,
-        terms,
-        plan,
-        _memory(options, shard),
-        options.weights,
-    )
+    recipe = CoalitionRecipe(spec_of(source, options), players.heads, validation, terms, plan, _memory(options, shard))
     return CoalitionJob(
         recipe,
         plan,

@@ -19,7 +19,7 @@ from winnow.commands.executors import Shard, crew, journal_file
 from winnow.commands.heads.needle_progress import watching
 from winnow.commands.heads.needle_table import agreement_of, report, told_right, what_was_done
 from winnow.commands.inputs import InputError, read_document
-from winnow.commands.loading import load
+from winnow.commands.loading import load, spec_of
 from winnow.commands.model_names import dtype_name, model_name
 from winnow.commands.options.heads.needle import NeedleOptions
 from winnow.commands.progress import resumable, stage
@@ -115,9 +115,7 @@ def needle(options: NeedleOptions) -> None:
     else:
         # The workers load their own.
         del model
-        recipe = NeedleRecipe(
-            prepared.source.name, options.device, options.dtype, prepared.plan, options.chunk_size, options.weights
-        )
+        recipe = NeedleRecipe(spec_of(prepared.source, options), prepared.plan, options.chunk_size)
         executor = crew(options, recipe)
     with executor:
         outcomes = _run(executor, loaded.effort, prepared, known)

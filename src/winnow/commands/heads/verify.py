@@ -15,7 +15,7 @@ from winnow.commands.console import messages, output
 from winnow.commands.heads.needle import example_source, haystack_of, reads_prose
 from winnow.commands.heads.needle_progress import prompts_bar
 from winnow.commands.inputs import InputError
-from winnow.commands.loading import load
+from winnow.commands.loading import load, spec_of
 from winnow.commands.model_names import model_name
 from winnow.commands.options.heads.verify import VerifyOptions
 from winnow.commands.progress import progress_bar, stage
@@ -139,7 +139,7 @@ def _redrawn(request: Request, settings: CokvSettings) -> Agreement:
     options = request.options
     tokens = options.max_new_tokens or settings.max_new_tokens
     terms = Terms(settings.window, tokens, options.chunk_size, settings.style, settings.metric)
-    recipe = CoalitionRecipe(request.source.name, options.device, options.dtype, players.heads, questions, terms, plan)
+    recipe = CoalitionRecipe(spec_of(request.source, options), players.heads, questions, terms, plan)
     redrawn = Redrawn(recipe.worker(model, request.source.tokenizer), plan, batches, len(questions), settings.halves)
     with progress_bar("Coalitions answering", redrawn.items) as bar:
         for _ in redrawn.evaluate():

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import transformers
-
 from winnow.estimate.cokv.examples import ValidationExample
 from winnow.estimate.cokv.plan import CoalitionPlan
 from winnow.estimate.cokv.prefilled import PromptMemory
 from winnow.estimate.cokv.settings import Terms
 from winnow.estimate.cokv.utility import CoalitionUtility
 from winnow.estimate.executors.base import Item, Worker
-from winnow.models import load_model, open_model
+from winnow.models import ModelSpec
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -23,23 +21,17 @@ if TYPE_CHECKING:
 class CoalitionRecipe:
     """Everything that the utilities depend on, small enough to be sent."""
 
-    model: str
-    """Directory or Hugging Face name."""
-    device: str
-    dtype: str
+    model: ModelSpec
     heads: int
     """KV heads of every compressed layer."""
     examples: tuple[ValidationExample, ...]
     terms: Terms
     plan: CoalitionPlan
     memory: PromptMemory = field(default_factory=PromptMemory)
-    weights: str = "auto"
 
     def prepare(self) -> Worker[list[float]]:
         """Loads the model. Raises ModelError where that fails."""
-        transformers.logging.disable_progress_bar()
-        source = open_model(self.model)
-        return self.worker(load_model(source, self.device, self.dtype, weights=self.weights), source.tokenizer)
+        return self.worker(*self.model.load())
 
     def worker(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Worker[list[float]]:
         """The same with a model that is loaded already."""

@@ -4,31 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import transformers
-
 from winnow.estimate.executors.base import Worker
 from winnow.estimate.needle.plan import NeedlePlan
 from winnow.estimate.needle.run import needle_worker
 from winnow.estimate.records import NeedleRecord
-from winnow.models import load_model, open_model
+from winnow.models import ModelSpec
 
 
 @dataclass(frozen=True)
 class NeedleRecipe:
     """Everything that runs depend on, small enough to be sent."""
 
-    model: str
-    """Directory or Hugging Face name."""
-    device: str
-    dtype: str
+    model: ModelSpec
     plan: NeedlePlan
     chunk_size: int | None = None
-    weights: str = "auto"
 
     def prepare(self) -> Worker[NeedleRecord]:
         """Loads the model. Raises ModelError where that fails."""
-        transformers.logging.disable_progress_bar()
-        source = open_model(self.model)
-        return needle_worker(
-            load_model(source, self.device, self.dtype, weights=self.weights), self.plan, self.chunk_size
-        )
+        model, _ = self.model.load()
+        return needle_worker(model, self.plan, self.chunk_size)
