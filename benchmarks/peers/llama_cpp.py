@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -163,7 +163,7 @@ class Race:
         return self.times.missing(self.plan.subjects(what, engine, cache, weights, turn.depth, turn.title))
 
     def _add(self, subject: Subject, ms: Sequence[float], cache_bytes: int, weight_bytes: int) -> None:
-        self.times.add(Measured(*subject, list(ms), cache_bytes, weight_bytes))
+        self.times.add(Measured(**asdict(subject), ms=list(ms), cache_bytes=cache_bytes, weight_bytes=weight_bytes))
 
 
 def numbers_of_a_token(source: ModelSource) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from dataclasses import asdict, dataclass, fields
+from typing import Annotated, Any, Literal
 
 from winnow.estimate.journal import Journal
 from winnow.estimate.records import MOST, RecordKind
@@ -15,7 +15,8 @@ What = Literal["token", "prompt"]
 _Count = Annotated[int, Between(0, MOST)]
 
 
-class Subject(NamedTuple):
+@dataclass(frozen=True)
+class Subject:
     """A piece of work whose time is taken."""
 
     what: What
@@ -31,16 +32,9 @@ class Subject(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measured(Subject):
     """The times that were taken of a subject."""
 
-    what: What
-    engine: Engine
-    cache: str
-    weights: str
-    threads: int
-    depth: int
-    turn: str
     ms: list[float]
     """Milliseconds: of a prompt, or of a token as the mean of a repetition."""
     cache_bytes: int
@@ -50,9 +44,10 @@ class Measured:
     @property
     def subject(self) -> Subject:
         """The piece of work."""
-        return Subject(self.what, self.engine, self.cache, self.weights, self.threads, self.depth, self.turn)
+        return Subject(*(getattr(self, name) for name in _SUBJECT))
 
 
+_SUBJECT = tuple(field.name for field in fields(Subject))
 _TYPES: dict[str, Any] = {
     "what": What,
     "engine": Engine,
@@ -65,7 +60,7 @@ _TYPES: dict[str, Any] = {
     "cache_bytes": Annotated[int, Between(0, 2**63)],
     "weight_bytes": Annotated[int, Between(0, 2**63)],
 }
-RECORDS = RecordKind(Measured, _TYPES, Subject._fields)
+RECORDS = RecordKind(Measured, _TYPES, _SUBJECT)
 
 
 class Times:
