@@ -46,13 +46,15 @@ class Study(NamedTuple):
         short = Path(model).stem
         return cls(title or short, model, runs / short)
 
-    def ran(self, part: Part) -> bool:
-        """True if the part was begun."""
-        return (self.folder / part.name / ABOUT).exists()
+    def run(self, part: Part) -> Run | None:
+        """The run of a part, or None where it has no rows yet."""
+        folder = self.folder / part.name
+        run = read_run(folder) if (folder / ABOUT).exists() else None
+        return run if run and run.rows else None
 
     def runs(self, parts: Sequence[Part]) -> dict[Part, Run]:
-        """The runs of those parts that were begun."""
-        return {part: read_run(self.folder / part.name) for part in parts if self.ran(part)}
+        """The runs of those parts that have rows."""
+        return {part: run for part in parts if (run := self.run(part))}
 
     def short(self, method: str) -> str:
         """A method's name without the folder of its scores."""

@@ -37,7 +37,7 @@ from scope import COALITIONS, KNOBS, NEEDLES, PARTS, QUESTIONS, TUNING
 from winnow.files import write_text
 from winnow.models import open_model
 from winnow.report.accuracy import Line, draw_accuracy
-from winnow.runs.folder import Run, read_run
+from winnow.runs.folder import Run
 from winnow.runs.rows import method_and_budget
 from winnow.runs.summary import MethodSummary, summaries
 from winnow.tasks.benchmark import Request
@@ -147,9 +147,9 @@ def _fidelity_table(found: Sequence[MethodSummary], study: Study) -> str:
 def draw(studies: Sequence[Study]) -> None:
     """The picture of the first part, for the first model."""
     study, part = studies[0], PARTS[0]
-    if not study.ran(part):
+    run = study.run(part)
+    if run is None:
         return
-    run = read_run(study.folder / part.name)
     lines: dict[str, list[tuple[float, float]]] = {}
     full = None
     for each in summaries(run.rows):
