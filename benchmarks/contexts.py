@@ -20,9 +20,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import DynamicCache, PreTrainedModel
 
 import winnow
+from random_models import random_llama
 from reporting import machine, markdown_table, write_results
 from winnow.cache.fingerprint import ModelFingerprint
 from winnow.evaluate.decoding import prefill
@@ -34,20 +35,17 @@ BUDGETS = ("100%", "10%", "2%")
 QUESTION = "\n\nQuestion: What is the text about, and who wrote it?\nAnswer:"
 
 
-def small_llama() -> LlamaForCausalLM:
+def small_llama() -> PreTrainedModel:
     """Random weights, little but its cache to load."""
-    config = LlamaConfig(
-        vocab_size=512,
-        hidden_size=256,
-        intermediate_size=512,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=8,
-        num_key_value_heads=4,
+    model = random_llama(
+        layers=LAYERS,
+        query_heads=8,
+        kv_heads=4,
         head_dim=64,
-        max_position_embeddings=2 * TOKENS,
+        hidden=256,
+        intermediate=512,
+        vocabulary=512,
     )
-    torch.manual_seed(0)
-    model = LlamaForCausalLM(config).eval()
     model.set_attn_implementation("winnow")
     return model
 

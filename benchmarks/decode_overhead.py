@@ -21,10 +21,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AttentionInterface, Cache, DynamicCache, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import AttentionInterface, Cache, DynamicCache, PreTrainedModel
 
 import winnow
 from no_attention import Handing
+from random_models import random_llama
 from reporting import machine, markdown_table, write_results
 from winnow.kernels import native
 
@@ -110,19 +111,16 @@ class Contender:
         del self.steps[-steps:], self.update.seconds[-steps * layers :], self.attention.seconds[-steps * layers :]
 
 
-def build(layers: int, heads: int) -> LlamaForCausalLM:
+def build(layers: int, heads: int) -> PreTrainedModel:
     """A random model."""
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=HIDDEN,
-        intermediate_size=HIDDEN,
-        num_hidden_layers=layers,
-        num_attention_heads=heads * GROUP,
-        num_key_value_heads=heads,
+    return random_llama(
+        layers=layers,
+        query_heads=heads * GROUP,
+        kv_heads=heads,
         head_dim=DIM,
+        hidden=HIDDEN,
+        vocabulary=VOCABULARY,
     )
-    torch.manual_seed(0)
-    return LlamaForCausalLM(config).eval()
 
 
 def prefilled(model: PreTrainedModel, cache: Cache, attention: str, rows: int) -> Cache:

@@ -22,11 +22,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.masking_utils import sdpa_mask
 
 import winnow
+from random_models import random_llama
 from reporting import machine, markdown_table, write_results
 from winnow.cache.layer import CompressedLayer
 
@@ -62,20 +63,17 @@ class Shape:
     hidden: int
     intermediate: int
 
-    def build(self) -> LlamaForCausalLM:
+    def build(self) -> PreTrainedModel:
         """The model, fp32, with attention uneven enough for methods to choose."""
-        config = LlamaConfig(
-            vocab_size=VOCABULARY,
-            hidden_size=self.hidden,
-            intermediate_size=self.intermediate,
-            num_hidden_layers=self.layers,
-            num_attention_heads=self.query_heads,
-            num_key_value_heads=self.kv_heads,
+        model = random_llama(
+            layers=self.layers,
+            query_heads=self.query_heads,
+            kv_heads=self.kv_heads,
             head_dim=self.head_dim,
-            max_position_embeddings=65536,
+            hidden=self.hidden,
+            intermediate=self.intermediate,
+            vocabulary=VOCABULARY,
         )
-        torch.manual_seed(0)
-        model = LlamaForCausalLM(config).eval()
         for name, parameter in model.named_parameters():
             if "q_proj" in name or "k_proj" in name:
                 parameter.data.mul_(4)

@@ -22,10 +22,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import AttentionInterface, Cache, DynamicCache, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import AttentionInterface, Cache, DynamicCache, PreTrainedModel
 
 import winnow
 from no_attention import Handing
+from random_models import random_llama
 from reporting import machine, markdown_table, resumable, write_results
 from winnow.cache import attention
 from winnow.estimate.journal import Journal
@@ -115,20 +116,16 @@ GROWTHS = (
 )
 
 
-def build(layers: int) -> LlamaForCausalLM:
+def build(layers: int) -> PreTrainedModel:
     """A random model."""
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=HIDDEN,
-        intermediate_size=HIDDEN,
-        num_hidden_layers=layers,
-        num_attention_heads=HEADS * GROUP,
-        num_key_value_heads=HEADS,
+    return random_llama(
+        layers=layers,
+        query_heads=HEADS * GROUP,
+        kv_heads=HEADS,
         head_dim=DIM,
-        max_position_embeddings=1 << 18,
+        hidden=HIDDEN,
+        vocabulary=VOCABULARY,
     )
-    torch.manual_seed(0)
-    return LlamaForCausalLM(config).eval()
 
 
 @contextmanager

@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache
 
 import winnow
+from random_models import random_llama
 from reporting import machine, markdown_table, write_results
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
@@ -77,7 +78,7 @@ class Record:
 class Run:
     """One contender on its way."""
 
-    def __init__(self, model: LlamaForCausalLM, contender: Contender, prompt: Tensor, budget: int) -> None:
+    def __init__(self, model: PreTrainedModel, contender: Contender, prompt: Tensor, budget: int) -> None:
         self.model, self.record = model, Record(contender.name, contender.fold_every)
         self.implementation = "sdpa" if contender.method is None else "winnow"
         model.set_attn_implementation(self.implementation)
@@ -116,20 +117,17 @@ class Run:
         return self.cache.stats().compress_seconds if isinstance(self.cache, winnow.CompressedCache) else 0.0
 
 
-def build_model() -> LlamaForCausalLM:
+def build_model() -> PreTrainedModel:
     """A Llama of four layers, eight query and four KV heads of 64 channels, random weights."""
-    config = LlamaConfig(
-        vocab_size=1024,
-        hidden_size=512,
-        intermediate_size=1024,
-        num_hidden_layers=4,
-        num_attention_heads=8,
-        num_key_value_heads=4,
+    return random_llama(
+        layers=4,
+        query_heads=8,
+        kv_heads=4,
         head_dim=64,
-        max_position_embeddings=16_384,
+        hidden=512,
+        intermediate=1024,
+        vocabulary=1024,
     )
-    torch.manual_seed(0)
-    return LlamaForCausalLM(config).eval()
 
 
 def measure(tokens: int, prompt_length: int, budget: int) -> list[Record]:

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
+from transformers import DynamicCache, PreTrainedModel
 
 import winnow
+from random_models import random_llama
 from reporting import machine, markdown_table, write_results
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
@@ -27,22 +28,19 @@ CACHES = ("no cache", "stock cache", "winnow full", "winnow adakv 2%", "winnow h
 KV_HEADS, HEAD_DIM = 4, 64
 
 
-def build(layers: int) -> LlamaForCausalLM:
+def build(layers: int) -> PreTrainedModel:
     """Many layers of little width, so that the cache outweighs the activations."""
-    config = LlamaConfig(
-        vocab_size=256,
-        hidden_size=256,
-        intermediate_size=256,
-        num_hidden_layers=layers,
-        num_attention_heads=KV_HEADS,
-        num_key_value_heads=KV_HEADS,
+    return random_llama(
+        layers=layers,
+        query_heads=KV_HEADS,
+        kv_heads=KV_HEADS,
         head_dim=HEAD_DIM,
-        max_position_embeddings=1 << 20,
+        hidden=256,
+        vocabulary=256,
     )
-    return LlamaForCausalLM(config).eval()
 
 
-def make_cache(kind: str, model: LlamaForCausalLM) -> Any:
+def make_cache(kind: str, model: PreTrainedModel) -> Any:
     """The cache of one row of the table."""
     if kind == "no cache":
         return None

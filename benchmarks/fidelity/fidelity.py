@@ -23,7 +23,7 @@ import winnow
 from answers import ANSWERS, Answering, Asked, Tally, answer_findings
 from attention_error import WINDOW, Error, measure
 from journaled import DocumentJournal
-from layers import ASKING, layers_of, random_llama
+from layers import ASKING, layers_of, llama_layers
 from pages import Errors, frontier_table, store_table, wide_table, winners_table
 from pictures import draw_errors, draw_frontier
 from reporting import machine, resumable, write_results
@@ -71,7 +71,7 @@ class Fidelity:
         prompts = {BUNDLED: self._layers()}
         for name, outliers in ((RANDOM, False), (OUTLYING, True)):
             ids = torch.randint(0, 512, (1, RANDOM_TOKENS), generator=torch.Generator().manual_seed(0))
-            prompts[name] = list(layers_of(random_llama(outliers), ids))
+            prompts[name] = list(layers_of(llama_layers(outliers), ids))
         found: dict[str, dict[str, Error]] = {name: {} for name in prompts}
         for store in dict.fromkeys(stores):
             for name, layers in prompts.items():

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 import winnow
+from random_models import random_llama
 from winnow import Method
 from winnow.allocate import Uniform
 from winnow.budget import Budget
@@ -64,20 +65,18 @@ def layers_of(model: PreTrainedModel, ids: Tensor) -> Iterator[Layer]:
         yield Layer(before, view.queries[:, split:])
 
 
-def random_llama(outliers: bool) -> PreTrainedModel:
+def llama_layers(outliers: bool) -> PreTrainedModel:
     """Two random layers of Llama-3-8B's attention shape; with outliers, four key channels of every head stand out."""
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        hidden_size=1024,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=32,
-        num_key_value_heads=8,
+    model = random_llama(
+        layers=2,
+        query_heads=32,
+        kv_heads=8,
         head_dim=128,
-        vocab_size=512,
-        initializer_range=0.08,
-    )
-    model = LlamaForCausalLM(config).to(torch.bfloat16).eval()
+        hidden=1024,
+        intermediate=256,
+        vocabulary=512,
+        spread=0.08,
+    ).to(torch.bfloat16)
     if outliers:
         for layer in model.model.layers:
             weight = layer.self_attn.k_proj.weight.data.view(8, 128, -1)

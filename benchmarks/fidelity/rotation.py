@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import winnow
 from attention_error import Error, measure
-from layers import Layer, layers_of, random_llama
+from layers import Layer, layers_of, llama_layers
 from reporting import machine, markdown_table, write_results
 from stores import RESULTS
 from winnow.models import load_model, open_model
@@ -47,7 +47,7 @@ def stores() -> dict[str, str]:
 
 def shifted_llama() -> PreTrainedModel:
     """A random Llama whose key projections have biases, large in four channels of every head, as Qwen2's have."""
-    model = random_llama(outliers=False)
+    model = llama_layers(outliers=False)
     for layer in model.model.layers:
         bias = torch.zeros(8, 128, dtype=torch.bfloat16)
         bias[:, SHIFTED] = SHIFT
@@ -69,8 +69,8 @@ def random_subjects() -> dict[str, list[Layer]]:
     """Layers of random models."""
     ids = torch.randint(0, 512, (1, TOKENS), generator=torch.Generator().manual_seed(0))
     made = {
-        "random": random_llama(outliers=False),
-        "4 large channels": random_llama(outliers=True),
+        "random": llama_layers(outliers=False),
+        "4 large channels": llama_layers(outliers=True),
         "4 shifted channels": shifted_llama(),
     }
     return {name: list(layers_of(model, ids)) for name, model in made.items()}
