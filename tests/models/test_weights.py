@@ -87,6 +87,12 @@ def test_4_bits(groups, blocks, rows, dtype, bias, seed):
     check_product(layer, rows, dtype)
 
 
+def test_parameters_have_the_order_by_which_files_know_a_model():
+    plain = linear(32, 64, torch.bfloat16, True, 0)
+    assert [name for name, _ in Int8Linear.of(plain).named_parameters()] == ["levels", "scales", "bias"]
+    assert [name for name, _ in Int4Linear.of(plain).named_parameters()] == ["packed", "scales", "bias"]
+
+
 def test_levels_come_back_from_torchs_packing():
     levels = torch.randint(16, (192, 96), dtype=torch.int32)
     packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(levels, 1)

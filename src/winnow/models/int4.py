@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from winnow.errors import ModelError
-from winnow.models.writing_out import parts_of, times
+from winnow.models.quantized import QuantizedLinear, parts_of
 
 GROUP = 32
 """Weights that share a scale and a middle."""
@@ -22,20 +22,14 @@ _LOW = 0x0F0F0F0F
 _BYTES = 4
 
 
-class Int4Linear(nn.Module):
-    """A linear layer whose weight has 4 bits a value, with a scale and a middle for every 32 inputs of an output.
+class Int4Linear(QuantizedLinear):
+    """A linear layer whose weight has 4 bits a value, with a scale and a middle for every 32 inputs of an output."""
 
-    Few rows of inputs in bfloat16 are multiplied as the weight is stored; many, and other dtypes, by the weight in the
-    dtype of the inputs, a part at a time.
-    """
+    packed: nn.Parameter
 
     def __init__(self, packed: Tensor, scales: Tensor, bias: Tensor | None) -> None:
         """packed: [O, I/2] uint8, of torch's kernel; scales: [I/32, O, 2], scale and middle; bias: [O]."""
-        super().__init__()
-        self.out_features, self.in_features = packed.shape[0], packed.shape[1] * 2
-        self.packed = nn.Parameter(packed, requires_grad=False)
-        self.scales = nn.Parameter(scales, requires_grad=False)
-        self.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
+        super().__init__(packed.shape[0], packed.shape[1] * 2, {"packed": packed, "scales": scales}, bias)
 
     @classmethod
     @torch.no_grad()
@@ -49,7 +43,7 @@ class Int4Linear(nn.Module):
         outputs, inputs = weight.shape
         levels = torch.empty(weight.shape, dtype=torch.int32)
         scales = torch.empty(inputs // GROUP, outputs, 2, dtype=weight.dtype)
-        for part in parts_of(weight.shape):
+        for part in parts_of(*weight.shape):
             groups = weight[part].float().unflatten(1, (-1, GROUP))
             least, most = groups.aminmax(dim=-1)
             scale = ((most - least) / 15).clamp(min=torch.finfo(weight.dtype).tiny)
@@ -65,30 +59,17 @@ class Int4Linear(nn.Module):
         """True if a layer has a shape that the kernel reads."""
         return linear.in_features % GROUP == 0 and linear.out_features % OUTPUTS == 0
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """inputs [..., I] -> [..., O]"""
-        rows = inputs.reshape(-1, self.in_features)
-        if len(rows) <= FEW and inputs.dtype == self.scales.dtype == torch.bfloat16:
-            outputs = torch.ops.aten._weight_int4pack_mm_for_cpu(rows.contiguous(), self.packed, GROUP, self.scales)
-        else:
-            outputs = times(rows, torch.Size((self.out_features, self.in_features)), self.written_out)
-        outputs = outputs.view(*inputs.shape[:-1], self.out_features)
-        return outputs if self.bias is None else outputs + self.bias
+    def reads(self, rows: int) -> bool:
+        return rows <= FEW
+
+    def product(self, rows: Tensor) -> Tensor:
+        outputs: Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(rows, self.packed, GROUP, self.scales)
+        return outputs
 
     def written_out(self, part: slice, dtype: torch.dtype) -> Tensor:
-        """[o, I] the weights of some outputs, whole blocks of them."""
         levels = unpacked(self.packed[part]).unflatten(0, (-1, GROUP))
         scale, middle = self.scales[:, part].to(dtype).permute(2, 0, 1).contiguous()[:, :, None]
         return torch.addcmul(middle, levels.sub_(8).to(dtype), scale).flatten(0, 1).mT
-
-    @property
-    def weight(self) -> Tensor:
-        """[O, I] the whole weight, for those who read it: modules that multiply by it themselves, and scorers."""
-        return self.written_out(slice(None), self.scales.dtype)
-
-    def extra_repr(self) -> str:
-        """Sizes, as torch's own layers tell them."""
-        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
 def unpacked(packed: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from winnow.models.writing_out import parts_of, times
+from winnow.models.quantized import QuantizedLinear, parts_of
 
 FEW = 16
 """Rows of inputs up to which torch's kernel for such weights is faster than to write the weight out."""
@@ -13,20 +13,14 @@ ALIGNED = 32
 """Inputs come in multiples of it for the kernel, which reads past the end of other rows."""
 
 
-class Int8Linear(nn.Module):
-    """A linear layer whose weight has 8 bits a value and a scale for every output.
+class Int8Linear(QuantizedLinear):
+    """A linear layer whose weight has 8 bits a value and a scale for every output."""
 
-    Few rows of inputs in bfloat16 are multiplied as the weight is stored; many, other dtypes, and sizes that torch's
-    kernel does not read, by the weight in the dtype of the inputs, a part at a time.
-    """
+    levels: nn.Parameter
 
     def __init__(self, levels: Tensor, scales: Tensor, bias: Tensor | None) -> None:
         """levels: [O, I] int8; scales: [O] in the dtype that the model computes in; bias: [O]."""
-        super().__init__()
-        self.out_features, self.in_features = levels.shape
-        self.levels = nn.Parameter(levels, requires_grad=False)
-        self.scales = nn.Parameter(scales, requires_grad=False)
-        self.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
+        super().__init__(levels.shape[0], levels.shape[1], {"levels": levels, "scales": scales}, bias)
 
     @classmethod
     @torch.no_grad()
@@ -35,36 +29,21 @@ class Int8Linear(nn.Module):
         weight = linear.weight.detach()
         levels = torch.empty(weight.shape, dtype=torch.int8)
         scales = torch.empty(len(weight), dtype=weight.dtype)
-        for part in parts_of(weight.shape):
+        for part in parts_of(*weight.shape):
             rows = weight[part].float()
             # Levels are of the scale as it is stored, not of the one before it was rounded.
             scales[part] = (rows.abs().amax(dim=1) / 127).clamp(min=torch.finfo(weight.dtype).tiny)
             levels[part] = (rows / scales[part, None].float()).round().clamp(-127, 127)
         return cls(levels, scales, linear.bias)
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """inputs [..., I] -> [..., O]"""
-        rows = inputs.reshape(-1, self.in_features)
-        fits = len(rows) <= FEW and self.in_features % ALIGNED == 0
-        if fits and inputs.dtype == self.scales.dtype == torch.bfloat16:
-            outputs = torch._weight_int8pack_mm(rows.contiguous(), self.levels, self.scales)
-        else:
-            outputs = times(rows, self.levels.shape, self.written_out)
-        outputs = outputs.view(*inputs.shape[:-1], self.out_features)
-        return outputs if self.bias is None else outputs + self.bias
+    def reads(self, rows: int) -> bool:
+        return rows <= FEW and self.in_features % ALIGNED == 0
+
+    def product(self, rows: Tensor) -> Tensor:
+        return torch._weight_int8pack_mm(rows, self.levels, self.scales)
 
     def written_out(self, part: slice, dtype: torch.dtype) -> Tensor:
-        """[o, I] the weights of some outputs."""
         return self.levels[part].to(dtype).mul_(self.scales[part, None].to(dtype))
-
-    @property
-    def weight(self) -> Tensor:
-        """[O, I] the whole weight, for those who read it: modules that multiply by it themselves, and scorers."""
-        return self.written_out(slice(None), self.scales.dtype)
-
-    def extra_repr(self) -> str:
-        """Sizes, as torch's own layers tell them."""
-        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
 class Int8Embedding(nn.Module):

@@ -7,15 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from winnow.models.int4 import Int4Linear
-from winnow.models.int8 import Int8Linear
+from winnow.models.quantized import QuantizedLinear
 
 _PLAIN = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 def has_matrix(layer: nn.Module) -> bool:
     """True if the weight of a layer can be read: plain, of `quantize_weights`, or of a library that writes it out."""
-    if isinstance(layer, Int8Linear | Int4Linear):
+    if isinstance(layer, QuantizedLinear):
         return True
     weight: Any = getattr(layer, "weight", None)
     if type(weight) is nn.Parameter:

@@ -1,0 +1,80 @@
+"""Linear layers whose weight is stored in few bits and written out for many rows, a part of it at a time."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor, nn
+
+_PART = 1 << 22
+"""Weights that are written out at a time: 8 MB in bfloat16."""
+_ALIGNED = 64
+"""Outputs of which a part is a multiple, so that no block of packed weights is cut."""
+
+
+class QuantizedLinear(nn.Module, ABC):
+    """A linear layer whose weight has few bits a value.
+
+    Few rows of inputs in bfloat16 are multiplied as the weight is stored; many, other dtypes, and sizes that torch's
+    kernel does not read, by the weight in the dtype of the inputs, a part at a time.
+    """
+
+    scales: nn.Parameter
+    """In the dtype that the model computes in."""
+
+    def __init__(self, outputs: int, inputs: int, stored: Mapping[str, Tensor], bias: Tensor | None) -> None:
+        """stored: what the weight is written as, the scales among it, by name; bias: [O].
+
+        Files of contexts know a model by its parameters in their order: that of `stored`, then the bias.
+        """
+        super().__init__()
+        self.out_features, self.in_features = outputs, inputs
+        for name, tensor in stored.items():
+            self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
+        self.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
+
+    @abstractmethod
+    def reads(self, rows: int) -> bool:
+        """True if torch's kernel reads this layer, and is faster for so many rows than to write the weight out."""
+
+    @abstractmethod
+    def product(self, rows: Tensor) -> Tensor:
+        """rows [N, I] in bfloat16 -> [N, O], by torch's kernel, without the bias."""
+
+    @abstractmethod
+    def written_out(self, part: slice, dtype: torch.dtype) -> Tensor:
+        """[o, I] the weights of some outputs, a whole number of blocks."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """inputs [..., I] -> [..., O]"""
+        rows = inputs.reshape(-1, self.in_features)
+        if self.reads(len(rows)) and inputs.dtype == self.scales.dtype == torch.bfloat16:
+            outputs = self.product(rows.contiguous())
+        else:
+            outputs = self._times(rows)
+        outputs = outputs.view(*inputs.shape[:-1], self.out_features)
+        return outputs if self.bias is None else outputs + self.bias
+
+    @property
+    def weight(self) -> Tensor:
+        """[O, I] the whole weight, for those who read it: modules that multiply by it themselves, and scorers."""
+        return self.written_out(slice(None), self.scales.dtype)
+
+    def extra_repr(self) -> str:
+        """Sizes, as torch's own layers tell them."""
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+    def _times(self, rows: Tensor) -> Tensor:
+        outputs = rows.new_empty(len(rows), self.out_features)
+        for part in parts_of(self.out_features, self.in_features):
+            outputs[:, part] = rows @ self.written_out(part, rows.dtype).mT
+        return outputs
+
+
+def parts_of(outputs: int, inputs: int) -> Iterator[slice]:
+    """Parts of the outputs of a weight [O, I]."""
+    size = max(1, _PART // (inputs * _ALIGNED)) * _ALIGNED
+    for start in range(0, outputs, size):
+        yield slice(start, min(start + size, outputs))
