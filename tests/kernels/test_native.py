@@ -151,3 +151,10 @@ def test_without_library_one_warning_and_right_results(
     assert len(caught) == 1
     assert "WINNOW_NATIVE_LIBRARY" in str(caught[0].message)
     assert backend() == "torch reference"
+
+
+@needs_native
+@pytest.mark.parametrize(("threads", "told"), [(1, "1 thread"), (2, "2 threads")])
+def test_reports_count_threads(threads: int, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    assert backend() == f"native ({native.isa()}, {told})"

@@ -83,4 +83,5 @@ def backend(device: torch.device | None = None) -> str:
         return gpu.backend()
     if kind != "cpu" or native.library() is None:
         return "torch reference"
-    return f"native ({native.isa()}, {torch.get_num_threads()} threads)"
+    threads = torch.get_num_threads()
+    return f"native ({native.isa()}, {threads} thread{'' if threads == 1 else 's'})"
