@@ -48,6 +48,21 @@ def test_an_unknown_command_is_one_line_and_code_2(winnow_run):
 
 
 @pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("export", "run"), "Missing option '--to'. Choose from: kvpress, lm-eval, csv, json\n"),
+        (("run", "--truncate", "end"), "Invalid value for '--truncate': 'end' is not one of 'middle'.\n"),
+        (("methods", "cokw"), "bits, cake, cokv, critical"),
+    ],
+)
+def test_wrong_choices_are_one_line_that_names_each_choice_once(winnow_run, arguments, said):
+    code, out, err = winnow_run(*arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1, err
+
+
+@pytest.mark.parametrize(
     "problem",
     [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("can't allocate memory: 1 TB"), MemoryError()],
 )

@@ -52,7 +52,7 @@ class JsonError(WinnowError, ValueError):
 
 def closest(name: str, known: Iterable[str]) -> str:
     """The end of an error text: what exists, and what was probably meant."""
-    names = sorted(known)
+    names = sorted(set(known))
     match = get_close_matches(name, names, n=1)
     hint = f"did you mean {match[0]!r}? " if match else ""
     return f"{hint}There are: {', '.join(names) if names else 'none'}."

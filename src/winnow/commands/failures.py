@@ -24,6 +24,8 @@ LOG = logging.getLogger("winnow")
 LOG.addHandler(logging.NullHandler())
 
 _OUTPUT = (errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC, errno.EPIPE)
+_FOREIGN = "Value error, "
+"""Words that typer leaves before some reasons."""
 _LONGEST_WORD, _LONGEST_TEXT = 200, 2000
 
 
@@ -59,7 +61,8 @@ def _told(problem: Exception) -> tuple[str, int]:
     # Typer's own errors, of whichever version: they know their text and exit code.
     written = getattr(problem, "format_message", None)
     if written is not None:
-        return written() or "Give a command; see winnow --help.", getattr(problem, "exit_code", USAGE)
+        text = " ".join(written().split()).replace(_FOREIGN, "")
+        return text or "Give a command; see winnow --help.", getattr(problem, "exit_code", USAGE)
     said = next(iter(str(problem).strip().splitlines()), "")
     return (
         f"Unexpected error, {type(problem).__name__}{': ' if said else ''}{said} (winnow --traceback COMMAND … shows "
