@@ -55,3 +55,12 @@ def test_another_run_is_refused_with_the_command_of_the_first(tmp_path: Path) ->
     write_run(tmp_path)
     with pytest.raises(RunError, match=f"another seed.*{ABOUT.command}"):
         going_on(tmp_path, replace(ABOUT, request={"seed": 1}))
+
+
+def test_the_same_model_in_another_dtype_is_told_as_that(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    model = replace(ABOUT.model, fingerprint="f", dtype="bfloat16", quantized="int8")
+    with pytest.raises(RunError, match=r"another dtype \(float32 there, bfloat16 with int8 weights here\)"):
+        going_on(tmp_path, replace(ABOUT, model=model))
+    with pytest.raises(RunError, match="another model:"):
+        going_on(tmp_path, replace(ABOUT, model=replace(ABOUT.model, fingerprint="f")))

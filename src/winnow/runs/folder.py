@@ -104,13 +104,15 @@ def going_on(folder: Path, about: About) -> About:
     if not _exists(folder / ABOUT):
         return about
     there = read_about(folder)
+    old, new = there.model, about.model
+    cast = old.name == new.name and old.kind != new.kind
     facts = {
-        "model": (there.model, about.model),
+        f"dtype ({old.kind} there, {new.kind} here)" if cast else "model": (old, new),
         "benchmark": (there.benchmark, about.benchmark),
         "protocol": (there.protocol.get("name"), about.protocol.get("name")),
         **{name: (there.request.get(name), about.request.get(name)) for name in ("seed", "split", "fold")},
     }
-    differing = [name for name, (old, new) in facts.items() if old != new]
+    differing = [name for name, (first, second) in facts.items() if first != second]
     if differing:
         raise RunError(
             f"{folder} holds a run of another {' and '.join(differing)}: give another folder, or the command that "
