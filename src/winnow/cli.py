@@ -48,9 +48,11 @@ def _run(arguments: Sequence[str] | None) -> int:
         raise SystemExit('The winnow command needs two more packages: pip install "winnow-kv[cli]"') from None
     from winnow.commands.app import Invocation, app
     from winnow.commands.failures import report
+    from winnow.commands.invoked import LINE
 
     command = typer.main.get_command(app)
-    given = None if arguments is None else list(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    LINE.set(("winnow", *given))
     invocation = Invocation()
     try:
         code = command.main(args=given, prog_name="winnow", standalone_mode=False, obj=invocation)

@@ -38,7 +38,7 @@ def test_a_run_says_what_it_did_and_keeps_every_answer(done):
     assert len(run.rows) == 8
     assert run.about.measures == {"facts": "contains_any"}
     assert run.about.environment["processor"]
-    assert run.about.command.startswith("winnow")
+    assert run.about.command.startswith("winnow eval facts --lengths 700 --examples 2 --allow-zero --methods snapkv,")
 
 
 def test_the_same_command_does_nothing_twice_and_more_methods_can_be_added(done, winnow_run):

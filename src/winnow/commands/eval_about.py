@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 
@@ -12,6 +11,7 @@ from transformers import PreTrainedModel
 
 from winnow.cache.fingerprint import ModelFingerprint, written_dtype
 from winnow.commands.eval_work import EvalWork
+from winnow.commands.invoked import LINE
 from winnow.commands.model_names import model_name
 from winnow.estimate.journal import fingerprint
 from winnow.evaluate.turns import templated
@@ -46,6 +46,6 @@ def about_of(work: EvalWork, loaded: PreTrainedModel) -> About:
         },
         measures={task.name: task.judging.metric for task in work.tasks},
         environment=environment(loaded.device),
-        command=shlex.join(["winnow", *sys.argv[1:]]),
+        command=shlex.join(LINE.get()),
         started=datetime.now(UTC).isoformat(timespec="seconds"),
     )
