@@ -79,6 +79,7 @@ def test_a_full_cache_that_fails_stops_the_run_with_what_it_said(winnow_run, fol
         (("eval", "facts", "--protocol", "plane"), "did you mean 'plain'"),
         (("eval", "facts", "--protocol", "longbench-cokv"), "is for longbench"),
         (("eval", "facts", "--split", "validation"), "holds no examples out"),
+        (("eval", "facts", "--data", "questions.jsonl"), "facts makes its own texts; leave it out"),
         (("eval", "facts", "--methods", "snapk"), "did you mean 'snapkv'"),
         (("eval", "facts", "--lengths", "some"), "no number of tokens"),
         (("eval", "facts", "--shard", "3/2"), "not of the form I/N"),

@@ -86,6 +86,11 @@ def _check_protocol(chosen: Benchmark, rules: Protocol, options: EvalOptions) ->
             "--protocols lists all.",
             param_hint="--protocol",
         )
+    if options.data is not None and not chosen.data:
+        raise typer.BadParameter(
+            f"{chosen.name} makes its own texts; leave it out, or put yours to `winnow eval file`.",
+            param_hint="--data",
+        )
     if options.split == "validation" and not rules.validation:
         raise typer.BadParameter(f"{rules.name} holds no examples out.", param_hint="--split")
 
