@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -151,3 +152,10 @@ def test_pages_count_the_families_that_are_tested():
     }
     assert {name for name, _ in told} >= {"README.md", "contexts.md", "methods.md"}
     assert {count for _, count in told} == {len(EVERY)}
+
+
+def test_every_extra_is_told():
+    """The table of the page on installing has what pip knows, but for what developers need."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `([\w-]+)` \|", page, re.MULTILINE)) == set(extras) - {"dev"}
