@@ -81,6 +81,7 @@ def test_a_full_cache_that_fails_stops_the_run_with_what_it_said(winnow_run, fol
         (("eval", "facts", "--split", "validation"), "holds no examples out"),
         (("eval", "facts", "--data", "questions.jsonl"), "facts makes its own texts; leave it out"),
         (("eval", "facts", "--methods", "snapk"), "did you mean 'snapkv'"),
+        (("eval", "facts", "--methods", ","), "names no method"),
         (("eval", "facts", "--lengths", "some"), "no number of tokens"),
         (("eval", "facts", "--shard", "3/2"), "not of the form I/N"),
         (("eval", "facts", "--budgets", "5%,,"), "no list of budgets"),

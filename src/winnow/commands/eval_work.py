@@ -98,6 +98,8 @@ def _check_protocol(chosen: Benchmark, rules: Protocol, options: EvalOptions) ->
 def _methods(options: EvalOptions) -> tuple[Method, ...]:
     """The full cache first, then all others."""
     found = build_all(options.methods, budget_list(options.budgets))
+    if not found:
+        raise typer.BadParameter("names no method; give some ('snapkv,adakv@10%'), or full.", param_hint="--methods")
     return tuple(dict.fromkeys([method("full"), *found]))
 
 
