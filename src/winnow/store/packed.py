@@ -197,17 +197,19 @@ class Packed(Store):
     def _packed_on_a_gpu(self, making: _Making, selection: Selection, form: Forms) -> tuple[PackedRows, PackedRows]:
         """Keys and values of the selected slots, a launch for each."""
         # Imported where it serves: Triton takes a second, and there may be none.
-        from winnow.kernels.gpu.packing import Chosen, Coordinates, packed
+        from winnow.kernels.gpu.gathering import Chosen, Coordinates
+        from winnow.kernels.gpu.packing import packed
 
         device = making.view.keys.device
         head, token = selection.heads(device), selection.positions.to(device)
         keys, values = (Chosen(rows, head, token) for rows in making.sides)
+        of_keys = Coordinates(*making.of(form), form.keys.rotated)
+        of_values = Coordinates(None, None, form.values.rotated)
         group = self.precision.channels_together
-        means, spreads = making.of(form)
         with torch.cuda.device_of(making.view.keys):  # Triton launches on the current one
             numbers = (
-                packed(keys, Coordinates(means, spreads, form.keys.rotated), form.keys.bits, group),
-                packed(values, Coordinates(None, None, form.values.rotated), form.values.bits, group),
+                packed(keys, of_keys, form.keys.bits, group),
+                packed(values, of_values, form.values.bits, group),
             )
         for entries, kind in zip(numbers, ("keys", "values"), strict=True):
             # What is not finite has a scale of NaN.
