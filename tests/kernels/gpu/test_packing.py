@@ -12,11 +12,11 @@ from support.gpu import DEVICE
 from support.views import random_view
 from winnow.errors import ModelError
 from winnow.kernels.formats import Block, PackedBlock, parts_of
-from winnow.kernels.formats.entries import Entries, symmetric, symmetric_groups
+from winnow.kernels.formats.entries import Entries, grouped_by_channels, grouped_by_slots, symmetric, symmetric_groups
 from winnow.kernels.formats.hadamard import hadamard
 from winnow.kernels.formats.serialize import on_device
 from winnow.kernels.gpu.gathering import Chosen, Coordinates
-from winnow.kernels.gpu.packing import packed
+from winnow.kernels.gpu.packing import packed, ranged
 from winnow.kernels.rotating import centered_rows, smoothed_rows
 from winnow.select import select
 from winnow.store import packed as store
@@ -74,7 +74,37 @@ def test_every_form_is_packed_to_the_bit(
     same_entries(expected, found)
 
 
-@pytest.mark.parametrize("name", ["bits(4)", "bits(k=8, v=3)", "bits(k=16, v=2)", "bits(6, group=32)"])
+@settings(max_examples=12, deadline=None)
+@given(
+    dtype=st.sampled_from(DTYPES),
+    dim=st.sampled_from([64, 128, 80, 96, 40, 24, 33]),
+    bits=st.sampled_from([8, 6, 4, 3, 2]),
+    by_slots=st.booleans(),
+    rotated=st.booleans(),
+    groups=st.integers(0, 3),
+    seed=st.integers(0, 99),
+)
+def test_ranges_are_packed_to_the_bit(
+    dtype: torch.dtype, dim: int, bits: int, by_slots: bool, rotated: bool, groups: int, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    rows = (torch.randn(2, 40, dim, generator=generator) * 3 + 1).to(dtype)
+    rows[:, :, 0], rows[0, 1], rows[1, 2, 5] = 7, 2, 60000  # a constant channel, a constant slot, an outlier
+    slots = 32 * groups + (0 if by_slots else 5)
+    head = torch.randint(2, (slots,), generator=generator).sort().values
+    token = torch.randint(40, (slots,), generator=generator)
+    numbers = rows[head, token].float()
+    numbers = hadamard(numbers) if rotated else numbers
+    numbers = numbers.clamp(-65504, 65504) if dtype == torch.float16 else numbers
+    expected = (grouped_by_slots if by_slots else grouped_by_channels)(numbers, bits, dtype)
+    chosen = Chosen(rows.to(DEVICE), head.to(DEVICE), token.to(DEVICE))
+    found = ranged(chosen, Coordinates(None, None, rotated), bits, by_slots)
+    same_entries(expected, found)
+
+
+@pytest.mark.parametrize(
+    "name", ["bits(4)", "bits(k=8, v=3)", "bits(k=16, v=2)", "bits(6, group=32)", "kivi(4)", "kivi(3, rotate=true)"]
+)
 def test_a_store_packs_the_same_on_a_gpu(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     view = random_view(length=90, dim=80, dtype=torch.bfloat16)
     expected = packed_by(name, view)
@@ -89,7 +119,7 @@ def test_a_store_packs_the_same_on_a_gpu(monkeypatch: pytest.MonkeyPatch, name: 
             assert all(torch.equal(getattr(here, side), getattr(there, side)) for side in ("keys", "values"))
 
 
-@pytest.mark.parametrize("name", ["bits(4, rotate=False, center=False, smooth=False)"])
+@pytest.mark.parametrize("name", ["bits(4, rotate=False, center=False, smooth=False)", "kivi(2)"])
 @pytest.mark.parametrize("wrong", [torch.nan, torch.inf, -torch.inf])
 def test_what_is_not_finite_is_refused(monkeypatch: pytest.MonkeyPatch, wrong: float, name: str) -> None:
     view = random_view(length=90, dim=64, dtype=torch.float16)

@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from winnow.kernels.formats.entries import Entries
+from winnow.kernels.formats.entries import GROUP, Entries
 from winnow.kernels.gpu.forms import ELEMENTS, Form
 from winnow.kernels.gpu.gathering import Chosen, Coordinates, gathered, gathering
 from winnow.kernels.gpu.writing import as_held, divided, inverse, rounded, store_integers
@@ -19,6 +19,8 @@ from winnow.kernels.gpu.writing import as_held, divided, inverse, rounded, store
 NUMBERS = 2048
 """Numbers of a program: what four warps hold in registers while they are turned."""
 WARPS = 4
+RANGED_NUMBERS = 4096
+"""The same where there are zeros, of eight warps: 32 slots of 128 channels; with half of both a few forms spill."""
 
 
 @triton.jit
@@ -48,6 +50,48 @@ def pack_slots(
     store_integers(data, slot, inside, tl.reshape(integers, [SLOTS, WIDE]), FORM, WIDE, SLOTS)
 
 
+@triton.jit
+def pack_ranges(
+    rows, head_stride, token_stride, heads, tokens, means, spreads, data, scales, zeros, slots,
+    CENTERED: tl.constexpr, SMOOTHED: tl.constexpr, STEPS: tl.constexpr, FACTOR: tl.constexpr, HALF: tl.constexpr,
+    FORM: tl.constexpr, TOGETHER: tl.constexpr, GROUP: tl.constexpr,
+    DIM: tl.constexpr, WIDE: tl.constexpr, SLOTS: tl.constexpr,
+):  # fmt: skip
+    """data uint8 [S, FORM.row_length], scales and zeros [S / TOGETHER, ceil(D / GROUP)] of rows at heads and tokens.
+
+    Numbers of TOGETHER slots and GROUP channels share a scale and a zero, one of the two being 1. The scales of slots
+    with a number that is not finite are NaN.
+    """
+    slot = tl.program_id(0).to(tl.int64) * SLOTS + tl.arange(0, SLOTS)
+    inside = slot < slots
+    numbers, unfit = gathered(
+        rows, head_stride, token_stride, heads, tokens, means, spreads, slot, inside,
+        CENTERED, SMOOTHED, STEPS, FACTOR, HALF, DIM, WIDE, SLOTS,
+    )  # fmt: skip
+    MOST: tl.constexpr = (1 << FORM.bits) - 1
+    GROUPS: tl.constexpr = (DIM + GROUP - 1) // GROUP
+    LINES: tl.constexpr = SLOTS // TOGETHER
+    COLUMNS: tl.constexpr = WIDE // GROUP
+    grouped = tl.reshape(numbers, [LINES, TOGETHER, COLUMNS, GROUP])
+    column = tl.arange(0, COLUMNS)
+    # The last group of channels may be short, and groups behind it are empty.
+    there = (column[:, None] * GROUP + tl.arange(0, GROUP)[None, :] < DIM)[None, None, :, :]
+    filled = (column < GROUPS)[None, :]
+    least = tl.min(tl.min(tl.where(there, grouped, float("inf")), 3), 1)
+    largest = tl.max(tl.max(tl.where(there, grouped, float("-inf")), 3), 1)
+    zero = as_held(tl.where(filled, least, 0.0), FORM.element)
+    held = as_held(divided(tl.maximum(tl.where(filled, largest, 0.0) - zero, 0.0), MOST), FORM.element)
+    line = tl.program_id(0).to(tl.int64) * LINES + tl.arange(0, LINES)
+    place, mask = line[:, None] * GROUPS + column[None, :], (line < slots // TOGETHER)[:, None] & filled
+    wrong = tl.max(tl.reshape(unfit, [LINES, TOGETHER]), 1)
+    told = tl.where((wrong != 0)[:, None], float("nan"), held).to(FORM.element)
+    tl.store(scales + place, told, mask=mask)
+    tl.store(zeros + place, zero.to(FORM.element), mask=mask)
+    shifted = (grouped - zero[:, None, :, None]) * inverse(held)[:, None, :, None]
+    integers = rounded(shifted, 0, MOST)
+    store_integers(data, slot, inside, tl.reshape(integers, [SLOTS, WIDE]), FORM, WIDE, SLOTS)
+
+
 def packed(chosen: Chosen, coordinates: Coordinates, bits: int, group: int) -> Entries:
     """Entries of the chosen slots, of 16 to 2 bits, with a scale for every `group` channels or, with 0, for all.
 
@@ -74,3 +118,33 @@ def packed(chosen: Chosen, coordinates: Coordinates, bits: int, group: int) -> E
             enable_fp_fusion=False,
         )
     return Entries(data, bits, scales if group else scales[:, 0], group=group)
+
+
+def ranged(chosen: Chosen, coordinates: Coordinates, bits: int, by_slots: bool) -> Entries:
+    """Entries of the chosen slots, of 8 to 2 bits, with scales and zeros: KIVI's.
+
+    by_slots: a scale of every channel for 32 slots, whose number is a multiple of 32; else of 32 channels of a slot.
+    Slots with a number that is not finite get scales of NaN.
+    """
+    chosen = chosen.readable()
+    rows, head, token = chosen
+    slots, dim, device = len(token), rows.shape[-1], rows.device
+    together, group = (GROUP, 1) if by_slots else (1, GROUP)
+    constants = gathering(chosen, coordinates, group)
+    form = Form(ELEMENTS[rows.dtype], bits, dim, zeros=True)
+    data = torch.empty(slots, form.row_length, dtype=torch.uint8, device=device)
+    scales, zeros = torch.empty(2, slots // together, -(-dim // group), dtype=rows.dtype, device=device)
+    held = max(GROUP, RANGED_NUMBERS // int(constants["WIDE"]))
+    if slots:
+        pack_ranges[(triton.cdiv(slots, held),)](
+            *(rows, *rows.stride()[:2], head, token, coordinates.means, coordinates.spreads),
+            *(data, scales, zeros, slots),
+            **constants,
+            FORM=form,
+            TOGETHER=together,
+            GROUP=group,
+            SLOTS=held,
+            num_warps=WARPS * held * int(constants["WIDE"]) // NUMBERS,
+            enable_fp_fusion=False,
+        )
+    return Entries(data, bits, scales, zeros)
