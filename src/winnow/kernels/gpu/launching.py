@@ -1,8 +1,8 @@
 """Launch sizes of the kernels: queries and slots of a program, its warps and stages, by head size and dtype.
 
-Chosen by what a program takes, compiled ahead of time (docs/results/gpu_resources.md): nothing spills, two programs of
-a step of one token in 16 bits fit on a multiprocessor, and one fits where there are 99 KB of shared memory (8.6, 8.9,
-12.0).
+Chosen by what a program takes, compiled ahead of time (docs/results/gpu_resources.md): in 16 bits nothing but some
+forms of 3 bits spills, two programs of a step of one token fit on a multiprocessor, and one fits where there are 99 KB
+of shared memory (8.6, 8.9, 12.0).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import NamedTuple
 from winnow.kernels.formats.pruned import STEP
 from winnow.kernels.gpu.forms import Forms
 from winnow.kernels.gpu.tiles import NARROWEST, power
+from winnow.kernels.native_args import CHANNEL_GROUPS
 
 TILE_BYTES = 16384
 """Bytes of a tile of queries, of keys and of values, at most."""
@@ -60,6 +61,9 @@ def _slots(forms: Forms, rows: int, large: bool) -> int:
     if forms.keys.masked or forms.values.masked:
         # Numbers that are put in order go through many registers.
         return min(rows, NARROWEST if large else STEP)
+    if any(form.scaling == CHANNEL_GROUPS and form.low_bits == 2 for form in (forms.keys, forms.values)):
+        # Every place in a byte has scales of its own.
+        return min(rows, NARROWEST)
     return min(rows, STEP) if forms.values.high_bits else rows
 
 
