@@ -149,7 +149,7 @@ SCALINGS = {PER_SLOT: "a scale per slot", GROUPED: "scales of 32 slots", CHANNEL
 
 def forms_told(given: dict[str, Any]) -> str:
     """The forms of a launch in few words."""
-    if "KEYS" in given:
+    if "TAIL" in given:
         if given["TAIL"]:
             return "tail"
         sides = [_form(given[side]) for side in ("KEYS", "VALUES")]

@@ -44,7 +44,7 @@ def attending(forms: Forms, wide: int, itemsize: int, queries: int) -> Sizes:
     asked = min(max(power(queries), NARROWEST), rows if itemsize == 2 else NARROWEST)
     # What does not lie there as it is takes registers beside those of wide rows.
     large = itemsize > 2 or wide > WIDE
-    return Sizes(asked, -(-queries // asked), _slots(forms, rows, large), _warps(forms, asked, large), STAGES)
+    return Sizes(asked, -(-queries // asked), _slots(forms, rows), _warps(forms, asked, large), STAGES)
 
 
 def _warps(forms: Forms, asked: int, large: bool) -> int:
@@ -54,15 +54,13 @@ def _warps(forms: Forms, asked: int, large: bool) -> int:
     return 8 if asked > NARROWEST or any(form.heavy or (large and form.packed) for form in both) else 4
 
 
-def _slots(forms: Forms, rows: int, large: bool) -> int:
+def _slots(forms: Forms, rows: int) -> int:
     """Slots that a program looks at together, of so many that a tile has room for."""
     if forms.in_steps:
         return STEP
-    if forms.keys.masked or forms.values.masked:
-        # Numbers that are put in order go through many registers.
-        return min(rows, NARROWEST if large else STEP)
-    if any(form.scaling == CHANNEL_GROUPS and form.low_bits == 2 for form in (forms.keys, forms.values)):
-        # Every place in a byte has scales of its own.
+    both = (forms.keys, forms.values)
+    if any(form.masked or (form.scaling == CHANNEL_GROUPS and form.low_bits == 2) for form in both):
+        # Numbers that are put in order go through many registers; so do those with scales for every place in a byte.
         return min(rows, NARROWEST)
     return min(rows, STEP) if forms.values.high_bits else rows
 
