@@ -13,7 +13,10 @@ import pytest
 pytest.importorskip("triton.backends.nvidia")
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = ROOT / "benchmarks" / "gpu_resources.py"
-SPILLING = {"bits(3, rotate=false, center=false, smooth=false)", "bits(3, group=32)", "kivi(3)", "spark-p"}
+SPILLING = {
+    *("bits(3, group=32)", "bits(3, rotate=false, center=false, smooth=false)"),
+    *("kivi(3)", "kivi(4)", "spark-p+bits(3)", "spark-p"),
+}
 if sys.platform != "linux":
     pytest.skip("Triton compiles on Linux", allow_module_level=True)
 
