@@ -1,11 +1,13 @@
 """Means that the GPU kernels take: registers, shared memory and stack, compiled ahead of time for absent GPUs.
 
     python benchmarks/gpu_resources.py                          # all cases, writes docs/results/gpu_resources.*
-    python benchmarks/gpu_resources.py --only full "bits(4)"    # only these stores; other rows of the results stay
+    python benchmarks/gpu_resources.py --only full "bits(4)"    # only these cases; other rows of the results stay
+    python benchmarks/gpu_resources.py --missing                # cases that the results lack, after an interruption
     python benchmarks/gpu_resources.py --check                  # writes nothing; fails where a kernel takes more
 
-Kernels are those that a decode step launches, with the arguments that it launches them with: a plan is made of random
-layers on the CPU, and every launch ends once its kernel is compiled. A stack means that registers were spilled.
+Kernels are those that are launched for random layers on the CPU, with the arguments that they are launched with; every
+launch ends once its kernel is compiled. A stack means that registers were spilled. Results are written after every
+case.
 """
 
 from __future__ import annotations
@@ -13,30 +15,21 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
-import subprocess
 import sys
-import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field
+from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
-from unittest import mock
 
 import torch
 import triton
-from triton import knobs
-from triton.backends.compiler import GPUTarget
-from triton.runtime import driver
-from triton.runtime.jit import JITFunction
 
-from gpu_layers import Shape, layer
+from gpu_cases import CASES, NAMES, PACKING, Case, forms_told, launches_of, queries_of
+from gpu_compiling import Launched, usage
 from reporting import markdown_table
 from winnow.files import write_text
-from winnow.kernels.gpu.forms import Form
-from winnow.kernels.gpu.plan import TritonPlan
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 CAPABILITIES = {80: 164, 90: 228}
@@ -48,34 +41,17 @@ LEAST_SHARED = 99
 """KB that a program may take on GPUs of compute capability 8.6, 8.9 and 12.0; measured here as for 8.0."""
 SLACK = {"registers": 16, "shared": 8192, "stack": 0}
 """More than the table says, and still no failure: another compiler, a little change."""
-HEADS, GROUP, SLOTS = 2, 4, 128
-BF16, FP32 = torch.bfloat16, torch.float32
-NAMES = {BF16: "bf16", FP32: "fp32"}
-
-
-class Case(NamedTuple):
-    """A layer, and a step of so many tokens."""
-
-    store: str
-    dtype: torch.dtype
-    dim: int
-    queries: int
-
-
-STORES = (
-    *("bits(8)", "bits(6)", "bits(4)", "bits(3)", "bits(2)", "bits(4, rotate=false, center=false, smooth=false)"),
-    *("bits(4, group=32)", "kivi(4)", "kivi(2)", "think(0.5)", "spark(0.5)", "spark(0.8)+bits(8)", "spark-p"),
-)
-CHUNK = 32
-"""Tokens of a turn: with their group more queries than a program takes."""
-CASES = (
-    *(Case("full", dtype, dim, 1) for dtype in (BF16, FP32) for dim in (64, 80, 128, 256)),
-    *(Case("full", dtype, dim, CHUNK) for dtype in (BF16, FP32) for dim in (64, 128, 256)),
-    *(Case(store, BF16, dim, 1) for store in STORES for dim in (64, 128)),
-    *(Case(store, FP32, 128, 1) for store in STORES),
-    *(Case(store, BF16, 128, CHUNK) for store in ("bits(4)", "spark(0.5)")),
-    *(Case(store, BF16, 256, 1) for store in ("bits(8)", "bits(4)", "spark(0.5)")),
-)
+PURPOSES = {
+    "attend_chunks": "Attention of chunks",
+    "prepare_queries": "Queries prepared",
+    "join_chunks": "Chunks joined",
+    "normalize_chunks": "Scoring: largest logits and sums of weights",
+    "join_normalizers": "Scoring: those of chunks joined",
+    "pay_keys": "Scoring: what keys are paid",
+    "pack_slots": "Packing: signed integers with scales",
+    "pack_ranges": "Packing: integers with scales and zeros",
+}
+"""Kernels in the order of the table, and what they are for."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +60,11 @@ class Row:
 
     kernel: str
     forms: str
-    """Forms of keys and values, where the kernel reads any, and "tail" where those of the tail."""
+    """Forms of keys and values, where the kernel reads any, and "tail" where those of the tail; steps of others."""
     dtype: str
     dim: int
     queries: int
-    """Queries of a program."""
+    """Queries of a program; 0 where it has none."""
     capability: int
     warps: int
     registers: int
@@ -98,7 +74,7 @@ class Row:
     stack: int
     """Bytes of a thread."""
     store: str
-    """The store whose layer it was met in first."""
+    """The case that it was met in first: a store, or what is done at the end of a prefill."""
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -112,207 +88,217 @@ class Row:
         shared = CAPABILITIES[self.capability] * 1024 // (self.shared + 1024)
         return min(REGISTERS // (self.registers * threads), THREADS // threads, shared)
 
-    def cells(self) -> list[str]:
-        """For the table of people."""
-        facts = (self.kernel, self.forms, self.store, self.dtype, self.dim, self.queries)
-        taken = (self.warps, self.registers, f"{self.shared / 1024:.0f}", self.stack, self.programs)
-        return [str(each) for each in (*facts, f"{self.capability / 10:.1f}", *taken)]
+
+Job = tuple[Case, int]
+"""A case, and the compute capability that it is compiled for."""
 
 
-HEAD = (
-    *("kernel", "form", "store", "dtype", "D", "queries", "capability", "warps", "registers", "shared KB", "stack"),
-    "programs",
-)
+@dataclass
+class Table:
+    """Kernels that were compiled, those of several cases once."""
+
+    rows: dict[tuple[object, ...], Row] = field(default_factory=dict)
+    cases: list[str] = field(default_factory=list)
+    """Names of the cases that are in it."""
+
+    def add(self, job: Job, rows: Sequence[Row]) -> None:
+        """Puts the kernels of a case in, or in the place of what was there of them."""
+        self.rows |= {row.key: row for row in rows if self._first(row)}
+        self.cases += [name_of(job)] * (name_of(job) not in self.cases)
+
+    def _first(self, row: Row) -> bool:
+        """True unless another case stands for the kernel."""
+        return row.key not in self.rows or self.rows[row.key].store == row.store
 
 
-class Absent:
-    """A GPU that kernels can be compiled for and not launched on, as Triton asks drivers."""
-
-    def __init__(self, capability: int) -> None:
-        self._capability = capability
-
-    def get_current_target(self) -> GPUTarget:
-        """The GPU to compile for."""
-        return GPUTarget("cuda", self._capability, 32)
-
-    def get_current_device(self) -> int:
-        """A number under which Triton keeps its kernels: one for every capability."""
-        return self._capability
-
-    def get_current_stream(self, device: int) -> int:
-        """A number that nobody looks at."""
-        return 0
+def name_of(job: Job) -> str:
+    """A case and a capability in words, by which results know them."""
+    return f"{job[0].told}, {job[1] / 10:.1f}"
 
 
-class Launched(NamedTuple):
-    """A launch that was not made."""
-
-    compiled: Any
-    arguments: dict[str, Any]
-    """By name, as far as they were named."""
-
-
-@contextmanager
-def compiled_only(capability: int) -> Iterator[list[Launched]]:
-    """Launches end once their kernel is compiled; the list has those since the block was entered."""
-    found: list[Launched] = []
-    run = JITFunction.run
-
-    def compile_only(kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
-        compiled = run(kernel, *args, grid=grid, warmup=True, **kwargs)
-        found.append(Launched(compiled, kwargs))
-        return compiled
-
-    before = driver._active
-    driver.set_active(Absent(capability))
-    try:
-        with mock.patch.object(JITFunction, "run", compile_only):
-            yield found
-    finally:
-        driver.set_active(before)
-
-
-def rows_of(case: Case, capability: int) -> Iterator[Row]:
-    """The kernels of a decode step of a layer."""
-    torch.manual_seed(0)
-    shape = Shape(HEADS, GROUP, case.dim, case.dtype)
-    made = layer(case.store, [SLOTS, SLOTS // 2], shape, torch.device("cpu"), queries=case.queries)
-    plan = TritonPlan(made.prefixes, made.tail, made.spec)
-    with compiled_only(capability) as launches:
-        plan.run(made.query)
-    for launched in launches:
-        yield _row(case, capability, launched)
+JOBS = tuple((case, capability) for case in CASES for capability in CAPABILITIES)
 
 
 def _row(case: Case, capability: int, launched: Launched) -> Row:
-    registers, stack = _usage(launched.compiled.asm["cubin"])
     given, metadata = launched.arguments, launched.compiled.metadata
+    registers, stack = usage(launched.compiled)
     return Row(
         metadata.name,
-        _forms(given),
+        forms_told(given),
         NAMES[case.dtype],
         case.dim,
-        given["ASKED"],
+        queries_of(given),
         capability,
         metadata.num_warps,
         registers,
         metadata.shared,
         stack,
-        case.store,
+        case.what.removeprefix(PACKING),
     )
 
 
-def _forms(given: dict[str, Any]) -> str:
-    """The forms of a launch in few words."""
-    if "KEYS" not in given:
-        return ""
-    if given["TAIL"]:
-        return "tail"
-    sides = [_form(given[side]) for side in ("KEYS", "VALUES")]
-    return sides[0] if sides[0] == sides[1] else ", ".join(sides)
+def rows_of(job: Job) -> list[Row]:
+    """The kernels of a case for a compute capability."""
+    return [_row(*job, launched) for launched in launches_of(*job)]
 
 
-def _form(form: Any) -> str:
-    """A form's facts that are not as usual."""
-    usual = Form(form.element, 16, form.numbers, aligned=form.aligned)
-    facts = {name: value for name, value in vars(form).items() if value != getattr(usual, name)}
-    if form.channels:
-        facts["channels"] = form.numbers
-    bits = facts.pop("bits", 16)
-    named = [name if value is True else f"{name} {value}" for name, value in facts.items()]
-    return " ".join(["dense" if bits == 16 and not named else f"{bits} bits", *named])
+def measured(jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, list[Row]]]:
+    """The kernels of cases for compute capabilities, each when it is there and in their order."""
+    with ProcessPoolExecutor(processes, initializer=_quietly) as pool:
+        for job, rows in zip(jobs, pool.map(rows_of, jobs), strict=True):
+            print(name_of(job), file=sys.stderr, flush=True)
+            yield job, rows
 
 
-def _usage(cubin: bytes) -> tuple[int, int]:
-    """Registers, and bytes of stack, of the only kernel in a binary."""
-    with tempfile.NamedTemporaryFile("wb", suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        command = [knobs.nvidia.cuobjdump.path, "-res-usage", file.name]
-        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    found = re.search(r"REG:(\d+) STACK:(\d+)", told)
-    assert found is not None, told
-    return int(found[1]), int(found[2])
+def _quietly() -> None:
+    """One thread and no warnings of Triton's in a process."""
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", category=UserWarning, module="triton")
 
 
-def measured(cases: Sequence[Case], capabilities: Sequence[int]) -> dict[tuple[object, ...], Row]:
-    """All kernels of some cases, those of several once."""
-    found: dict[tuple[object, ...], Row] = {}
-    for case in cases:
-        for capability in capabilities:
-            for row in rows_of(case, capability):
-                found.setdefault(row.key, row)
-        print(f"{case.store}, {NAMES[case.dtype]}, D {case.dim}, {case.queries} tokens", file=sys.stderr, flush=True)
-    return found
-
-
-def excesses(rows: Sequence[Row], known: dict[tuple[object, ...], Row]) -> Iterator[str]:
+def excesses(rows: Sequence[Row], known: Table) -> Iterator[str]:
     """Means that kernels take and must not, or more of them than a table says."""
     for row in rows:
-        if row.stack:
+        before = known.rows.get(row.key)
+        if row.stack and before is None:
             yield f"{row.key} spills: a stack of {row.stack} bytes"
         if row.capability == 80 and row.shared > LEAST_SHARED * 1024:
             yield f"{row.key} takes {row.shared:,} bytes of shared memory; not all GPUs have more than 99 KB"
-        before = known.get(row.key)
         for name, slack in SLACK.items() if before is not None else ():
             now, then = getattr(row, name), getattr(before, name)
             if now > then + slack:
                 yield f"{row.key} takes {now} ({name}); the table says {then}"
 
 
-def read_table() -> dict[tuple[object, ...], Row]:
-    """The committed rows."""
+# --- tables ---------------------------------------------------------------------------------------------------------
+
+
+def read_table() -> Table:
+    """The committed kernels."""
     path = RESULTS / "gpu_resources.json"
-    rows = json.loads(path.read_text(encoding="utf-8"))["results"] if path.exists() else []
-    return {row.key: row for row in (Row(**each) for each in rows)}
+    if not path.exists():
+        return Table()
+    found = json.loads(path.read_text(encoding="utf-8"))
+    rows = [Row(**each) for each in found["results"]]
+    return Table({row.key: row for row in rows}, found["cases"])
 
 
-def write_table(rows: Sequence[Row]) -> str:
-    """The table for people and the one for programs; returns the former."""
-    lines = (
+def write_tables(table: Table) -> None:
+    """The tables for people and the one for programs, rows in the order of cases."""
+    order = {case.what.removeprefix(PACKING): number for number, case in reversed(list(enumerate(CASES)))}
+    kernels = list(PURPOSES)
+    rows = table.rows.values()
+    ordered = sorted(rows, key=lambda row: (kernels.index(row.kernel), row.dim, order[row.store], *map(str, row.key)))
+    write_text(RESULTS / "gpu_resources.md", _page(ordered, table.cases))
+    found = {"triton": triton.__version__, "cases": table.cases, "results": [asdict(row) for row in ordered]}
+    write_text(RESULTS / "gpu_resources.json", json.dumps(found, indent=1) + "\n")
+
+
+def _page(rows: Sequence[Row], cases: Sequence[str]) -> str:
+    lines = [
         "# Means that the GPU kernels take\n",
         f"Compiled ahead of time by Triton {triton.__version__} for compute capability 8.0 (A100) and 9.0 (H100, "
-        "H200); nothing was run. *Programs*: how many fit on a multiprocessor. A *stack* means that registers were "
-        "spilled.\n",
-        markdown_table(HEAD, [row.cells() for row in rows]),
-        "\nRepeat it: `python benchmarks/gpu_resources.py` (a few seconds a kernel). [How they run](../gpu.md).",
+        "H200); nothing was run. Where two numbers stand, the first is of 8.0.\n",
+        "*Registers* are a thread's, *KB* the shared memory of a program, *programs* those that fit on a "
+        "multiprocessor. A *stack*, in bytes of a thread, means that registers were spilled. A kernel stands beside "
+        "the store that it was met in first; others may share it.\n",
+        _summary(rows, cases),
+    ]
+    for kernel, of_kernel in groupby(rows, key=lambda row: row.kernel):
+        lines.append(f"\n## {PURPOSES[kernel]}: `{kernel}`")
+        for dim, of_dim in groupby(of_kernel, key=lambda row: row.dim):
+            lines.append(f"\nHeads of {dim} channels:\n")
+            lines.append(_table(list(of_dim)))
+    lines.append(
+        "\nRepeat it: `python benchmarks/gpu_resources.py` (about twelve minutes of a core). [How they run](../gpu.md)."
     )
-    text = "\n".join(lines) + "\n"
-    write_text(RESULTS / "gpu_resources.md", text)
-    found = {"triton": triton.__version__, "results": [asdict(row) for row in rows]}
-    write_text(RESULTS / "gpu_resources.json", json.dumps(found, indent=1) + "\n")
-    return text
+    return "\n".join(lines) + "\n"
+
+
+def _summary(rows: Sequence[Row], cases: Sequence[str]) -> str:
+    """Kernels, those that spill, the most shared memory, and what is not there yet."""
+    spilling = sum(row.stack > 0 for row in rows)
+    most = max((row.shared for row in rows if row.capability == 80), default=0) / 1024
+    told = "none spills" if not spilling else f"{spilling} spill"
+    summary = f"Of {len(rows)} compiled kernels {told}. For 8.0 none takes more than {most:.0f} KB of shared memory."
+    missing = [name for name in map(name_of, JOBS) if name not in cases]
+    if missing:
+        summary += (
+            f'\n\n**{len(missing)} of {len(JOBS)} cases are not compiled yet**, from "{missing[0]}" on; '
+            "`python benchmarks/gpu_resources.py --missing` adds them."
+        )
+    return summary
+
+
+def _table(rows: Sequence[Row]) -> str:
+    """Rows of a kernel and a head size; those of a form for all capabilities are one line."""
+    lines: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        lines.setdefault((row.store, *row.key[:-1]), []).append(row)
+    names = ("met in", "form", "dtype", "queries", "warps", "registers", "KB", "stack", "programs")
+    head: dict[str, list[str]] = {name: [] for name in names}
+    for same in lines.values():
+        same.sort(key=lambda row: row.capability)
+        first = same[0]
+        cells = (first.store, first.forms, first.dtype, first.queries or "")
+        taken = (
+            _both([row.warps for row in same]),
+            _both([row.registers for row in same]),
+            _both([round(row.shared / 1024) for row in same]),
+            _both([row.stack for row in same]),
+            _both([row.programs for row in same]),
+        )
+        for column, cell in zip(head.values(), (*cells, *taken), strict=True):
+            column.append(str(cell))
+    filled = {name: column for name, column in head.items() if any(column)}
+    return markdown_table(list(filled), list(zip(*filled.values(), strict=True)))
+
+
+def _both(numbers: Sequence[int]) -> str:
+    """One number where all are the same."""
+    return str(numbers[0]) if len(set(numbers)) == 1 else ", ".join(map(str, numbers))
 
 
 def main() -> None:
     """Parses arguments, compiles, checks or writes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=[], metavar="STORE", help="stores, of those in CASES")
+    parser.add_argument("--only", nargs="+", default=[], metavar="STORE", help="stores and others, of those in CASES")
     parser.add_argument("--dims", nargs="+", type=int, default=[], help="head sizes, of those in CASES")
     parser.add_argument("--dtypes", nargs="+", default=[], choices=sorted(NAMES.values()))
     parser.add_argument("--queries", nargs="+", type=int, default=[], help="tokens of a step, of those in CASES")
     parser.add_argument("--capabilities", nargs="+", type=int, default=list(CAPABILITIES), choices=list(CAPABILITIES))
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--missing", action="store_true", help="only cases that the results lack")
     parser.add_argument("--check", action="store_true", help="compares with the table instead of writing it")
     options = parser.parse_args()
     if os.environ.get("TRITON_INTERPRET") == "1":
         sys.exit("Kernels under Triton's interpreter are not compiled; leave TRITON_INTERPRET unset.")
-    warnings.filterwarnings("ignore", category=UserWarning, module="triton")
-    wanted = [
-        case
-        for case in CASES
-        if case.store in (options.only or [case.store])
-        and case.dim in (options.dims or [case.dim])
-        and NAMES[case.dtype] in (options.dtypes or [NAMES[case.dtype]])
-        and case.queries in (options.queries or [case.queries])
-    ]
+    known, found = read_table(), Table()
+    problems: list[str] = []
+    wanted = [job for job in JOBS if _wanted(job, options) and not (options.missing and name_of(job) in known.cases)]
     if not wanted:
-        sys.exit("No case has this store, head size and dtype; see CASES.")
-    found, known = measured(wanted, options.capabilities), read_table()
-    problems = list(excesses(list(found.values()), known if options.check else {}))
-    if not options.check:
-        print(write_table(list({**known, **found}.values())))
+        sys.exit("No case has this store, head size and dtype, or none is missing; see CASES.")
+    if len(wanted) < len(JOBS):
+        found = known
+    for job, rows in measured(wanted, options.processes):
+        problems += excesses(rows, known if options.check else Table())
+        if not options.check:
+            found.add(job, rows)
+            write_tables(found)
     if problems:
-        sys.exit("\n".join(problems))
+        sys.exit("\n".join(dict.fromkeys(problems)))
+
+
+def _wanted(job: Job, options: argparse.Namespace) -> bool:
+    """True for a case that options leave in."""
+    case, capability = job
+    facts = (
+        (case.what, options.only),
+        (case.dim, options.dims),
+        (NAMES[case.dtype], options.dtypes),
+        (case.queries, options.queries),
+    )
+    return capability in options.capabilities and all(fact in (those or [fact]) for fact, those in facts)
 
 
 if __name__ == "__main__":

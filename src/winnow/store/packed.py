@@ -22,7 +22,7 @@ from winnow.store.channels import AllChannels, ChannelChoice, Channels, Slots, c
 from winnow.store.dearer import warn_if_dearer
 from winnow.store.dense import dense_block
 from winnow.store.key_statistics import KeyStatistics, key_statistics
-from winnow.store.precision import AsIs, PerSlot, Precision
+from winnow.store.precision import AsIs, Precision
 from winnow.store.written import Forms, written_before
 from winnow.view import LayerView
 
@@ -190,25 +190,33 @@ class Packed(Store):
     def _pieces(self, making: _Making, selection: Selection, form: Forms) -> list[tuple[PackedRows, PackedRows]]:
         """Keys and values of the selected slots, packed, some slots at a time."""
         slots = len(selection.positions)
-        if slots and self._whole and isinstance(self.precision, PerSlot) and gpu.packs(*making.sides):
+        if slots and self._whole and gpu.packs(*making.sides):
             return [self._packed_on_a_gpu(making, selection, form)]
         return [self._piece(making, selection, start, form) for start in range(0, slots, _AT_ONCE)]
 
     def _packed_on_a_gpu(self, making: _Making, selection: Selection, form: Forms) -> tuple[PackedRows, PackedRows]:
         """Keys and values of the selected slots, a launch for each."""
         # Imported where it serves: Triton takes a second, and there may be none.
-        from winnow.kernels.gpu.packing import Chosen, Coordinates, packed
+        from winnow.kernels.gpu.gathering import Chosen, Coordinates
+        from winnow.kernels.gpu.packing import packed, ranged
 
         device = making.view.keys.device
         head, token = selection.heads(device), selection.positions.to(device)
         keys, values = (Chosen(rows, head, token) for rows in making.sides)
+        of_keys = Coordinates(*making.of(form), form.keys.rotated)
+        of_values = Coordinates(None, None, form.values.rotated)
         group = self.precision.channels_together
-        means, spreads = making.of(form)
         with torch.cuda.device_of(making.view.keys):  # Triton launches on the current one
-            numbers = (
-                packed(keys, Coordinates(means, spreads, form.keys.rotated), form.keys.bits, group),
-                packed(values, Coordinates(None, None, form.values.rotated), form.values.bits, group),
-            )
+            if self.precision.slots_together > 1:
+                numbers = (
+                    ranged(keys, of_keys, form.keys.bits, by_slots=True),
+                    ranged(values, of_values, form.values.bits, by_slots=False),
+                )
+            else:
+                numbers = (
+                    packed(keys, of_keys, form.keys.bits, group),
+                    packed(values, of_values, form.values.bits, group),
+                )
         for entries, kind in zip(numbers, ("keys", "values"), strict=True):
             # What is not finite has a scale of NaN.
             check_finite(entries.data if entries.scales is None else entries.scales, making.view.layer, kind)

@@ -22,6 +22,8 @@ here waits for the device, and nothing loops over heads or rows.
 | `turning.py` | the Walsh–Hadamard transform of rows that a program holds |
 | `launching.py` | queries, slots, warps and stages of a program |
 | `scoring.py` | attention of a prompt's last queries, in sums over them |
+| `gathering.py` | chosen slots where they lie, in the coordinates in which they are packed |
 | `packing.py` | chosen slots as packed integers with scales |
+| `writing.py` | integers rounded, in planes of bytes |
 | `support.py` | what all these serve |
 """

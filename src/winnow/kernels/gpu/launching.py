@@ -1,8 +1,8 @@
 """Launch sizes of the kernels: queries and slots of a program, its warps and stages, by head size and dtype.
 
-Chosen by what a program takes, compiled ahead of time (docs/results/gpu_resources.md): nothing spills, two programs of
-a step of one token in 16 bits fit on a multiprocessor, and one fits where there are 99 KB of shared memory (8.6, 8.9,
-12.0).
+Chosen by what a program takes, compiled ahead of time (docs/results/gpu_resources.md): few forms spill, most of
+them of 3 bits; two programs of a step of one token fit on a multiprocessor, and one fits where there are 99 KB
+of shared memory (8.6, 8.9, 12.0).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import NamedTuple
 from winnow.kernels.formats.pruned import STEP
 from winnow.kernels.gpu.forms import Forms
 from winnow.kernels.gpu.tiles import NARROWEST, power
+from winnow.kernels.native_args import CHANNEL_GROUPS
 
 TILE_BYTES = 16384
 """Bytes of a tile of queries, of keys and of values, at most."""
@@ -43,7 +44,7 @@ def attending(forms: Forms, wide: int, itemsize: int, queries: int) -> Sizes:
     asked = min(max(power(queries), NARROWEST), rows if itemsize == 2 else NARROWEST)
     # What does not lie there as it is takes registers beside those of wide rows.
     large = itemsize > 2 or wide > WIDE
-    return Sizes(asked, -(-queries // asked), _slots(forms, rows, large), _warps(forms, asked, large), STAGES)
+    return Sizes(asked, -(-queries // asked), _slots(forms, rows), _warps(forms, asked, large), STAGES)
 
 
 def _warps(forms: Forms, asked: int, large: bool) -> int:
@@ -53,13 +54,14 @@ def _warps(forms: Forms, asked: int, large: bool) -> int:
     return 8 if asked > NARROWEST or any(form.heavy or (large and form.packed) for form in both) else 4
 
 
-def _slots(forms: Forms, rows: int, large: bool) -> int:
+def _slots(forms: Forms, rows: int) -> int:
     """Slots that a program looks at together, of so many that a tile has room for."""
     if forms.in_steps:
         return STEP
-    if forms.keys.masked or forms.values.masked:
-        # Numbers that are put in order go through many registers.
-        return min(rows, NARROWEST if large else STEP)
+    both = (forms.keys, forms.values)
+    if any(form.masked or (form.scaling == CHANNEL_GROUPS and form.low_bits == 2) for form in both):
+        # Numbers that are put in order go through many registers; so do those with scales for every place in a byte.
+        return min(rows, NARROWEST)
     return min(rows, STEP) if forms.values.high_bits else rows
 
 

@@ -7,132 +7,89 @@ multiplication fused with an addition.
 
 from __future__ import annotations
 
-from math import sqrt
-from typing import NamedTuple
-
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
-from winnow.kernels.formats.bits import BLOCK_BYTES, BLOCK_NUMBERS, PLANES, row_bytes
-from winnow.kernels.formats.entries import Entries
-from winnow.kernels.formats.hadamard import hadamard_block
+from winnow.kernels.formats.entries import GROUP, Entries
+from winnow.kernels.gpu.forms import ELEMENTS, Form
+from winnow.kernels.gpu.gathering import Chosen, Coordinates, gathered, gathering
+from winnow.kernels.gpu.writing import as_held, divided, inverse, rounded, store_integers
 
 NUMBERS = 2048
 """Numbers of a program: what four warps hold in registers while they are turned."""
 WARPS = 4
-_TINY: tl.constexpr = tl.constexpr(torch.finfo(torch.float32).tiny)
-_LARGEST_HALF: tl.constexpr = tl.constexpr(torch.finfo(torch.float16).max)
-_ROUNDING: tl.constexpr = tl.constexpr(1.5 * 2.0**23)
-"""Added to a number below 2^22 and taken off again, it leaves the nearest integer, of two the even one."""
-_BLOCK: tl.constexpr = tl.constexpr(BLOCK_NUMBERS)
-"""Heads are a multiple of it wide, so that no row ends within a block of bytes."""
-_PLANE_BYTES: tl.constexpr = tl.constexpr(BLOCK_BYTES)
-
-
-class Chosen(NamedTuple):
-    """Slots of one layer that are about to be packed."""
-
-    rows: Tensor
-    """[H, N, D]"""
-    head: Tensor
-    """[S] int64"""
-    token: Tensor
-    """[S] int64"""
-
-
-class Coordinates(NamedTuple):
-    """Steps that rows go through before they are rounded."""
-
-    means: Tensor | None
-    """[H, D] in the dtype of the rows, subtracted first."""
-    spreads: Tensor | None
-    """[H, D], divided by next."""
-    rotated: bool
-
-
-@triton.jit
-def _written(scale, ELEMENT: tl.constexpr):
-    """fp32 scales as the model's dtype holds them; half to even, where the interpreter only cuts bfloat16 off."""
-    if tl.bfloat16 == ELEMENT:
-        bits = scale.to(tl.int32, bitcast=True)
-        return ((bits + 0x7FFF + ((bits >> 16) & 1)) & -0x10000).to(tl.float32, bitcast=True)
-    return scale.to(ELEMENT).to(tl.float32)
-
-
-@triton.jit
-def _butterflies(rows, SLOTS: tl.constexpr, WIDE: tl.constexpr, STEPS: tl.constexpr):
-    """Rows [SLOTS, WIDE], every 2^STEPS neighboring channels after a Hadamard transform, but for the last product."""
-    for step in tl.static_range(STEPS):
-        pairs = tl.reshape(rows, [SLOTS * WIDE // (2 << step), 2, 1 << step])
-        first, second = tl.split(tl.permute(pairs, (0, 2, 1)))
-        joined = tl.permute(tl.join(first + second, first - second), (0, 2, 1))
-        rows = tl.reshape(joined, [SLOTS, WIDE])
-    return rows
-
-
-@triton.jit
-def _store_plane(
-    data, slots, inside, integers, first, row_bytes,
-    BITS: tl.constexpr, SLOTS: tl.constexpr, WIDE: tl.constexpr, DIM: tl.constexpr,
-):  # fmt: skip
-    """The lowest BITS of integers [SLOTS, WIDE] in the bytes `first` and on of every row; see `formats/bits.py`."""
-    SHARING: tl.constexpr = 8 // BITS
-    LENGTH: tl.constexpr = min(_PLANE_BYTES, _BLOCK // SHARING)
-    fields = tl.reshape(integers & ((1 << BITS) - 1), [SLOTS, WIDE // (SHARING * LENGTH), SHARING, LENGTH])
-    shifts = tl.arange(0, SHARING) * BITS
-    joined = tl.reshape(tl.sum(fields << shifts[None, None, :, None], 2), [SLOTS, WIDE // SHARING])
-    byte = tl.arange(0, WIDE // SHARING)
-    mask = inside[:, None] & (byte < DIM // SHARING)[None, :]
-    tl.store(data + slots[:, None] * row_bytes + first + byte[None, :], joined.to(tl.uint8), mask=mask)
+RANGED_NUMBERS = 4096
+"""The same where there are zeros, of eight warps: 32 slots of 128 channels; with half of both a few forms spill."""
 
 
 @triton.jit
 def pack_slots(
-    rows, head_stride, token_stride, heads, tokens, means, spreads, data, scales, slots, factor,
-    CENTERED: tl.constexpr, SMOOTHED: tl.constexpr, STEPS: tl.constexpr, HALF: tl.constexpr, BITS: tl.constexpr,
-    LOW: tl.constexpr, LOW_BYTES: tl.constexpr, ROW_BYTES: tl.constexpr, GROUP: tl.constexpr, GROUPS: tl.constexpr,
-    DIM: tl.constexpr, WIDE: tl.constexpr, SLOTS: tl.constexpr,
+    rows, head_stride, token_stride, heads, tokens, means, spreads, data, scales, slots,
+    CENTERED: tl.constexpr, SMOOTHED: tl.constexpr, STEPS: tl.constexpr, FACTOR: tl.constexpr, HALF: tl.constexpr,
+    FORM: tl.constexpr, GROUP: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
-    """data uint8 [S, ROW_BYTES] and scales [S, GROUPS] of rows [H, N, D] at heads and tokens [S].
+    """data uint8 [S, FORM.row_length] and scales [S, ceil(D / GROUP)] of rows [H, N, D] at heads and tokens [S].
 
     The scale of a row with a number that is not finite is NaN.
     """
     slot = tl.program_id(0).to(tl.int64) * SLOTS + tl.arange(0, SLOTS)
     inside = slot < slots
-    channel = tl.arange(0, WIDE)
-    mask = inside[:, None] & (channel < DIM)[None, :]
-    head, token = tl.load(heads + slot, mask=inside, other=0), tl.load(tokens + slot, mask=inside, other=0)
-    place = head * head_stride + token * token_stride
-    numbers = tl.load(rows + place[:, None] + channel[None, :], mask=mask, other=0.0).to(tl.float32)
-    unfit = tl.max((tl.abs(numbers) < float("inf")).to(tl.int32) ^ 1, 1)
-    own = head[:, None] * DIM + channel[None, :]
-    if CENTERED:
-        numbers = numbers - tl.load(means + own, mask=mask, other=0.0).to(tl.float32)
-    if SMOOTHED:
-        numbers = tl.div_rn(numbers, tl.load(spreads + own, mask=mask, other=1.0).to(tl.float32))
-    if STEPS > 0:
-        numbers = _butterflies(numbers, SLOTS, WIDE, STEPS) * factor
-    if HALF:
-        # Sums of numbers near its end are beyond what a scale can be.
-        numbers = tl.minimum(tl.maximum(numbers, -_LARGEST_HALF), _LARGEST_HALF)
-    MOST: tl.constexpr = (1 << (BITS - 1)) - 1
+    numbers, unfit = gathered(
+        rows, head_stride, token_stride, heads, tokens, means, spreads, slot, inside,
+        CENTERED, SMOOTHED, STEPS, FACTOR, HALF, DIM, WIDE, SLOTS,
+    )  # fmt: skip
+    MOST: tl.constexpr = (1 << (FORM.bits - 1)) - 1
+    GROUPS: tl.constexpr = (DIM + GROUP - 1) // GROUP
     grouped = tl.reshape(numbers, [SLOTS, WIDE // GROUP, GROUP])
-    largest = tl.max(tl.abs(grouped), 2)
-    exact = tl.div_rn(largest, tl.full([SLOTS, WIDE // GROUP], MOST, tl.float32))
-    rounded = _written(exact, scales.dtype.element_ty)
+    held = as_held(divided(tl.max(tl.abs(grouped), 2), MOST), FORM.element)
     group = tl.arange(0, WIDE // GROUP)
-    told = tl.where((unfit != 0)[:, None], float("nan"), rounded).to(scales.dtype.element_ty)
+    told = tl.where((unfit != 0)[:, None], float("nan"), held).to(FORM.element)
     tl.store(scales + slot[:, None] * GROUPS + group[None, :], told, mask=inside[:, None] & (group < GROUPS)[None, :])
-    usable = rounded >= _TINY
-    inverse = tl.where(usable, tl.div_rn(tl.full(rounded.shape, 1.0, tl.float32), tl.where(usable, rounded, 1.0)), 0.0)
-    # Clipped before it is rounded, which is the same, for the trick that rounds.
-    clipped = tl.minimum(tl.maximum(grouped * inverse[:, :, None], -MOST), MOST)
-    integers = tl.reshape(((clipped + _ROUNDING) - _ROUNDING).to(tl.int32), [SLOTS, WIDE])
-    _store_plane(data, slot, inside, integers, 0, ROW_BYTES, LOW, SLOTS, WIDE, DIM)
-    if LOW < BITS:
-        _store_plane(data, slot, inside, integers >> LOW, LOW_BYTES, ROW_BYTES, BITS - LOW, SLOTS, WIDE, DIM)
+    integers = rounded(grouped * inverse(held)[:, :, None], -MOST, MOST)
+    store_integers(data, slot, inside, tl.reshape(integers, [SLOTS, WIDE]), FORM, WIDE, SLOTS)
+
+
+@triton.jit
+def pack_ranges(
+    rows, head_stride, token_stride, heads, tokens, means, spreads, data, scales, zeros, slots,
+    CENTERED: tl.constexpr, SMOOTHED: tl.constexpr, STEPS: tl.constexpr, FACTOR: tl.constexpr, HALF: tl.constexpr,
+    FORM: tl.constexpr, TOGETHER: tl.constexpr, GROUP: tl.constexpr,
+    DIM: tl.constexpr, WIDE: tl.constexpr, SLOTS: tl.constexpr,
+):  # fmt: skip
+    """data uint8 [S, FORM.row_length], scales and zeros [S / TOGETHER, ceil(D / GROUP)] of rows at heads and tokens.
+
+    Numbers of TOGETHER slots and GROUP channels share a scale and a zero, one of the two being 1. The scales of slots
+    with a number that is not finite are NaN.
+    """
+    slot = tl.program_id(0).to(tl.int64) * SLOTS + tl.arange(0, SLOTS)
+    inside = slot < slots
+    numbers, unfit = gathered(
+        rows, head_stride, token_stride, heads, tokens, means, spreads, slot, inside,
+        CENTERED, SMOOTHED, STEPS, FACTOR, HALF, DIM, WIDE, SLOTS,
+    )  # fmt: skip
+    MOST: tl.constexpr = (1 << FORM.bits) - 1
+    GROUPS: tl.constexpr = (DIM + GROUP - 1) // GROUP
+    LINES: tl.constexpr = SLOTS // TOGETHER
+    COLUMNS: tl.constexpr = WIDE // GROUP
+    grouped = tl.reshape(numbers, [LINES, TOGETHER, COLUMNS, GROUP])
+    column = tl.arange(0, COLUMNS)
+    # The last group of channels may be short, and groups behind it are empty.
+    there = (column[:, None] * GROUP + tl.arange(0, GROUP)[None, :] < DIM)[None, None, :, :]
+    filled = (column < GROUPS)[None, :]
+    least = tl.min(tl.min(tl.where(there, grouped, float("inf")), 3), 1)
+    largest = tl.max(tl.max(tl.where(there, grouped, float("-inf")), 3), 1)
+    zero = as_held(tl.where(filled, least, 0.0), FORM.element)
+    held = as_held(divided(tl.maximum(tl.where(filled, largest, 0.0) - zero, 0.0), MOST), FORM.element)
+    line = tl.program_id(0).to(tl.int64) * LINES + tl.arange(0, LINES)
+    place, mask = line[:, None] * GROUPS + column[None, :], (line < slots // TOGETHER)[:, None] & filled
+    wrong = tl.max(tl.reshape(unfit, [LINES, TOGETHER]), 1)
+    told = tl.where((wrong != 0)[:, None], float("nan"), held).to(FORM.element)
+    tl.store(scales + place, told, mask=mask)
+    tl.store(zeros + place, zero.to(FORM.element), mask=mask)
+    shifted = (grouped - zero[:, None, :, None]) * inverse(held)[:, None, :, None]
+    integers = rounded(shifted, 0, MOST)
+    store_integers(data, slot, inside, tl.reshape(integers, [SLOTS, WIDE]), FORM, WIDE, SLOTS)
 
 
 def packed(chosen: Chosen, coordinates: Coordinates, bits: int, group: int) -> Entries:
@@ -140,35 +97,54 @@ def packed(chosen: Chosen, coordinates: Coordinates, bits: int, group: int) -> E
 
     Rows with a number that is not finite get a scale of NaN.
     """
-    rows = chosen.rows.detach()
+    chosen = chosen.readable()
+    rows, head, token = chosen
     if bits == 16:
-        return Entries(rows[chosen.head, chosen.token], bits)
-    rows = rows if rows.stride(-1) == 1 else rows.contiguous()
-    slots, dim, device = len(chosen.token), rows.shape[-1], rows.device
-    means, spreads, rotated = coordinates
-    wide, block, low = triton.next_power_of_2(dim), hadamard_block(dim), PLANES.get(bits, (bits,))[0]
-    groups = -(-dim // group) if group else 1
-    data = torch.empty(slots, row_bytes(dim, bits), dtype=torch.uint8, device=device)
-    scales = torch.empty(slots, groups, dtype=rows.dtype, device=device)
-    together = max(1, NUMBERS // wide)
+        return Entries(rows[head, token], bits)
+    slots, dim, device = len(token), rows.shape[-1], rows.device
+    constants = gathering(chosen, coordinates, group)
+    form = Form(ELEMENTS[rows.dtype], bits, dim)
+    data = torch.empty(slots, form.row_length, dtype=torch.uint8, device=device)
+    scales = torch.empty(slots, -(-dim // group) if group else 1, dtype=rows.dtype, device=device)
+    together = max(1, NUMBERS // int(constants["WIDE"]))
     if slots:
         pack_slots[(triton.cdiv(slots, together),)](
-            *(rows, *rows.stride()[:2], chosen.head, chosen.token, means, spreads, data, scales, slots),
-            1 / sqrt(block),
-            CENTERED=means is not None,
-            SMOOTHED=spreads is not None,
-            STEPS=block.bit_length() - 1 if rotated else 0,
-            HALF=rows.dtype == torch.float16,
-            BITS=bits,
-            LOW=low,
-            LOW_BYTES=row_bytes(dim, low),
-            ROW_BYTES=data.shape[1],
-            GROUP=group or wide,
-            GROUPS=groups,
-            DIM=dim,
-            WIDE=wide,
+            *(rows, *rows.stride()[:2], head, token, coordinates.means, coordinates.spreads, data, scales, slots),
+            **constants,
+            FORM=form,
+            GROUP=group or constants["WIDE"],
             SLOTS=together,
             num_warps=WARPS,
             enable_fp_fusion=False,
         )
     return Entries(data, bits, scales if group else scales[:, 0], group=group)
+
+
+def ranged(chosen: Chosen, coordinates: Coordinates, bits: int, by_slots: bool) -> Entries:
+    """Entries of the chosen slots, of 8 to 2 bits, with scales and zeros: KIVI's.
+
+    by_slots: a scale of every channel for 32 slots, whose number is a multiple of 32; else of 32 channels of a slot.
+    Slots with a number that is not finite get scales of NaN.
+    """
+    chosen = chosen.readable()
+    rows, head, token = chosen
+    slots, dim, device = len(token), rows.shape[-1], rows.device
+    together, group = (GROUP, 1) if by_slots else (1, GROUP)
+    constants = gathering(chosen, coordinates, group)
+    form = Form(ELEMENTS[rows.dtype], bits, dim, zeros=True)
+    data = torch.empty(slots, form.row_length, dtype=torch.uint8, device=device)
+    scales, zeros = torch.empty(2, slots // together, -(-dim // group), dtype=rows.dtype, device=device)
+    held = max(GROUP, RANGED_NUMBERS // int(constants["WIDE"]))
+    if slots:
+        pack_ranges[(triton.cdiv(slots, held),)](
+            *(rows, *rows.stride()[:2], head, token, coordinates.means, coordinates.spreads),
+            *(data, scales, zeros, slots),
+            **constants,
+            FORM=form,
+            TOGETHER=together,
+            GROUP=group,
+            SLOTS=held,
+            num_warps=WARPS * held * int(constants["WIDE"]) // NUMBERS,
+            enable_fp_fusion=False,
+        )
+    return Entries(data, bits, scales, zeros)

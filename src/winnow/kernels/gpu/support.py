@@ -10,7 +10,6 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from winnow.kernels.formats.bits import BLOCK_NUMBERS
 from winnow.kernels.segments import TailSegments
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -24,8 +23,8 @@ def serves(rows: Tensor) -> bool:
 
 
 def packs(*sides: Tensor) -> bool:
-    """True for keys and values [..., D] that Triton packs as integers: of whole blocks of 64 numbers."""
-    return all(serves(rows) and rows.shape[-1] % BLOCK_NUMBERS == 0 for rows in sides)
+    """True for keys and values [..., D] that Triton packs as integers, all their channels."""
+    return all(serves(rows) for rows in sides)
 
 
 def supports(tail: TailSegments) -> bool:
