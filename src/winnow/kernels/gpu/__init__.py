@@ -7,6 +7,7 @@ here waits for the device, and nothing loops over heads or rows.
 | file | its one idea |
 |---|---|
 | `plan.py` | a layer's decode step: which launches, over which tables |
+| `scratch.py` | memory of a step, bounded |
 | `chunks.py` | slots of all rows and heads, cut into chunks of about equal size |
 | `forms.py` | form of the numbers of a part, and the addresses at which a kernel finds them |
 | `tiles.py` | columns of tiles |

@@ -34,15 +34,18 @@ def capped(logits, softcap, CAPPED: tl.constexpr):
     return logits
 
 
-@triton.jit(do_not_specialize=["lines", "capacity", "group", "tokens"])
+@triton.jit(do_not_specialize=["lines", "capacity", "group", "tokens", "later"])
 def attend_chunks(
     chunks, tables, queries, asking_stride, head_stride, token_stride, bias, lengths,
-    maxima, totals, sums, lines, scaling, softcap, capacity, heads, group, tokens,
+    maxima, totals, sums, lines, scaling, softcap, capacity, heads, group, tokens, later,
     KEYS: tl.constexpr, VALUES: tl.constexpr, BIASED: tl.constexpr, TAIL: tl.constexpr, CAPPED: tl.constexpr,
     IN_STEPS: tl.constexpr, VALUE_DIM: tl.constexpr, ASKED: tl.constexpr, SLOTS: tl.constexpr,
     PRODUCT: tl.constexpr,
 ):  # fmt: skip
-    """Partial results of chunks, lines `lines` and on of maxima, totals [C, G·Q] and sums [C, G·Q, Dv]."""
+    """Partial results of chunks, lines `lines` and on of maxima, totals [C, G·Q] and sums [C, G·Q, Dv].
+
+    The tail holds the tokens of the queries, and `later` more behind them.
+    """
     number = tl.program_id(0)
     chunk = chunks + number.to(tl.int64) * _COLUMNS
     entry, asking, owner = tl.load(chunk + _ENTRY), tl.load(chunk + _ASKING), tl.load(chunk + _OWNER)
@@ -57,7 +60,7 @@ def attend_chunks(
     if TAIL:
         # Of [R, H, C, *], one head of a row after another.
         shift = owner * capacity
-        length = tl.load(lengths + owner // heads)
+        length = tl.load(lengths + owner // heads) - later
         stop = tl.minimum(stop, length)
         # Query t sees the tail up to its own token.
         seen = length - (tokens - 1 - asked % tokens)

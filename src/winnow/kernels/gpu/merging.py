@@ -10,7 +10,7 @@ from winnow.kernels.gpu.turning import turned_rows
 
 @triton.jit(do_not_specialize=["group", "tokens"])
 def join_chunks(
-    order, bounds, turned, maxima, totals, sums, sinks, output, heads, group, tokens,
+    order, bounds, turned, maxima, totals, sums, sinks, output, row_stride, heads, group, tokens,
     SINKS: tl.constexpr, TURNED: tl.constexpr, VALUE_DIM: tl.constexpr, VALUE_WIDE: tl.constexpr,
     ASKED: tl.constexpr, STEPS: tl.constexpr, FACTOR: tl.constexpr,
 ):  # fmt: skip
@@ -51,6 +51,6 @@ def join_chunks(
     if TURNED:
         plain += turned_rows(rotated, ASKED, VALUE_WIDE, STEPS, FACTOR)
     mean = plain / tl.where(total == 0.0, 1.0, total)[:, None]
-    row, head = owner // heads, owner % heads
-    place = (row * tokens + asked % tokens) * heads * group + head * group + asked // tokens
-    tl.store(output + place[:, None] * VALUE_DIM + channel[None, :], mean, mask=mask)
+    row, head = (owner // heads).to(tl.int64), owner % heads
+    place = (asked % tokens) * heads * group + head * group + asked // tokens
+    tl.store(output + row * row_stride + place[:, None] * VALUE_DIM + channel[None, :], mean, mask=mask)
