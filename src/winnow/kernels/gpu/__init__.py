@@ -11,6 +11,8 @@ here waits for the device, and nothing loops over heads or rows.
 | `chunks.py` | slots of all rows and heads, cut into chunks of about equal size |
 | `forms.py` | form of the numbers of a part, and the addresses at which a kernel finds them |
 | `tiles.py` | columns of tiles |
+| `precision.py` | dtype in which numbers are multiplied |
+| `softmax.py` | logits capped, and what is subtracted from them |
 | `queries.py` | queries of a KV head |
 | `asking.py` | queries in the coordinates in which keys are written |
 | `decode.py` | attention of a chunk |

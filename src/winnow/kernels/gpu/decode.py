@@ -13,6 +13,7 @@ from winnow.kernels.gpu.chunks import ASKING, COLUMNS, ENTRY, FIRST, OWNER, STOP
 from winnow.kernels.gpu.forms import WIDTH
 from winnow.kernels.gpu.queries import query_rows
 from winnow.kernels.gpu.rows import added, nothing, prepared, products, written
+from winnow.kernels.gpu.softmax import capped, finite
 
 _COLUMNS: tl.constexpr = tl.constexpr(COLUMNS)
 _ENTRY: tl.constexpr = tl.constexpr(ENTRY)
@@ -21,17 +22,6 @@ _OWNER: tl.constexpr = tl.constexpr(OWNER)
 _FIRST: tl.constexpr = tl.constexpr(FIRST)
 _STOP: tl.constexpr = tl.constexpr(STOP)
 _WIDTH: tl.constexpr = tl.constexpr(WIDTH)
-
-
-@triton.jit
-def capped(logits, softcap, CAPPED: tl.constexpr):
-    """softcap·tanh(logits / softcap), where the model does so."""
-    if CAPPED:
-        # tanh by exp, of what cannot overflow; libdevice is not to be had under the interpreter.
-        folded = tl.exp(-2.0 * tl.abs(logits) / softcap)
-        size = softcap * (1.0 - folded) / (1.0 + folded)
-        logits = tl.where(logits < 0, -size, size)
-    return logits
 
 
 @triton.jit(do_not_specialize=["lines", "capacity", "group", "tokens", "later"])
@@ -83,7 +73,7 @@ def attend_chunks(
         visible = (inside & (slots >= first))[None, :] & (slots[None, :] < seen[:, None])
         logits = tl.where(visible, logits, float("-inf"))
         larger = tl.maximum(maximum, tl.max(logits, 1))
-        reference = tl.where(larger == float("-inf"), 0.0, larger)
+        reference = finite(larger)
         weights = tl.exp(logits - reference[:, None])
         fading = tl.exp(maximum - reference)
         total = total * fading + tl.sum(weights, 1)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from winnow.kernels.formats.pruned import STEP
 from winnow.kernels.gpu.forms import Forms
-from winnow.kernels.gpu.tiles import NARROWEST, power
+from winnow.kernels.gpu.tiles import NARROWEST, tile_width
 
 TILE_BYTES = 16384
 """Bytes of a tile of queries, of keys and of values, at most."""
@@ -40,7 +40,7 @@ def attending(forms: Forms, wide: int, itemsize: int, queries: int) -> Sizes:
     """Sizes of `attend_chunks` for forms of keys and values in rows of `wide` numbers, and queries of a KV head."""
     rows = min(max(TILE_BYTES // (wide * itemsize), NARROWEST), LARGEST)
     # Products of fp32 are taken number by number, which needs more registers than tensor cores do.
-    asked = min(max(power(queries), NARROWEST), rows if itemsize == 2 else NARROWEST)
+    asked = min(tile_width(queries), rows if itemsize == 2 else NARROWEST)
     # What does not lie there as it is takes registers beside those of wide rows.
     large = itemsize > 2 or wide > WIDE
     return Sizes(asked, -(-queries // asked), _slots(forms, rows, large), _warps(forms, asked, large), STAGES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from winnow.kernels.gpu.softmax import finite
 from winnow.kernels.gpu.turning import turned_rows
 
 
@@ -37,7 +38,7 @@ def join_chunks(
         line = chunk * group * tokens + asked
         its_maximum = tl.load(maxima + line, mask=present, other=float("-inf"))
         larger = tl.maximum(maximum, its_maximum)
-        reference = tl.where(larger == float("-inf"), 0.0, larger)
+        reference = finite(larger)
         mine, its = tl.exp(maximum - reference), tl.exp(its_maximum - reference)
         total = total * mine + its * tl.load(totals + line, mask=present, other=0.0)
         found = its[:, None] * tl.load(sums + line[:, None] * VALUE_DIM + channel[None, :], mask=mask, other=0.0)

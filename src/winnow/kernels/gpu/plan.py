@@ -8,7 +8,6 @@ from functools import cache
 from typing import NamedTuple
 
 import torch
-import triton
 from torch import Tensor
 
 from winnow.kernels.formats import Block, parts_of
@@ -18,14 +17,12 @@ from winnow.kernels.gpu.decode import attend_chunks
 from winnow.kernels.gpu.forms import ELEMENTS, Forms, dense_form, dense_row, forms_of, table_row
 from winnow.kernels.gpu.launching import attending, joining
 from winnow.kernels.gpu.merging import join_chunks
+from winnow.kernels.gpu.precision import product_dtype
 from winnow.kernels.gpu.scratch import Needs, Scratch
 from winnow.kernels.gpu.tiles import tile_width
 from winnow.kernels.gpu.turning import turn_of
 from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import check_layer, check_query
-
-INTERPRETED = not isinstance(attend_chunks, triton.runtime.JITFunction)
-"""True under TRITON_INTERPRET=1, where kernels run on the CPU and bf16 is computed in fp32."""
 
 
 class Launch(NamedTuple):
@@ -64,6 +61,7 @@ class TritonPlan:
         self.sizes = check_layer(prefixes, tail)
         self.tail = tail
         self.spec = spec
+        self._product = product_dtype(tail.keys.dtype, tail.values.dtype)
         self._device = tail.keys.device
         self._current = torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext()
         self._alive = list(prefixes)
@@ -158,7 +156,7 @@ class TritonPlan:
             return kept
         _, _, dim, value_dim = self.sizes
         chunks = self._turned.shape[0]
-        needs = Needs(self._sets, chunks, query_heads, group, dim, value_dim, self._product_dtype())
+        needs = Needs(self._sets, chunks, query_heads, group, dim, value_dim, self._product)
         scratch = needs.made(needs.tokens_at_a_time(tokens), self._device)
         if needs.are_small(tokens):
             self._scratch = scratch
@@ -192,7 +190,7 @@ class TritonPlan:
         queries, strides = query, query.stride()[:3]
         if launch.asks:
             queries, strides = scratch.asked_queries, (query.shape[1] * tokens * dim, tokens * dim, dim)
-        product, wide = self._product_dtype(), tile_width(max(dim, value_dim))
+        product, wide = self._product, tile_width(max(dim, value_dim))
         sizes = attending(launch.forms, wide, product.itemsize, piece.group * tokens)
         attend_chunks[(len(launch.chunks), sizes.blocks)](
             *(launch.chunks, self._tables, queries, *strides, scratch.bias, self._lengths()),
@@ -234,11 +232,6 @@ class TritonPlan:
     def _lengths(self) -> Tensor:
         there = self.tail.lengths_there
         return self.tail.lengths.to(self._device) if there is None else there
-
-    def _product_dtype(self) -> torch.dtype:
-        """Dtype of what is multiplied; products of bf16 are wrong under the interpreter."""
-        dtype = self.tail.keys.dtype
-        return torch.float32 if INTERPRETED and dtype == torch.bfloat16 else dtype
 
 
 class _Lines:
