@@ -1,8 +1,9 @@
-"""Decode attention in Triton: split over the slots of ragged heads, every stored form, two or three launches a step.
+"""Decode attention in Triton: split over the slots of ragged heads, every stored form, a few launches a step.
 
-A prefix is cut into chunks of one head each, which one program attends to; what chunks found is joined by log-sum-exp
-in a last launch. At the end of a prefill two more kernels score the prompt's tokens and pack the chosen ones. Nothing
-here waits for the device, and nothing loops over heads or rows.
+Prefixes and tails are cut into chunks of one head each, which one program attends to: one launch for what is dense, one
+for every form in which slots are packed. What chunks found is joined by log-sum-exp in a last launch. At the end of a
+prefill two more kernels score the prompt's tokens and pack the chosen ones. Nothing here waits for the device, and
+nothing loops over heads or rows.
 
 | file | its one idea |
 |---|---|

@@ -19,6 +19,8 @@ LARGEST = 64
 """Rows of a tile: what is enough."""
 WIDE = 128
 """Numbers of a row in 16 bits; packed ones that are longer take more registers than four warps have."""
+ROOMY = 128
+"""Registers of a thread, so that two programs of eight warps fit on a multiprocessor; rows as they are need no more."""
 STAGES = 3
 """Tiles of keys and of values that are on their way at a time."""
 
@@ -34,6 +36,8 @@ class Sizes(NamedTuple):
     """Slots that a program looks at together."""
     warps: int
     stages: int
+    registers: int | None
+    """Registers of a thread, at most; None: as many as the compiler likes."""
 
 
 def attending(forms: Forms, wide: int, itemsize: int, queries: int) -> Sizes:
@@ -43,7 +47,9 @@ def attending(forms: Forms, wide: int, itemsize: int, queries: int) -> Sizes:
     asked = min(tile_width(queries), rows if itemsize == 2 else NARROWEST)
     # What does not lie there as it is takes registers beside those of wide rows.
     large = itemsize > 2 or wide > WIDE
-    return Sizes(asked, -(-queries // asked), _slots(forms, rows, large), _warps(forms, asked, large), STAGES)
+    warps = _warps(forms, asked, large)
+    registers = ROOMY if warps == 8 and not (forms.keys.packed or forms.values.packed) else None
+    return Sizes(asked, -(-queries // asked), _slots(forms, rows, large), warps, STAGES, registers)
 
 
 def _warps(forms: Forms, asked: int, large: bool) -> int:
@@ -65,4 +71,4 @@ def _slots(forms: Forms, rows: int, large: bool) -> int:
 
 def joining(queries: int) -> Sizes:
     """Sizes of `prepare_queries` and `join_chunks`, which look at no slots."""
-    return Sizes(NARROWEST, -(-queries // NARROWEST), 0, 4, 1)
+    return Sizes(NARROWEST, -(-queries // NARROWEST), 0, 4, 1, None)

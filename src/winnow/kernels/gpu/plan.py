@@ -12,7 +12,7 @@ from torch import Tensor
 
 from winnow.kernels.formats import Block, parts_of
 from winnow.kernels.gpu.asking import ASKED_COLUMNS, asking_row, asks_differently, prepare_queries
-from winnow.kernels.gpu.chunks import OWNER, Span, chunk_slots, cut
+from winnow.kernels.gpu.chunks import FILLED_FROM, OWNER, Span, chunk_slots, cut
 from winnow.kernels.gpu.decode import attend_chunks
 from winnow.kernels.gpu.forms import ELEMENTS, Forms, dense_form, dense_row, forms_of, table_row
 from winnow.kernels.gpu.launching import attending, joining
@@ -36,6 +36,7 @@ class Launch(NamedTuple):
     asks: bool
     """True if keys are asked by queries of their own."""
     tail: bool
+    """True if chunks of the tail are among them."""
 
 
 class Slice(NamedTuple):
@@ -115,37 +116,38 @@ class TritonPlan:
                 spans.setdefault((forms_of(part), asks), []).append(span)
         slots = sum(_slots(each) for of_form in spans.values() for each in of_form)
         size = chunk_slots(slots, _processors(self._device))
+        cuts = {each: [cut(of_form, size)] for each, of_form in spans.items()}
         tail_dtype, (_, _, dim, value_dim) = self.tail.keys.dtype, self.sizes
-        forms = Forms(dense_form(tail_dtype, dim), dense_form(tail_dtype, value_dim))
-        tail = cut(self._tail_spans(entries), chunk_slots(self.tail.keys.shape[2], 1))
-        cuts = [(forms, tail, False, True)]
-        cuts += [(forms, cut(of_form, size), asks, False) for (forms, asks), of_form in spans.items()]
-        self._make_launches([each for each in cuts if len(each[1])])
+        tails = (Forms(dense_form(tail_dtype, dim), dense_form(tail_dtype, value_dim)), False)
+        # One launch with the dense parts of prefixes.
+        cuts.setdefault(tails, []).append(cut(self._tail_spans(entries), chunk_slots(self.tail.keys.shape[2], 1)))
+        self._make_launches([(*each, torch.cat(chunks)) for each, chunks in cuts.items()])
         self._tables, self._askings = entries.table(self._device), askings.table(self._device)
         self._sets = len(askings.lines)
 
-    def _make_launches(self, cuts: Sequence[tuple[Forms, Tensor, bool, bool]]) -> None:
+    def _make_launches(self, cuts: Sequence[tuple[Forms, bool, Tensor]]) -> None:
         rows, heads, _, _ = self.sizes
         self._launches: list[Launch] = []
         lines = 0
-        for forms, chunks, asks, tail in cuts:
-            self._launches.append(Launch(forms, chunks.to(self._device), lines, asks, tail))
+        for forms, asks, chunks in cuts:
+            if len(chunks):
+                tail = bool((chunks[:, FILLED_FROM] >= 0).any())
+                self._launches.append(Launch(forms, chunks.to(self._device), lines, asks, tail))
             lines += len(chunks)
-        owner = torch.cat([torch.zeros(0, dtype=torch.int64), *(chunks[:, OWNER] for _, chunks, _, _ in cuts)])
-        turned = [torch.full((len(chunks),), forms.turned_values, dtype=torch.int8) for forms, chunks, _, _ in cuts]
-        self._turns = any(forms.turned_values for forms, _, _, _ in cuts)
+        owner = torch.cat([chunks[:, OWNER] for _, _, chunks in cuts])
+        turned = [torch.full((len(chunks),), forms.turned_values, dtype=torch.int8) for forms, _, chunks in cuts]
+        self._turns = any(forms.turned_values for forms, _, _ in cuts)
         counts = torch.bincount(owner, minlength=rows * heads)
         bounds = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
         self._order, self._bounds = owner.argsort(stable=True).to(self._device), bounds.to(self._device)
-        self._turned = torch.cat([torch.zeros(0, dtype=torch.int8), *turned]).to(self._device)
+        self._turned = torch.cat(turned).to(self._device)
 
     def _tail_spans(self, entries: _Lines) -> list[Span]:
         """The tail's whole buffers; how much of them is filled is looked up at every step."""
-        rows, heads, _, _ = self.sizes
-        both = (self.tail.keys, self.tail.values)
-        entry = entries.add(dense_row(*(each.data_ptr() for each in both)))
-        starts, stops = torch.zeros(heads, dtype=torch.int64), torch.full((heads,), both[0].shape[2])
-        return [Span(row, entry, row, starts, stops) for row in range(rows)]
+        rows, heads, room, _ = self.tail.keys.shape
+        entry = entries.add(dense_row(self.tail.keys.data_ptr(), self.tail.values.data_ptr()))
+        starts = torch.arange(rows * heads).view(rows, heads) * room
+        return [Span(row, entry, row, starts[row], starts[row] + room, grows=True) for row in range(rows)]
 
     # --- at every step ----------------------------------------------------------------------------------------------
 
@@ -195,11 +197,12 @@ class TritonPlan:
         attend_chunks[(len(launch.chunks), sizes.blocks)](
             *(launch.chunks, self._tables, queries, *strides, scratch.bias, self._lengths()),
             *(scratch.maxima, scratch.totals, scratch.sums, launch.lines, self.spec.scaling, self.spec.softcap or 0.0),
-            *(self.tail.keys.shape[2], heads, piece.group, tokens, piece.later),
+            *(heads, piece.group, tokens, piece.later),
             KEYS=launch.forms.keys,
             VALUES=launch.forms.values,
             BIASED=launch.asks,
             TAIL=launch.tail,
+            CAUSAL=launch.tail and tokens > 1,
             CAPPED=self.spec.softcap is not None,
             IN_STEPS=launch.forms.in_steps,
             VALUE_DIM=value_dim,
@@ -208,6 +211,7 @@ class TritonPlan:
             PRODUCT=ELEMENTS[product],
             num_warps=sizes.warps,
             num_stages=sizes.stages,
+            maxnreg=sizes.registers,
         )
 
     def _join(self, piece: Slice, scratch: Scratch) -> None:
