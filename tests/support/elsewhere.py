@@ -13,7 +13,8 @@ from traceback import extract_stack
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_iter, tree_map
 
@@ -79,6 +80,11 @@ class _StandIn(TorchFunctionMode):
         target = _target(func, args, kwargs)
         if func is torch.where and isinstance(args[0], Elsewhere):
             return _chosen(*args)
+        if func is scaled_dot_product_attention and isinstance(args[0], Elsewhere):
+            return _attended(*args, **kwargs)
+        if func is Tensor.tolist and isinstance(args[0], Elsewhere):
+            _write("tolist")
+            return args[0].here.tolist()
         if func in (Tensor.to, Tensor.cpu, Tensor.cuda) and isinstance(args[0], Tensor):
             return _moved(func, args, kwargs, target)
         if target is None or target.type != GPU.type:
@@ -104,9 +110,21 @@ def moved(module: Any) -> Any:
     return type(module)(*(there(each) if isinstance(each, Tensor) else each for each in module))
 
 
+def moved_model(model: nn.Module) -> Any:
+    """The model itself, its weights and buffers on the GPU."""
+    for part in model.modules():
+        for name, weight in part._parameters.items():
+            if weight is not None:
+                part._parameters[name] = nn.Parameter(there(weight.detach()), requires_grad=False)
+        for name, buffer in part._buffers.items():
+            if buffer is not None:
+                part._buffers[name] = there(buffer)
+    return model
+
+
 @contextmanager
 def gpu_stand_in() -> Iterator[list[tuple[str, str]]]:
-    """Yields the notes: (what, where) of every wait ("item", "nonzero", …), "download" and "upload"."""
+    """Yields the notes: (what, where) of every wait ("item", "tolist", "nonzero", …), "download" and "upload"."""
     _NOTES.clear()
     with _StandIn():
         yield _NOTES
@@ -152,6 +170,14 @@ def _chosen(condition: Elsewhere, *choices: Any) -> Any:
     """torch.where; its own form for numbers asks for a device that it knows."""
     result = torch.ops.aten.where(condition, *choices) if all(isinstance(c, Tensor) for c in choices) else None
     return there(torch.where(condition.here, *map(_here, choices))) if result is None else result
+
+
+def _attended(*given: Any, **named: Any) -> Any:
+    """torch's attention, whose own operators would make masks on the device that is not there."""
+    strangers = [each for each in (*given, *named.values()) if isinstance(each, Tensor)]
+    _note("scaled_dot_product_attention", [each for each in strangers if not isinstance(each, Elsewhere)], given, named)
+    here = {name: _here(each) for name, each in named.items()}
+    return there(scaled_dot_product_attention(*map(_here, given), **here))
 
 
 def _target(func: Any, args: Any, kwargs: dict[str, Any]) -> torch.device | None:

@@ -224,8 +224,8 @@ def _over_tail(
     if valid is None:
         return over.plan(spec).run(query)
     output = query.new_zeros(query.shape[0], query.shape[2], query.shape[1], value.shape[-1])
-    for row in range(query.shape[0]):
-        asking = valid[row].nonzero().flatten()
+    for row, there in enumerate(valid.cpu()):
+        asking = there.nonzero().flatten().to(query.device)
         if len(asking):
             output[row, asking] = over.row_plan(row, spec).run(query[row : row + 1, :, asking])[0]
     return output

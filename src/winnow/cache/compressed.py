@@ -438,7 +438,8 @@ class CompressedCache(Cache):
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Row i becomes what row beam_idx[i] was."""
         with self.compression.progress.changing():
-            super().reorder_cache(beam_idx)
+            # Brought to the host once; every layer looks at it.
+            super().reorder_cache(beam_idx.cpu())
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Every row `repeats` times."""
@@ -448,7 +449,7 @@ class CompressedCache(Cache):
     def batch_select_indices(self, indices: Tensor) -> None:
         """Only the rows `indices`."""
         with self.compression.progress.changing():
-            super().batch_select_indices(indices)
+            super().batch_select_indices(indices.cpu())
 
     def reset(self) -> None:
         """Empty again."""

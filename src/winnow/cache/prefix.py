@@ -57,12 +57,20 @@ class Prefix:
             raise CacheError(
                 "coalitions are formed of dense slots; leave spark, think, bits and kivi out of the method."
             )
-        first = self.length - window
-        recent = torch.tensor([int((kept >= first).sum()) for kept in self.kept()])
+        recent = self._slots_from(self.length - window)
         patterns, which = masks.cpu().unique(dim=0, return_inverse=True)
         starts = torch.where(patterns, dense.starts, dense.stops - recent)
         views = [replace(self, block=replace(dense, later_starts=each)) for each in starts]
         return [views[index] for index in which.tolist()]
+
+    def _slots_from(self, first: int) -> Tensor:
+        """[H] int64 on the CPU: slots of position `first` and later that each head reads."""
+        late = self.positions >= first
+        before = torch.cat([late.new_zeros(1, dtype=torch.int64), late.cumsum(0)])
+        # All heads in one look at the device.
+        bounds = torch.stack([self.block.starts, self.block.stops]).to(before.device)
+        starts, stops = before[bounds].cpu()
+        return stops - starts
 
     def bytes(self) -> dict[str, int]:
         """Bytes held, by kind."""

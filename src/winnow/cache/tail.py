@@ -64,10 +64,12 @@ class Tail:
 
     def append_valid(self, keys: Tensor, values: Tensor, valid: Tensor) -> bool:
         """Adds the tokens of every row that `valid` [R, Q] marks; padding is never stored."""
-        counts = valid.sum(dim=1).to("cpu", torch.int64)
+        valid = valid.cpu()  # the one look at the device, whatever the rows
+        counts = valid.sum(dim=1)
         moved = self._reserve(self.longest + int(counts.max()))
         for row, length in enumerate(self.lengths.tolist()):
-            self._write(row, length, keys[row][:, valid[row]], values[row][:, valid[row]])
+            new = valid[row].nonzero().flatten().to(keys.device)
+            self._write(row, length, keys[row].index_select(1, new), values[row].index_select(1, new))
         self.lengths += counts
         self._refresh()
         return moved

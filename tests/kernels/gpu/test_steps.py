@@ -12,6 +12,8 @@ import winnow
 from support.dense_attention import Case, build
 from support.gpu import DEVICE, TritonPlan
 from support.launches import Operators, counted_launches
+from support.packed_attention import KEYS, VALUES, Layer
+from support.packed_attention import build as build_packed
 from winnow.cache.tail import Tail
 from winnow.kernels import native
 from winnow.kernels.gpu import support
@@ -28,7 +30,15 @@ def launches_of(rows: int, heads: int) -> list[str]:
 
 
 def test_launches_do_not_depend_on_rows_and_heads() -> None:
-    assert launches_of(1, 1) == launches_of(8, 64) == ["attend_chunks", "attend_chunks", "join_chunks"]
+    assert launches_of(1, 1) == launches_of(8, 64) == ["attend_chunks", "join_chunks"]
+
+
+def test_dense_parts_and_the_tail_are_one_launch() -> None:
+    problem = build_packed(Layer([[(KEYS["rotated 4"], VALUES["8"]), None]], [[[3, 0], [0, 4]]], [0]))
+    plan = TritonPlan(problem.prefixes, problem.tail, problem.spec)
+    with counted_launches() as launches:
+        plan.run(problem.query)
+    assert launches == ["prepare_queries", "attend_chunks", "attend_chunks", "join_chunks"]
 
 
 def test_a_warm_step_asks_torch_for_its_output_only() -> None:
@@ -78,7 +88,7 @@ def test_a_step_of_a_model_does_not_wait(model: LlamaForCausalLM, mask: bool) ->
                 model(ids[:, :1], past_key_values=cache, use_cache=True, position_ids=position, **given)
             # Tables are made at the first step.
             assert step == 0 or operators.waiting == []
-            assert launches == ["attend_chunks", "attend_chunks", "join_chunks"] * 2
+            assert launches == ["attend_chunks", "join_chunks"] * 2
 
 
 def test_kernels_of_a_gpu_are_named_and_missed_with_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:

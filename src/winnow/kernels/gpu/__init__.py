@@ -1,15 +1,19 @@
-"""Decode attention in Triton: split over the slots of ragged heads, every stored form, two or three launches a step.
+"""Decode attention in Triton: split over the slots of ragged heads, every stored form, a few launches a step.
 
-A prefix is cut into chunks of one head each, which one program attends to; what chunks found is joined by log-sum-exp
-in a last launch. At the end of a prefill two more kernels score the prompt's tokens and pack the chosen ones. Nothing
-here waits for the device, and nothing loops over heads or rows.
+Prefixes and tails are cut into chunks of one head each, which one program attends to: one launch for what is dense, one
+for every form in which slots are packed. What chunks found is joined by log-sum-exp in a last launch. At the end of a
+prefill two more kernels score the prompt's tokens and pack the chosen ones. Nothing here waits for the device, and
+nothing loops over heads or rows.
 
 | file | its one idea |
 |---|---|
 | `plan.py` | a layer's decode step: which launches, over which tables |
+| `scratch.py` | memory of a step, bounded |
 | `chunks.py` | slots of all rows and heads, cut into chunks of about equal size |
 | `forms.py` | form of the numbers of a part, and the addresses at which a kernel finds them |
 | `tiles.py` | columns of tiles |
+| `precision.py` | dtype in which numbers are multiplied |
+| `softmax.py` | logits capped, and what is subtracted from them |
 | `queries.py` | queries of a KV head |
 | `asking.py` | queries in the coordinates in which keys are written |
 | `decode.py` | attention of a chunk |

@@ -29,11 +29,14 @@ class Span(NamedTuple):
     """[H] int64 on the CPU: the first slot of every head."""
     stops: Tensor
     """[H] int64: one past its last."""
+    grows: bool = False
+    """True for a tail, whose heads are filled from their first slot on, at every step a bit more."""
 
 
-COLUMNS = 5
-"""Numbers of a chunk in the table that kernels read: entry, asking, row·H + head, first slot, one past the last."""
-ENTRY, ASKING, OWNER, FIRST, STOP = range(COLUMNS)
+COLUMNS = 6
+"""Numbers of a chunk in the table that kernels read: entry, asking, row·H + head, first slot, one past the last; of a
+tail the head's first slot, else -1."""
+ENTRY, ASKING, OWNER, FIRST, STOP, FILLED_FROM = range(COLUMNS)
 
 
 def chunk_slots(slots: int, processors: int) -> int:
@@ -51,9 +54,7 @@ def cut(spans: list[Span], size: int) -> Tensor:
         first = span.starts[head] + (torch.arange(len(head)) - (counts.cumsum(0) - counts)[head]) * size
         stop = torch.minimum(first + size, span.stops[head])
         owner = span.row * len(counts) + head
-        lines.append(
-            torch.stack(
-                [torch.full_like(head, span.entry), torch.full_like(head, span.asking), owner, first, stop], dim=1
-            )
-        )
+        entry, asking = torch.full_like(head, span.entry), torch.full_like(head, span.asking)
+        filled_from = span.starts[head] if span.grows else torch.full_like(head, -1)
+        lines.append(torch.stack([entry, asking, owner, first, stop, filled_from], dim=1))
     return torch.cat(lines)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from winnow.kernels.gpu.chunks import ASKING, COLUMNS, ENTRY, FIRST, OWNER, STOP
+from winnow.kernels.gpu.chunks import ASKING, COLUMNS, ENTRY, FILLED_FROM, FIRST, OWNER, STOP
 from winnow.kernels.gpu.forms import WIDTH
 from winnow.kernels.gpu.queries import query_rows
 from winnow.kernels.gpu.rows import added, nothing, prepared, products, written
+from winnow.kernels.gpu.softmax import capped, finite
 
 _COLUMNS: tl.constexpr = tl.constexpr(COLUMNS)
 _ENTRY: tl.constexpr = tl.constexpr(ENTRY)
@@ -20,29 +21,22 @@ _ASKING: tl.constexpr = tl.constexpr(ASKING)
 _OWNER: tl.constexpr = tl.constexpr(OWNER)
 _FIRST: tl.constexpr = tl.constexpr(FIRST)
 _STOP: tl.constexpr = tl.constexpr(STOP)
+_FILLED_FROM: tl.constexpr = tl.constexpr(FILLED_FROM)
 _WIDTH: tl.constexpr = tl.constexpr(WIDTH)
 
 
-@triton.jit
-def capped(logits, softcap, CAPPED: tl.constexpr):
-    """softcap·tanh(logits / softcap), where the model does so."""
-    if CAPPED:
-        # tanh by exp, of what cannot overflow; libdevice is not to be had under the interpreter.
-        folded = tl.exp(-2.0 * tl.abs(logits) / softcap)
-        size = softcap * (1.0 - folded) / (1.0 + folded)
-        logits = tl.where(logits < 0, -size, size)
-    return logits
-
-
-@triton.jit(do_not_specialize=["lines", "capacity", "group", "tokens"])
+@triton.jit(do_not_specialize=["lines", "group", "tokens", "later"])
 def attend_chunks(
     chunks, tables, queries, asking_stride, head_stride, token_stride, bias, lengths,
-    maxima, totals, sums, lines, scaling, softcap, capacity, heads, group, tokens,
-    KEYS: tl.constexpr, VALUES: tl.constexpr, BIASED: tl.constexpr, TAIL: tl.constexpr, CAPPED: tl.constexpr,
-    IN_STEPS: tl.constexpr, VALUE_DIM: tl.constexpr, ASKED: tl.constexpr, SLOTS: tl.constexpr,
+    maxima, totals, sums, lines, scaling, softcap, heads, group, tokens, later,
+    KEYS: tl.constexpr, VALUES: tl.constexpr, BIASED: tl.constexpr, TAIL: tl.constexpr, CAUSAL: tl.constexpr,
+    CAPPED: tl.constexpr, IN_STEPS: tl.constexpr, VALUE_DIM: tl.constexpr, ASKED: tl.constexpr, SLOTS: tl.constexpr,
     PRODUCT: tl.constexpr,
 ):  # fmt: skip
-    """Partial results of chunks, lines `lines` and on of maxima, totals [C, G·Q] and sums [C, G·Q, Dv]."""
+    """Partial results of chunks, lines `lines` and on of maxima, totals [C, G·Q] and sums [C, G·Q, Dv].
+
+    The tail holds the tokens of the queries, and `later` more behind them.
+    """
     number = tl.program_id(0)
     chunk = chunks + number.to(tl.int64) * _COLUMNS
     entry, asking, owner = tl.load(chunk + _ENTRY), tl.load(chunk + _ASKING), tl.load(chunk + _OWNER)
@@ -52,15 +46,14 @@ def attend_chunks(
     head = owner % heads
     asked = tl.program_id(1) * ASKED + tl.arange(0, ASKED)
     present = asked < group * tokens
-    seen = tl.full([ASKED], 0, tl.int64) + stop
-    shift = owner * 0
+    end = stop
     if TAIL:
-        # Of [R, H, C, *], one head of a row after another.
-        shift = owner * capacity
-        length = tl.load(lengths + owner // heads)
-        stop = tl.minimum(stop, length)
-        # Query t sees the tail up to its own token.
-        seen = length - (tokens - 1 - asked % tokens)
+        filled_from = tl.load(chunk + _FILLED_FROM)
+        filled = filled_from + tl.load(lengths + owner // heads) - later
+        # All new tokens see a prefix; query t sees the tail up to its own token.
+        end = tl.where(filled_from < 0, stop + tokens, filled)
+        stop = tl.minimum(stop, end)
+    seen = end - (tokens - 1 - asked % tokens)
     rows = query_rows(queries, asking_stride, head_stride, token_stride, asking, head, asked, group, tokens)
     query = prepared(keys, rows, present, head, KEYS, PRODUCT)
     constant = tl.zeros([ASKED], tl.float32)
@@ -75,16 +68,21 @@ def attend_chunks(
     for begin in range(begin_at, stop, SLOTS):
         slots = begin + tl.arange(0, SLOTS)
         inside = slots < stop
-        logits = products(keys, query, begin, shift + slots, inside, head, KEYS, ASKED, SLOTS, PRODUCT)
+        logits = products(keys, query, begin, slots, inside, head, KEYS, ASKED, SLOTS, PRODUCT)
         logits = capped((logits + constant[:, None]) * scaling, softcap, CAPPED)
-        visible = (inside & (slots >= first))[None, :] & (slots[None, :] < seen[:, None])
+        visible = inside
+        if IN_STEPS:
+            visible = visible & (slots >= first)
+        visible = visible[None, :]
+        if CAUSAL:
+            visible = visible & (slots[None, :] < seen[:, None])
         logits = tl.where(visible, logits, float("-inf"))
         larger = tl.maximum(maximum, tl.max(logits, 1))
-        reference = tl.where(larger == float("-inf"), 0.0, larger)
+        reference = finite(larger)
         weights = tl.exp(logits - reference[:, None])
         fading = tl.exp(maximum - reference)
         total = total * fading + tl.sum(weights, 1)
-        weighted = added(values, weighted, fading, weights, shift + slots, inside, head, VALUES, SLOTS, PRODUCT)
+        weighted = added(values, weighted, fading, weights, slots, inside, head, VALUES, SLOTS, PRODUCT)
         maximum = larger
     line = (lines + number).to(tl.int64) * group * tokens + asked
     tl.store(maxima + line, maximum, mask=present)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from winnow.kernels.formats.pruned import STEP
 from winnow.kernels.gpu.forms import Forms
-from winnow.kernels.gpu.tiles import NARROWEST, power
+from winnow.kernels.gpu.tiles import NARROWEST, tile_width
 from winnow.kernels.native_args import CHANNEL_GROUPS
 
 TILE_BYTES = 16384
@@ -20,6 +20,8 @@ LARGEST = 64
 """Rows of a tile: what is enough."""
 WIDE = 128
 """Numbers of a row in 16 bits; packed ones that are longer take more registers than four warps have."""
+ROOMY = 128
+"""Registers of a thread, so that two programs of eight warps fit on a multiprocessor; rows as they are need no more."""
 STAGES = 3
 """Tiles of keys and of values that are on their way at a time."""
 
@@ -35,16 +37,20 @@ class Sizes(NamedTuple):
     """Slots that a program looks at together."""
     warps: int
     stages: int
+    registers: int | None
+    """Registers of a thread, at most; None: as many as the compiler likes."""
 
 
 def attending(forms: Forms, wide: int, itemsize: int, queries: int) -> Sizes:
     """Sizes of `attend_chunks` for forms of keys and values in rows of `wide` numbers, and queries of a KV head."""
     rows = min(max(TILE_BYTES // (wide * itemsize), NARROWEST), LARGEST)
     # Products of fp32 are taken number by number, which needs more registers than tensor cores do.
-    asked = min(max(power(queries), NARROWEST), rows if itemsize == 2 else NARROWEST)
+    asked = min(tile_width(queries), rows if itemsize == 2 else NARROWEST)
     # What does not lie there as it is takes registers beside those of wide rows.
     large = itemsize > 2 or wide > WIDE
-    return Sizes(asked, -(-queries // asked), _slots(forms, rows), _warps(forms, asked, large), STAGES)
+    warps = _warps(forms, asked, large)
+    registers = ROOMY if warps == 8 and not (forms.keys.packed or forms.values.packed) else None
+    return Sizes(asked, -(-queries // asked), _slots(forms, rows), warps, STAGES, registers)
 
 
 def _warps(forms: Forms, asked: int, large: bool) -> int:
@@ -67,4 +73,4 @@ def _slots(forms: Forms, rows: int) -> int:
 
 def joining(queries: int) -> Sizes:
     """Sizes of `prepare_queries` and `join_chunks`, which look at no slots."""
-    return Sizes(NARROWEST, -(-queries // NARROWEST), 0, 4, 1)
+    return Sizes(NARROWEST, -(-queries // NARROWEST), 0, 4, 1, None)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from winnow.kernels.gpu.softmax import finite
 from winnow.kernels.gpu.turning import turned_rows
 
 
 @triton.jit(do_not_specialize=["group", "tokens"])
 def join_chunks(
-    order, bounds, turned, maxima, totals, sums, sinks, output, heads, group, tokens,
+    order, bounds, turned, maxima, totals, sums, sinks, output, row_stride, heads, group, tokens,
     SINKS: tl.constexpr, TURNED: tl.constexpr, VALUE_DIM: tl.constexpr, VALUE_WIDE: tl.constexpr,
     ASKED: tl.constexpr, STEPS: tl.constexpr, FACTOR: tl.constexpr,
 ):  # fmt: skip
@@ -37,7 +38,7 @@ def join_chunks(
         line = chunk * group * tokens + asked
         its_maximum = tl.load(maxima + line, mask=present, other=float("-inf"))
         larger = tl.maximum(maximum, its_maximum)
-        reference = tl.where(larger == float("-inf"), 0.0, larger)
+        reference = finite(larger)
         mine, its = tl.exp(maximum - reference), tl.exp(its_maximum - reference)
         total = total * mine + its * tl.load(totals + line, mask=present, other=0.0)
         found = its[:, None] * tl.load(sums + line[:, None] * VALUE_DIM + channel[None, :], mask=mask, other=0.0)
@@ -51,6 +52,6 @@ def join_chunks(
     if TURNED:
         plain += turned_rows(rotated, ASKED, VALUE_WIDE, STEPS, FACTOR)
     mean = plain / tl.where(total == 0.0, 1.0, total)[:, None]
-    row, head = owner // heads, owner % heads
-    place = (row * tokens + asked % tokens) * heads * group + head * group + asked // tokens
-    tl.store(output + place[:, None] * VALUE_DIM + channel[None, :], mean, mask=mask)
+    row, head = (owner // heads).to(tl.int64), owner % heads
+    place = (asked % tokens) * heads * group + head * group + asked // tokens
+    tl.store(output + row * row_stride + place[:, None] * VALUE_DIM + channel[None, :], mean, mask=mask)

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import cache
 from typing import NamedTuple
 
 import torch
-import triton
 from torch import Tensor
 
 from winnow.kernels.formats import Block, parts_of
 from winnow.kernels.gpu.asking import ASKED_COLUMNS, asking_row, asks_differently, prepare_queries
-from winnow.kernels.gpu.chunks import OWNER, Span, chunk_slots, cut
+from winnow.kernels.gpu.chunks import FILLED_FROM, OWNER, Span, chunk_slots, cut
 from winnow.kernels.gpu.decode import attend_chunks
 from winnow.kernels.gpu.forms import ELEMENTS, Forms, dense_form, dense_row, forms_of, table_row
 from winnow.kernels.gpu.launching import attending, joining
 from winnow.kernels.gpu.merging import join_chunks
+from winnow.kernels.gpu.precision import product_dtype
+from winnow.kernels.gpu.scratch import Needs, Scratch
 from winnow.kernels.gpu.tiles import tile_width
 from winnow.kernels.gpu.turning import turn_of
 from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import check_layer, check_query
-
-INTERPRETED = not isinstance(attend_chunks, triton.runtime.JITFunction)
-"""True under TRITON_INTERPRET=1, where kernels run on the CPU and bf16 is computed in fp32."""
 
 
 class Launch(NamedTuple):
@@ -38,22 +36,19 @@ class Launch(NamedTuple):
     asks: bool
     """True if keys are asked by queries of their own."""
     tail: bool
+    """True if chunks of the tail are among them."""
 
 
-class Scratch(NamedTuple):
-    """Memory of a step, for queries of one shape."""
+class Slice(NamedTuple):
+    """Some neighboring tokens of a query, and where their output goes."""
 
-    shape: torch.Size
+    query: Tensor
+    """[R, Hq, q, D]"""
+    output: Tensor
+    """[R, q, Hq, Dv], contiguous within a row."""
     group: int
-    asked_queries: Tensor
-    """[A, Hq, Q, D]"""
-    bias: Tensor
-    """fp32 [A, Hq, Q]"""
-    maxima: Tensor
-    """fp32 [C, G·Q]"""
-    totals: Tensor
-    sums: Tensor
-    """fp32 [C, G·Q, Dv]"""
+    later: int
+    """New tokens behind them, which the tail holds already and none of them sees."""
 
 
 class TritonPlan:
@@ -67,6 +62,7 @@ class TritonPlan:
         self.sizes = check_layer(prefixes, tail)
         self.tail = tail
         self.spec = spec
+        self._product = product_dtype(tail.keys.dtype, tail.values.dtype)
         self._device = tail.keys.device
         self._current = torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext()
         self._alive = list(prefixes)
@@ -76,12 +72,11 @@ class TritonPlan:
         self._scratch: Scratch | None = None
 
     def nbytes(self) -> int:
-        """Bytes of tensors beyond prefixes and tail: tables, and memory of the last step."""
+        """Bytes of tensors beyond prefixes and tail: tables, and memory kept for steps."""
         held = [self._tables, self._askings, self._order, self._bounds, self._turned]
         held += [launch.chunks for launch in self._launches]
-        held += [each for each in self._scratch or () if isinstance(each, Tensor)]
         held += [] if self._sinks is None else [self._sinks]
-        return sum(each.nbytes for each in held)
+        return sum(each.nbytes for each in held) + (0 if self._scratch is None else self._scratch.nbytes())
 
     def run(self, query: Tensor) -> Tensor:
         """query [R, Hq, Q, D] -> output [R, Q, Hq, Dv]; the tail already holds the Q new tokens.
@@ -93,28 +88,16 @@ class TritonPlan:
             return self._run(query)
 
     def _run(self, query: Tensor) -> Tensor:
-        scratch = self._room_for(query)
-        rows, heads, _, value_dim = self.sizes
+        group = check_query(query, self.sizes, self.tail.keys.dtype, self._sinks)
         query = query if query.stride(3) == 1 else query.contiguous()
-        tokens = query.shape[2]
-        self._prepare(query, scratch)
-        for launch in self._launches:
-            self._attend(launch, query, scratch)
-        output = query.new_empty(rows, tokens, query.shape[1], value_dim)
-        sizes, (steps, factor) = joining(scratch.group * tokens), turn_of(value_dim)
-        join_chunks[(rows * heads, sizes.blocks)](
-            *(self._order, self._bounds, self._turned, scratch.maxima, scratch.totals, scratch.sums, self._sinks),
-            *(output, heads, scratch.group, tokens),
-            SINKS=self._sinks is not None,
-            TURNED=self._turns,
-            VALUE_DIM=value_dim,
-            VALUE_WIDE=tile_width(value_dim),
-            ASKED=sizes.asked,
-            STEPS=steps,
-            FACTOR=factor,
-            num_warps=sizes.warps,
-            num_stages=sizes.stages,
-        )
+        rows, query_heads, tokens, _ = query.shape
+        output = query.new_empty(rows, tokens, query_heads, self.sizes.value_dim)
+        scratch = self._room_for(query_heads, group, tokens)
+        for each in _slices(query, output, group, scratch.tokens):
+            self._prepare(each, scratch)
+            for launch in self._launches:
+                self._attend(launch, each, scratch)
+            self._join(each, scratch)
         return output
 
     # --- once -------------------------------------------------------------------------------------------------------
@@ -133,65 +116,64 @@ class TritonPlan:
                 spans.setdefault((forms_of(part), asks), []).append(span)
         slots = sum(_slots(each) for of_form in spans.values() for each in of_form)
         size = chunk_slots(slots, _processors(self._device))
+        cuts = {each: [cut(of_form, size)] for each, of_form in spans.items()}
         tail_dtype, (_, _, dim, value_dim) = self.tail.keys.dtype, self.sizes
-        forms = Forms(dense_form(tail_dtype, dim), dense_form(tail_dtype, value_dim))
-        tail = cut(self._tail_spans(entries), chunk_slots(self.tail.keys.shape[2], 1))
-        cuts = [(forms, tail, False, True)]
-        cuts += [(forms, cut(of_form, size), asks, False) for (forms, asks), of_form in spans.items()]
-        self._make_launches([each for each in cuts if len(each[1])])
+        tails = (Forms(dense_form(tail_dtype, dim), dense_form(tail_dtype, value_dim)), False)
+        # One launch with the dense parts of prefixes.
+        cuts.setdefault(tails, []).append(cut(self._tail_spans(entries), chunk_slots(self.tail.keys.shape[2], 1)))
+        self._make_launches([(*each, torch.cat(chunks)) for each, chunks in cuts.items()])
         self._tables, self._askings = entries.table(self._device), askings.table(self._device)
         self._sets = len(askings.lines)
 
-    def _make_launches(self, cuts: Sequence[tuple[Forms, Tensor, bool, bool]]) -> None:
+    def _make_launches(self, cuts: Sequence[tuple[Forms, bool, Tensor]]) -> None:
         rows, heads, _, _ = self.sizes
         self._launches: list[Launch] = []
         lines = 0
-        for forms, chunks, asks, tail in cuts:
-            self._launches.append(Launch(forms, chunks.to(self._device), lines, asks, tail))
+        for forms, asks, chunks in cuts:
+            if len(chunks):
+                tail = bool((chunks[:, FILLED_FROM] >= 0).any())
+                self._launches.append(Launch(forms, chunks.to(self._device), lines, asks, tail))
             lines += len(chunks)
-        owner = torch.cat([torch.zeros(0, dtype=torch.int64), *(chunks[:, OWNER] for _, chunks, _, _ in cuts)])
-        turned = [torch.full((len(chunks),), forms.turned_values, dtype=torch.int8) for forms, chunks, _, _ in cuts]
-        self._turns = any(forms.turned_values for forms, _, _, _ in cuts)
+        owner = torch.cat([chunks[:, OWNER] for _, _, chunks in cuts])
+        turned = [torch.full((len(chunks),), forms.turned_values, dtype=torch.int8) for forms, _, chunks in cuts]
+        self._turns = any(forms.turned_values for forms, _, _ in cuts)
         counts = torch.bincount(owner, minlength=rows * heads)
         bounds = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
         self._order, self._bounds = owner.argsort(stable=True).to(self._device), bounds.to(self._device)
-        self._turned = torch.cat([torch.zeros(0, dtype=torch.int8), *turned]).to(self._device)
+        self._turned = torch.cat(turned).to(self._device)
 
     def _tail_spans(self, entries: _Lines) -> list[Span]:
         """The tail's whole buffers; how much of them is filled is looked up at every step."""
-        rows, heads, _, _ = self.sizes
-        both = (self.tail.keys, self.tail.values)
-        entry = entries.add(dense_row(*(each.data_ptr() for each in both)))
-        starts, stops = torch.zeros(heads, dtype=torch.int64), torch.full((heads,), both[0].shape[2])
-        return [Span(row, entry, row, starts, stops) for row in range(rows)]
+        rows, heads, room, _ = self.tail.keys.shape
+        entry = entries.add(dense_row(self.tail.keys.data_ptr(), self.tail.values.data_ptr()))
+        starts = torch.arange(rows * heads).view(rows, heads) * room
+        return [Span(row, entry, row, starts[row], starts[row] + room, grows=True) for row in range(rows)]
 
     # --- at every step ----------------------------------------------------------------------------------------------
 
-    def _room_for(self, query: Tensor) -> Scratch:
-        """Memory of a step; made anew where the shape of queries changes, which is rarely."""
-        if self._scratch is None or self._scratch.shape != query.shape:
-            group = check_query(query, self.sizes, self.tail.keys.dtype, self._sinks)
-            asked, chunks = group * query.shape[2], self._turned.shape[0]
-            self._scratch = Scratch(
-                query.shape,
-                group,
-                query.new_empty(self._sets, *query.shape[1:], dtype=self._product_dtype()),
-                query.new_empty(self._sets, *query.shape[1:3], dtype=torch.float32),
-                query.new_empty(chunks, asked, dtype=torch.float32),
-                query.new_empty(chunks, asked, dtype=torch.float32),
-                query.new_empty(chunks, asked, self.sizes.value_dim, dtype=torch.float32),
-            )
-        return self._scratch
+    def _room_for(self, query_heads: int, group: int, tokens: int) -> Scratch:
+        """Memory of a step, kept where it is small; that of a turn of many tokens lasts as long as the call."""
+        kept = self._scratch
+        if kept is not None and kept.query_heads == query_heads and tokens <= kept.tokens:
+            return kept
+        _, _, dim, value_dim = self.sizes
+        chunks = self._turned.shape[0]
+        needs = Needs(self._sets, chunks, query_heads, group, dim, value_dim, self._product)
+        scratch = needs.made(needs.tokens_at_a_time(tokens), self._device)
+        if needs.are_small(tokens):
+            self._scratch = scratch
+        return scratch
 
-    def _prepare(self, query: Tensor, scratch: Scratch) -> None:
+    def _prepare(self, piece: Slice, scratch: Scratch) -> None:
         """The queries of parts whose keys are asked by others than the model's."""
         if not self._sets:
             return
+        query, tokens = piece.query, piece.query.shape[2]
         heads, dim = self.sizes.heads, self.sizes.key_dim
-        sizes, (steps, factor) = joining(scratch.group * query.shape[2]), turn_of(dim)
+        sizes, (steps, factor) = joining(piece.group * tokens), turn_of(dim)
         prepare_queries[(self._sets, heads, sizes.blocks)](
             *(self._askings, query, *query.stride()[:3]),
-            *(scratch.asked_queries, scratch.bias, heads, scratch.group, query.shape[2]),
+            *(scratch.asked_queries, scratch.bias, heads, piece.group, tokens),
             ELEMENT=ELEMENTS[query.dtype],
             DIM=dim,
             WIDE=tile_width(dim),
@@ -203,20 +185,24 @@ class TritonPlan:
             num_stages=sizes.stages,
         )
 
-    def _attend(self, launch: Launch, query: Tensor, scratch: Scratch) -> None:
+    def _attend(self, launch: Launch, piece: Slice, scratch: Scratch) -> None:
         """Partial results of the chunks of a launch."""
-        queries = scratch.asked_queries if launch.asks else query
         _, heads, dim, value_dim = self.sizes
-        product, wide = self._product_dtype(), tile_width(max(dim, value_dim))
-        sizes = attending(launch.forms, wide, product.itemsize, scratch.group * query.shape[2])
+        query, tokens = piece.query, piece.query.shape[2]
+        queries, strides = query, query.stride()[:3]
+        if launch.asks:
+            queries, strides = scratch.asked_queries, (query.shape[1] * tokens * dim, tokens * dim, dim)
+        product, wide = self._product, tile_width(max(dim, value_dim))
+        sizes = attending(launch.forms, wide, product.itemsize, piece.group * tokens)
         attend_chunks[(len(launch.chunks), sizes.blocks)](
-            *(launch.chunks, self._tables, queries, *queries.stride()[:3], scratch.bias, self._lengths()),
-            *(scratch.maxima, scratch.totals, scratch.sums, launch.lines, self.spec.scaling),
-            *(self.spec.softcap or 0.0, self.tail.keys.shape[2], heads, scratch.group, query.shape[2]),
+            *(launch.chunks, self._tables, queries, *strides, scratch.bias, self._lengths()),
+            *(scratch.maxima, scratch.totals, scratch.sums, launch.lines, self.spec.scaling, self.spec.softcap or 0.0),
+            *(heads, piece.group, tokens, piece.later),
             KEYS=launch.forms.keys,
             VALUES=launch.forms.values,
             BIASED=launch.asks,
             TAIL=launch.tail,
+            CAUSAL=launch.tail and tokens > 1,
             CAPPED=self.spec.softcap is not None,
             IN_STEPS=launch.forms.in_steps,
             VALUE_DIM=value_dim,
@@ -225,16 +211,31 @@ class TritonPlan:
             PRODUCT=ELEMENTS[product],
             num_warps=sizes.warps,
             num_stages=sizes.stages,
+            maxnreg=sizes.registers,
+        )
+
+    def _join(self, piece: Slice, scratch: Scratch) -> None:
+        """Output of what the chunks found."""
+        rows, heads, _, value_dim = self.sizes
+        tokens = piece.query.shape[2]
+        sizes, (steps, factor) = joining(piece.group * tokens), turn_of(value_dim)
+        join_chunks[(rows * heads, sizes.blocks)](
+            *(self._order, self._bounds, self._turned, scratch.maxima, scratch.totals, scratch.sums, self._sinks),
+            *(piece.output, piece.output.stride(0), heads, piece.group, tokens),
+            SINKS=self._sinks is not None,
+            TURNED=self._turns,
+            VALUE_DIM=value_dim,
+            VALUE_WIDE=tile_width(value_dim),
+            ASKED=sizes.asked,
+            STEPS=steps,
+            FACTOR=factor,
+            num_warps=sizes.warps,
+            num_stages=sizes.stages,
         )
 
     def _lengths(self) -> Tensor:
         there = self.tail.lengths_there
         return self.tail.lengths.to(self._device) if there is None else there
-
-    def _product_dtype(self) -> torch.dtype:
-        """Dtype of what is multiplied; products of bf16 are wrong under the interpreter."""
-        dtype = self.tail.keys.dtype
-        return torch.float32 if INTERPRETED and dtype == torch.bfloat16 else dtype
 
 
 class _Lines:
@@ -251,6 +252,18 @@ class _Lines:
     def table(self, device: torch.device) -> Tensor:
         """int64, all lines."""
         return torch.tensor(self.lines, dtype=torch.int64).to(device)
+
+
+def _slices(query: Tensor, output: Tensor, group: int, size: int) -> Iterator[Slice]:
+    """Queries [R, Hq, Q, D] and their output [R, Q, Hq, Dv], so many tokens at a time."""
+    tokens = query.shape[2]
+    if tokens <= size:
+        # The usual step, for which torch is asked for nothing.
+        yield Slice(query, output, group, 0)
+        return
+    for first in range(0, tokens, size):
+        stop = min(first + size, tokens)
+        yield Slice(query[:, :, first:stop], output[:, first:stop], group, tokens - stop)
 
 
 def _slots(span: Span) -> int:

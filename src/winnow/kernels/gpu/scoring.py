@@ -17,17 +17,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from winnow.kernels.gpu.decode import capped
 from winnow.kernels.gpu.forms import ELEMENTS
-from winnow.kernels.gpu.plan import INTERPRETED
+from winnow.kernels.gpu.precision import product_dtype
+from winnow.kernels.gpu.softmax import capped, finite
+from winnow.kernels.gpu.tiles import NARROWEST, tile_width
 
 SMALLEST_CHUNK = 512
 """Keys of a program of the first pass, at least: what it leaves takes a hundredth of what it read."""
 PROGRAMS = 2048
 """Programs of the first pass at most, so that a prompt all of whose queries are asked leaves no more either; enough to
 keep every processor busy several times."""
-LEAST_ROWS = 16
-"""Queries of a tile: what a matrix product takes at least."""
 
 
 class Launch(NamedTuple):
@@ -137,7 +136,7 @@ def normalize_chunks(
             ABSENT, CAPPED, PRODUCT,
         )  # fmt: skip
         larger = tl.maximum(maximum, tl.max(logits, 1))
-        reference = tl.where(larger == float("-inf"), 0.0, larger)
+        reference = finite(larger)
         total = total * tl.exp(maximum - reference) + tl.sum(tl.exp(logits - reference[:, None]), 1)
         maximum = larger
     line = (chunk * tl.num_programs(1) + head).to(tl.int64) * group * window + number
@@ -160,11 +159,11 @@ def join_normalizers(maxima, totals, sinks, chunks, rows, window, SINKS: tl.cons
         place = chunk * rows + row
         its = tl.load(maxima + place, mask=present, other=float("-inf"))
         larger = tl.maximum(maximum, its)
-        reference = tl.where(larger == float("-inf"), 0.0, larger)
+        reference = finite(larger)
         sums = tl.load(totals + place, mask=present, other=0.0)
         total = total * tl.exp(maximum - reference) + sums * tl.exp(its - reference)
         maximum = larger
-    tl.store(maxima + row, tl.where(maximum == float("-inf"), 0.0, maximum), mask=present)
+    tl.store(maxima + row, finite(maximum), mask=present)
     tl.store(totals + row, tl.where(total == 0.0, 1.0, total), mask=present)
 
 
@@ -210,9 +209,8 @@ def attention_paid(asked: Asked, keys: int) -> Tensor:
     group, window = asked.queries.shape[0] // heads, asked.queries.shape[1]
     queries, rows = (each if each.stride(-1) == 1 else each.contiguous() for each in (asked.queries, asked.keys))
     absent = None if asked.absent is None else asked.absent.contiguous().view(torch.uint8)
-    product = _product(asked)
-    wide = max(16, triton.next_power_of_2(dim))
-    launch = LAUNCHES[(32 if product == tl.float32 else 16, max(128, wide))]
+    product, wide = product_dtype(queries.dtype, rows.dtype), tile_width(dim)
+    launch = LAUNCHES[(8 * product.itemsize, max(128, wide))]
     tokens, members = _tile_sizes(window, group, launch.rows)
     tiles = triton.cdiv(group, members) * triton.cdiv(window, tokens)
     chunk_keys = max(SMALLEST_CHUNK, triton.cdiv(asked.visible * heads * tiles, PROGRAMS * launch.keys) * launch.keys)
@@ -231,7 +229,7 @@ def attention_paid(asked: Asked, keys: int) -> Tensor:
         "HEADS": members,
         "WINDOW": tokens,
         "KEYS": launch.keys,
-        "PRODUCT": product,
+        "PRODUCT": ELEMENTS[product],
         "num_warps": launch.warps,
         "num_stages": STAGES,
     }
@@ -250,11 +248,4 @@ def _tile_sizes(window: int, group: int, rows: int) -> tuple[int, int]:
     """Tokens and query heads of a tile of so many rows at most, powers of two."""
     tokens = min(triton.next_power_of_2(window), rows)
     members = min(triton.next_power_of_2(group), rows // tokens)
-    return tokens, max(members, LEAST_ROWS // tokens, 1)
-
-
-def _product(asked: Asked) -> tl.dtype:
-    """Dtype of what is multiplied: products of two numbers of 16 bits are exact, others take all bits of fp32."""
-    dtype = asked.keys.dtype
-    exact = asked.queries.dtype == dtype and not (INTERPRETED and dtype == torch.bfloat16)
-    return ELEMENTS[dtype] if exact else tl.float32
+    return tokens, max(members, NARROWEST // tokens, 1)
