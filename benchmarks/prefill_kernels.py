@@ -66,7 +66,7 @@ class InstructionSet(NamedTuple):
 
     name: str
     flag: str
-    """Of the processor, as Linux names it."""
+    """Name that Linux has for it among those of the processor."""
     settings: dict[str, str]
     """Variables of a process that uses nothing better."""
 
@@ -145,7 +145,7 @@ def products_by_set(rounds: int) -> list[dict[str, Any]]:
 
 
 def in_process(settings: dict[str, str], work: Callable[[], Any]) -> Any:
-    """What some work returns in a new process with such variables."""
+    """Result of some work in a new process with such variables."""
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     try:
