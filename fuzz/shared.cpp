@@ -1,4 +1,4 @@
-// libFuzzer target: winnow_decode on rows that share a prefix, so that many queries meet it as matrices; results are known.
+// libFuzzer target: winnow_decode on rows that share a prefix, met by many queries as matrices; results are known.
 #include "bytes.hpp"
 #include "known/decode.hpp"
 #include "winnow_native.h"

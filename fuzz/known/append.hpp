@@ -23,7 +23,7 @@ class KnownAppend {
   // Runs the library. Throws Wrong where another byte was written, or one was not.
   void check() {
     bool room = true;
-    for (int64_t row = 0; row < args_.rows; ++row) room &= held_[row] >= 0 && held_[row] + args_.tokens <= args_.capacity;
+    for (int64_t held : held_) room &= held >= 0 && held + args_.tokens <= args_.capacity;
     const int32_t status = winnow_append(&args_);
     expect(status == (room ? WINNOW_OK : WINNOW_BAD_LENGTH), "room for new tokens");
     compare(args_.first, before_[0], room);

@@ -63,7 +63,9 @@ class KnownDecode {
 
   void add_parts(int64_t most, bool shared) {
     int64_t* bounds = arrays_.zeros<int64_t>(args_.rows + 1);
-    for (int64_t row = 0; row < args_.rows; ++row) bounds[row + 1] = bounds[row] + (shared ? most : from_.below(most + 1));
+    for (int64_t row = 0; row < args_.rows; ++row) {
+      bounds[row + 1] = bounds[row] + (shared ? most : from_.below(most + 1));
+    }
     winnow_part* parts = arrays_.zeros<winnow_part>(bounds[args_.rows]);
     for (int64_t i = 0; i < bounds[args_.rows]; ++i) {
       const bool again = shared ? i >= most : i > 0 && from_.below(3) == 0;

@@ -30,7 +30,8 @@ inline double number_at(int32_t dtype, const void* data, int64_t index) {
   const double sign = bits >> (8 * bytes_of(dtype) - 1) ? -1 : 1;
   const double fraction = std::ldexp(bits & ((1u << mantissa) - 1), -mantissa);
   if (exponent == exponents) return fraction ? NAN : sign * INFINITY;
-  return sign * (exponent ? std::ldexp(1 + fraction, static_cast<int>(exponent) - bias) : std::ldexp(fraction, 1 - bias));
+  if (!exponent) return sign * std::ldexp(fraction, 1 - bias);
+  return sign * std::ldexp(1 + fraction, static_cast<int>(exponent) - bias);
 }
 
 inline std::vector<double> numbers_at(int32_t dtype, const void* data, int64_t count) {

@@ -32,7 +32,9 @@ class KnownPruning {
   }
 
  private:
-  double number(int64_t slot, int64_t d) const { return number_at(args_.dtype, args_.rows, slot * args_.row_stride + d); }
+  double number(int64_t slot, int64_t d) const {
+    return number_at(args_.dtype, args_.rows, slot * args_.row_stride + d);
+  }
   bool stays(int64_t slot, int64_t d) const { return args_.masks[slot * ((args_.dim + 7) / 8) + d / 8] >> d % 8 & 1; }
 
   // In fp32, as the definition has them: which of two is larger must not depend on more digits.
@@ -111,7 +113,8 @@ class KnownPruning {
     return std::max_element(numbers.begin(), numbers.end());
   }
   static double mean(const std::vector<double>& numbers) {
-    return numbers.empty() ? 0 : std::accumulate(numbers.begin(), numbers.end(), 0.0) / static_cast<double>(numbers.size());
+    if (numbers.empty()) return 0;
+    return std::accumulate(numbers.begin(), numbers.end(), 0.0) / static_cast<double>(numbers.size());
   }
   static double deviation(const std::vector<double>& numbers) {
     const double middle = mean(numbers);
