@@ -22,10 +22,14 @@ SITE  := $(VENV)/site
 # Recorded journals and results, and published tables; what looks like a key in them are hashes.
 NO_SECRETS := ^(tests/estimate/data/|src/winnow/heads/published\.py)
 
+KERNEL_FUZZ := decode shared append prefill prune
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 60
+# Of `make aarch64`, for each kernel.
+AARCH64_CASES ?= 100
+AARCH64_NEEDS := g++-aarch64-linux-gnu qemu-user
 
-.PHONY: help setup dev demo test test-low test-gpu test-slow attack sanitize fuzz lint scan catalog docs wheels format bench clean
+.PHONY: help setup dev demo test test-low test-gpu test-slow attack sanitize fuzz aarch64 lint scan catalog docs wheels format bench clean
 
 help:
 	@echo "make demo        set up, then run the main job on the bundled model"
@@ -36,6 +40,7 @@ help:
 	@echo "make attack      every attack, whole, and the sanitizers; rewrites docs/results/attack.md"
 	@echo "make sanitize    the kernels' and files' tests with address, undefined and thread sanitizers (needs g++)"
 	@echo "make fuzz        each fuzz target for a minute (installs atheris, needs clang++)"
+	@echo "make aarch64     the kernels on 64-bit ARM, in an emulator, against known results"
 	@echo "make lint        ruff, mypy, the contract on imports, spelling"
 	@echo "make scan        secrets in the files, risky code, known vulnerabilities of dependencies"
 	@echo "make catalog     write down what winnow methods lists, after a method was added"
@@ -95,8 +100,16 @@ fuzz: $(DEV)
 	  PYTHONPATH=tests $(BIN)/python fuzz/targets.py $$target -max_total_time=$(FUZZ_SECONDS) || exit 1; done
 	$(BIN)/cmake -S fuzz -B build/fuzz -DWINNOW_SANITIZE=address -DCMAKE_CXX_COMPILER=clang++
 	$(BIN)/cmake --build build/fuzz --parallel 2
-	for target in decode prune; do mkdir -p build/fuzz/corpus/$$target; build/fuzz/$$target -max_len=400 \
+	for target in $(KERNEL_FUZZ); do mkdir -p build/fuzz/corpus/$$target; build/fuzz/$$target -max_len=400 \
 	  -max_total_time=$(FUZZ_SECONDS) -artifact_prefix=build/fuzz/$$target- build/fuzz/corpus/$$target || exit 1; done
+
+# A program with the library in it, without Python: an emulated torch would take hours.
+aarch64: $(DEV)
+	@command -v aarch64-linux-gnu-g++ >/dev/null && command -v qemu-aarch64 >/dev/null || \
+	  { echo "make aarch64 needs a cross compiler and an emulator: apt-get install $(AARCH64_NEEDS)"; exit 1; }
+	$(BIN)/cmake -S fuzz -B build/aarch64 --toolchain $(CURDIR)/fuzz/aarch64.cmake
+	$(BIN)/cmake --build build/aarch64 --parallel 2
+	qemu-aarch64 -L /usr/aarch64-linux-gnu build/aarch64/exact $(AARCH64_CASES)
 
 lint: $(DEV)
 	$(BIN)/ruff check .

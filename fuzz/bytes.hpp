@@ -53,15 +53,16 @@ class Arrays {
     }
     return made;
   }
+  // 31 bits.
+  uint32_t random() {
+    state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<uint32_t>(state_ >> 33);
+  }
   ~Arrays() {
     for (char* each : held_) delete[] each;
   }
 
  private:
-  uint32_t random() {
-    state_ = state_ * 6364136223846793005u + 1442695040888963407u;
-    return static_cast<uint32_t>(state_ >> 33);
-  }
   uint64_t state_;
   std::list<char*> held_;
 };

@@ -12,10 +12,11 @@
 namespace winnow {
 namespace {
 
+#ifdef WINNOW_AMX
 // True if the processor multiplies tiles of bf16 and the operating system gives this process, which asks for it, room
 // for their state.
 bool has_tiles() {
-#if defined(WINNOW_AMX) && defined(__linux__)
+#ifdef __linux__
   constexpr long kAskForState = 0x1023, kTileData = 18;
   return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
          syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
@@ -23,6 +24,7 @@ bool has_tiles() {
   return false;
 #endif
 }
+#endif
 
 // The best that this machine runs, or null if it runs none of that name.
 const InstructionSet* find(const char* name) {

@@ -1,0 +1,207 @@
+"""Pieces of a prefill: attention over a prompt against sdpa, and products in bfloat16 against float32.
+
+    python benchmarks/prefill_kernels.py        # writes docs/results/prefill_kernels.*
+
+CPU time of one thread. Contenders take turns; a ratio is the median of those of the rounds. Products are measured once
+for every instruction set that the processor has, each in a process that is told to leave better ones aside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from decode_attention import Bench, measure, name_of
+from reporting import machine, markdown_table, write_results
+from winnow.kernels import AttentionSpec, prefill
+
+RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
+SDPA, COMPILED, PAID = "sdpa", "compiled", "with what was paid"
+
+
+class Shape(NamedTuple):
+    """Attention of the last queries of a prompt."""
+
+    query_heads: int
+    heads: int
+    dim: int
+    tokens: int
+    queries: int
+    dtype: torch.dtype
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        last = "" if self.queries == self.tokens else f"the last {self.queries:,} of "
+        heads = f"{self.query_heads}/{self.heads} heads, D {self.dim}"
+        return f"{heads}, {last}{self.tokens:,} tokens, {name_of(self.dtype)}"
+
+
+SHAPES = [
+    Shape(8, 2, 64, 4096, 4096, torch.float32),
+    Shape(4, 1, 128, 8192, 8192, torch.float32),
+    Shape(14, 2, 64, 1400, 1400, torch.float32),
+    Shape(8, 2, 64, 4096, 4096, torch.bfloat16),
+    Shape(8, 2, 64, 4096, 1024, torch.float32),
+    Shape(14, 2, 64, 2048, 512, torch.float32),
+]
+INPUTS, OUTPUTS, TOKENS = 896, 4864, (512, 1)
+"""Sizes of a product, and of how many rows: a prompt, a step."""
+
+
+class InstructionSet(NamedTuple):
+    """The best that products may use."""
+
+    name: str
+    flag: str
+    """Name that Linux has for it among those of the processor."""
+    settings: dict[str, str]
+    """Variables of a process that uses nothing better."""
+
+
+SETS = [
+    InstructionSet("AMX", "amx_bf16", {}),
+    InstructionSet("AVX-512 BF16", "avx512_bf16", {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}),
+    InstructionSet("AVX-512 with VNNI", "avx512_vnni", {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI"}),
+    InstructionSet("AVX2", "avx2", {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}),
+]
+
+
+def attention(shape: Shape, rounds: int) -> dict[str, Any]:
+    """The ways to attend over a prompt against sdpa as transformers calls it: ms, and ratios to it."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(heads: int, tokens: int) -> Tensor:
+        return torch.randn(heads, tokens, shape.dim, generator=generator).to(shape.dtype)
+
+    prompt = prefill.Prompt(
+        draw(shape.query_heads, shape.queries), draw(shape.heads, shape.tokens), draw(shape.heads, shape.tokens)
+    )
+    spec = AttentionSpec(shape.dim**-0.5)
+    runs: dict[str, Callable[[], Any]] = {
+        SDPA: partial(sdpa, prompt, spec),
+        COMPILED: lambda: prefill.attended(prompt, spec),
+        PAID: lambda: prefill.attend(prompt, spec),
+    }
+    bound = 2e-2 if shape.dtype == torch.bfloat16 else 1e-4
+    torch.testing.assert_close(runs[COMPILED](), runs[SDPA](), rtol=bound, atol=bound)
+    bench = measure(runs, rounds, time.process_time)
+    return {"shape": shape.name, **row_of(bench, SDPA)}
+
+
+def sdpa(prompt: prefill.Prompt, spec: AttentionSpec) -> Tensor:
+    """The same [Q, Hq, D] by transformers' attention function, which takes a mask where there are earlier tokens."""
+    queries, tokens = prompt.queries.shape[1], prompt.keys.shape[1]
+    mask = None
+    if queries != tokens:
+        mask = torch.ones(queries, tokens, dtype=torch.bool).tril(tokens - queries)[None, None]
+    module = SimpleNamespace(num_key_value_groups=len(prompt.queries) // len(prompt.keys), is_causal=True)
+    batch = [each[None] for each in prompt]
+    out: Tensor = sdpa_attention_forward(module, *batch, mask, scaling=spec.scaling)[0][0]
+    return out
+
+
+def products(rounds: int) -> list[dict[str, Any]]:
+    """Products in bfloat16 against the same in float32, of a prompt and of a step; a process of its own calls this."""
+    torch.set_num_threads(1)
+    weight = torch.randn(OUTPUTS, INPUTS) / INPUTS**0.5
+    rows = []
+    for tokens in TOKENS:
+        runs = {
+            name_of(dtype): partial(multiply, torch.randn(tokens, INPUTS).to(dtype), weight.to(dtype))
+            for dtype in (torch.float32, torch.bfloat16)
+        }
+        rows.append({"tokens": tokens, **row_of(measure(runs, rounds, time.process_time), name_of(torch.float32))})
+    return rows
+
+
+def multiply(rows: Tensor, weight: Tensor) -> None:
+    """As many products as the clock needs."""
+    for _ in range(1 if len(rows) > 1 else 50):
+        torch.nn.functional.linear(rows, weight)
+
+
+def products_by_set(rounds: int) -> list[dict[str, Any]]:
+    """The same in every instruction set that this processor has."""
+    info = Path("/proc/cpuinfo")
+    flags = set(info.read_text(encoding="utf-8").split()) if info.exists() else set()
+    found = []
+    for each in SETS:
+        if each.flag in flags:
+            found += [{"set": each.name, **row} for row in in_process(each.settings, partial(products, rounds))]
+    return found
+
+
+def in_process(settings: dict[str, str], work: Callable[[], Any]) -> Any:
+    """Result of some work in a new process with such variables."""
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    try:
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            return pool.submit(work).result()
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def row_of(bench: Bench, reference: str) -> dict[str, Any]:
+    """CPU ms of the reference, and the others' share of it."""
+    ratios = {name: bench.ratio(name, reference) for name in bench.seconds if name != reference}
+    return {"reference": reference, "reference_ms": bench.median(reference) * 1e3, "ratios": ratios}
+
+
+def attention_table(rows: list[dict[str, Any]]) -> str:
+    """Attention over prompts."""
+    body = [
+        [row["shape"], f"{row['reference_ms']:.0f}", *(f"{row['ratios'][name]:.2f}" for name in (COMPILED, PAID))]
+        for row in rows
+    ]
+    return markdown_table(["one thread", "sdpa, CPU ms", "compiled, of sdpa", f"{PAID}, of sdpa"], body)
+
+
+def products_table(rows: list[dict[str, Any]]) -> str:
+    """Products, a line for each instruction set."""
+    prompts, steps = ([row for row in rows if row["tokens"] == tokens] for tokens in TOKENS)
+    body = [
+        [first["set"], *(f"{each['ratios'][name_of(torch.bfloat16)]:.2f}" for each in (first, second))]
+        for first, second in zip(prompts, steps, strict=True)
+    ]
+    head = ["bfloat16, CPU time of float32's", f"{TOKENS[0]} tokens", "one token"]
+    return markdown_table(head, body)
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    attended = [{"table": "attention", **attention(shape, options.rounds)} for shape in SHAPES]
+    multiplied = [{"table": "products", **row} for row in products_by_set(options.rounds)]
+    text = (
+        f"# Pieces of a prefill\n\n`python benchmarks/prefill_kernels.py`. CPU time of one thread, medians of "
+        f"{options.rounds} rounds in turns; below 1 is faster than the reference. {machine()}\n\n"
+        f"## Attention over a prompt\n\nThe reference is torch's sdpa as transformers calls it.\n\n"
+        f"{attention_table(attended)}\n\n## Products of matrices\n\n[n, {INPUTS}] times [{INPUTS}, {OUTPUTS}]. The "
+        f"same processor, told to leave better instructions aside; the reference is the product in float32 in the "
+        f"same process.\n\n{products_table(multiplied)}\n"
+    )
+    print(text)
+    write_results(options.out, "prefill_kernels", text, attended + multiplied)
+
+
+if __name__ == "__main__":
+    main()

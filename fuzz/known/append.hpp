@@ -1,0 +1,94 @@
+// New tokens that are copied into buffers, byte by byte.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "bytes.hpp"
+#include "known/compare.hpp"
+#include "winnow_native.h"
+
+class KnownAppend {
+ public:
+  KnownAppend(Bytes& from, uint64_t seed) : from_(from), arrays_(seed) {
+    args_.rows = from_.among(0, 4);
+    args_.heads = from_.among(1, 4);
+    args_.tokens = from_.below(6);
+    args_.capacity = from_.below(40);
+    choose_lengths();
+    choose(args_.first, before_[0]);
+    if (from_.coin()) choose(args_.second, before_[1]);
+  }
+
+  // Runs the library. Throws Wrong where another byte was written, or one was not.
+  void check() {
+    bool room = true;
+    for (int64_t held : held_) room &= held >= 0 && held + args_.tokens <= args_.capacity;
+    const int32_t status = winnow_append(&args_);
+    expect(status == (room ? WINNOW_OK : WINNOW_BAD_LENGTH), "room for new tokens");
+    compare(args_.first, before_[0], room);
+    if (args_.second.target) compare(args_.second, before_[1], room);
+    for (int64_t row = 0; args_.lengths && row < args_.rows; ++row) {
+      expect(args_.lengths[row] == held_[row] + (room ? args_.tokens : 0), "tokens that a row holds");
+    }
+  }
+
+ private:
+  // Tokens that rows hold: mostly no more than leave room for the new ones.
+  void choose_lengths() {
+    const bool apart = from_.coin();
+    args_.column = some_length();
+    if (apart) args_.lengths = arrays_.zeros<int64_t>(args_.rows);
+    for (int64_t row = 0; row < args_.rows; ++row) {
+      held_.push_back(apart ? some_length() : args_.column);
+      if (apart) args_.lengths[row] = held_.back();
+    }
+  }
+  int64_t some_length() {
+    const int64_t room = args_.capacity - args_.tokens;
+    return room < 0 || from_.below(16) == 0 ? from_.among(0, 60) - 10 : from_.among(0, room);
+  }
+
+  void choose(winnow_columns& columns, std::vector<uint8_t>& before) {
+    columns.bytes = from_.among(1, 150);
+    const int64_t gap = from_.below(9);
+    const bool heads_first = from_.coin();
+    columns.token_stride = heads_first ? columns.bytes + gap : args_.heads * columns.bytes + gap;
+    columns.head_stride = heads_first ? args_.tokens * columns.token_stride : columns.bytes;
+    columns.row_stride = heads_first ? args_.heads * columns.head_stride : args_.tokens * columns.token_stride;
+    const bool any = args_.rows > 0 && args_.tokens > 0;
+    columns.source = arrays_.noise(any ? (args_.rows - 1) * columns.row_stride +
+                                             (args_.heads - 1) * columns.head_stride +
+                                             (args_.tokens - 1) * columns.token_stride + columns.bytes
+                                       : 0);
+    const int64_t held = args_.rows * args_.heads * args_.capacity * columns.bytes;
+    uint8_t* target = arrays_.noise(held);
+    columns.target = target;
+    before.assign(target, target + held);
+  }
+
+  void compare(const winnow_columns& columns, std::vector<uint8_t> expected, bool room) const {
+    const auto* source = static_cast<const uint8_t*>(columns.source);
+    for (int64_t row = 0; room && row < args_.rows; ++row) {
+      for (int64_t head = 0; head < args_.heads; ++head) {
+        for (int64_t token = 0; token < args_.tokens; ++token) {
+          const int64_t place = (row * args_.heads + head) * args_.capacity + held_[row] + token;
+          for (int64_t byte = 0; byte < columns.bytes; ++byte) {
+            expected[static_cast<size_t>(place * columns.bytes + byte)] =
+                source[row * columns.row_stride + head * columns.head_stride + token * columns.token_stride + byte];
+          }
+        }
+      }
+    }
+    const auto* target = static_cast<const uint8_t*>(columns.target);
+    for (size_t i = 0; i < expected.size(); ++i) expect(target[i] == expected[i], "a byte of a buffer");
+  }
+
+  Bytes& from_;
+  Arrays arrays_;
+  winnow_append_args args_{};
+  std::vector<int64_t> held_;
+  std::vector<uint8_t> before_[2];
+};
+
+inline void check_append(Bytes& from, uint64_t seed) { KnownAppend(from, seed).check(); }
