@@ -149,9 +149,9 @@ def contenders(model: PreTrainedModel, setting: Setting) -> tuple[Contender, Con
 def measure(setting: Setting, layers: int, turns: int) -> Row:
     """One setting."""
     library = native.loaded_library()
-    decode = library.winnow_decode
-    kernel = Timed(decode)
-    vars(library)["winnow_decode"] = kernel  # plans that are made from here on call it
+    step = library.winnow_step
+    kernel = Timed(step)
+    vars(library)["winnow_step"] = kernel  # steps that are made from here on call it
     try:
         ours, dynamic, nothing = contenders(build(layers, setting.heads), setting)
         token = torch.ones(setting.rows, 1, dtype=torch.int64)
@@ -162,7 +162,7 @@ def measure(setting: Setting, layers: int, turns: int) -> Row:
                 for each in (dynamic,) if setting.folds else (ours, dynamic):
                     each.cache.crop(-4 * TURN)
     finally:
-        vars(library)["winnow_decode"] = decode
+        vars(library)["winnow_step"] = step
     return summed_up(setting, layers, (ours, dynamic, nothing), kernel)
 
 

@@ -46,7 +46,9 @@ class Progress:
 
     def enter(self, part: Part) -> None:
         """A pass reaches a part, until `leave`. Raises CacheError where the pass before this one did not end."""
-        self._check_reachable(part)
+        finished = self._finished
+        if self._inside is not None or self._torn or self._passes.get(part, finished) != finished:
+            self._check_reachable(part)
         self._inside = part  # first, so that an interrupt in between finds no pass that looks finished
         self._reach(part)
 
