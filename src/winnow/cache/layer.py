@@ -25,7 +25,7 @@ from winnow.cache.prefix import Prefix
 from winnow.cache.progress import Part
 from winnow.cache.recent_queries import RecentQueries, RingMark
 from winnow.cache.tail import Tail
-from winnow.cache.token_step import TokenStep
+from winnow.cache.token_step import TokenMark, TokenStep
 from winnow.cache.turn import Turn, decode_plan
 from winnow.errors import CacheError
 from winnow.kernels.interface import AttentionPlan, AttentionSpec
@@ -96,7 +96,7 @@ class CompressedLayer(CacheLayerMixin):
         """
         step = self._step
         if step is not None and self.pending is None and step.takes(key_states, value_states):
-            return self._begin_token(key_states, value_states), value_states
+            return self._begin_token(step, key_states, value_states), value_states
         self.check_taken()
         if self.compression.listening is not None:
             return self._read_again(self.compression.listening.row, key_states, value_states)
@@ -282,16 +282,25 @@ class CompressedLayer(CacheLayerMixin):
         self.pending = None
         self.compression.progress.withdraw(self.part)
 
-    def take_back(self, mark: LayerMark | None) -> None:
+    def take_back(self, mark: LayerMark | TokenMark | None) -> None:
         """Puts the layer back to a mark; None: it was reached, but no token was counted."""
         self.pending, self._turn, self._plan, self._step = None, None, None, None
         if mark is None:
+            return
+        if isinstance(mark, tuple):
+            self._take_back_token(*mark)
             return
         self.prefixes, self.tail = mark.prefixes, mark.tail
         self.tail.restore(mark.lengths)
         if self.recent is not None and mark.recent is not None:
             self.recent.restore(mark.recent)
         self.seen = mark.seen
+
+    def _take_back_token(self, seen: int, lengths: Tensor | int, column: int) -> None:
+        self._held_tail().restore(lengths)
+        if self.recent is not None:
+            self.recent.next = column
+        self.seen = seen
 
     def settle(self) -> None:
         """Compresses or folds now what the next tokens would find waiting for it."""
@@ -472,15 +481,15 @@ class CompressedLayer(CacheLayerMixin):
             raise CacheError("this layer is empty; run the prompt through the model first.")
         return self.tail
 
-    def _begin_token(self, keys: Tensor, values: Tensor) -> Tensor:
+    def _begin_token(self, step: TokenStep, keys: Tensor, values: Tensor) -> Tensor:
         """As `update`, for one more token of every row that is as the one before it."""
         progress, part, seen = self.compression.progress, self.part, self.seen
-        mark = self._mark()
+        mark = step.mark(seen)
         progress.enter(part)
         progress.before[part] = mark
         self.seen = seen + 1
-        self.pending = handle = Handle(self, Phase.TAIL, 1, earlier=seen, values=values)
-        # On the model's own tensor, as another one over its memory takes torch as long as all else here.
+        self.pending = handle = Handle(self, Phase.TAIL, 1, seen, values=values)
+        # On the model's own tensor: another one over its memory takes torch as long as half of all else here.
         setattr(keys, ATTRIBUTE, handle)
         return keys
 

@@ -19,9 +19,25 @@ from winnow.cache.tail import Tail
 from winnow.kernels.interface import AttentionPlan
 from winnow.kernels.step import DecodeStep
 
+TokenMark = tuple[int, Tensor | int, int]
+"""A layer before a token: what it had seen, the tail's lengths (see `Tail.mark`), the column of the ring to spare."""
+
 
 class TokenStep:
     """Tokens that come one by one, as long as a layer's plan, its tail and its ring of queries stay the same."""
+
+    __slots__ = (
+        "_attention",
+        "_kernel",
+        "_longest",
+        "_recent",
+        "_ring",
+        "_scaling",
+        "_sinks",
+        "_softcap",
+        "_tail",
+        "plan",
+    )
 
     @classmethod
     def after(
@@ -74,8 +90,13 @@ class TokenStep:
             self._kernel.takes(keys, values)
             and self._tail.longest < self._longest
             and (recent is None or self._ring is None or recent.ring is self._ring)
-            and not wants_gradients(keys, values)
+            and not (torch.is_grad_enabled() and wants_gradients(keys, values))
         )
+
+    def mark(self, seen: int) -> TokenMark:
+        """The layer, which has seen so many tokens, before the next one."""
+        tail, recent = self._tail, self._recent
+        return seen, tail.mark() if tail.ragged else tail.longest, 0 if recent is None else recent.next
 
     def asks(
         self, attention: nn.Module, query: Tensor, scaling: float | None, softcap: float | None, sinks: Tensor | None

@@ -7,6 +7,8 @@ written down once; between steps a call sets four addresses, and reads of every 
 from __future__ import annotations
 
 import ctypes
+from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +18,28 @@ from winnow.kernels.interface import DecodePlan
 from winnow.kernels.native import NativePlan, error_of
 from winnow.kernels.native_args import BAD_LENGTH, AppendArgs, ColumnsArgs, StepArgs
 from winnow.kernels.segments import TailSegments
+from winnow.kernels.sizes import LayerSizes
+
+
+class TokenKind(NamedTuple):
+    """Tensors of one token; the same object for all layers whose tokens are alike, so that it stays in fast memory."""
+
+    keys: torch.Size
+    """[R, H, 1, D]"""
+    values: int
+    """Numbers: as it is the module of the keys that sends them, and the query, their shapes differ where these do."""
+    query: int
+    dtype: torch.dtype
+    like: Tensor
+    """Of the output's shape [R, 1, Hq, Dv] and dtype, for `torch.empty_like`."""
+
+
+@lru_cache(maxsize=256)
+def _kind(sizes: LayerSizes, query_heads: int, dtype: torch.dtype) -> TokenKind:
+    rows, heads, key_dim, value_dim = sizes
+    like = native.standing_for(dtype, (rows, 1, query_heads, value_dim))
+    keys = torch.Size((rows, heads, 1, key_dim))
+    return TokenKind(keys, rows * heads * value_dim, rows * query_heads * key_dim, dtype, like)
 
 
 class DecodeStep:
@@ -23,6 +47,8 @@ class DecodeStep:
 
     Keeps alive all that it points to, and serves as long as the plan does. Not in two threads at once.
     """
+
+    __slots__ = ("_alive", "_args", "_kind", "_reference", "_step")
 
     @classmethod
     def over(cls, plan: object, tail: TailSegments, ring: Tensor | None, query: Tensor) -> DecodeStep | None:
@@ -37,12 +63,7 @@ class DecodeStep:
         return cls(kernels, tail, ring, query) if writable else None
 
     def __init__(self, plan: NativePlan, tail: TailSegments, ring: Tensor | None, query: Tensor) -> None:
-        rows, heads, key_dim, value_dim = plan.sizes
-        self._keys_shape = torch.Size((rows, heads, 1, key_dim))
-        self._values_shape = torch.Size((rows, heads, 1, value_dim))
-        self._query_shape = torch.Size((rows, query.shape[1], 1, key_dim))
-        self._dtype = tail.keys.dtype
-        self._like = native.standing_for(self._dtype, (rows, 1, query.shape[1], value_dim))
+        self._kind = _kind(plan.sizes, query.shape[1], tail.keys.dtype)
         self._alive = (plan, tail, ring)
         self._args = StepArgs(
             tokens=_one_token(tail.keys, tail.values, tail.lengths),
@@ -54,10 +75,10 @@ class DecodeStep:
 
     def takes(self, keys: Tensor, values: Tensor) -> bool:
         """True for contiguous keys [R, H, 1, D] and values [R, H, 1, Dv] on the CPU, of the tail's dtype."""
-        dtype = self._dtype
+        shape, numbers, _, dtype, _ = self._kind
         return (
-            keys.shape == self._keys_shape
-            and values.shape == self._values_shape
+            keys.shape == shape
+            and values.numel() == numbers
             and keys.dtype is dtype
             and values.dtype is dtype
             and keys.is_cpu
@@ -68,16 +89,15 @@ class DecodeStep:
 
     def asks(self, query: Tensor) -> bool:
         """True for a contiguous query [R, Hq, 1, D] on the CPU, of the tail's dtype."""
-        return (
-            query.shape == self._query_shape and query.dtype is self._dtype and query.is_cpu and query.is_contiguous()
-        )
+        _, _, numbers, dtype, _ = self._kind
+        return query.numel() == numbers and query.dtype is dtype and query.is_cpu and query.is_contiguous()
 
     def run(self, query: Tensor, keys: Tensor, values: Tensor, column: int) -> Tensor | None:
         """Attention [R, 1, Hq, Dv] over all that rows hold and these, which they hold then; None: there is no room.
 
         Of the three only what `takes` and `asks` accept. column: of the ring, for the query.
         """
-        output = torch.empty_like(self._like)
+        output = torch.empty_like(self._kind.like)
         args = self._args
         args.query, args.keys, args.values = query.data_ptr(), keys.data_ptr(), values.data_ptr()
         args.output, args.column, args.threads = output.data_ptr(), column, torch.get_num_threads()
