@@ -412,7 +412,7 @@ class CompressedLayer(CacheLayerMixin):
         None, and nothing was done, where the query or the way of attending is another.
         """
         step, handle.values = self._step, None
-        if step is None or not step.asks(attention, query, scaling, softcap, sinks):
+        if step is None or self.pending is not handle or not step.asks(attention, query, scaling, softcap, sinks):
             return None
         handle.taken, handle.over = True, self
         output = step.run(query, key, value)

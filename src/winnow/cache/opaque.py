@@ -26,9 +26,9 @@ def opaque(function: Callable[P, T]) -> Callable[P, T]:
 def _skip(function: FunctionType) -> bool:
     """Marks a function as what torch.compile is to leave alone; False where this release of torch has no such mark.
 
-    The wrapper that `torch.compiler.disable` makes takes half a microsecond a call, or two where the processor's caches
-    are busy, compiled model or not. The mark, which that wrapper bears as well, costs nothing: on the function it ends
-    the graph before a call, on its code it keeps the call itself, and all within, as it is.
+    The wrapper that `torch.compiler.disable` makes takes half a microsecond a call in a loop, and more between a
+    model's layers, compiled or not. The mark takes nothing: on the function, where that wrapper bears it as well, it
+    ends the graph before a call; on the function's code it keeps the call itself, and all within, as it is.
     """
     try:
         from torch._C._dynamo.eval_frame import set_code_exec_strategy

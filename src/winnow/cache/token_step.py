@@ -17,7 +17,7 @@ from winnow.cache.gradients import wants_gradients
 from winnow.cache.recent_queries import RecentQueries
 from winnow.cache.tail import Tail
 from winnow.kernels.interface import AttentionPlan
-from winnow.kernels.step import DecodeStep
+from winnow.kernels.step import DecodeStep, native_plan
 
 TokenMark = tuple[int, Tensor | int, int]
 """A layer before a token: what it had seen, the tail's lengths (see `Tail.mark`), the column of the ring to spare."""
@@ -53,7 +53,8 @@ class TokenStep:
 
         attention: the module that the layer belongs to. fold_every: tokens at which the tail is folded.
         """
-        if recent is not None and not recent.is_full():
+        # Looked at first: where other kernels serve this is asked after every token.
+        if native_plan(plan) is None or (recent is not None and not recent.is_full()):
             return None
         ring = recent.ring if recent is not None and recent.count else None
         kernel = DecodeStep.over(plan, tail.segments(), ring, query)

@@ -21,6 +21,12 @@ from winnow.kernels.segments import TailSegments
 from winnow.kernels.sizes import LayerSizes
 
 
+def native_plan(plan: object) -> NativePlan | None:
+    """The compiled library's part of a plan; None where other kernels serve."""
+    kernels = plan.kernels if isinstance(plan, DecodePlan) else None
+    return kernels if isinstance(kernels, NativePlan) else None
+
+
 class TokenKind(NamedTuple):
     """Tensors of one token; the same object for all layers whose tokens are alike, so that it stays in fast memory."""
 
@@ -56,11 +62,9 @@ class DecodeStep:
 
         ring: [R, Hq, C, D], of which every query takes a column, if there is one.
         """
-        kernels = plan.kernels if isinstance(plan, DecodePlan) else None
-        if not isinstance(kernels, NativePlan):
-            return None
         writable = ring is None or (ring.is_contiguous() and ring.is_cpu and ring.dtype is tail.keys.dtype)
-        return cls(kernels, tail, ring, query) if writable else None
+        kernels = native_plan(plan)
+        return cls(kernels, tail, ring, query) if writable and kernels is not None else None
 
     def __init__(self, plan: NativePlan, tail: TailSegments, ring: Tensor | None, query: Tensor) -> None:
         self._kind = _kind(plan.sizes, query.shape[1], tail.keys.dtype)
