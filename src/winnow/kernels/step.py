@@ -37,7 +37,7 @@ class TokenKind(NamedTuple):
     query: int
     dtype: torch.dtype
     like: Tensor
-    """Of the output's shape [R, 1, Hq, Dv] and dtype, for `torch.empty_like`."""
+    """One of the output's shape [R, 1, Hq, Dv] and dtype, for `torch.empty_like`."""
 
 
 @lru_cache(maxsize=256)
