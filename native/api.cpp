@@ -65,6 +65,7 @@ constexpr winnow_constant contract[] = {
     WINNOW_NAMED(sizeof(winnow_prune_args)),
     WINNOW_NAMED(sizeof(winnow_rotate_args)),
     WINNOW_NAMED(sizeof(winnow_append_args)),
+    WINNOW_NAMED(sizeof(winnow_step_args)),
     WINNOW_NAMED(sizeof(winnow_prefill_args)),
     {nullptr, 0},
 };
@@ -97,6 +98,20 @@ int32_t winnow_rotate(const winnow_rotate_args* args) {
 
 int32_t winnow_append(const winnow_append_args* args) {
   return winnow::append(*args) ? WINNOW_OK : WINNOW_BAD_LENGTH;
+}
+
+int32_t winnow_step(winnow_step_args* args) {
+  const bool has_ring = args->queries.first.target;
+  args->tokens.first.source = args->keys;
+  args->tokens.second.source = args->values;
+  args->queries.first.source = args->decode.query = args->query;
+  args->queries.column = args->column;
+  args->decode.output = args->output;
+  args->decode.threads = args->threads;
+  if (has_ring && !winnow::has_room(args->queries)) return WINNOW_BAD_LENGTH;
+  if (!winnow::append(args->tokens)) return WINNOW_BAD_LENGTH;
+  if (has_ring) winnow::append(args->queries);
+  return winnow_decode(&args->decode);
 }
 
 int32_t winnow_prefill(const winnow_prefill_args* args) {

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define WINNOW_ABI 9
+#define WINNOW_ABI 10
 #define WINNOW_SCALE_GROUP 32 /* channels of a value, or slots of keys, that share a scale and a zero */
 #define WINNOW_START_STEP 32  /* where rows differ in length, the beginning of every 32nd is known */
 #define WINNOW_BLOCK_BYTES 16 /* of a block of numbers of 4 or 2 bits; of 1 bit half as many */
@@ -162,6 +162,19 @@ struct winnow_append_args {
   int64_t column;
 };
 
+/* One new token of every row: copied behind those of the tail, then attended from. What changes from step to step comes
+ * first; the sources, the query, the output and the threads inside the rest are set from it. */
+struct winnow_step_args {
+  const void *query;           /* [R, H*G, 1, D], as the strides of decode say, and of queries where there is a ring */
+  const void *keys, *values;   /* [R, H, 1, D] and [R, H, 1, Dv], as the strides of tokens say */
+  void *output;                /* [R, 1, H*G, Dv] contiguous */
+  int64_t column;              /* of the ring */
+  int32_t threads;
+  struct winnow_append_args tokens;  /* into the tail of decode, with its lengths */
+  struct winnow_append_args queries; /* the query into a ring without lengths; no target: there is none */
+  struct winnow_decode_args decode;
+};
+
 /* Causal attention of the last Q of N tokens of one prompt: H KV heads, G query heads for each (group_size). Strides
  * count elements; numbers of a head lie side by side. */
 struct winnow_prefill_args {
@@ -203,6 +216,10 @@ WINNOW_EXPORT int32_t winnow_rotate(const struct winnow_rotate_args *args);
 
 /* Copies new tokens into buffers; WINNOW_BAD_LENGTH, with nothing written, where a row has no room for them. */
 WINNOW_EXPORT int32_t winnow_append(const struct winnow_append_args *args);
+
+/* Appends and attends; returns a winnow_status. WINNOW_BAD_LENGTH: nothing was written, as there is no room. After other
+ * errors the new token is held. */
+WINNOW_EXPORT int32_t winnow_step(struct winnow_step_args *args);
 
 /* Attention over a dense prompt. Returns a winnow_status. Safe to call from several threads at once. */
 WINNOW_EXPORT int32_t winnow_prefill(const struct winnow_prefill_args *args);

@@ -7,7 +7,7 @@ namespace {
 
 int64_t held(const winnow_append_args& args, int64_t row) { return args.lengths ? args.lengths[row] : args.column; }
 
-bool has_room(const winnow_append_args& args, int64_t row) {
+bool row_has_room(const winnow_append_args& args, int64_t row) {
   const int64_t first = held(args, row);
   return first >= 0 && args.tokens >= 0 && first <= args.capacity - args.tokens;
 }
@@ -26,10 +26,15 @@ void copy(const winnow_append_args& args, const winnow_columns& columns, int64_t
 
 }  // namespace
 
-bool append(const winnow_append_args& args) {
+bool has_room(const winnow_append_args& args) {
   for (int64_t row = 0; row < args.rows; ++row) {
-    if (!has_room(args, row)) return false;
+    if (!row_has_room(args, row)) return false;
   }
+  return true;
+}
+
+bool append(const winnow_append_args& args) {
+  if (!has_room(args)) return false;
   for (int64_t row = 0; row < args.rows; ++row) {
     copy(args, args.first, row);
     if (args.second.target) copy(args, args.second, row);

@@ -5,6 +5,9 @@
 
 namespace winnow {
 
+// True if every row has room for the new tokens.
+bool has_room(const winnow_append_args& args);
+
 // False, and nothing is written, where a row has no room for the new tokens.
 bool append(const winnow_append_args& args);
 

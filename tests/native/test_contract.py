@@ -20,6 +20,7 @@ STRUCTS = {
     "winnow_rotate_args": native_args.RotateArgs,
     "winnow_columns": native_args.ColumnsArgs,
     "winnow_append_args": native_args.AppendArgs,
+    "winnow_step_args": native_args.StepArgs,
     "winnow_constant": native_args.Constant,
 }
 BUILT = next((path for path in native.library_candidates() if path.exists()), None)

@@ -20,6 +20,7 @@ from support.packed_slots import assert_same_tensors
 from support.ready import BUDGETED, ready
 from winnow.cache import attention
 from winnow.cache.fold import check_foldable
+from winnow.cache.layer import CompressedLayer
 from winnow.cache.paid import PaidAttention
 from winnow.composition.method import Method
 from winnow.errors import MethodError
@@ -129,6 +130,8 @@ def assert_steps_agree(model: Any, case: Case, kernels: str) -> None:
 
 ATTENTION = ((attention, "_over_tail"), (attention, "paid_attention"), (h2o, "attention_paid"))
 """Functions that give attention over compressed layers, or what a prompt's or a fold's queries paid in all."""
+NOTED = (*ATTENTION, (CompressedLayer, "attend_token"))
+"""These, and the shorter way of tokens that come one by one, which a fork goes only from its second token on."""
 
 
 @contextmanager
@@ -138,13 +141,15 @@ def attention_noted() -> Iterator[list[Any]]:
 
     def noting(attend: Callable[..., Any]) -> Callable[..., Any]:
         def attend_and_note(*arguments: Any) -> Any:
-            noted.append(attend(*arguments))
-            return copy.deepcopy(noted[-1])
+            found = attend(*arguments)
+            if found is not None:
+                noted.append(found)
+            return copy.deepcopy(found)
 
         return attend_and_note
 
     with ExitStack() as patches:
-        for module, name in ATTENTION:
+        for module, name in NOTED:
             patches.enter_context(patch.object(module, name, noting(getattr(module, name))))
         yield noted
 

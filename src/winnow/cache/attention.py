@@ -49,16 +49,23 @@ def winnow_attention(
 
     Returns ([R, Q, Hq, Dv], None): there are no attention weights to return.
     """
-    spec = AttentionSpec(query.shape[-1] ** -0.5 if scaling is None else scaling, softcap, s_aux)
     handle = handle_of(key)
+    if handle is not None and handle.values is value and attention_mask is None and _REFUSED.isdisjoint(kwargs):
+        attended = handle.layer.attend_token(handle, module, query, key, value, scaling, softcap, s_aux)
+        if attended is not None:
+            return attended, None
+    spec = AttentionSpec(query.shape[-1] ** -0.5 if scaling is None else scaling, softcap, s_aux)
     if handle is None:
         return _ordinary(module, query, key, value, attention_mask, spec, dropout, is_causal, kwargs), None
+    handle.values = None
     key, value = plain(key), plain(value)
     # A second layer that shares these keys and values finds them already stored.
     first, handle.taken = not handle.taken, True
     _check(handle, module, query, attention_mask, spec, kwargs, first)
     if handle.phase is Phase.TAIL:
         output = _over_tail(handle, query, key, value, attention_mask, spec)
+        if first and attention_mask is None:
+            handle.layer.attended_over(query)
     else:
         output = _over_prompt(handle, module, query, key, value, attention_mask, spec, dropout, first)
     if first:

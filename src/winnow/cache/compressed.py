@@ -298,10 +298,10 @@ class CompressedCache(Cache):
                 f"the model has a layer {layer_idx}, this cache {len(self.layers)} layers: it is of another model. "
                 "Make one CompressedCache per model."
             )
-        layer, progress = self.layers[layer_idx], self.compression.progress
+        layer = self.layers[layer_idx]
         if isinstance(layer, CompressedLayer):
             return layer.update(key_states, value_states, *args, **kwargs)
-        part, mark = Part("sliding", layer_idx), None
+        progress, part, mark = self.compression.progress, Part("sliding", layer_idx), None
         if layer.get_seq_length():
             check_no_gradients(key_states, value_states)
         progress.enter(part)

@@ -49,11 +49,23 @@ class AttendedLayer(Protocol):
     def finish_replay(self, queries: Tensor, keys: Tensor, values: Tensor) -> None: ...
     def check_positions(self, positions: Tensor | None, valid: Tensor | None) -> None: ...
     def append(self, queries: Tensor, keys: Tensor, values: Tensor, valid: Tensor | None) -> Attended: ...
+    def attend_token(
+        self,
+        handle: Handle,
+        attention: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        scaling: float | None,
+        softcap: float | None,
+        sinks: Tensor | None,
+    ) -> Tensor | None: ...
+    def attended_over(self, query: Tensor) -> None: ...
     def finish(self) -> None: ...
     def give_up(self) -> None: ...
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Handle:
     """One `update` of one layer, until the attention function has taken it up."""
 
@@ -65,6 +77,8 @@ class Handle:
     taken: bool = False
     over: Attended | None = None
     """All that new tokens attend over, once the layer has them."""
+    values: Tensor | None = None
+    """Those that came with the keys, where this is a token as those before it, until it was attended to."""
 
 
 def attach(keys: Tensor, handle: Handle) -> Tensor:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 from weakref import ref
 
 import torch
@@ -17,19 +18,21 @@ from winnow.cache.arriving import Arriving
 from winnow.cache.compression import Compression
 from winnow.cache.compressor import LayerCompressor
 from winnow.cache.gradients import check_no_gradients
-from winnow.cache.handle import Attended, Handle, Phase, attach
+from winnow.cache.handle import ATTRIBUTE, Attended, Handle, Phase, attach
 from winnow.cache.length import LogicalLength
 from winnow.cache.listening import ReadAgain
 from winnow.cache.prefix import Prefix
 from winnow.cache.progress import Part
 from winnow.cache.recent_queries import RecentQueries, RingMark
 from winnow.cache.tail import Tail
+from winnow.cache.token_step import TokenMark, TokenStep
 from winnow.cache.turn import Turn, decode_plan
 from winnow.errors import CacheError
 from winnow.kernels.interface import AttentionPlan, AttentionSpec
 
 
-class LayerMark(NamedTuple):
+@dataclass(eq=False, slots=True)
+class LayerMark:
     """A layer before it counted the tokens of a forward pass."""
 
     seen: int
@@ -73,6 +76,7 @@ class CompressedLayer(CacheLayerMixin):
         self.recent: RecentQueries | None = None  # only where the tail is folded
         self._turn: Turn | None = None  # only from its arrival until it was attended to
         self._plan: AttentionPlan | None = None
+        self._step: TokenStep | None = None  # only from a token on that was the first of its kind
 
     # --- what transformers calls ---------------------------------------------------------------------------
 
@@ -90,6 +94,9 @@ class CompressedLayer(CacheLayerMixin):
 
         Returns keys and values to attend over: the whole prompt so far before compression, else the new tokens.
         """
+        step = self._step
+        if step is not None and self.pending is None and step.takes(key_states, value_states):
+            return self._begin_token(step, key_states, value_states), value_states
         self.check_taken()
         if self.compression.listening is not None:
             return self._read_again(self.compression.listening.row, key_states, value_states)
@@ -129,7 +136,7 @@ class CompressedLayer(CacheLayerMixin):
 
     def activate_past_recording(self) -> None:
         """Assisted decoding is about to start: compression waits for the `crop` that tells the prompt's end."""
-        self.recording = True
+        self.recording, self._step = True, None
 
     def crop(self, tokens_to_remove: int) -> None:
         """Takes back the last tokens (a negative number); 0 only ends a deferred prefill.
@@ -194,13 +201,13 @@ class CompressedLayer(CacheLayerMixin):
             self.recent = self.recent.joined([other.recent for other in others if other.recent is not None])
         self.prefixes = [*self.prefixes, *(prefix for other in others for prefix in other.prefixes)]
         self.seen = max(self.seen, *(other.seen for other in others)) if others else self.seen
-        self._plan = None
+        self._plan = self._step = None
 
     def view_coalitions(self, masks: Tensor, window: int) -> None:
         """Row i of the C rows, which share one prefix, reads it as masks [C, H] say; see `Prefix.coalitions`."""
         (prefix,) = self.distinct_prefixes()
         self.prefixes = list(prefix.coalitions(masks, window))
-        self._plan = None
+        self._plan = self._step = None
 
     def kept(self, row: int) -> list[Tensor]:
         """Kept positions per KV head of one row, ascending int64; none for a row of nothing but padding."""
@@ -275,16 +282,25 @@ class CompressedLayer(CacheLayerMixin):
         self.pending = None
         self.compression.progress.withdraw(self.part)
 
-    def take_back(self, mark: LayerMark | None) -> None:
+    def take_back(self, mark: LayerMark | TokenMark | None) -> None:
         """Puts the layer back to a mark; None: it was reached, but no token was counted."""
-        self.pending, self._turn, self._plan = None, None, None
+        self.pending, self._turn, self._plan, self._step = None, None, None, None
         if mark is None:
+            return
+        if isinstance(mark, tuple):
+            self._take_back_token(*mark)
             return
         self.prefixes, self.tail = mark.prefixes, mark.tail
         self.tail.restore(mark.lengths)
         if self.recent is not None and mark.recent is not None:
             self.recent.restore(mark.recent)
         self.seen = mark.seen
+
+    def _take_back_token(self, seen: int, lengths: Tensor | int, column: int) -> None:
+        self._held_tail().restore(lengths)
+        if self.recent is not None:
+            self.recent.next = column
+        self.seen = seen
 
     def settle(self) -> None:
         """Compresses or folds now what the next tokens would find waiting for it."""
@@ -380,11 +396,47 @@ class CompressedLayer(CacheLayerMixin):
         self._append(keys, values, valid)
         return self
 
+    def attend_token(
+        self,
+        handle: Handle,
+        attention: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        scaling: float | None,
+        softcap: float | None,
+        sinks: Tensor | None,
+    ) -> Tensor | None:
+        """Takes a token as those before it, and attends: [R, Hq, 1, D] -> [R, 1, Hq, Dv].
+
+        None, and nothing was done, where the query or the way of attending is another.
+        """
+        step, handle.values = self._step, None
+        if step is None or self.pending is not handle or not step.asks(attention, query, scaling, softcap, sinks):
+            return None
+        handle.taken, handle.over = True, self
+        output = step.run(query, key, value)
+        if output is None:
+            handle.taken, handle.over = False, None
+            return None
+        self.pending = None
+        self.compression.progress.leave()
+        return output
+
+    def attended_over(self, query: Tensor) -> None:
+        """The query [R, Hq, Q, D] of new tokens attended over all that rows hold; others may come as it did."""
+        plan, step, attention = self._plan, self._step, self.compressor.attention
+        if query.shape[2] > 1 or plan is None or attention is None or self.recording:
+            return
+        if step is None or step.plan is not plan or not step.serves(self.recent):
+            fold_every = self.compression.fold_every
+            self._step = TokenStep.after(plan, query, self._held_tail(), self.recent, attention, fold_every)
+
     def _append(self, keys: Tensor, values: Tensor, valid: Tensor | None) -> None:
         tail = self._held_tail()
         moved = tail.append(keys, values) if valid is None else tail.append_valid(keys, values, valid)
         if moved:
-            self._plan = None
+            self._plan = self._step = None
 
     def plan(self, spec: AttentionSpec) -> AttentionPlan:
         """The decode kernel's plan for this layer, rebuilt only when rows or buffers moved."""
@@ -428,6 +480,18 @@ class CompressedLayer(CacheLayerMixin):
         if self.tail is None:
             raise CacheError("this layer is empty; run the prompt through the model first.")
         return self.tail
+
+    def _begin_token(self, step: TokenStep, keys: Tensor, values: Tensor) -> Tensor:
+        """As `update`, for one more token of every row that is as the one before it."""
+        progress, part, seen = self.compression.progress, self.part, self.seen
+        mark = step.mark(seen)
+        progress.enter(part)
+        progress.before[part] = mark
+        self.seen = seen + 1
+        self.pending = handle = Handle(self, Phase.TAIL, 1, seen, values=values)
+        # On the model's own tensor: another one over its memory takes torch as long as half of all else here.
+        setattr(keys, ATTRIBUTE, handle)
+        return keys
 
     def _mark(self) -> LayerMark:
         """The layer before new tokens."""
@@ -509,6 +573,7 @@ class CompressedLayer(CacheLayerMixin):
             tail=self._new_tail(keys, values),
             arriving=Arriving(),
             _plan=None,
+            _step=None,
             compressed=True,
             waiting=False,
         )
@@ -569,6 +634,7 @@ class CompressedLayer(CacheLayerMixin):
             tail=self._held_tail().emptied(rows, room),
             recent=recent if self.recording else recent.trimmed(),
             _plan=None,
+            _step=None,
         )
         self.compression.seconds += time.perf_counter() - begin
 
@@ -599,14 +665,14 @@ class CompressedLayer(CacheLayerMixin):
         self.arriving.select(rows)
         if self.recent is not None:
             self.recent.select(rows)
-        self._plan = None
+        self._plan = self._step = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CompressedLayer:
         twin = self.__class__.__new__(self.__class__)
         memo[id(self)] = twin
         # The plan points into this layer's tail; the handle belongs to this layer's last forward.
         tail = memo.get(id(self.tail)) or (self.tail and self.tail.clone())
-        own = {"_plan": None, "_turn": None, "pending": None, "tail": tail}
+        own = {"_plan": None, "_step": None, "_turn": None, "pending": None, "tail": tail}
         for name, value in self.__dict__.items():
             twin.__dict__[name] = own[name] if name in own else deepcopy(value, memo)
         return twin

@@ -46,9 +46,14 @@ class Progress:
 
     def enter(self, part: Part) -> None:
         """A pass reaches a part, until `leave`. Raises CacheError where the pass before this one did not end."""
-        self._check_reachable(part)
+        passes, finished = self._passes, self._finished
+        if self._inside is not None or self._torn or passes.get(part, finished) != finished:
+            self._check_reachable(part)
         self._inside = part  # first, so that an interrupt in between finds no pass that looks finished
-        self._reach(part)
+        # As `_reach`, without the call: this is done for every layer and token.
+        self._reached += 1
+        passes[part] = finished + 1
+        self._latest = part
 
     def touch(self, part: Part) -> None:
         """A pass reaches a part that it uses several times in a row, of which none is known to be the last.

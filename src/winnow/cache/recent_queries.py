@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,7 +11,8 @@ from torch import Tensor
 from winnow.kernels.columns import Columns
 
 
-class RingMark(NamedTuple):
+@dataclass(eq=False, slots=True)
+class RingMark:
     """A ring before tokens were added."""
 
     ring: Tensor
@@ -32,8 +33,8 @@ class RecentQueries:
     def __init__(self, rows: Sequence[Tensor], count: int) -> None:
         """rows: the last queries [Hq, *, D] of each, oldest first; `count`: how many of them will be asked for."""
         self.count = count
-        self._ring = _stacked([row[:, row.shape[1] - min(row.shape[1], count) :] for row in rows], count)
-        self._next = 0  # the spare column
+        self.ring = _stacked([row[:, row.shape[1] - min(row.shape[1], count) :] for row in rows], count)
+        self.next = 0  # the spare column
         self._held = [min(row.shape[1], count) for row in rows]  # the newest columns of a row that are queries
         self._columns: Columns | None = None
 
@@ -48,19 +49,28 @@ class RecentQueries:
         new = queries.unbind(0) if valid is None else [row[:, mark] for row, mark in zip(queries, valid, strict=True)]
         rows = [torch.cat([self.row(index), each], dim=1) for index, each in enumerate(new)]
         size = max(self.count, size)
-        self._ring, self._next = _stacked([row[:, -size:] for row in rows], size), 0
+        self.ring, self.next = _stacked([row[:, -size:] for row in rows], size), 0
         self._held = [min(row.shape[1], size) for row in rows]
 
     def row(self, row: int) -> Tensor:
         """[Hq, n, D] the queries that are held of a row's last tokens, oldest first; a copy."""
-        size = self._ring.shape[2]  # one more than it holds, or none
-        order = torch.arange(self._next + size - self._held[row], self._next + size, device=self._ring.device)
+        size = self.ring.shape[2]  # one more than it holds, or none
+        order = torch.arange(self.next + size - self._held[row], self.next + size, device=self.ring.device)
         order %= max(size, 1)
-        return self._ring[row].index_select(1, order)
+        return self.ring[row].index_select(1, order)
 
     def held(self, row: int) -> int:
         """Queries of a row that are there: fewer than `count` only after short prompts and `crop`."""
         return self._held[row]
+
+    def is_full(self) -> bool:
+        """True if the next query of every row takes the place of another."""
+        return all(held >= self.ring.shape[2] - 1 for held in self._held)
+
+    def advance(self) -> None:
+        """A query of every row is in the spare column, `next`."""
+        size = self.ring.shape[2]
+        self.next = (self.next + 1) % size if size else 0
 
     def crop(self, tokens: int) -> None:
         """The last tokens were taken back."""
@@ -68,25 +78,25 @@ class RecentQueries:
             return
         rows = [self.row(index) for index in range(len(self._held))]
         rows = [row[:, : max(0, row.shape[1] - tokens)] for row in rows]
-        self._ring, self._next = _stacked(rows, self._ring.shape[2] - 1), 0
+        self.ring, self.next = _stacked(rows, self.ring.shape[2] - 1), 0
         self._held = [row.shape[1] for row in rows]
 
     def mark(self) -> RingMark:
         """The ring before tokens are added, for `restore`: one of them, or a chunk."""
-        return RingMark(self._ring, self._next, self._held)
+        return RingMark(self.ring, self.next, self._held)
 
     def restore(self, mark: RingMark) -> None:
         """Forgets what was added since a mark."""
-        self._ring, self._next, self._held = mark.ring, mark.next, mark.held
+        self.ring, self.next, self._held = mark.ring, mark.next, mark.held
 
     def select(self, rows: Tensor) -> None:
         """Rows in a new order, with repeats or omissions."""
-        self._ring = self._ring.index_select(0, rows.to(self._ring.device))
+        self.ring = self.ring.index_select(0, rows.to(self.ring.device))
         self._held = [self._held[row] for row in rows.tolist()]
 
     def trimmed(self) -> RecentQueries:
         """A ring of the last queries that will be asked for, where a chunk made it larger."""
-        if self._ring.shape[2] == columns_of(self.count):
+        if self.ring.shape[2] == columns_of(self.count):
             return self
         return RecentQueries([self.row(row) for row in range(len(self._held))], self.count)
 
@@ -97,16 +107,16 @@ class RecentQueries:
 
     def nbytes(self) -> int:
         """Bytes held."""
-        return self._ring.nbytes
+        return self.ring.nbytes
 
     def _add_one(self, queries: Tensor) -> None:
-        if self._columns is None or not self._columns.are(self._ring):
-            self._columns = Columns.over(self._ring)
-        if self._columns is None or not self._columns.put(self._next, queries):
-            self._ring[:, :, self._next].copy_(queries[:, :, 0])
-        size = self._ring.shape[2]
-        self._next = (self._next + 1) % size
-        self._held = [min(held + 1, size - 1) for held in self._held]
+        if self._columns is None or not self._columns.are(self.ring):
+            self._columns = Columns.over(self.ring)
+        if self._columns is None or not self._columns.put(self.next, queries):
+            self.ring[:, :, self.next].copy_(queries[:, :, 0])
+        self.advance()
+        if not self.is_full():
+            self._held = [min(held + 1, self.ring.shape[2] - 1) for held in self._held]
 
 
 def columns_of(count: int) -> int:

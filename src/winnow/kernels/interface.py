@@ -43,13 +43,14 @@ class DecodePlan:
         """Raises ValueError when prefixes and tail do not fit together."""
         self.spec = spec
         """The model's way from products to weights that the plan was made for."""
-        self._plan = _plan(prefixes, tail, spec)
-        self.run = self._plan.run
+        self.kernels = _plan(prefixes, tail, spec)
+        """The plan of the kernels that serve the layer."""
+        self.run = self.kernels.run
         """query [R, Hq, Q, D] -> output [R, Q, Hq, Dv] in the query's dtype, as documented at the two plans."""
 
     def nbytes(self) -> int:
         """Bytes of the tensors that the plan holds beyond prefixes and tail."""
-        return self._plan.nbytes()
+        return self.kernels.nbytes()
 
 
 def _plan(prefixes: Sequence[Block | None], tail: TailSegments, spec: AttentionSpec) -> _Plan:

@@ -30,18 +30,17 @@ from winnow.kernels.native_args import (
     PrefillArgs,
     PruneArgs,
     RotateArgs,
+    StepArgs,
     part_list,
     shared_constants,
 )
 from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import check_layer, check_query
 
-ABI = 9
+ABI = 10
 LIBRARY_NAME = "libwinnow_native.dylib" if sys.platform == "darwin" else "libwinnow_native.so"
 
 _NUMBERS = {dtype: torch.empty(1, dtype=dtype) for dtype in DTYPES}
-"""A number of each dtype that stands for all of an output: what is made like it is contiguous, and made faster than
-from a shape and a dtype."""
 _REMEDY = (
     "Decoding falls back to the torch reference, which is several times slower. Install a C++ compiler and "
     "reinstall winnow-kv, or point WINNOW_NATIVE_LIBRARY at the library; WINNOW_KERNELS=reference silences this."
@@ -74,6 +73,7 @@ def open_library(path: Path) -> ctypes.CDLL:
     library.winnow_take.argtypes = [ctypes.POINTER(PruneArgs)]
     library.winnow_rotate.argtypes = [ctypes.POINTER(RotateArgs)]
     library.winnow_append.argtypes = [ctypes.POINTER(AppendArgs)]
+    library.winnow_step.argtypes = [ctypes.POINTER(StepArgs)]
     library.winnow_prefill.argtypes = [ctypes.POINTER(PrefillArgs)]
     library.winnow_isa.restype = ctypes.c_char_p
     library.winnow_select_isa.argtypes = [ctypes.c_char_p]
@@ -183,8 +183,20 @@ class NativePlan:
         args.output = out.data_ptr()
         status = self._decode(self._reference)
         if status:
-            raise _error(status)
+            raise error_of(status)
         return out
+
+    def arguments(self, query: Tensor) -> DecodeArgs:
+        """The plan's arguments, to keep and to change, for contiguous queries as this one [R, Hq, Q, D].
+
+        They point where the plan's do. Raises ValueError for a query that does not fit.
+        """
+        args = DecodeArgs.from_buffer_copy(self._args)
+        args.group_size = check_query(query, self.sizes, self._dtype, self._sinks)
+        _, query_heads, args.queries, dim = query.shape
+        args.query_token_stride, args.query_head_stride = dim, args.queries * dim
+        args.query_row_stride = query_heads * args.query_head_stride
+        return args
 
     def nbytes(self) -> int:
         """Bytes of tensors beyond prefixes and tail: the copied sinks."""
@@ -195,11 +207,17 @@ class NativePlan:
         args = self._args
         args.group_size = check_query(query, self.sizes, self._dtype, self._sinks)
         rows, query_heads, args.queries, _ = query.shape
-        self._like = _NUMBERS[self._dtype].expand(rows, query.shape[2], query_heads, self.sizes.value_dim)
+        self._like = standing_for(self._dtype, (rows, query.shape[2], query_heads, self.sizes.value_dim))
         self._accepted = query.shape
 
 
-def _error(status: int) -> Exception:
+def standing_for(dtype: torch.dtype, shape: Sequence[int]) -> Tensor:
+    """A tensor of one number: `torch.empty_like` of it is contiguous, and faster than a tensor of shape and dtype."""
+    return _NUMBERS[dtype].expand(*shape)
+
+
+def error_of(status: int) -> Exception:
+    """The error that a status of the library's decode attention tells."""
     if status == NO_MEMORY:
         return MemoryError("no memory for the partial results of decode attention")
     if status == BAD_PART:

@@ -18,6 +18,7 @@ from winnow.kernels.pruning_reference import Statistic
 
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 NO_MEMORY = 1
+BAD_LENGTH = 2
 BAD_PART = 4
 RECOVERIES: dict[Recovery, int] = {
     "degenerate": 0,
@@ -135,6 +136,19 @@ class AppendArgs(ctypes.Structure):
     )
 
 
+class StepArgs(ctypes.Structure):
+    """Mirror of winnow_step_args."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("query", "keys", "values", "output")),
+        ("column", ctypes.c_int64),
+        ("threads", ctypes.c_int32),
+        ("tokens", AppendArgs),
+        ("queries", AppendArgs),
+        ("decode", DecodeArgs),
+    )
+
+
 class PrefillArgs(ctypes.Structure):
     """Mirror of winnow_prefill_args."""
 
@@ -163,6 +177,7 @@ def shared_constants() -> dict[str, int]:
         "prune_args": PruneArgs,
         "rotate_args": RotateArgs,
         "append_args": AppendArgs,
+        "step_args": StepArgs,
         "prefill_args": PrefillArgs,
     }
     named = {

@@ -1,0 +1,135 @@
+"""One new token of every row, copied behind the tail and attended from by a single call of the compiled library.
+
+On small models a step is calls and looks at tensors, not arithmetic. So shapes, strides and addresses of buffers are
+written down once; between steps a call sets four addresses, and reads of every new tensor what keeps memory safe.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from winnow.kernels import native
+from winnow.kernels.interface import DecodePlan
+from winnow.kernels.native import NativePlan, error_of
+from winnow.kernels.native_args import BAD_LENGTH, AppendArgs, ColumnsArgs, StepArgs
+from winnow.kernels.segments import TailSegments
+from winnow.kernels.sizes import LayerSizes
+
+
+def native_plan(plan: object) -> NativePlan | None:
+    """The compiled library's part of a plan; None where other kernels serve."""
+    kernels = plan.kernels if isinstance(plan, DecodePlan) else None
+    return kernels if isinstance(kernels, NativePlan) else None
+
+
+class TokenKind(NamedTuple):
+    """Tensors of one token; the same object for all layers whose tokens are alike, so that it stays in fast memory."""
+
+    keys: torch.Size
+    """[R, H, 1, D]"""
+    values: int
+    """Numbers: as it is the module of the keys that sends them, and the query, their shapes differ where these do."""
+    query: int
+    dtype: torch.dtype
+    like: Tensor
+    """One of the output's shape [R, 1, Hq, Dv] and dtype, for `torch.empty_like`."""
+
+
+@lru_cache(maxsize=256)
+def _kind(sizes: LayerSizes, query_heads: int, dtype: torch.dtype) -> TokenKind:
+    rows, heads, key_dim, value_dim = sizes
+    like = native.standing_for(dtype, (rows, 1, query_heads, value_dim))
+    keys = torch.Size((rows, heads, 1, key_dim))
+    return TokenKind(keys, rows * heads * value_dim, rows * query_heads * key_dim, dtype, like)
+
+
+class DecodeStep:
+    """Appending and attending, as a plan and the tail that it was made for say; R rows, H KV heads.
+
+    Keeps alive all that it points to, and serves as long as the plan does. Not in two threads at once.
+    """
+
+    __slots__ = ("_alive", "_args", "_kind", "_reference", "_step")
+
+    @classmethod
+    def over(cls, plan: object, tail: TailSegments, ring: Tensor | None, query: Tensor) -> DecodeStep | None:
+        """The same, for queries as this one [R, Hq, 1, D]; None where the compiled library does not serve.
+
+        ring: [R, Hq, C, D], of which every query takes a column, if there is one.
+        """
+        writable = ring is None or (ring.is_contiguous() and ring.is_cpu and ring.dtype is tail.keys.dtype)
+        kernels = native_plan(plan)
+        return cls(kernels, tail, ring, query) if writable and kernels is not None else None
+
+    def __init__(self, plan: NativePlan, tail: TailSegments, ring: Tensor | None, query: Tensor) -> None:
+        self._kind = _kind(plan.sizes, query.shape[1], tail.keys.dtype)
+        self._alive = (plan, tail, ring)
+        self._args = StepArgs(
+            tokens=_one_token(tail.keys, tail.values, tail.lengths),
+            queries=AppendArgs() if ring is None else _one_token(ring),
+            decode=plan.arguments(query),
+        )
+        self._step = native.loaded_library().winnow_step
+        self._reference = ctypes.byref(self._args)
+
+    def takes(self, keys: Tensor, values: Tensor) -> bool:
+        """True for contiguous keys [R, H, 1, D] and values [R, H, 1, Dv] on the CPU, of the tail's dtype."""
+        shape, numbers, _, dtype, _ = self._kind
+        return (
+            keys.shape == shape
+            and values.numel() == numbers
+            and keys.dtype is dtype
+            and values.dtype is dtype
+            and keys.is_cpu
+            and values.is_cpu
+            and keys.is_contiguous()
+            and values.is_contiguous()
+        )
+
+    def asks(self, query: Tensor) -> bool:
+        """True for a contiguous query [R, Hq, 1, D] on the CPU, of the tail's dtype."""
+        _, _, numbers, dtype, _ = self._kind
+        return query.numel() == numbers and query.dtype is dtype and query.is_cpu and query.is_contiguous()
+
+    def run(self, query: Tensor, keys: Tensor, values: Tensor, column: int) -> Tensor | None:
+        """Attention [R, 1, Hq, Dv] over all that rows hold and these, which they hold then; None: there is no room.
+
+        Of the three only what `takes` and `asks` accept. column: of the ring, for the query.
+        """
+        output = torch.empty_like(self._kind.like)
+        args = self._args
+        args.query, args.keys, args.values = query.data_ptr(), keys.data_ptr(), values.data_ptr()
+        args.output, args.column, args.threads = output.data_ptr(), column, torch.get_num_threads()
+        status = self._step(self._reference)
+        if not status:
+            return output
+        if status == BAD_LENGTH:
+            return None
+        raise error_of(status)
+
+
+def _one_token(first: Tensor, second: Tensor | None = None, lengths: Tensor | None = None) -> AppendArgs:
+    """The copy of one contiguous token of every row into buffers [R, H, C, D] and [R, H, C, Dv]."""
+    rows, heads, capacity, _ = first.shape
+    return AppendArgs(
+        rows=rows,
+        heads=heads,
+        tokens=1,
+        capacity=capacity,
+        first=_columns(first),
+        second=ColumnsArgs() if second is None else _columns(second),
+        lengths=None if lengths is None else lengths.data_ptr(),
+    )
+
+
+def _columns(buffer: Tensor) -> ColumnsArgs:
+    _, heads, _, dim = buffer.shape
+    size = dim * buffer.element_size()
+    return ColumnsArgs(
+        row_stride=heads * size, head_stride=size, token_stride=size, target=buffer.data_ptr(), bytes=size
+    )
