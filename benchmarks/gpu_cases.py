@@ -151,7 +151,7 @@ def forms_told(given: dict[str, Any]) -> str:
     """The forms of a launch in few words."""
     if "TAIL" in given:
         if given["TAIL"]:
-            return "tail"
+            return "tail and dense slots" + ", several tokens" * given["CAUSAL"]
         sides = [_form(given[side]) for side in ("KEYS", "VALUES")]
         told = sides[0] if sides[0] == sides[1] else f"{sides[0]}; values {sides[1]}"
         return f"{told}, other queries" if given["BIASED"] else told
