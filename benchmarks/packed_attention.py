@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -221,8 +222,11 @@ def compare(dim: int, groups: list[int], threads: list[int], rounds: int, slots:
             torch.set_num_threads(count)
             for group in groups:
                 query = torch.randn(1, HEADS * group, 1, dim).to(DTYPE)
-                steps: dict[str, Step] = {"read": one.read, "attend": lambda query=query: one.run(query)}
-                steps["dense"] = lambda query=query: dense.run(query)
+                steps: dict[str, Step] = {
+                    "read": one.read,
+                    "attend": partial(one.run, query),
+                    "dense": partial(dense.run, query),
+                }
                 bench = measure(steps, rounds)
                 column = f"{threads_in_words(count)}, G {group}"
                 fractions[column] = bench.ratio("read", "attend")

@@ -17,8 +17,8 @@ namespace {
 bool has_tiles() {
 #if defined(WINNOW_AMX) && defined(__linux__)
   constexpr long kAskForState = 0x1023, kTileData = 18;
-  return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") && __builtin_cpu_supports("amx-int8") &&
-         syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
+  return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
+         __builtin_cpu_supports("amx-int8") && syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
 #else
   return false;
 #endif

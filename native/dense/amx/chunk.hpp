@@ -7,6 +7,7 @@
 #include "dense/amx/keys.hpp"
 #include "dense/amx/values.hpp"
 #include "matrix/amx/tiles.hpp"
+#include "matrix/amx/token_sums.hpp"
 
 namespace winnow {
 namespace {
@@ -16,8 +17,9 @@ constexpr int64_t kFewestBf16Queries = 5;
 
 // True where they are, and rows fill tiles.
 inline bool tiles_of_bf16(const Shape& shape, const Chunk& chunk) {
-  return !chunk.part && shape.queries >= kFewestBf16Queries && shape.key_dim % kRowChannels == 0 &&
-         shape.value_dim % kSummedChannels == 0 && shape.key_dim <= kMostTileDim;
+  return !chunk.part && shape.queries >= kFewestBf16Queries && chunk.tokens >= kFewestTileTokens &&
+         shape.key_dim % kRowChannels == 0 && shape.key_dim <= kMostTileDim &&
+         shape.value_dim % kSummedChannels == 0;
 }
 
 inline void bf16_chunk(const Shape& shape, const Chunk& chunk, const Queries& queries, const Scratch& scratch,

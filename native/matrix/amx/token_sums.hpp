@@ -19,7 +19,11 @@ constexpr int kMostTileQueries = 8;
 // Tokens whose products are taken together: two tiles.
 constexpr int64_t kPairTokens = 32;
 
-// Calls body(first, Count<size>) for blocks that cover n queries, as for_query_blocks does, of no more than meet a tile.
+// A chunk of fewer tokens than this is not worth the setting up of tiles.
+constexpr int64_t kFewestTileTokens = 64;
+
+// Calls body(first, Count<size>) for blocks that cover n queries, as for_query_blocks does, of no more than meet a
+// tile.
 template <class Body>
 inline void for_tile_blocks(int64_t n, const Body& body) {
   for (int64_t from = 0; from < n; from += kMostTileQueries) {

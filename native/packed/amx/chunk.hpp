@@ -6,6 +6,7 @@
 #include "attend/queries.hpp"
 #include "attend/softmax.hpp"
 #include "matrix/amx/tiles.hpp"
+#include "matrix/amx/token_sums.hpp"
 #include "packed/amx/keys.hpp"
 #include "packed/amx/values.hpp"
 #include "packed/avx512/int8_keys.hpp"
@@ -28,7 +29,8 @@ inline bool tiles_of_integers(const Shape& shape, const Chunk& chunk) {
     return rows.bits != 16 && !rows.masks && !rows.channels && rows.kept == dim && dim % kRowNumbers == 0 &&
            dim <= kMostTileDim && rows.scaling == WINNOW_PER_SLOT;
   };
-  return shape.queries >= kFewestTileQueries && chunk.part && fits(chunk.part->keys, shape.key_dim) && fits(chunk.part->values, shape.value_dim) &&
+  return shape.queries >= kFewestTileQueries && chunk.tokens >= kFewestTileTokens && chunk.part &&
+         fits(chunk.part->keys, shape.key_dim) && fits(chunk.part->values, shape.value_dim) &&
          sums_fit(chunk.part->keys, shape.key_dim);
 }
 
