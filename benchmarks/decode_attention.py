@@ -4,11 +4,14 @@ One run, one machine, one step of decoding at a time. Contenders are measured in
 whatever disturbs the machine disturbs all of them; a ratio is the median of the ratios of the rounds.
 
     python benchmarks/decode_attention.py [--megabytes 64] [--rounds 15] [--json]
+
+Results have a page for each vendor of processors, so that a run on one leaves the other's figures alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import platform
 import statistics
@@ -27,6 +30,8 @@ from winnow.files import write_text
 from winnow.kernels import AttentionSpec, DecodePlan, DenseBlock, TailSegments, backend, native
 
 HEADS, GROUP = 8, 4
+GROUPS = [1, 4, 7, 8]
+"""Query heads of a KV head: of models without GQA, Llama and Mistral, Qwen2, and the largest of these."""
 UNEVEN = [8.0, 2.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5]
 """Shares of eight heads whose longest is 4.7 times the mean, as head-wise methods leave them."""
 
@@ -226,6 +231,17 @@ def cpu_model() -> str:
     return names[0] if names else platform.machine()
 
 
+VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
+
+
+def vendor() -> str:
+    """Whose processor this is, in a word that files are named with."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("vendor_id")]
+    return VENDORS.get(names[0], names[0].lower()) if names else platform.machine().lower()
+
+
 def machine() -> dict[str, object]:
     """The processor, software and settings that the numbers depend on."""
     return {
@@ -251,8 +267,8 @@ def run_all(megabytes: int, rounds: int, threads: list[int]) -> dict[str, list[R
 
     for count in threads:
         torch.set_num_threads(count)
-        for dim, group in ((128, 4), (64, 4), (128, 1), (128, 8)):
-            for dtype in dtypes:
+        for dim, group, dtype in itertools.product((64, 128, 256), GROUPS, dtypes):
+            if dim != 256 or group in (4, 8):
                 add("Fraction of a read-only pass", count, fraction_of_read(megabytes, rounds, dim, group, dtype))
         for dtype in dtypes[:2]:
             add("Cost of skew", count, cost_of_skew(megabytes, rounds, 128, dtype))
@@ -316,7 +332,7 @@ def main() -> None:
         "default G": GROUP,
     }
     tables = run_all(options.megabytes, options.rounds, options.threads)
-    text, data = write_tables(options.out, "decode_attention", "Decode attention", settings, tables)
+    text, data = write_tables(options.out, f"decode_attention-{vendor()}", "Decode attention", settings, tables)
     print(data if options.json else text)
 
 

@@ -1,22 +1,38 @@
 """Speed of decode attention over packed prefixes, next to a dense one of as many slots.
 
 One run, one machine, one step of decoding at a time. Every format is measured in turn with a read-only pass over its
-own tensors and with dense attention in the same dtype; a ratio is the median of the ratios of the rounds.
+own tensors and with dense attention in the same dtype; a ratio is the median of the ratios of the rounds. Five minutes
+on an idle machine.
 
-    python benchmarks/packed_attention.py [--megabytes 512] [--rounds 61] [--dims 128 64] [--json]
+    python benchmarks/packed_attention.py [--megabytes 128] [--rounds 11] [--dims 64 128] [--groups 1 4 7 8] [--json]
+
+Results have a page for each vendor of processors, so that a run on one leaves the other's figures alone.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from decode_attention import GROUP, HEADS, Row, even_slots, make_layer, measure, name_of, spec, write_tables
+from decode_attention import (
+    GROUPS,
+    HEADS,
+    Row,
+    even_slots,
+    make_layer,
+    measure,
+    name_of,
+    spec,
+    vendor,
+    write_tables,
+)
+from reporting import threads as threads_in_words
 from winnow.kernels import DecodePlan, PackedBlock, TailSegments, native
 from winnow.kernels.formats.bits import row_bytes
 from winnow.kernels.formats.entries import Entries
@@ -164,55 +180,76 @@ def plan_for(block: PackedBlock) -> DecodePlan:
     return DecodePlan([block], TailSegments(empty, empty, torch.zeros(1, dtype=torch.int64)), spec(block.key_dim))
 
 
-def compare(dim: int, threads: list[int], rounds: int, slots: int, wanted: list[str]) -> list[Row]:
-    """Every format of heads of one size with every number of threads."""
-    dense = make_layer([slots] * HEADS, dim, DTYPE)
-    dense_bytes = dense.prefix.keys.nbytes + dense.prefix.values.nbytes
-    rows: list[Row] = []
+Tables = dict[str, list[Row]]
+Step = Callable[[], object]
 
-    def add(name: str, run: Callable[[], object], read: Callable[[], object], size: int) -> None:
+
+class Contender(NamedTuple):
+    """Attention over a block with any query, and a read-only pass over the block."""
+
+    name: str
+    size: int
+    run: Callable[[Tensor], Tensor]
+    read: Step
+
+
+def contender(name: str, form: Format, slots: int) -> Contender:
+    """A format over as many slots of every head."""
+    block = PackedBlock(form.keys(slots * HEADS), form.values(slots * HEADS), torch.arange(HEADS + 1) * slots, DTYPE)
+    tensors = tensors_of(block)
+
+    def read() -> None:
+        for tensor in tensors:
+            native.read_sum(tensor)
+
+    return Contender(name, sum(block.bytes().values()), plan_for(block).run, read)
+
+
+def compare(dim: int, groups: list[int], threads: list[int], rounds: int, slots: int, wanted: list[str]) -> Tables:
+    """Every format of heads of one size with every size of a GQA group and every number of threads.
+
+    Two tables of a row for each format: fractions of a read-only pass, and times as fast as dense attention.
+    """
+    layer = make_layer([slots] * HEADS, dim, DTYPE)
+    dense = Contender("dense", layer.prefix.keys.nbytes + layer.prefix.values.nbytes, layer.plan.run, layer.read)
+    of_read: list[Row] = []
+    of_dense: list[Row] = []
+
+    def add(one: Contender) -> None:
+        facts: Row = {"format": one.name, "bytes per slot": one.size / (slots * HEADS)}
+        fractions, speeds = dict(facts), dict(facts)
         for count in threads:
             torch.set_num_threads(count)
-            bench = measure({"read": read, "attend": run, "dense": dense.run}, rounds)
-            rows.append(
-                {
-                    "threads": count,
-                    "format": name,
-                    "bytes per slot": size / (slots * HEADS),
-                    "attend ms": bench.median("attend") * 1e3,
-                    "read GB/s": size / bench.median("read") / 1e9,
-                    "fraction of read": bench.ratio("read", "attend"),
-                    "times as fast as dense": bench.ratio("dense", "attend"),
+            for group in groups:
+                query = torch.randn(1, HEADS * group, 1, dim).to(DTYPE)
+                steps: dict[str, Step] = {
+                    "read": one.read,
+                    "attend": partial(one.run, query),
+                    "dense": partial(dense.run, query),
                 }
-            )
+                bench = measure(steps, rounds)
+                column = f"{threads_in_words(count)}, G {group}"
+                fractions[column] = bench.ratio("read", "attend")
+                speeds[column] = bench.ratio("dense", "attend")
+            fractions[f"{threads_in_words(count)}, read GB/s"] = one.size / bench.median("read") / 1e9
+        of_read.append(fractions)
+        of_dense.append(speeds)
 
-    add("dense", dense.run, dense.read, dense_bytes)
+    add(dense)
     for name, form in formats(dim).items():
-        if wanted and name not in wanted:
-            continue
-        offsets = torch.arange(HEADS + 1) * slots
-        block = PackedBlock(form.keys(slots * HEADS), form.values(slots * HEADS), offsets, DTYPE)
-        tensors = tensors_of(block)
-        plan = plan_for(block)
-
-        def read(tensors: list[Tensor] = tensors) -> None:
-            for tensor in tensors:
-                native.read_sum(tensor)
-
-        def run(plan: DecodePlan = plan) -> Tensor:
-            return plan.run(dense.query)
-
-        add(name, run, read, sum(block.bytes().values()))
-    return sorted(rows, key=lambda row: threads.index(int(str(row["threads"]))))
+        if not wanted or name in wanted:
+            add(contender(name, form, slots))
+    return {f"Fraction of a read-only pass, D {dim}": of_read, f"Times as fast as dense, D {dim}": of_dense[1:]}
 
 
 def main() -> None:
     """Parse arguments, run, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--megabytes", type=int, default=512, help="keys and values of as many dense slots")
-    parser.add_argument("--rounds", type=int, default=61)
+    parser.add_argument("--megabytes", type=int, default=128, help="keys and values of as many dense slots")
+    parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--dims", type=int, nargs="+", default=[128, 64], help="sizes of heads, a table each")
+    parser.add_argument("--dims", type=int, nargs="+", default=[64, 128], help="sizes of heads, two tables each")
+    parser.add_argument("--groups", type=int, nargs="+", default=GROUPS, help="query heads of a KV head")
     parser.add_argument("--formats", nargs="+", default=[], help="only these")
     parser.add_argument("--out", type=Path, default=Path("docs/results"), help="folder for the .json and .md")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
@@ -223,15 +260,13 @@ def main() -> None:
         "slots per head": ", ".join(f"{count} (D {dim})" for dim, count in slots.items()),
         "rounds": options.rounds,
         "H": HEADS,
-        "G": GROUP,
         "dtype": name_of(DTYPE),
     }
-    tables = {
-        f"Packed prefixes, D {dim}": compare(dim, options.threads, options.rounds, count, options.formats)
-        for dim, count in slots.items()
-    }
+    tables: Tables = {}
+    for dim, count in slots.items():
+        tables |= compare(dim, options.groups, options.threads, options.rounds, count, options.formats)
     title = "Decode attention from packed prefixes"
-    text, data = write_tables(options.out, "packed_attention", title, settings, tables)
+    text, data = write_tables(options.out, f"packed_attention-{vendor()}", title, settings, tables)
     print(data if options.json else text)
 
 

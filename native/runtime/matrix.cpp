@@ -2,26 +2,22 @@
 #include "matrix/chunk.hpp"
 #include "runtime/kernels.hpp"
 
-#ifdef __AMX_BF16__
-#include "matrix/amx/chunk.hpp"
+#ifdef __AMX_INT8__
+#include "matrix/amx/choice.hpp"
 #endif
 
 namespace winnow {
-namespace {
 
-#ifdef __AMX_BF16__
-constexpr ChunkFunction kDenseBf16 = tiles_dense_chunk, kPackedBf16 = tiles_packed_chunk;
-constexpr ServesFunction kServesBf16 = tiles_serve;
-#else
-constexpr ChunkFunction kDenseBf16 = matrix_dense_chunk<Bf16>, kPackedBf16 = matrix_packed_chunk<Bf16>;
-constexpr ServesFunction kServesBf16 = matrix_serves<Bf16>;
-#endif
-
-}  // namespace
-
+#ifdef __AMX_INT8__
 constexpr MatrixKernels matrix::WINNOW_ISA = {
-    {matrix_dense_chunk<float>, kDenseBf16, matrix_dense_chunk<Fp16>},
-    {matrix_packed_chunk<float>, kPackedBf16, matrix_packed_chunk<Fp16>},
-    {matrix_serves<float>, kServesBf16, matrix_serves<Fp16>}};
+    {matrix_dense_chunk<float>, dense_in_tiles, matrix_dense_chunk<Fp16>},
+    {matrix_packed_chunk<float>, packed_in_tiles<Bf16>, packed_in_tiles<Fp16>},
+    {matrix_serves<float>, serves_in_tiles<Bf16>, serves_in_tiles<Fp16>}};
+#else
+constexpr MatrixKernels matrix::WINNOW_ISA = {
+    {matrix_dense_chunk<float>, matrix_dense_chunk<Bf16>, matrix_dense_chunk<Fp16>},
+    {matrix_packed_chunk<float>, matrix_packed_chunk<Bf16>, matrix_packed_chunk<Fp16>},
+    {matrix_serves<float>, matrix_serves<Bf16>, matrix_serves<Fp16>}};
+#endif
 
 }  // namespace winnow

@@ -6,30 +6,12 @@
 #include <cstdint>
 
 #include "matrix/amx/sizes.hpp"
+#include "matrix/amx/tiles.hpp"
 #include "simd/vec.hpp"
 #include "sizes.hpp"
 
 namespace winnow {
 namespace {
-
-// Tiles of a thread, from here to the end of a scope: all of 16 rows of 64 bytes.
-class Tiles {
- public:
-  Tiles() {
-    struct alignas(64) {
-      uint8_t palette = 1, start_row = 0, reserved[14] = {};
-      uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-      uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-    } config;
-    _tile_loadconfig(&config);
-  }
-  ~Tiles() { _tile_release(); }
-  Tiles(const Tiles&) = delete;
-  Tiles& operator=(const Tiles&) = delete;
-};
-
-// GCC's intrinsics for tiles do not say that they read memory.
-inline void finish_stores() { asm volatile("" ::: "memory"); }
 
 // Two tiles of rows and one or two of columns, whose products are added to tiles 0 to 3.
 template <int kColumns>

@@ -1,0 +1,103 @@
+// Logits of dense keys in bf16 as products in tiles. A row of a tile is a token where it lies, a column a query.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "attend/contract.hpp"
+#include "attend/queries.hpp"
+#include "matrix/amx/tiles.hpp"
+#include "matrix/amx/token_sums.hpp"
+#include "simd/element.hpp"
+#include "simd/prefetch.hpp"
+#include "simd/unroll.hpp"
+#include "simd/vec.hpp"
+#include "sizes.hpp"
+
+namespace winnow {
+namespace {
+
+// Channels of a row of a tile.
+constexpr int64_t kRowPairs = 16, kRowChannels = 2 * kRowPairs;
+
+// A tile of columns for every 32 channels: row r has channels 2·r and 2·r + 1 of every query.
+struct Bf16QueryTiles {
+  alignas(64) uint32_t pairs[kMostTileDim / kRowChannels][kRowPairs][16];
+};
+
+// The queries [first, first + kQueries) as they are; those behind the last are zero.
+template <int kQueries>
+inline void turn_queries(const Shape& shape, const Queries& queries, int64_t first, Bf16QueryTiles& tiles) {
+  for (int64_t q = 0; q < round_up(kQueries, 4); ++q) {
+    const bool there = q < kQueries && first + q < shape.queries;
+    const char* from = there ? static_cast<const char*>(query_at(shape, queries, first + q, sizeof(Bf16))) : nullptr;
+    for (int64_t pair = 0; pair < shape.key_dim / 2; ++pair) {
+      uint32_t word = 0;
+      if (there) std::memcpy(&word, from + pair * sizeof word, sizeof word);
+      tiles.pairs[pair / kRowPairs][pair % kRowPairs][q] = word;
+    }
+  }
+}
+
+// Products of two tiles of keys with the queries, in the tiles 0 and 1; asks for as many bytes from `ahead` on.
+inline void multiply_keys(const Bf16* keys, int64_t dim, const char* ahead, const Bf16QueryTiles& queries) {
+  const int64_t bytes = dim * static_cast<int64_t>(sizeof(Bf16));
+  finish_stores();
+  _tile_zero(0);
+  _tile_zero(1);
+  for (int64_t block = 0; block < dim / kRowChannels; ++block, ahead += kPairTokens * 64) {
+    const Bf16* at = keys + block * kRowChannels;
+    _tile_loadd(6, queries.pairs[block], 64);
+    _tile_loadd(4, at, bytes);
+    _tile_loadd(5, at + 16 * dim, bytes);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 5, 6);
+    unroll<kPairTokens>([&](auto line) { prefetch(ahead + line * kLine); });
+  }
+}
+
+// logits[q][t] of a pair of tiles.
+template <int kQueries>
+inline void give_logits(const TokenSums& tokens, float scaling, float* logits) {
+  for (int64_t t = 0; t < kPairTokens; t += Vec::width) {
+    for (int four = 0; four < kQueries; four += 4) {
+      __m512i turned[4];
+      turn_sums(tokens.sums + t, four, turned);
+      unroll<4>([&](auto i) {
+        if (four + i >= kQueries) return;
+        store(logits + (four + i) * kLogitStride + t, Vec{_mm512_castsi512_ps(turned[i])} * broadcast(scaling));
+      });
+    }
+  }
+}
+
+// logits[q][t] for all tokens of a chunk, with tiles of 16 rows and as many columns as queries; writes up to a pair of
+// tiles past the last token.
+template <int kQueries>
+inline void score_in_tiles(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first,
+                           float* logits) {
+  const int64_t dim = shape.key_dim;
+  const Bf16* keys = static_cast<const Bf16*>(chunk.keys);
+  const Bf16* end = keys + chunk.tokens * dim;
+  Bf16QueryTiles tiles;
+  turn_queries<kQueries>(shape, queries, first, tiles);
+  TokenSums sums;
+  for (int64_t t = 0; t < chunk.tokens; t += kPairTokens) {
+    const Bf16* from = keys + t * dim;
+    const char* ahead = ahead_of(from, end, chunk.values);
+    // Nothing is read past the end: the last rows are copied. Nobody uses the logits of what lies behind.
+    alignas(64) Bf16 edge[kPairTokens * kMostTileDim];
+    if (chunk.tokens - t < kPairTokens) {
+      const size_t used = static_cast<size_t>((chunk.tokens - t) * dim) * sizeof(Bf16);
+      std::memset(edge, 0, sizeof edge);
+      from = static_cast<const Bf16*>(std::memcpy(edge, from, used));
+    }
+    multiply_keys(from, dim, ahead, tiles);
+    store_sums(sums);
+    give_logits<kQueries>(sums, shape.scaling, logits + t);
+  }
+}
+
+}  // namespace
+}  // namespace winnow

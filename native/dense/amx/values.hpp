@@ -1,0 +1,155 @@
+// Weighted sums of dense values in bf16 as products in tiles. Weights are the sums of two bf16, a row of the left tile
+// each; a column of the right one is a channel.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "attend/contract.hpp"
+#include "dense/amx/keys.hpp"
+#include "matrix/amx/tiles.hpp"
+#include "matrix/amx/token_sums.hpp"
+#include "simd/element.hpp"
+#include "simd/prefetch.hpp"
+#include "simd/unroll.hpp"
+#include "simd/vec.hpp"
+#include "sizes.hpp"
+
+namespace winnow {
+namespace {
+
+// Tokens of a tile, and of sums that stay in tiles.
+constexpr int64_t kPairedTokens = 32, kDenseSpan = 64;
+
+// Channels whose sums are in tiles together.
+constexpr int64_t kSummedChannels = 64;
+
+// Weights of a span: row 2·q has what bf16 holds of query q's, cut off, and the next row the rest.
+template <int kQueries>
+struct SplitWeights {
+  alignas(64) uint16_t rows[2 * kQueries][kDenseSpan];
+};
+
+// logits[q][t ..] -> rows of a span; those behind the last token weigh nothing.
+template <int kQueries>
+inline void split_weights(const float* weights, int64_t tokens, SplitWeights<kQueries>& to) {
+  const __m512i cut = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+  unroll<kQueries>([&](auto q) {
+    for (int64_t t = 0; t < kDenseSpan; t += 2 * Vec::width) {
+      const auto at = [&](int64_t from) {
+        return load_up_to(weights + q * kLogitStride + from, tokens < from ? 0 : tokens - from).v;
+      };
+      const auto first = [&](__m512 a) { return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(a), cut)); };
+      const auto put = [](uint16_t* row, __m512 low, __m512 high) {
+        const __m512bh halves = _mm512_cvtne2ps_pbh(high, low);
+        std::memcpy(row, &halves, sizeof halves);
+      };
+      const __m512 a = at(t), b = at(t + Vec::width);
+      put(to.rows[2 * q] + t, first(a), first(b));
+      put(to.rows[2 * q + 1] + t, _mm512_sub_ps(a, first(a)), _mm512_sub_ps(b, first(b)));
+    }
+  });
+}
+
+// Tiles of 64 channels and 32 tokens: row r has tokens 2·r and 2·r + 1. Of 32 channels in eights, the first tile has the
+// first four of every eight and the second the others.
+struct PairedValues {
+  alignas(64) uint8_t bytes[4][16][64];
+};
+
+// The first `tokens` rows of these tiles, or fewer; what lies behind them has no weight. Asks for as many bytes as 64
+// channels have from `ahead` on.
+inline void pair_rows(const Bf16* rows, int64_t dim, int64_t tokens, const char* ahead, PairedValues& tiles) {
+  const int64_t bytes = dim * static_cast<int64_t>(sizeof(Bf16));
+  for (int64_t t = 0; t < tokens; t += 2, rows += 2 * dim, ahead += 2 * bytes) {
+    // Nothing is read past the last row.
+    const Bf16* second = t + 1 < tokens ? rows + dim : rows;
+    unroll<2>([&](auto half) {
+      const __m512i a = _mm512_loadu_si512(rows + half * kRowChannels);
+      const __m512i b = _mm512_loadu_si512(second + half * kRowChannels);
+      _mm512_store_si512(tiles.bytes[2 * half][t / 2], _mm512_unpacklo_epi16(a, b));
+      _mm512_store_si512(tiles.bytes[2 * half + 1][t / 2], _mm512_unpackhi_epi16(a, b));
+      prefetch(ahead + half * kLine);
+      prefetch(ahead + bytes + half * kLine);
+    });
+  }
+  // Zeros weigh nothing; what lies in memory may be no number.
+  for (int64_t t = round_up(tokens, 2); t < kPairedTokens; t += 2) {
+    unroll<4>([&](auto tile) { _mm512_store_si512(tiles.bytes[tile][t / 2], _mm512_setzero_si512()); });
+  }
+}
+
+struct Bf16Sums {
+  alignas(64) float sums[4][2 * kMostTileQueries][16];
+};
+
+// Products of the weights of a span, whose rows are kDenseSpan apart, with 64 channels of its values.
+inline void multiply_values(const uint16_t* weights, const Bf16* rows, int64_t dim, int64_t tokens,
+                            const char* ahead, PairedValues& values, Bf16Sums& out) {
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  for (int64_t t = 0; t < tokens; t += kPairedTokens) {
+    pair_rows(rows + t * dim, dim, least(kPairedTokens, tokens - t),
+              ahead + t * dim * static_cast<int64_t>(sizeof(Bf16)), values);
+    finish_stores();
+    _tile_loadd(4, weights + t, kDenseSpan * sizeof(uint16_t));
+    _tile_loadd(5, values.bytes[0], 64);
+    _tile_dpbf16ps(0, 4, 5);
+    _tile_loadd(6, values.bytes[1], 64);
+    _tile_dpbf16ps(1, 4, 6);
+    _tile_loadd(7, values.bytes[2], 64);
+    _tile_dpbf16ps(2, 4, 7);
+    _tile_loadd(5, values.bytes[3], 64);
+    _tile_dpbf16ps(3, 4, 5);
+  }
+  _tile_stored(0, out.sums[0], 64);
+  _tile_stored(1, out.sums[1], 64);
+  _tile_stored(2, out.sums[2], 64);
+  _tile_stored(3, out.sums[3], 64);
+  finish_stores();
+}
+
+// Sums of 64 channels in the order of tiles -> in that of load_pair for Bf16: of every 32 channels, the even ones first.
+inline void order_channels(float* acc) {
+  float copy[kSummedChannels];
+  std::memcpy(copy, acc, sizeof copy);
+  for (int64_t i = 0; i < kSummedChannels; ++i) {
+    const int64_t tile = i / 16, lane = i % 16, channel = lane / 4 * 8 + tile % 2 * 4 + lane % 4;
+    acc[tile / 2 * 32 + channel % 2 * 16 + channel / 2] = copy[i];
+  }
+}
+
+// acc[q] = sum over tokens of weights[q]·values in the order of Partial, with sums and weights of 2·kQueries rows; acc
+// is zero before.
+template <int kQueries>
+inline void weigh_in_tiles(const Shape& shape, const Chunk& chunk, const float* weights, float* acc) {
+  const int64_t dim = shape.value_dim;
+  const Bf16* values = static_cast<const Bf16*>(chunk.values);
+  const Bf16* last = values + chunk.tokens * dim - 1;
+  SplitWeights<kQueries> split;
+  PairedValues paired;
+  Bf16Sums sums;
+  for (int64_t t = 0; t < chunk.tokens; t += kDenseSpan) {
+    const int64_t count = least(kDenseSpan, chunk.tokens - t);
+    const Bf16* from = values + t * dim;
+    split_weights(weights + t, count, split);
+    for (int64_t d = 0; d < dim; d += kSummedChannels) {
+      multiply_values(split.rows[0], from + d, dim, count, clamped_ahead_of(from + d, last), paired, sums);
+      unroll<kQueries>([&](auto q) {
+        unroll<4>([&](auto tile) {
+          float* at = acc + q * shape.value_width + d + tile * Vec::width;
+          store(at, load(at) + (load(sums.sums[tile][2 * q]) + load(sums.sums[tile][2 * q + 1])));
+        });
+      });
+    }
+  }
+  for (int64_t q = 0; q < kQueries; ++q) {
+    for (int64_t d = 0; d < dim; d += kSummedChannels) order_channels(acc + q * shape.value_width + d);
+  }
+}
+
+}  // namespace
+}  // namespace winnow

@@ -1,0 +1,66 @@
+// Few queries that meet tokens in tiles: their blocks, and sums of products, which are turned into rows of tokens.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "attend/queries.hpp"
+#include "matrix/amx/tiles.hpp"
+#include "sizes.hpp"
+
+namespace winnow {
+namespace {
+
+// Channels of a head, at most, and queries that meet it together.
+constexpr int64_t kMostTileDim = 256;
+constexpr int kMostTileQueries = 8;
+
+// Tokens whose products are taken together: two tiles.
+constexpr int64_t kPairTokens = 32;
+
+// A chunk of fewer tokens than this is not worth the setting up of tiles.
+constexpr int64_t kFewestTileTokens = 64;
+
+// Calls body(first, Count<size>) for blocks that cover n queries, as for_query_blocks does, of no more than meet a
+// tile.
+template <class Body>
+inline void for_tile_blocks(int64_t n, const Body& body) {
+  for (int64_t from = 0; from < n; from += kMostTileQueries) {
+    for_query_blocks(least(kMostTileQueries, n - from), [&](int64_t first, auto size) {
+      if constexpr (decltype(size)::value <= kMostTileQueries) body(from + first, size);
+    });
+  }
+}
+
+// Sums [kPairTokens, columns] of products, integers or floats.
+struct TokenSums {
+  alignas(64) int32_t sums[kPairTokens][16];
+};
+
+// Sixteen rows -> lane t of turned[i]: row t, for four columns from `column` on.
+inline void turn_sums(const int32_t (*rows)[16], int column, __m512i (&turned)[4]) {
+  __m512i fours[4];
+  for (int i = 0; i < 4; ++i) {
+    const auto at = [&](int row) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[row] + column)); };
+    const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(at(i)), at(4 + i), 1);
+    const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(at(8 + i)), at(12 + i), 1);
+    fours[i] = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+  }
+  const __m512i a = _mm512_unpacklo_epi32(fours[0], fours[1]), b = _mm512_unpacklo_epi32(fours[2], fours[3]);
+  const __m512i c = _mm512_unpackhi_epi32(fours[0], fours[1]), d = _mm512_unpackhi_epi32(fours[2], fours[3]);
+  turned[0] = _mm512_unpacklo_epi64(a, b);
+  turned[1] = _mm512_unpackhi_epi64(a, b);
+  turned[2] = _mm512_unpacklo_epi64(c, d);
+  turned[3] = _mm512_unpackhi_epi64(c, d);
+}
+
+// Those in the tiles 0 and 1.
+inline void store_sums(TokenSums& to) {
+  _tile_stored(0, to.sums[0], 64);
+  _tile_stored(1, to.sums[16], 64);
+  finish_stores();
+}
+
+}  // namespace
+}  // namespace winnow
