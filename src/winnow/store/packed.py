@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -21,6 +22,7 @@ from winnow.store.base import OFFSET_BYTES, POSITION_BYTES, Cost, Earlier, Layer
 from winnow.store.channels import AllChannels, ChannelChoice, Channels, Slots, check_finite, packed_part
 from winnow.store.dearer import warn_if_dearer
 from winnow.store.dense import dense_block
+from winnow.store.feedback import QUERIES, feedback, symmetric_fed
 from winnow.store.key_statistics import KeyStatistics, key_statistics
 from winnow.store.precision import AsIs, PerSlot, Precision
 from winnow.store.written import Forms, written_before
@@ -57,6 +59,11 @@ class Packed(Store):
                 "center and smooth need keys with all their channels; leave them out, or the part that drops channels "
                 "(spark, think)."
             )
+        if not self._whole and self.precision.round != "nearest":
+            raise MethodError(
+                "round=queries lets all channels of a key make up for each other's errors; leave it out, or the part "
+                "that drops channels (spark, think)."
+            )
         if self.channels.per_slot and self.precision.channels_together:
             raise MethodError(
                 "bits(group=...) scales neighboring channels together, but after spark each slot has channels of its "
@@ -70,7 +77,8 @@ class Packed(Store):
         return replace(self, precision=self.precision.with_scores(scores))
 
     def queries_needed(self, length: int) -> int:
-        return self.channels.queries_needed(length)
+        fed = min(QUERIES, length) if self.precision.round == "queries" else 0
+        return max(self.channels.queries_needed(length), fed)
 
     def pack(self, view: LayerView, selection: Selection, window: int, earlier: Earlier | None = None) -> Block:
         counts = self._packed_counts(selection.offsets.diff(), window)
@@ -173,6 +181,8 @@ class Packed(Store):
             return dense_block(view, selection)
         written = written_before(earlier, selection, form) if earlier and self.separable else None
         new = written.others(selection) if written else selection
+        if self.precision.round == "queries" and form.keys.bits < 16 and len(new.positions):
+            making = making._replace(feedback=feedback(view, form.keys, making.of(form)))
         pieces = self._pieces(making, new, form)
         if written:
             pieces.append(written.rows())
@@ -190,7 +200,8 @@ class Packed(Store):
     def _pieces(self, making: _Making, selection: Selection, form: Forms) -> list[tuple[PackedRows, PackedRows]]:
         """Keys and values of the selected slots, packed, some slots at a time."""
         slots = len(selection.positions)
-        if slots and self._whole and isinstance(self.precision, PerSlot) and gpu.packs(*making.sides):
+        alike = self._whole and isinstance(self.precision, PerSlot) and making.feedback is None
+        if slots and alike and gpu.packs(*making.sides):
             return [self._packed_on_a_gpu(making, selection, form)]
         return [self._piece(making, selection, start, form) for start in range(0, slots, _AT_ONCE)]
 
@@ -227,9 +238,15 @@ class Packed(Store):
         if form.values.rotated:
             values = _turned(slots.values, form.values, nothing, slots.head)
         return (
-            keys.quantized(form.keys.bits, dtype, self.precision.keys),
+            keys.quantized(form.keys.bits, dtype, partial(self._keys, making.feedback, slots.head)),
             values.quantized(form.values.bits, dtype, self.precision.values),
         )
+
+    def _keys(self, fed: Tensor | None, head: Tensor, rows: Tensor, bits: int, dtype: torch.dtype) -> Entries:
+        """Integers of rows [n, T] of keys of heads [n]."""
+        if fed is None:
+            return self.precision.keys(rows, bits, dtype)
+        return symmetric_fed(rows, head, fed, bits, dtype, self.precision.channels_together)
 
 
 class _Making(NamedTuple):
@@ -239,6 +256,8 @@ class _Making(NamedTuple):
     choice: ChannelChoice
     earlier: Earlier | None
     statistics: KeyStatistics = KeyStatistics()
+    feedback: Tensor | None = None
+    """[H, D, D]; None where channels are rounded by themselves."""
 
     @property
     def sides(self) -> tuple[Tensor, Tensor]:
