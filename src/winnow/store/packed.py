@@ -81,21 +81,24 @@ class Packed(Store):
         return max(self.channels.queries_needed(length), fed)
 
     def pack(self, view: LayerView, selection: Selection, window: int, earlier: Earlier | None = None) -> Block:
-        counts = self._packed_counts(selection.offsets.diff(), window)
+        sinks = self._sinks(view, selection)
+        counts = self._packed_counts(selection.offsets.diff() - sinks, window)
+        between = _span(selection, selection.offsets[:-1] + sinks, counts)
         like = packed_part(earlier.block if earlier else None)
         making = _Making(view, self.channels.choose(view, selection, like), earlier)
-        parts: list[Part] = []
+        first = _first_slots(selection, sinks)
+        parts: list[Part] = [dense_block(view, first)] if len(first.positions) else []
         forms = self._forms(view.layer, len(counts))
         if any(form.keys.centered or form.keys.smoothed for form, _ in forms):
-            first, how = _first_slots(selection, counts), self.precision
-            statistics = key_statistics(view, first, like, bool(how.center), bool(how.smooth))
+            how = self.precision
+            statistics = key_statistics(view, between, like, bool(how.center), bool(how.smooth))
             making = making._replace(statistics=statistics)
         for form, heads in forms:
-            part = _first_slots(selection, torch.where(heads, counts, 0))
+            part = _first_slots(between, torch.where(heads, counts, 0))
             if len(part.positions):
                 parts.append(self._part(making, part, form))
         warn_if_dearer(self.channels, parts)
-        rest = _last_slots(selection, selection.offsets.diff() - counts)
+        rest = _last_slots(selection, selection.offsets.diff() - sinks - counts)
         if len(rest.positions) or not parts:
             parts.append(dense_block(view, rest))
         return parts[0] if len(parts) == 1 else Parts(tuple(parts))
@@ -109,9 +112,10 @@ class Packed(Store):
         forms = self._forms(shape.layer, shape.heads)
         slot = sum(int(heads.sum()) * self._slot_bytes(shape, form) for form, heads in forms) / shape.heads
         # Slots that fill no group stay dense, too, but how many is known only once heads know theirs.
-        apart = self._apart(shape.window)
+        apart = self._apart(shape.window) + self.precision.sinks
         blocks = sum(self._block_bytes(shape, form) for form, _ in forms)
-        blocks += (apart > 0) * OFFSET_BYTES * (shape.heads + 1)
+        dense = (self._apart(shape.window) > 0) + (self.precision.sinks > 0)
+        blocks += dense * OFFSET_BYTES * (shape.heads + 1)
         return Cost(blocks + apart * shape.heads * (_dense_bytes(shape) - slot), slot + POSITION_BYTES)
 
     def bytes(self, view: LayerView, selection: Selection, window: int, earlier: Earlier | None = None) -> float:
@@ -120,10 +124,13 @@ class Packed(Store):
         heads, _, dim = view.keys.shape
         shape = LayerShape(view.layer, heads, dim, view.values.shape[-1], view.keys.element_size(), window)
         counts = selection.offsets.diff()
-        packed = self._packed_counts(counts, window)
-        dense = int((counts - packed).sum())
+        sinks = self._sinks(view, selection)
+        packed = self._packed_counts(counts - sinks, window)
+        last = counts - sinks - packed
+        dense = int((sinks + last).sum())
         total: float = POSITION_BYTES * int(counts.sum()) + dense * _dense_bytes(shape)
-        total += OFFSET_BYTES * (heads + 1) if dense or not packed.any() else 0
+        blocks = int(sinks.any()) + int(last.any())
+        total += OFFSET_BYTES * (heads + 1) * (blocks or int(not packed.any()))
         for form, mine in self._forms(view.layer, heads):
             slots = int(packed[mine].sum())
             total += (slots * self._slot_bytes(shape, form) + self._block_bytes(shape, form)) if slots else 0
@@ -150,6 +157,17 @@ class Packed(Store):
         if keys == 16:
             of_keys = center = smooth = False
         return Forms(Form(keys, of_keys, center, smooth), Form(values, of_values and values < 16))
+
+    def _sinks(self, view: LayerView, selection: Selection) -> Tensor:
+        """[H] int64: the selected slots of every head that are of the first tokens, and stay dense."""
+        columns, offsets = selection.positions, selection.offsets
+        if not self.precision.sinks:
+            return torch.zeros(len(offsets) - 1, dtype=torch.int64)
+        tokens = columns
+        if view.positions is not None:
+            tokens = view.positions.to(columns.device)[selection.heads(columns.device), columns]
+        early = torch.cat([offsets.new_zeros(1), (tokens < self.precision.sinks).cpu().cumsum(0)])
+        return early[offsets].diff()
 
     def _apart(self, window: int) -> int:
         """Slots of every head that stay dense because they are the window's."""
