@@ -136,7 +136,7 @@ def test_bytes_and_values_are_those_of_the_nearest() -> None:
 
 @pytest.mark.parametrize("queries", [0.0, 1e30])
 def test_queries_of_any_size(queries: float) -> None:
-    """Where they look nowhere, numbers are rounded to the nearest."""
+    """Numbers are rounded to the nearest where queries look nowhere."""
     view, selection = layer_of(20), selected([9, 24], 24)
     view = view._replace(queries=view.queries * queries)
     fed = packed_in(Packed(precision=plain_bits(high=4, round="queries")).pack(view, selection, WINDOW))

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
     st.sampled_from([AllChannels(), Spark(ratio=0.5)]),
 )
 def test_first_tokens_are_as_they_were_and_bytes_are_known(counts: list[int], sinks: int, channels: Any) -> None:
-    """Where a head has evicted them, it has none of them; where the window begins among them, no slot is twice."""
+    """No slot is there twice, whether a head has evicted first tokens or the window begins among them."""
     view, selection = layer_of(20, length=12, heads=len(counts)), selected(counts, 12)
     store = Packed(channels, plain_bits(high=2, sinks=sinks))
     block = store.pack(view, selection, WINDOW)
@@ -59,7 +59,7 @@ def test_the_others_are_packed_as_without_them() -> None:
 
 
 def test_first_tokens_are_known_by_their_positions_in_a_fold() -> None:
-    """Of the columns of a row that was compressed before, the first need not be the first tokens."""
+    """The first columns of a row that was compressed before need not be the first tokens."""
     view, selection = layer_of(20, length=6), selected([6, 6], 6)
     view = view._replace(positions=torch.tensor([[0, 1, 5, 7, 8, 9], [3, 4, 5, 7, 8, 9]]))
     first, packed = parts_of(Packed(precision=Bits(high=4, sinks=2)).pack(view, selection, WINDOW))
