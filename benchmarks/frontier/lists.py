@@ -58,6 +58,8 @@ SECTIONS = (
             "full+bits(6)",
             "full+bits(k=8, v=4)",
             "full+bits(4)",
+            "full+bits(4, round=queries)",
+            "full+bits(4, round=queries, sinks=1)",
             "full+bits(4, group=32)",
             "full+bits(3)",
             f"full+bits(8, {_PLAIN})",

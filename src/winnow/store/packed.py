@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -21,6 +22,7 @@ from winnow.store.base import OFFSET_BYTES, POSITION_BYTES, Cost, Earlier, Layer
 from winnow.store.channels import AllChannels, ChannelChoice, Channels, Slots, check_finite, packed_part
 from winnow.store.dearer import warn_if_dearer
 from winnow.store.dense import dense_block
+from winnow.store.feedback import QUERIES, feedback, symmetric_fed
 from winnow.store.key_statistics import KeyStatistics, key_statistics
 from winnow.store.precision import AsIs, Precision
 from winnow.store.written import Forms, written_before
@@ -57,6 +59,11 @@ class Packed(Store):
                 "center and smooth need keys with all their channels; leave them out, or the part that drops channels "
                 "(spark, think)."
             )
+        if not self._whole and self.precision.round != "nearest":
+            raise MethodError(
+                "round=queries lets all channels of a key make up for each other's errors; leave it out, or the part "
+                "that drops channels (spark, think)."
+            )
         if self.channels.per_slot and self.precision.channels_together:
             raise MethodError(
                 "bits(group=...) scales neighboring channels together, but after spark each slot has channels of its "
@@ -70,24 +77,28 @@ class Packed(Store):
         return replace(self, precision=self.precision.with_scores(scores))
 
     def queries_needed(self, length: int) -> int:
-        return self.channels.queries_needed(length)
+        fed = min(QUERIES, length) if self.precision.round == "queries" else 0
+        return max(self.channels.queries_needed(length), fed)
 
     def pack(self, view: LayerView, selection: Selection, window: int, earlier: Earlier | None = None) -> Block:
-        counts = self._packed_counts(selection.offsets.diff(), window)
+        sinks = self._sinks(view, selection)
+        counts = self._packed_counts(selection.offsets.diff() - sinks, window)
+        between = _span(selection, selection.offsets[:-1] + sinks, counts)
         like = packed_part(earlier.block if earlier else None)
         making = _Making(view, self.channels.choose(view, selection, like), earlier)
-        parts: list[Part] = []
+        first = _first_slots(selection, sinks)
+        parts: list[Part] = [dense_block(view, first)] if len(first.positions) else []
         forms = self._forms(view.layer, len(counts))
         if any(form.keys.centered or form.keys.smoothed for form, _ in forms):
-            first, how = _first_slots(selection, counts), self.precision
-            statistics = key_statistics(view, first, like, bool(how.center), bool(how.smooth))
+            how = self.precision
+            statistics = key_statistics(view, between, like, bool(how.center), bool(how.smooth))
             making = making._replace(statistics=statistics)
         for form, heads in forms:
-            part = _first_slots(selection, torch.where(heads, counts, 0))
+            part = _first_slots(between, torch.where(heads, counts, 0))
             if len(part.positions):
                 parts.append(self._part(making, part, form))
         warn_if_dearer(self.channels, parts)
-        rest = _last_slots(selection, selection.offsets.diff() - counts)
+        rest = _last_slots(selection, selection.offsets.diff() - sinks - counts)
         if len(rest.positions) or not parts:
             parts.append(dense_block(view, rest))
         return parts[0] if len(parts) == 1 else Parts(tuple(parts))
@@ -101,9 +112,10 @@ class Packed(Store):
         forms = self._forms(shape.layer, shape.heads)
         slot = sum(int(heads.sum()) * self._slot_bytes(shape, form) for form, heads in forms) / shape.heads
         # Slots that fill no group stay dense, too, but how many is known only once heads know theirs.
-        apart = self._apart(shape.window)
+        apart = self._apart(shape.window) + self.precision.sinks
         blocks = sum(self._block_bytes(shape, form) for form, _ in forms)
-        blocks += (apart > 0) * OFFSET_BYTES * (shape.heads + 1)
+        dense = (self._apart(shape.window) > 0) + (self.precision.sinks > 0)
+        blocks += dense * OFFSET_BYTES * (shape.heads + 1)
         return Cost(blocks + apart * shape.heads * (_dense_bytes(shape) - slot), slot + POSITION_BYTES)
 
     def bytes(self, view: LayerView, selection: Selection, window: int, earlier: Earlier | None = None) -> float:
@@ -112,10 +124,13 @@ class Packed(Store):
         heads, _, dim = view.keys.shape
         shape = LayerShape(view.layer, heads, dim, view.values.shape[-1], view.keys.element_size(), window)
         counts = selection.offsets.diff()
-        packed = self._packed_counts(counts, window)
-        dense = int((counts - packed).sum())
+        sinks = self._sinks(view, selection)
+        packed = self._packed_counts(counts - sinks, window)
+        last = counts - sinks - packed
+        dense = int((sinks + last).sum())
         total: float = POSITION_BYTES * int(counts.sum()) + dense * _dense_bytes(shape)
-        total += OFFSET_BYTES * (heads + 1) if dense or not packed.any() else 0
+        blocks = int(sinks.any()) + int(last.any())
+        total += OFFSET_BYTES * (heads + 1) * (blocks or int(not packed.any()))
         for form, mine in self._forms(view.layer, heads):
             slots = int(packed[mine].sum())
             total += (slots * self._slot_bytes(shape, form) + self._block_bytes(shape, form)) if slots else 0
@@ -142,6 +157,17 @@ class Packed(Store):
         if keys == 16:
             of_keys = center = smooth = False
         return Forms(Form(keys, of_keys, center, smooth), Form(values, of_values and values < 16))
+
+    def _sinks(self, view: LayerView, selection: Selection) -> Tensor:
+        """[H] int64: the selected slots of every head that are of the first tokens, and stay dense."""
+        columns, offsets = selection.positions, selection.offsets
+        if not self.precision.sinks:
+            return torch.zeros(len(offsets) - 1, dtype=torch.int64)
+        tokens = columns
+        if view.positions is not None:
+            tokens = view.positions.to(columns.device)[selection.heads(columns.device), columns]
+        early = torch.cat([offsets.new_zeros(1), (tokens < self.precision.sinks).cpu().cumsum(0)])
+        return early[offsets].diff()
 
     def _apart(self, window: int) -> int:
         """Slots of every head that stay dense because they are the window's."""
@@ -173,6 +199,8 @@ class Packed(Store):
             return dense_block(view, selection)
         written = written_before(earlier, selection, form) if earlier and self.separable else None
         new = written.others(selection) if written else selection
+        if self.precision.round == "queries" and form.keys.bits < 16 and len(new.positions):
+            making = making._replace(feedback=feedback(view, form.keys, making.of(form)))
         pieces = self._pieces(making, new, form)
         if written:
             pieces.append(written.rows())
@@ -190,7 +218,7 @@ class Packed(Store):
     def _pieces(self, making: _Making, selection: Selection, form: Forms) -> list[tuple[PackedRows, PackedRows]]:
         """Keys and values of the selected slots, packed, some slots at a time."""
         slots = len(selection.positions)
-        if slots and self._whole and gpu.packs(*making.sides):
+        if slots and self._whole and making.feedback is None and gpu.packs(*making.sides):
             return [self._packed_on_a_gpu(making, selection, form)]
         return [self._piece(making, selection, start, form) for start in range(0, slots, _AT_ONCE)]
 
@@ -235,9 +263,15 @@ class Packed(Store):
         if form.values.rotated:
             values = _turned(slots.values, form.values, nothing, slots.head)
         return (
-            keys.quantized(form.keys.bits, dtype, self.precision.keys),
+            keys.quantized(form.keys.bits, dtype, partial(self._keys, making.feedback, slots.head)),
             values.quantized(form.values.bits, dtype, self.precision.values),
         )
+
+    def _keys(self, fed: Tensor | None, head: Tensor, rows: Tensor, bits: int, dtype: torch.dtype) -> Entries:
+        """Integers of rows [n, T] of keys of heads [n]."""
+        if fed is None:
+            return self.precision.keys(rows, bits, dtype)
+        return symmetric_fed(rows, head, fed, bits, dtype, self.precision.channels_together)
 
 
 class _Making(NamedTuple):
@@ -247,6 +281,8 @@ class _Making(NamedTuple):
     choice: ChannelChoice
     earlier: Earlier | None
     statistics: KeyStatistics = KeyStatistics()
+    feedback: Tensor | None = None
+    """[H, D, D]; None where channels are rounded by themselves."""
 
     @property
     def sides(self) -> tuple[Tensor, Tensor]:

@@ -24,7 +24,7 @@ from winnow.kernels.formats.entries import (
     symmetric,
     symmetric_groups,
 )
-from winnow.parameters import check_choice, check_number, meaning
+from winnow.parameters import check_choice, check_count, check_number, meaning
 
 _LEAST_WEIGHT = 0.01
 """Weight of a head without a score, in units of the largest."""
@@ -39,6 +39,9 @@ _ROTATE = (
     "channels are dropped)"
 )
 _CENTER = "subtract the mean of a head's keys first: true, false, auto"
+Round = Literal["nearest", "queries"]
+_ROUND = "of keys: nearest, or queries (errors of a key make up for each other where the last 256 queries look)"
+_SINKS = "first tokens of the prompt whose slots stay dense: attention dwells on them, and so do their errors"
 _SMOOTH = "divide the channels of a head's keys by the root of their spread, before they are rotated: true, false, auto"
 
 
@@ -53,6 +56,10 @@ class Precision(ABC):
     """True if a mean of the head's keys is subtracted from them first; "auto" as above."""
     smooth: Step = False
     """True if channels of keys are divided by the square root of their spread next; "auto" as above."""
+    round: Round = "nearest"
+    """Way in which numbers of keys become integers; "queries": as in `feedback.py`."""
+    sinks: int = 0
+    """First tokens of a sequence whose slots stay dense."""
 
     @property
     def by_head(self) -> bool:
@@ -133,11 +140,15 @@ class ByScores(PerSlot):
     rotate: Rotate = field(default=COORDINATES, kw_only=True, metadata=meaning(_ROTATE))
     center: Step = field(default=COORDINATES, kw_only=True, metadata=meaning(_CENTER))
     smooth: Step = field(default=COORDINATES, kw_only=True, metadata=meaning(_SMOOTH))
+    round: Round = field(default="nearest", kw_only=True, metadata=meaning(_ROUND))
+    sinks: int = field(default=0, kw_only=True, metadata=meaning(_SINKS))
 
     def __post_init__(self) -> None:
         check_choice(self, "rotate", _ROTATIONS)
         check_choice(self, "center", (True, False, "auto"))
         check_choice(self, "smooth", (True, False, "auto"))
+        check_choice(self, "round", ("nearest", "queries"))
+        check_count(self, "sinks", 0)
         object.__setattr__(self, "scores", given_scores(self.scores, "bits"))
 
     def with_scores(self, scores: HeadScores) -> Precision:

@@ -113,16 +113,27 @@ Quantizer = Callable[[Tensor, int, torch.dtype], Entries]
 """Rows [n, T] in fp32, bits below 16, dtype of the scales -> entries."""
 
 
+def largest_integer(bits: int) -> int:
+    """The largest of signed integers that are symmetric about 0."""
+    return (1 << (bits - 1)) - 1
+
+
+def symmetric_scales(numbers: Tensor, bits: int, dtype: torch.dtype, group: int = 0) -> Tensor:
+    """Scales of rows [n, T]: [n], or [n, ceil(T / group)] with one for every `group` neighboring columns."""
+    grouped = _in_groups(numbers, group) if group else numbers
+    largest = grouped.abs().amax(-1) if numbers.shape[1] else numbers.new_zeros(len(numbers))
+    return _divided(largest, largest_integer(bits)).to(dtype)
+
+
 def symmetric(numbers: Tensor, bits: int, dtype: torch.dtype) -> Entries:
     """Rows [n, T] -> signed integers with one scale per row (CoKV App. C.2).
 
     s = max|x| / q, q = 2^(bits - 1) - 1; stored is clip(round(x / s), -q, q). A row of zeros has scale 0.
     """
-    most = (1 << (bits - 1)) - 1
-    largest = numbers.abs().amax(1) if numbers.shape[1] else numbers.new_zeros(len(numbers))
-    scales = _divided(largest, most).to(dtype)
+    most = largest_integer(bits)
+    scales = symmetric_scales(numbers, bits, dtype)
     # In place from here on: packing a prompt is memory traffic.
-    integers = (numbers * _inverse(scales)[:, None]).round_().clamp_(-most, most)
+    integers = (numbers * inverse_scales(scales)[:, None]).round_().clamp_(-most, most)
     return Entries(pack_rows(integers.to(torch.int8), bits), bits, scales)
 
 
@@ -131,12 +142,10 @@ def symmetric_groups(numbers: Tensor, bits: int, dtype: torch.dtype, group: int)
 
     With 8 bits, groups of 32 and float16 the blocks of llama.cpp's q8_0. Scales are those of `symmetric`.
     """
-    count, width = numbers.shape
-    groups, most = -(-width // group), (1 << (bits - 1)) - 1
-    # Zeros that fill up the last group are never the largest number.
-    full = torch.nn.functional.pad(numbers, (0, -width % group)).view(count, groups, group)
-    scales = _divided(full.abs().amax(2), most).to(dtype)
-    integers = (full * _inverse(scales)[..., None]).round_().clamp_(-most, most).to(torch.int8)
+    width = numbers.shape[1]
+    most, full = largest_integer(bits), _in_groups(numbers, group)
+    scales = symmetric_scales(numbers, bits, dtype, group)
+    integers = (full * inverse_scales(scales)[..., None]).round_().clamp_(-most, most).to(torch.int8)
     return Entries(pack_rows(integers.flatten(1)[:, :width], bits), bits, scales, group=group)
 
 
@@ -187,6 +196,12 @@ def join_entries(pieces: Sequence[Entries]) -> Entries:
     )
 
 
+def _in_groups(numbers: Tensor, group: int) -> Tensor:
+    """Rows [n, T] as [n, ceil(T / group), group]; zeros, which are never the largest, fill up the last group."""
+    count, width = numbers.shape
+    return torch.nn.functional.pad(numbers, (0, -width % group)).view(count, -(-width // group), group)
+
+
 def _range(least: Tensor, largest: Tensor, bits: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Scale and zero of groups; the scale of a constant group is 0, and its zero is what it holds."""
     zeros = least.to(dtype)
@@ -195,7 +210,7 @@ def _range(least: Tensor, largest: Tensor, bits: int, dtype: torch.dtype) -> tup
 
 def _unsigned(numbers: Tensor, scales: Tensor, zeros: Tensor, bits: int) -> Tensor:
     """round((x - zero) / scale), as uint8."""
-    integers = (numbers - zeros.float()).mul_(_inverse(scales)).round_()
+    integers = (numbers - zeros.float()).mul_(inverse_scales(scales)).round_()
     return integers.clamp_(0, (1 << bits) - 1).to(torch.uint8)
 
 
@@ -204,7 +219,7 @@ def _divided(numbers: Tensor, divisor: int) -> Tensor:
     return numbers / numbers.new_full((), divisor)
 
 
-def _inverse(scales: Tensor) -> Tensor:
+def inverse_scales(scales: Tensor) -> Tensor:
     """1 / s in fp32, and 0 where s is 0 or so small that its inverse is infinite."""
     scales = scales.float()
     return torch.where(scales >= torch.finfo(torch.float32).tiny, 1 / scales, 0.0)

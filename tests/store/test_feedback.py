@@ -1,0 +1,197 @@
+"""Keys rounded so that errors make up for each other where queries look, against the definition in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import winnow
+from support.dense_attention import DTYPES
+from support.packed_oracle import sylvester
+from support.packed_slots import WINDOW, layer_of, packed_in, selected, slots_of
+from support.quantizers import rounded
+from support.stores import plain_bits, scores_of
+from winnow.errors import MethodError, ModelError
+from winnow.kernels import PackedBlock, parts_of
+from winnow.select import Selection
+from winnow.store import Bits, Earlier, MixedBits, Packed
+from winnow.view import LayerView
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def seen_by(view: LayerView, head: int, basis: np.ndarray) -> np.ndarray:
+    """H [D, D]: mean of q qᵀ over the queries of a head, in a basis, with 1 % of the mean square in every channel."""
+    heads, _, dim = view.keys.shape
+    queries = view.queries[:, -256:].double().reshape(heads, -1, dim)[head].numpy() @ basis
+    if not queries.any():
+        return np.eye(dim)
+    found = queries.T @ queries / len(queries)
+    return found + np.eye(dim) * 0.01 * np.trace(found) / dim
+
+
+def assert_fed(
+    numbers: np.ndarray, found: np.ndarray, seen: np.ndarray, bits: int, dtype: torch.dtype, group: int
+) -> None:
+    """Every channel is rounded where, its errors so far given, the errors e to come would make eᵀ H e smallest."""
+    dim, most = len(numbers), 2 ** (bits - 1) - 1
+    wide = group or dim
+    for channel in range(dim):
+        neighbors = np.abs(numbers[channel // wide * wide : (channel // wide + 1) * wide])
+        scale = rounded(neighbors.max() / most, dtype)
+        if scale == 0:
+            np.testing.assert_allclose(found[channel], 0, atol=1e-6)
+            continue
+        errors = found[:channel] - numbers[:channel]
+        best = -np.linalg.solve(seen[channel:, channel:], seen[channel:, :channel] @ errors)[0] if channel else 0.0
+        wanted, integer = (numbers[channel] + best) / scale, found[channel] / scale
+        np.testing.assert_allclose(integer, np.round(integer), atol=1e-2)
+        assert abs(integer) <= most + 1e-2
+        assert abs(integer - np.clip(wanted, -most, most)) <= 0.5 + 1e-2
+
+
+def assert_rounded_for_queries(store: Packed, view: LayerView, selection: Selection) -> None:
+    """Every slot of every packed part is what the definition says."""
+    block = store.pack(view, selection, WINDOW)
+    assert sum(block.bytes().values()) + 4 * len(selection.positions) == store.bytes(view, selection, WINDOW)
+    packed = [part for part in parts_of(block) if isinstance(part, PackedBlock)]
+    keys = packed[0].keys  # constants of heads are the same in all parts
+    turn = sylvester(keys.dim) if keys.rotated else np.eye(keys.dim)
+    ones, zeros = np.ones((len(view.keys), keys.dim)), np.zeros((len(view.keys), keys.dim))
+    means = zeros if keys.means is None else keys.means.double().numpy()
+    spreads = ones if keys.spreads is None else keys.spreads.double().numpy()
+    writing = {head: part.keys.entries for part in packed for head in range(len(means)) if part.offsets.diff()[head]}
+    for slot in slots_of(block, view, selection, WINDOW):
+        head, own = slot.head, writing[slot.head]
+        numbers, found = (turn @ ((each - means[head]) / spreads[head]) for each in (slot.key, slot.found_key))
+        seen = seen_by(view, head, np.diag(spreads[head]) @ turn.T)
+        assert_fed(numbers, found, seen, own.bits, view.keys.dtype, own.group)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("options", [{}, {"rotate": True}, {"rotate": True, "center": True, "smooth": True}])
+@pytest.mark.parametrize(("dim", "group"), [(20, 0), (40, 0), (72, 32)])
+def test_channels_make_up_for_the_errors_before_them(
+    dim: int, group: int, options: dict[str, Any], dtype: torch.dtype
+) -> None:
+    view = layer_of(dim, 24, dtype=dtype, seed=dim)
+    store = Packed(precision=plain_bits(high=4, group=group, round="queries", **options))
+    assert_rounded_for_queries(store, view, selected([9, 24], 24))
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    st.lists(st.integers(0, 12), min_size=1, max_size=3).filter(any),
+    st.integers(1, 24),
+    st.sampled_from([8, 6, 4, 3, 2]),
+    st.integers(1, 3),
+)
+def test_of_any_heads_bits_and_lengths(counts: list[int], dim: int, bits: Any, group: int) -> None:
+    view = layer_of(dim, 8, length=12, heads=len(counts), group=group, seed=dim)
+    assert_rounded_for_queries(Packed(precision=plain_bits(high=bits, round="queries")), view, selected(counts, 12))
+
+
+def test_heads_of_different_bits() -> None:
+    view, scores = layer_of(20, heads=3), scores_of([[0.3, 0.9, 0.2]])
+    for precision in (
+        Bits(high=8, low=3, round="queries", scores=scores),
+        MixedBits(mean=5, round="queries", scores=scores),
+    ):
+        assert_rounded_for_queries(Packed(precision=precision), view, selected([9, 24, 12], 24))
+
+
+def test_what_queries_see_of_the_error_falls() -> None:
+    """By more than half where queries look at few directions, as those of models do."""
+    view, selection = layer_of(64, 24, length=80, group=3), selected([80, 50], 80)
+    few = torch.randn(2, 1, 8, 64, generator=torch.Generator().manual_seed(0))
+    view = view._replace(queries=(view.queries[..., :8].unflatten(0, (2, 3)) @ few).flatten(0, 1))
+    queries = view.queries.reshape(2, -1, 64).double().numpy()
+
+    def error(how: Any) -> float:
+        block = Packed(precision=Bits(high=4, round=how)).pack(view, selection, WINDOW)
+        slots = slots_of(block, view, selection, WINDOW)
+        return sum(float(((queries[slot.head] @ (slot.found_key - slot.key)) ** 2).mean()) for slot in slots)
+
+    assert error("queries") < 0.5 * error("nearest")
+
+
+def test_bytes_and_values_are_those_of_the_nearest() -> None:
+    view, selection = layer_of(40, 24), selected([9, 24], 24)
+    fed, nearest = (
+        packed_in(Packed(precision=Bits(high=4, round=how)).pack(view, selection, WINDOW))
+        for how in ("queries", "nearest")
+    )
+    assert fed.bytes() == nearest.bytes()
+    assert torch.equal(fed.values.entries.data, nearest.values.entries.data)
+    assert fed.keys.entries.scales is not None
+    assert nearest.keys.entries.scales is not None
+    assert torch.equal(fed.keys.entries.scales, nearest.keys.entries.scales)
+    assert not torch.equal(fed.keys.entries.data, nearest.keys.entries.data)
+
+
+@pytest.mark.parametrize("queries", [0.0, 1e30])
+def test_queries_of_any_size(queries: float) -> None:
+    """Numbers are rounded to the nearest where queries look nowhere."""
+    view, selection = layer_of(20), selected([9, 24], 24)
+    view = view._replace(queries=view.queries * queries)
+    fed = packed_in(Packed(precision=plain_bits(high=4, round="queries")).pack(view, selection, WINDOW))
+    assert bool(fed.recover(torch.arange(33))[0].isfinite().all())
+    if not queries:
+        nearest = packed_in(Packed(precision=plain_bits(high=4)).pack(view, selection, WINDOW))
+        assert torch.equal(fed.keys.entries.data, nearest.keys.entries.data)
+
+
+def test_slots_written_before_stay_as_they_are() -> None:
+    view, selection = layer_of(40, 24), selected([24, 24], 24)
+    store = Packed(precision=Bits(high=4, round="queries"))
+    block = packed_in(store.pack(view, selection, WINDOW))
+    slots = torch.arange(48).view(2, 24)
+    slots[:, 10] = -1
+    later = store.pack(layer_of(40, 24, seed=9), selection, WINDOW, Earlier(block, slots))
+    assert isinstance(later, PackedBlock)
+    same = (later.keys.entries.data == block.keys.entries.data).all(1)
+    assert same.tolist() == [position != 10 for position in range(24)] * 2
+
+
+def test_16_bits_are_left_alone() -> None:
+    view, selection = layer_of(20), selected([9, 24], 24)
+    block = packed_in(Packed(precision=Bits(high=16, v=4, round="queries")).pack(view, selection, WINDOW))
+    assert torch.equal(block.keys.entries.data[9:], view.keys[1])
+
+
+def test_the_last_queries_are_asked_for() -> None:
+    store = Packed(precision=Bits(high=4, round="queries"))
+    assert (store.queries_needed(100), store.queries_needed(1000)) == (100, 256)
+    assert Packed(precision=Bits(high=4)).queries_needed(1000) == 0
+
+
+def test_queries_that_cannot_serve_are_named() -> None:
+    view, selection = layer_of(20), selected([9, 24], 24)
+    store = Packed(precision=Bits(high=4, round="queries"))
+    with pytest.raises(ModelError, match="queries of layer 0 contain infinities"):
+        store.pack(view._replace(queries=view.queries * torch.inf), selection, WINDOW)
+    with pytest.raises(ModelError, match="leave round=queries out"):
+        store.pack(view._replace(queries=view.queries[..., :7]), selection, WINDOW)
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("full+spark+bits(4, round=queries)", "lets all channels of a key make up"),
+        ("full+think+bits(4, round=queries)", "the part that drops channels"),
+        ("full+bits(4, round=up)", "round must be one of 'nearest', 'queries'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(name: str, word: str) -> None:
+    with pytest.raises(MethodError, match=word):
+        winnow.method(name)
+
+
+def test_names_read_back() -> None:
+    made = winnow.method("full+bits(4, round=queries)")
+    assert winnow.method(str(made)) == made
