@@ -28,7 +28,7 @@ from winnow.estimate.journal import Journal
 from winnow.estimate.needle.run import run_needles
 from winnow.estimate.needle.settings import NeedleKind
 from winnow.estimate.shape import table_shape
-from winnow.models import load_model, open_model
+from winnow.models import ModelSpec, load_model, open_model
 from winnow.runs.worker import RunRecipe
 from winnow.tasks import generate_document
 
@@ -63,7 +63,7 @@ def cokv(model: PreTrainedModel, folder: Path) -> Any:
     players = table_shape(model)
     plan = Sampled(PlayerSplits(players.total, (8,), 0), pairs=2)
     examples = tuple(generated_examples(1))
-    made = CoalitionRecipe("", "cpu", "float32", players.heads, examples, Terms(max_new_tokens=4), plan)
+    made = CoalitionRecipe(ModelSpec("", "cpu", "float32"), players.heads, examples, Terms(max_new_tokens=4), plan)
     return [done.values for done in LocalExecutor(made.worker(model, SOURCE.tokenizer)).run([Item(0, 0)])]
 
 

@@ -43,7 +43,7 @@ STORES = [
     "bits(4, rotate=true)",
     "bits(k=4, v=2, rotate=true, center=true, smooth=true)",
     "bits(4, group=32)",
-    "bits(4, round=queries, sinks=1)",
+    "bits(4, round=queries, dense_first=1)",
     "spark(0.5)",
     "spark(0.5)+bits(2)",
     "spark(0.8, values=0.5, sign=query)+bits(2)",
@@ -83,7 +83,7 @@ def test_packed_slots_stay_what_they_are(model, store):
 
 
 @pytest.mark.parametrize(
-    "store", ["bits(8)", "bits(4, sinks=2)", "spark(0.5)+bits(4)", "spark-p(0.9)+bits(8)", "think(0.5)"]
+    "store", ["bits(8)", "bits(4, dense_first=2)", "spark(0.5)+bits(4)", "spark-p(0.9)+bits(8)", "think(0.5)"]
 )
 def test_packed_bytes_are_a_limit(model, store):
     dense = 3 * (6 * 2 * 2 * 16 * 4 + 8)  # six tokens of a row in every layer, and how many they are

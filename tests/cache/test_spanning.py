@@ -47,7 +47,7 @@ ANY = [
     "h2o+ada+zigzag(rows=8)",
     "snapkv+zigzag(rows=4)",
 ]
-STORES = ["", "+bits(4, round=queries, sinks=1)", "+bits(4)", "+spark", "+think", "+kivi(4)", "+spark+bits(8)"]
+STORES = ["", "+bits(4, round=queries, dense_first=1)", "+bits(4)", "+spark", "+think", "+kivi(4)", "+spark+bits(8)"]
 
 
 @pytest.fixture(scope="module")

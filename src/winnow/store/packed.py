@@ -112,9 +112,9 @@ class Packed(Store):
         forms = self._forms(shape.layer, shape.heads)
         slot = sum(int(heads.sum()) * self._slot_bytes(shape, form) for form, heads in forms) / shape.heads
         # Slots that fill no group stay dense, too, but how many is known only once heads know theirs.
-        apart = self._apart(shape.window) + self.precision.sinks
+        apart = self._apart(shape.window) + self.precision.dense_first
         blocks = sum(self._block_bytes(shape, form) for form, _ in forms)
-        dense = (self._apart(shape.window) > 0) + (self.precision.sinks > 0)
+        dense = (self._apart(shape.window) > 0) + (self.precision.dense_first > 0)
         blocks += dense * OFFSET_BYTES * (shape.heads + 1)
         return Cost(blocks + apart * shape.heads * (_dense_bytes(shape) - slot), slot + POSITION_BYTES)
 
@@ -161,12 +161,12 @@ class Packed(Store):
     def _sinks(self, view: LayerView, selection: Selection) -> Tensor:
         """[H] int64: the selected slots of every head that are of the first tokens, and stay dense."""
         columns, offsets = selection.positions, selection.offsets
-        if not self.precision.sinks:
+        if not self.precision.dense_first:
             return torch.zeros(len(offsets) - 1, dtype=torch.int64)
         tokens = columns
         if view.positions is not None:
             tokens = view.positions.to(columns.device)[selection.heads(columns.device), columns]
-        early = torch.cat([offsets.new_zeros(1), (tokens < self.precision.sinks).cpu().cumsum(0)])
+        early = torch.cat([offsets.new_zeros(1), (tokens < self.precision.dense_first).cpu().cumsum(0)])
         return early[offsets].diff()
 
     def _apart(self, window: int) -> int:

@@ -41,7 +41,7 @@ _ROTATE = (
 _CENTER = "subtract the mean of a head's keys first: true, false, auto"
 Round = Literal["nearest", "queries"]
 _ROUND = "of keys: nearest, or queries (errors of a key make up for each other where the last 256 queries look)"
-_SINKS = "first tokens of the prompt whose slots stay dense: attention dwells on them, and so do their errors"
+_DENSE_FIRST = "first tokens of the prompt whose slots stay dense: attention dwells on them, and so do their errors"
 _SMOOTH = "divide the channels of a head's keys by the root of their spread, before they are rotated: true, false, auto"
 
 
@@ -58,7 +58,7 @@ class Precision(ABC):
     """True if channels of keys are divided by the square root of their spread next; "auto" as above."""
     round: Round = "nearest"
     """Way in which numbers of keys become integers; "queries": as in `feedback.py`."""
-    sinks: int = 0
+    dense_first: int = 0
     """First tokens of a sequence whose slots stay dense."""
 
     @property
@@ -141,14 +141,14 @@ class ByScores(PerSlot):
     center: Step = field(default=COORDINATES, kw_only=True, metadata=meaning(_CENTER))
     smooth: Step = field(default=COORDINATES, kw_only=True, metadata=meaning(_SMOOTH))
     round: Round = field(default="nearest", kw_only=True, metadata=meaning(_ROUND))
-    sinks: int = field(default=0, kw_only=True, metadata=meaning(_SINKS))
+    dense_first: int = field(default=0, kw_only=True, metadata=meaning(_DENSE_FIRST))
 
     def __post_init__(self) -> None:
         check_choice(self, "rotate", _ROTATIONS)
         check_choice(self, "center", (True, False, "auto"))
         check_choice(self, "smooth", (True, False, "auto"))
         check_choice(self, "round", ("nearest", "queries"))
-        check_count(self, "sinks", 0)
+        check_count(self, "dense_first", 0)
         object.__setattr__(self, "scores", given_scores(self.scores, "bits"))
 
     def with_scores(self, scores: HeadScores) -> Precision:

@@ -121,7 +121,7 @@ def largest_integer(bits: int) -> int:
 def symmetric_scales(numbers: Tensor, bits: int, dtype: torch.dtype, group: int = 0) -> Tensor:
     """Scales of rows [n, T]: [n], or [n, ceil(T / group)] with one for every `group` neighboring columns."""
     grouped = _in_groups(numbers, group) if group else numbers
-    largest = grouped.abs().amax(-1) if numbers.shape[1] else numbers.new_zeros(len(numbers))
+    largest = grouped.abs().amax(-1) if grouped.shape[-1] else numbers.new_zeros(len(numbers))
     return _divided(largest, largest_integer(bits)).to(dtype)
 
 
