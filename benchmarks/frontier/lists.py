@@ -60,6 +60,7 @@ SECTIONS = (
             "full+bits(4)",
             "full+bits(4, round=queries)",
             "full+bits(4, round=queries, dense_first=1)",
+            "full+bits(4, group=64, round=queries, dense_first=1)",
             "full+bits(4, group=32)",
             "full+bits(3)",
             f"full+bits(8, {_PLAIN})",
