@@ -16,6 +16,10 @@ EQUAL_BITS = {FULL: "f16", BITS_8: "q8_0", BITS_4: "q4_0"}
 """Caches of both engines that hold all tokens at the same bits."""
 
 
+NORMAL = 1.4826
+"""Standard deviation of a normal distribution, in its median distances from the middle."""
+
+
 @dataclass(frozen=True)
 class Line:
     """A cache at a number of threads: times of a token by depth."""
@@ -42,15 +46,14 @@ class Line:
 
     @property
     def error(self) -> float:
-        """Standard error of the slope, by how far repetitions lie from the line; 0 for two of them."""
-        points = [(depth, ms) for depth, found in self.repetitions.items() for ms in found]
-        if len(points) < 3:
-            return 0.0
-        depths, times = zip(*points, strict=True)
-        fitted = linear_regression(depths, times)
-        squares = sum((ms - fitted.intercept - fitted.slope * depth) ** 2 for depth, ms in points)
+        """Standard error of the slope, by the median distance of repetitions from their depth's median.
+
+        As of a normal distribution, so that one that the machine disturbed counts as one; 0 where nothing was repeated.
+        """
+        distances = [abs(ms - self.ms[depth]) for depth, found in self.repetitions.items() for ms in found]
+        depths = [depth for depth, found in self.repetitions.items() for _ in found]
         spread = sum((depth - fmean(depths)) ** 2 for depth in depths)
-        return 1000 * sqrt(squares / (len(points) - 2) / spread)
+        return 1000 * NORMAL * median(distances) / sqrt(spread)
 
     @property
     def certain(self) -> bool:

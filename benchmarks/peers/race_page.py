@@ -107,7 +107,8 @@ def page(measured: Sequence[Measured], about: str, machine: str) -> str:
         "(resumable); how it measures is told in [benchmarks](../../benchmarks/README.md#against-llamacpp).",
         "## Found\n\n" + targets_table(compared),
         "## Milliseconds of a token by tokens of context\n\nThe *slope* is in milliseconds per 1,000 tokens of "
-        "context, by least squares over the depths, with its standard error. *Flatter than f16* is llama.cpp's slope "
+        "context, by least squares over the depths' medians, with its standard error by the median distance from "
+        "those. *Flatter than f16* is llama.cpp's slope "
         "at f16, with its flash attention or without, whichever is lower, over that of the row; *at equal bits* the "
         "same with its cache of as many bits; *over* stands before a ratio whose slope is lost in the noise, with "
         "twice the error in its place. *Faster than f16* compares whole tokens, weights and all, at the largest depth.",
