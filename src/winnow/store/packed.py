@@ -81,12 +81,12 @@ class Packed(Store):
         return max(self.channels.queries_needed(length), fed)
 
     def pack(self, view: LayerView, selection: Selection, window: int, earlier: Earlier | None = None) -> Block:
-        sinks = self._sinks(view, selection)
-        counts = self._packed_counts(selection.offsets.diff() - sinks, window)
-        between = _span(selection, selection.offsets[:-1] + sinks, counts)
+        early = self._early(view, selection)
+        counts = self._packed_counts(selection.offsets.diff() - early, window)
+        between = _span(selection, selection.offsets[:-1] + early, counts)
         like = packed_part(earlier.block if earlier else None)
         making = _Making(view, self.channels.choose(view, selection, like), earlier)
-        first = _first_slots(selection, sinks)
+        first = _first_slots(selection, early)
         parts: list[Part] = [dense_block(view, first)] if len(first.positions) else []
         forms = self._forms(view.layer, len(counts))
         if any(form.keys.centered or form.keys.smoothed for form, _ in forms):
@@ -98,7 +98,7 @@ class Packed(Store):
             if len(part.positions):
                 parts.append(self._part(making, part, form))
         warn_if_dearer(self.channels, parts)
-        rest = _last_slots(selection, selection.offsets.diff() - sinks - counts)
+        rest = _last_slots(selection, selection.offsets.diff() - early - counts)
         if len(rest.positions) or not parts:
             parts.append(dense_block(view, rest))
         return parts[0] if len(parts) == 1 else Parts(tuple(parts))
@@ -124,12 +124,12 @@ class Packed(Store):
         heads, _, dim = view.keys.shape
         shape = LayerShape(view.layer, heads, dim, view.values.shape[-1], view.keys.element_size(), window)
         counts = selection.offsets.diff()
-        sinks = self._sinks(view, selection)
-        packed = self._packed_counts(counts - sinks, window)
-        last = counts - sinks - packed
-        dense = int((sinks + last).sum())
+        early = self._early(view, selection)
+        packed = self._packed_counts(counts - early, window)
+        last = counts - early - packed
+        dense = int((early + last).sum())
         total: float = POSITION_BYTES * int(counts.sum()) + dense * _dense_bytes(shape)
-        blocks = int(sinks.any()) + int(last.any())
+        blocks = int(early.any()) + int(last.any())
         total += OFFSET_BYTES * (heads + 1) * (blocks or int(not packed.any()))
         for form, mine in self._forms(view.layer, heads):
             slots = int(packed[mine].sum())
@@ -158,7 +158,7 @@ class Packed(Store):
             of_keys = center = smooth = False
         return Forms(Form(keys, of_keys, center, smooth), Form(values, of_values and values < 16))
 
-    def _sinks(self, view: LayerView, selection: Selection) -> Tensor:
+    def _early(self, view: LayerView, selection: Selection) -> Tensor:
         """[H] int64: the selected slots of every head that are of the first tokens, and stay dense."""
         columns, offsets = selection.positions, selection.offsets
         if not self.precision.dense_first:
@@ -166,8 +166,8 @@ class Packed(Store):
         tokens = columns
         if view.positions is not None:
             tokens = view.positions.to(columns.device)[selection.heads(columns.device), columns]
-        early = torch.cat([offsets.new_zeros(1), (tokens < self.precision.dense_first).cpu().cumsum(0)])
-        return early[offsets].diff()
+        before = torch.cat([offsets.new_zeros(1), (tokens < self.precision.dense_first).cpu().cumsum(0)])
+        return before[offsets].diff()
 
     def _apart(self, window: int) -> int:
         """Slots of every head that stay dense because they are the window's."""
