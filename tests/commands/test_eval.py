@@ -85,6 +85,7 @@ def test_a_full_cache_that_fails_stops_the_run_with_what_it_said(winnow_run, fol
         (("eval", "facts", "--lengths", "some"), "no number of tokens"),
         (("eval", "facts", "--shard", "3/2"), "not of the form I/N"),
         (("eval", "facts", "--budgets", "5%,,"), "no list of budgets"),
+        (("eval", "facts", "--fold", "8", "--together", "2"), "methods that fold cannot be decoded side by side"),
     ],
 )
 def test_mistakes_are_told_before_weights_are_loaded(winnow_run, folder, monkeypatch, given, told):

@@ -11,6 +11,7 @@ from winnow.estimate.journal import Journal
 from winnow.runs.evaluation import HANDFUL, Evaluation
 from winnow.runs.folder import RunError
 from winnow.runs.groups import grouped
+from winnow.runs.summary import summaries
 from winnow.tasks.example import Example, Judging, Task
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -99,3 +100,34 @@ def test_tasks_take_turns_and_contexts_stay_together():
         assert len({example.context for example in group.examples}) == 1
         assert 1 <= len(group.examples) <= 2
     assert sum(len(group.examples) for group in groups) == len(one.examples) + len(other.examples)
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_methods_side_by_side_answer_as_they_do_alone(model, tokenizer, tmp_path, seen):
+    methods = ("full", "snapkv @ 25%", "adakv @ 10%", "full+kivi(4)", "snapkv+spark(0.5) @ 25%")
+    made = recipe(model, [small_task(questions=2)], seen, methods)
+    alone, beside = evaluation(made, tmp_path / "alone.jsonl"), evaluation(made, tmp_path / "beside.jsonl", together=3)
+    for found in (alone, beside):
+        found.run(LocalExecutor(found.recipe.worker(model, tokenizer)), found.missing(), lambda *_: None)
+    assert beside.recipe.batches == ((0, 1, 2), (3, 4))
+    assert told(beside) == told(alone)
+    assert {row.together for row in beside.rows} == {3, 2}
+    assert all(each.step_seconds is None for each in summaries(beside.rows))
+    assert all(each.step_seconds for each in summaries(alone.rows))
+    assert [(row.kept, row.held_bytes) for row in beside.rows] == [(row.kept, row.held_bytes) for row in alone.rows]
+
+
+def test_methods_with_all_results_take_no_place_in_a_batch(model, tokenizer, tmp_path):
+    path, task = tmp_path / "cells.jsonl", small_task()
+    first = evaluation(recipe(model, [task], methods=("full", "snapkv @ 25%")), path)
+    first.run(LocalExecutor(first.recipe.worker(model, tokenizer)), first.missing(), lambda *_: None)
+    first._journal.close()
+    later = recipe(model, [task], methods=("full", "keydiff @ 25%", "snapkv @ 25%", "adakv @ 25%"))
+    second = evaluation(later, path, together=4)
+    assert second.recipe.batches == ((1, 3),)
+    items = second.missing()
+    assert [second.results(item) for item in items] == [2 * len(group.examples) for group in later.groups]
+    assert sum(map(second.work, items)) == sum(group.work for group in later.groups) / 2
+    second.run(LocalExecutor(second.recipe.worker(model, tokenizer)), items, lambda *_: None)
+    assert second.missing() == []
+    assert second.done == len(second.cells)

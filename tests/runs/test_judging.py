@@ -15,8 +15,8 @@ def found(said: str, judging: Judging, right: str) -> tuple[str, float]:
     """The prediction and its score, for a model that says a text."""
     tokenizer: Any = SimpleNamespace(decode=lambda tokens, skip_special_tokens: said)
     decoded = SimpleNamespace(tokens=[0], steps=1, seconds=0.1)
-    reading: Any = SimpleNamespace(answers=lambda method, most: [(None, decoded)])
-    (answer,) = judged(tokenizer, reading, None, [Example("1", "", "", (right,))], judging)  # type: ignore[arg-type]
+    reading: Any = SimpleNamespace(answers=lambda methods, most: [[(None, decoded)] for _ in methods])
+    ((answer,),) = judged(tokenizer, reading, [None], [Example("1", "", "", (right,))], judging)  # type: ignore[list-item]
     return answer.text, answer.scores[judging.metric]
 
 

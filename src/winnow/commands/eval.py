@@ -40,10 +40,10 @@ def eval(options: EvalOptions) -> None:
     space = CellSpace(about.model.fingerprint, work.protocol, options.fold, limit)
     journal = Journal.open(_journal_path(options.out, work.shard), space.config())
     recipe = RunRecipe(spec_of(work.source, options), space, work.groups, work.methods, options.batch)
-    evaluation = Evaluation(recipe, journal)
+    evaluation = Evaluation(recipe, journal, options.together)
     tell_work(work, loaded, evaluation)
     if items := evaluation.missing(work.shard):
-        executor = _executor(work, loaded, recipe)
+        executor = _executor(work, loaded, evaluation.recipe)
         # Workers of their own load their own.
         del loaded
         _run(work, executor, evaluation, items, journal.path)
@@ -59,7 +59,7 @@ def _executor(work: EvalWork, loaded: PreTrainedModel, recipe: RunRecipe) -> Exe
 def _run(
     work: EvalWork, executor: Executor[list[Row]], evaluation: Evaluation, items: Sequence[Item], journal: Path
 ) -> None:
-    cells = sum(len(work.groups[item.example].examples) for item in items)
+    cells = sum(evaluation.results(item) for item in items)
     total = sum(evaluation.work(item) for item in items)
     with (
         executor,

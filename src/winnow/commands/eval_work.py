@@ -49,6 +49,10 @@ def prepare(options: EvalOptions) -> EvalWork:
     methods = _methods(options)
     check_memory(methods, options.device)
     check_workers(options.device_map, options.executor)
+    if options.fold is not None and options.together > 1:
+        raise typer.BadParameter(
+            "methods that fold cannot be decoded side by side; leave it or --fold out.", param_hint="--together"
+        )
     if options.fold is not None:
         for each in methods:
             if not each.full:

@@ -1,4 +1,4 @@
-"""Questions about one compressed context, asked and answered side by side."""
+"""Questions about one context, as one method or several compressed it, asked and answered side by side."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from winnow.cache.compressed import CompressedCache
 from winnow.cache.context import Context
 from winnow.evaluate.batch import Decoded, Said
 from winnow.evaluate.decoding import clock
@@ -16,23 +17,29 @@ from winnow.evaluate.decoding import clock
 
 @torch.no_grad()
 def answers_after(
-    model: PreTrainedModel, context: Context, questions: Sequence[Tensor], max_new_tokens: int, stops: frozenset[int]
-) -> list[Decoded]:
-    """Greedy answers to questions [n] about a context of one row, each up to a stop token or `max_new_tokens` tokens.
+    model: PreTrainedModel,
+    contexts: Sequence[Context],
+    questions: Sequence[Tensor],
+    max_new_tokens: int,
+    stops: frozenset[int],
+) -> list[list[Decoded]]:
+    """Greedy answers to questions [n], each up to a stop token or `max_new_tokens` tokens, for every context.
 
-    Questions are rows of one cache, padded on their left. The seconds are those of the questions, too.
+    contexts: the same tokens in one row, compressed by one method or several. Questions are rows of one cache, padded
+    on their left. The seconds are those of the questions, too.
     """
     begin = clock(model)
-    asked, there = _padded(questions)
-    document, seen = context.input_ids.shape[1], context.input_ids.shape[1] + asked.shape[1]
+    asked, there = (each.repeat(len(contexts), 1) for each in _padded(questions))
+    document = contexts[0].input_ids.shape[1]
+    seen = document + asked.shape[1]
     # Everything that is ever seen, since a mask of the whole document is not made again for every token.
-    mask = torch.ones(len(questions), seen + max_new_tokens, dtype=torch.long)
+    mask = torch.ones(len(asked), seen + max_new_tokens, dtype=torch.long)
     mask[:, document:seen] = there
     positions = (document - 1 + there.cumsum(-1)).to(model.device)
     mask = mask.to(model.device)
-    cache = context.cache()
+    cache = CompressedCache.joined([context.cache() for context in contexts])
     cache.batch_repeat_interleave(len(questions))
-    said = Said(len(questions), max_new_tokens, stops)
+    said = Said(len(asked), max_new_tokens, stops)
     tokens, steps = asked.to(model.device), 0
     while said.open:
         output = model(
@@ -46,8 +53,9 @@ def answers_after(
         chosen = output.logits[:, -1].argmax(-1)
         said.add(chosen)
         tokens, positions = chosen[:, None], positions[:, -1:] + 1
-    share = (clock(model) - begin) / len(questions)
-    return [Decoded(text, steps, share) for text in said.texts]
+    share = (clock(model) - begin) / len(asked)
+    answers = [Decoded(text, steps, share) for text in said.texts]
+    return [answers[first : first + len(questions)] for first in range(0, len(answers), len(questions))]
 
 
 def _padded(questions: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from winnow.estimate.executors.base import Executor, Item
 from winnow.estimate.journal import Journal
 from winnow.runs.folder import RunError
+from winnow.runs.groups import Group
 from winnow.runs.record import RowRecords
 from winnow.runs.rows import Row
 from winnow.runs.worker import RunRecipe
@@ -23,18 +24,18 @@ Watch = Callable[[Sequence[Row], float], None]
 class Evaluation:
     """A run's cells: those that the journal has, and those that are missing."""
 
-    def __init__(self, recipe: RunRecipe, journal: Journal) -> None:
-        """Raises JournalError, naming the line, for a record that is no row, or that contradicts another."""
-        self._recipe = recipe
+    def __init__(self, recipe: RunRecipe, journal: Journal, together: int = 1) -> None:
+        """together: methods whose answers are decoded side by side, at most.
+
+        Raises JournalError, naming the line, for a record that is no row, or that contradicts another.
+        """
         self._journal = journal
         self._known = {row.cell: row for row in journal.read(RowRecords())}
-        self._cells = {
-            Item(number, place): cells
-            for place, group in enumerate(recipe.groups)
-            for number, cells in enumerate(recipe.space.cells(group, recipe.methods))
-        }
-        self.cells = [cell for cells in self._cells.values() for cell in cells]
+        self._cells = [recipe.space.cells(group, recipe.methods) for group in recipe.groups]
+        self.cells = [cell for group in self._cells for cells in group for cell in cells]
         """All of them."""
+        self.recipe = replace(recipe, batches=self._batches(len(recipe.methods), together))
+        """The work, with methods in batches."""
 
     @property
     def done(self) -> int:
@@ -49,13 +50,17 @@ class Evaluation:
     def missing(self, shard: tuple[int, int] = (0, 1)) -> list[Item]:
         """Items with a cell that has no row, for shard (i, n) of every n-th group, i from 0."""
         index, count = shard
-        mine = range(index, len(self._recipe.groups), count)
-        items = [Item(method, group) for group in mine for method in range(len(self._recipe.methods))]
-        return [item for item in items if not all(cell in self._known for cell in self._cells[item])]
+        mine = range(index, len(self.recipe.groups), count)
+        items = [Item(batch, group) for group in mine for batch in range(len(self.recipe.batches))]
+        return [item for item in items if any(self._lacks(item.example, method) for method in self.recipe.places(item))]
+
+    def results(self, item: Item) -> int:
+        """Cells that an item gives."""
+        return len(self.recipe.groups[item.example].examples) * len(self.recipe.places(item))
 
     def work(self, item: Item) -> float:
         """A measure of an item's time, by what is read for it."""
-        return self._recipe.groups[item.example].work / len(self._recipe.methods)
+        return self.recipe.groups[item.example].work * len(self.recipe.places(item)) / len(self.recipe.methods)
 
     def run(self, executor: Executor[list[Row]], items: Sequence[Item], watch: Watch, allow_zero: bool = False) -> None:
         """Evaluates items and journals their rows.
@@ -69,11 +74,20 @@ class Evaluation:
                     self._journal.append(asdict(row))
                     self._known[row.cell] = row
             watch(done.values, self.work(done.item))
-            if not allow_zero and self._recipe.methods[done.item.batch].full:
-                self._check_not_zero(done.item)
+            if not allow_zero and any(row.method == "full" for row in done.values):
+                self._check_not_zero(self.recipe.groups[done.item.example])
 
-    def _check_not_zero(self, item: Item) -> None:
-        group = self._recipe.groups[item.example]
+    def _batches(self, methods: int, together: int) -> tuple[tuple[int, ...], ...]:
+        """Places of the methods that lack a cell, side by side: those with all of them would be evaluated again."""
+        groups = range(len(self._cells))
+        lacking = [place for place in range(methods) if any(self._lacks(group, place) for group in groups)]
+        return tuple(tuple(lacking[first : first + together]) for first in range(0, len(lacking), together))
+
+    def _lacks(self, group: int, method: int) -> bool:
+        """True if a cell of a group under a method has no row."""
+        return any(cell not in self._known for cell in self._cells[group][method])
+
+    def _check_not_zero(self, group: Group) -> None:
         if group.judging.metric in LIKELIHOODS:
             return
         of_full = (row for row in self._known.values() if row.task == group.task and row.method == "full")

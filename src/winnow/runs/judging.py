@@ -1,4 +1,4 @@
-"""Answers of one method to the examples of a reading, judged: by a metric, or by probabilities."""
+"""Answers of methods to the examples of a reading, judged: by a metric, or by probabilities."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import NamedTuple
 from transformers import PreTrainedTokenizerBase
 
 from winnow.composition.method import Method
+from winnow.evaluate.batch import Decoded
 from winnow.evaluate.batch import Row as Start
 from winnow.evaluate.decoding import clock
 from winnow.evaluate.likelihood import continuation_tokens, fidelity, log_probabilities, total
@@ -28,37 +29,55 @@ class Judged(NamedTuple):
     steps: int
     seconds: float
     """Time of those steps."""
+    together: int = 1
+    """Methods whose answers were decoded side by side: the time is a share of theirs."""
 
 
 def judged(
     tokenizer: PreTrainedTokenizerBase,
     reading: Reading,
-    method: Method,
+    methods: Sequence[Method],
     examples: Sequence[Example],
     judging: Judging,
-) -> Iterator[Judged]:
-    """One for every example, in order. Raises MetricError for an example that its metric cannot judge."""
+) -> Iterator[list[Judged]]:
+    """For every method, in order, one for every example; answers of all methods are decoded side by side.
+
+    Raises MetricError for an example that its metric cannot judge.
+    """
     if judging.metric not in LIKELIHOODS:
-        yield from _answered(tokenizer, reading, method, examples, judging)
+        yield from _answered(tokenizer, reading, methods, examples, judging)
         return
     judge = {"choice": partial(_chosen, tokenizer), "fidelity": partial(_continued, tokenizer)}[judging.metric]
-    yield from judge(reading, method, examples)
+    for method in methods:
+        yield list(judge(reading, method, examples))
 
 
 def _answered(
     tokenizer: PreTrainedTokenizerBase,
     reading: Reading,
-    method: Method,
+    methods: Sequence[Method],
     examples: Sequence[Example],
     judging: Judging,
-) -> Iterator[Judged]:
+) -> Iterator[list[Judged]]:
+    judge = partial(_judged, tokenizer, judging, len(methods))
+    for answers in reading.answers(methods, judging.max_new_tokens):
+        yield [judge(example, *answer) for example, answer in zip(examples, answers, strict=True)]
+
+
+def _judged(
+    tokenizer: PreTrainedTokenizerBase,
+    judging: Judging,
+    together: int,
+    example: Example,
+    costs: Costs,
+    decoded: Decoded,
+) -> Judged:
     judge = metric(judging.metric)
-    for example, (costs, decoded) in zip(examples, reading.answers(method, judging.max_new_tokens), strict=True):
-        # To the letter, as published code judges: blanks before a line of code count.
-        text = tokenizer.decode(decoded.tokens, skip_special_tokens=True)
-        line = text.lstrip("\n").split("\n", 1)[0] if judging.first_line else text
-        scores = {judge.name: judge.score(line, Expected(example.answers, example.choices))}
-        yield Judged(costs, scores, text, len(decoded.tokens), decoded.steps, decoded.seconds)
+    # To the letter, as published code judges: blanks before a line of code count.
+    text = tokenizer.decode(decoded.tokens, skip_special_tokens=True)
+    line = text.lstrip("\n").split("\n", 1)[0] if judging.first_line else text
+    scores = {judge.name: judge.score(line, Expected(example.answers, example.choices))}
+    return Judged(costs, scores, text, len(decoded.tokens), decoded.steps, decoded.seconds, together)
 
 
 def _chosen(

@@ -63,11 +63,12 @@ class Reading(ABC):
     def starts(self, method: Method) -> Iterator[tuple[Costs, Row]]:
         """Every prompt in a cache that a method compressed, with the logits of its last token."""
 
-    def answers(self, method: Method, max_new_tokens: int) -> list[tuple[Costs, Decoded]]:
-        """Greedy answers to every prompt, of at most `max_new_tokens` tokens."""
-        costs, rows = zip(*self.starts(method), strict=True)
+    def answers(self, methods: Sequence[Method], max_new_tokens: int) -> list[list[tuple[Costs, Decoded]]]:
+        """Greedy answers to every prompt under every method, all side by side, of at most `max_new_tokens` tokens."""
+        costs, rows = zip(*(start for method in methods for start in self.starts(method)), strict=True)
         decoded = decode_rows(self.model, rows, max_new_tokens, stop_tokens(self.model))
-        return list(zip(costs, decoded, strict=True))
+        answers, count = list(zip(costs, decoded, strict=True)), len(self.prompts)
+        return [answers[first : first + count] for first in range(0, len(answers), count)]
 
     def full_log_probabilities(self, continuations: Sequence[Tensor]) -> list[Tensor]:
         """[n, V] of the full cache for the continuation [n] of every example; computed once."""
@@ -139,19 +140,17 @@ class _Unseen(Reading):
             seconds = clock(self.model) - begin
             yield costs._replace(prefill_seconds=costs.prefill_seconds + seconds), Row(cache, logits)
 
-    def answers(self, method: Method, max_new_tokens: int) -> list[tuple[Costs, Decoded]]:
-        costs, context = self._compressed(method)
-        if not can_be_joined(context.cache()):
+    def answers(self, methods: Sequence[Method], max_new_tokens: int) -> list[list[tuple[Costs, Decoded]]]:
+        costs, contexts = zip(*map(self._compressed, methods), strict=True)
+        if not can_be_joined(contexts[0].cache()):
             # Sliding and linear layers cannot leave out what rows are padded with.
-            return super().answers(method, max_new_tokens)
-        stops, questions = stop_tokens(self.model), self._questions()
-        batches = (
-            questions[first : first + self._terms.batch] for first in range(0, len(questions), self._terms.batch)
-        )
+            return super().answers(methods, max_new_tokens)
+        stops, questions, most = stop_tokens(self.model), self._questions(), self._terms.batch
+        batches = [questions[first : first + most] for first in range(0, len(questions), most)]
+        answered = [answers_after(self.model, contexts, batch, max_new_tokens, stops) for batch in batches]
         return [
-            (costs, each)
-            for batch in batches
-            for each in answers_after(self.model, context, batch, max_new_tokens, stops)
+            [(cost, each) for batch in batches_of_one for each in batch]
+            for cost, batches_of_one in zip(costs, zip(*answered, strict=True), strict=True)
         ]
 
     def _compressed(self, method: Method) -> tuple[Costs, Context]:

@@ -53,6 +53,8 @@ class Row:
     decode_steps: Count
     decode_seconds: Seconds
     """This sequence's share of the batch it was decoded in."""
+    together: Annotated[int, Between(1, 2**31)] = 1
+    """Methods whose answers were decoded side by side: with several the share tells nothing of one of them."""
     kept: list[list[Count]] = field(default_factory=list)
     """Kept prompt tokens of every compressed layer and KV head; empty where nobody noted them."""
     question: str = ""

@@ -28,7 +28,7 @@ class MethodSummary:
     compress_seconds: float
     prefill_seconds: float
     step_seconds: float | None
-    """Decode time of a token of one sequence in its batch; None where nothing was decoded."""
+    """Decode time of a token of one sequence in its batch; None where none was decoded, or methods shared a batch."""
 
 
 def summaries(rows: Iterable[Row]) -> list[MethodSummary]:
@@ -38,6 +38,7 @@ def summaries(rows: Iterable[Row]) -> list[MethodSummary]:
 
 def _summary(method: str, rows: Sequence[Row]) -> MethodSummary:
     by_task = rows_by(rows, lambda row: row.task)
+    alone = all(row.together == 1 for row in rows)
     steps = sum(row.decode_steps for row in rows)
     return MethodSummary(
         method=method,
@@ -49,7 +50,7 @@ def _summary(method: str, rows: Sequence[Row]) -> MethodSummary:
         slots=fmean(row.slots for row in rows),
         compress_seconds=fmean(row.compress_seconds for row in rows),
         prefill_seconds=fmean(row.prefill_seconds for row in rows),
-        step_seconds=sum(row.decode_seconds for row in rows) / steps if steps else None,
+        step_seconds=sum(row.decode_seconds for row in rows) / steps if steps and alone else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""The work of a run: a group under a method, and its rows. Recipes make workers in other processes."""
+"""The work of a run: a group under a method or several, and its rows. Recipes make workers in other processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from winnow.evaluate.slots import mean_slots
 from winnow.models import ModelSpec, context_length
 from winnow.runs.cells import CellSpace, content_hash, context_hash
 from winnow.runs.groups import Group
-from winnow.runs.judging import judged
+from winnow.runs.judging import Judged, judged
 from winnow.runs.reading import Costs, Reading, Terms, read_group
 from winnow.runs.rows import Row
 from winnow.tasks.example import Example
@@ -26,7 +26,7 @@ LONGEST_QUESTION = 1000
 
 @dataclass(frozen=True)
 class RunRecipe:
-    """Everything that rows depend on, small enough to be sent. Item.example is a group, Item.batch a method."""
+    """Everything that rows depend on, small enough to be sent. Item.example is a group, Item.batch methods."""
 
     model: ModelSpec
     space: CellSpace
@@ -34,6 +34,12 @@ class RunRecipe:
     methods: tuple[Method, ...]
     batch: int = 8
     """Questions about one context that are answered side by side, at most."""
+    batches: tuple[tuple[int, ...], ...] = ()
+    """Places of methods whose answers are decoded side by side, for every Item.batch; none: each method is a batch."""
+
+    def places(self, item: Item) -> tuple[int, ...]:
+        """Places of the methods that an item is about."""
+        return self.batches[item.batch] if self.batches else (item.batch,)
 
     def prepare(self) -> Worker[list[Row]]:
         """Loads the model. Raises ModelError where that fails."""
@@ -70,38 +76,40 @@ class _Reader:
         self._parts: list[_Part] = []
 
     def rows(self, item: Item) -> Iterator[Row]:
-        group, method = self._recipe.groups[item.example], self._recipe.methods[item.batch]
         if item.example != self._at:
             self._read(item.example)
-        cells = self._cells[item.batch]
+        group, chosen = self._recipe.groups[item.example], self._recipe.places(item)
+        methods = [self._recipe.methods[place] for place in chosen]
         for part in self._parts:
-            fits = [self._fitted[place] for place in part.places]
-            whole = [group.examples[place] for place in part.places]
-            answers = judged(self._tokenizer, part.reading, method, [each.example for each in fits], group.judging)
-            numbers = [cells[place] for place in part.places]
-            for cell, example, fit, answer, prompt in zip(
-                numbers, whole, fits, answers, part.reading.prompts, strict=True
-            ):
-                yield Row(
-                    cell=cell,
-                    benchmark=group.benchmark,
-                    task=group.task,
-                    example=example.name,
-                    content=content_hash(example),
-                    context=context_hash(example),
-                    method=str(method),
-                    scores=answer.scores,
-                    prediction=answer.text,
-                    answers=list(example.answers),
-                    facts=dict(example.facts),
-                    truncated=fit.truncated,
-                    prompt_tokens=prompt.shape[1],
-                    **_costs(answer.costs),
-                    new_tokens=answer.new_tokens,
-                    decode_steps=answer.steps,
-                    decode_seconds=answer.seconds,
-                    question=example.question.strip()[-LONGEST_QUESTION:],
-                )
+            fits = [self._fitted[place].example for place in part.places]
+            found = judged(self._tokenizer, part.reading, methods, fits, group.judging)
+            for method, answers in zip(chosen, found, strict=True):
+                for place, prompt, answer in zip(part.places, part.reading.prompts, answers, strict=True):
+                    yield self._row(group, method, place, prompt.shape[1], answer)
+
+    def _row(self, group: Group, method: int, place: int, prompt_tokens: int, answer: Judged) -> Row:
+        example = group.examples[place]
+        return Row(
+            cell=self._cells[method][place],
+            benchmark=group.benchmark,
+            task=group.task,
+            example=example.name,
+            content=content_hash(example),
+            context=context_hash(example),
+            method=str(self._recipe.methods[method]),
+            scores=answer.scores,
+            prediction=answer.text,
+            answers=list(example.answers),
+            facts=dict(example.facts),
+            truncated=self._fitted[place].truncated,
+            prompt_tokens=prompt_tokens,
+            **_costs(answer.costs),
+            new_tokens=answer.new_tokens,
+            decode_steps=answer.steps,
+            decode_seconds=answer.seconds,
+            together=answer.together,
+            question=example.question.strip()[-LONGEST_QUESTION:],
+        )
 
     def _read(self, index: int) -> None:
         group, protocol = self._recipe.groups[index], self._recipe.space.protocol

@@ -86,6 +86,12 @@ def test_sizes_are_means_and_times_are_medians() -> None:
     assert (cost.holding.held_bytes, cost.holding.share) == pytest.approx((200.0, 0.2))
 
 
+def test_a_share_of_a_batch_of_several_methods_is_no_time_of_one() -> None:
+    rows = [row("easy", str(number), "full", 1.0, decode_steps=4, decode_seconds=0.4, together=3) for number in (0, 1)]
+    (cost,) = content(ABOUT, rows).costs
+    assert cost.token_milliseconds is None
+
+
 def test_times_of_two_machines_are_apart() -> None:
     fast = replace(ABOUT, environment={"processor": "a fast one"})
     runs = [Run(Path(name), about, (row("easy", name, "full", 1.0, prefill_seconds=seconds),))

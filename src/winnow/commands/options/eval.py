@@ -56,6 +56,14 @@ class EvalOptions(ModelOptions, ExecutorOptions):
     batch: Annotated[
         int, typer.Option(min=1, help="Questions about one context that are answered side by side, at most.")
     ] = 8
+    together: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Methods whose answers are decoded side by side, at most: quicker, but without times of decoding.",
+        ),
+    ] = 1
     allow_zero: Annotated[
         bool, typer.Option("--allow-zero", help="Go on where the full cache answers nothing right.")
     ] = False

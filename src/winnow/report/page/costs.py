@@ -24,7 +24,7 @@ class Cost:
     prefill_seconds: float
     compress_seconds: float
     token_milliseconds: float | None
-    """Milliseconds per decoded token; None where nothing was decoded."""
+    """Milliseconds per decoded token; None where nothing was decoded, or several methods side by side."""
     holding: Holding
     runs: tuple[int, ...]
 
@@ -42,7 +42,7 @@ def costs_of(slices: Slices, methods: Sequence[MethodName], wanted: Slice) -> It
 def _cost(wanted: Slice, method: MethodName, machine: int, groups: Sequence[Sequence[Origin]]) -> Cost:
     origins = [origin for group in groups for origin in group]
     rows = [origin.row for origin in origins]
-    paces = [1000 * row.decode_seconds / row.decode_steps for row in rows if row.decode_steps]
+    paces = [1000 * row.decode_seconds / row.decode_steps for row in rows if row.decode_steps and row.together == 1]
     return Cost(
         wanted,
         method,
