@@ -20,6 +20,9 @@ PICTURES = ROOT / "docs" / "pictures"
 REFERENCE = "reference.txt"
 """The text whose continuation is predicted: a file of this name in the folder of a study."""
 
+SIDE_BY_SIDE = ("--together", "64")
+"""All methods of a part in one batch: nothing here is timed."""
+
 
 class Part(NamedTuple):
     """One run of `winnow eval`."""
@@ -69,7 +72,7 @@ def evaluate(study: Study, part: Part, values: Mapping[str, object] | None = Non
     methods = ",".join(each.format(folder=study.folder, **(values or {})) for each in part.methods)
     arguments = [each.format(folder=study.folder) for each in part.arguments]
     given = ["--model", study.model, "--methods", methods, "--budgets", part.budgets]
-    run_command("eval", *arguments, *given, "--out", str(study.folder / part.name))
+    run_command("eval", *arguments, *given, *SIDE_BY_SIDE, "--out", str(study.folder / part.name))
 
 
 def run_command(*arguments: str) -> None:

@@ -25,6 +25,8 @@ STORES = (
     "bits(8)",
     "bits(6)",
     "bits(4)",
+    "bits(4, round=queries)",
+    "bits(4, group=64, round=queries, dense_first=1)",
     "bits(4, group=32)",
     "bits(3)",
     "bits(2)",

@@ -28,6 +28,8 @@ STORES = (
 )
 COMBINED = ("adakv+kivi(4)",)
 
+_OTHER_TASKS = ("snapkv", "adakv", "aperturekv", "kvec", "h2o", "keydiff")
+_RULER = "niah_multikey_1,niah_multivalue,vt,fwe,qa_1,qa_2"
 SEEN, UNSEEN = "question seen", "question not seen"
 
 PARTS = (
@@ -46,11 +48,32 @@ PARTS = (
         "10%,25%",
     ),
     Part(
-        "ruler-seen",
-        f"RULER, needles among needles and chains of variables, {SEEN} at compression",
-        ("ruler", "--tasks", "niah_multikey_1,vt", "--lengths", "2048", "--examples", "8", "--protocol", "ruler"),
-        ("snapkv", "adakv", "keydiff", *SCORED, *STORES),
-        "5%,10%",
+        "ruler-2k",
+        f"RULER, prompts of 2,048 tokens, {SEEN} at compression",
+        ("ruler", "--tasks", _RULER, "--lengths", "2048", "--examples", "8", "--protocol", "ruler"),
+        (*_OTHER_TASKS, "snapkv+cake", *SCORED, *STORES, *COMBINED),
+        "2%,5%,10%,25%",
+    ),
+    Part(
+        "ruler-4k",
+        f"RULER, prompts of 4,096 tokens, {SEEN} at compression",
+        ("ruler", "--tasks", _RULER, "--lengths", "4096", "--examples", "4", "--protocol", "ruler"),
+        (*_OTHER_TASKS, "snapkv+cake", *SCORED, *STORES, *COMBINED),
+        "1%,2%,5%,10%",
+    ),
+    Part(
+        "ruler-unseen",
+        f"RULER, prompts of 2,048 tokens, {UNSEEN} at compression",
+        ("ruler", "--tasks", _RULER, "--lengths", "2048", "--examples", "4", "--protocol", "ruler-kvpress"),
+        ("kvzip", "expectedattention(epsilon=0.01)+ada", *_OTHER_TASKS, *SCORED, *STORES),
+        "10%,25%,50%",
+    ),
+    Part(
+        "niah",
+        f"Needles in a haystack of 1,024 to 4,096 tokens, {SEEN} at compression",
+        ("niah", "--tasks", "single,multi", "--lengths", "1024,2048,4096", "--examples", "5", "--protocol", "plain"),
+        (*_OTHER_TASKS, *SCORED, *STORES),
+        "1%,2%,5%",
     ),
     Part(
         "text",

@@ -153,6 +153,11 @@ def test_the_models_own_attention_is_put_back(model, ask, monkeypatch):
 
 
 @pytest.mark.usefixtures("no_forward")
+def test_a_tokenizer_in_the_place_of_the_model_is_told(model, tokenizer):
+    with pytest.raises(TypeError, match="the other way round"):
+        winnow.generate(tokenizer, model, DOCUMENT.text, "Who?")
+
+
 def test_what_cannot_work_is_refused_before_any_work(model, tokenizer, ask, monkeypatch):
     refused = [
         ({"method": "adakvv"}, MethodError, "did you mean 'adakv'"),

@@ -121,12 +121,16 @@ def generate(
         truncate: "middle" leaves out the middle of a text that is too long for the model; None refuses it.
 
     Raises:
+        TypeError: the tokenizer stands where the model belongs.
         PromptError: an empty text, no question or an empty one, a prompt that is longer than the model can read, a
             generation_config with beams or several sequences, a chat template without place for `system`, one
             that is given twice. Nothing has been computed then.
         MethodError: an unknown method or parameter, or a budget that is given twice.
         BudgetError, CacheError, ModelError: as for `CompressedCache`.
     """
+    # Not the reverse: a compiled or wrapped model is no PreTrainedModel.
+    if isinstance(model, PreTrainedTokenizerBase):
+        raise TypeError("generate takes the model first and its tokenizer second; they are the other way round.")
     single = isinstance(questions, str)
     asked = _checked(context, [questions] if isinstance(questions, str) else questions)
     chosen = _chosen(method, budget)

@@ -55,10 +55,7 @@ def cell(length: int, index: int) -> Cell:
 def load(request: Request) -> list[Task]:
     """The tasks, generated. Raises BenchmarkError for lengths without room."""
     names, hay = asked_tasks(request, "niah", TASKS), background(request.data, request.seed)
-    judging = {
-        name: Judging("classification" if name == "reasoning" else "contains_all", MAX_NEW_TOKENS) for name in names
-    }
-    return [Task("niah", name, judging[name], tuple(_examples(name, request, hay))) for name in names]
+    return [Task("niah", name, _JUDGING[name], tuple(_examples(name, request, hay))) for name in names]
 
 
 def _examples(name: str, request: Request, hay: Background) -> Iterator[Example]:
