@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import winnow
 from support.families import build, prompt
 from winnow.evaluate.answering import read_with_question
 from winnow.evaluate.batch import Row, can_be_joined, decode_batch
 from winnow.evaluate.decoding import decode
+from winnow.evaluate.open_rows import OpenRows
 from winnow.evaluate.shared import SharedPrefill
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+WORDS = ("red", "old", "slow", "blue", "green")
 
 
 def test_models_with_sliding_layers_are_evaluated_one_by_one():
@@ -25,3 +29,37 @@ def test_models_with_sliding_layers_are_evaluated_one_by_one():
     assert not can_be_joined(ours)
     expected = list(decode(model, own.cache, own.logits, 8, frozenset()))
     assert decode_batch(model, [Row(ours, dense.logits)], 8, frozenset())[0].tokens == expected
+
+
+def test_rows_that_ended_leave_the_batch(model, tokenizer):
+    ids = [tokenizer(f"The {word} boat sails along the coast. " * 6, return_tensors="pt").input_ids for word in WORDS]
+    dense = [SharedPrefill(model, [prompt]).dense(prompt) for prompt in ids]
+
+    def rows() -> list[Row]:
+        return [Row(each.compress(winnow.method("adakv @ 12")).cache, each.logits) for each in dense]
+
+    free = [decode_batch(model, [row], 12, frozenset())[0].tokens for row in rows()]
+    # Stop tokens that end rows at different steps.
+    stops = frozenset({free[0][1], free[1][3]})
+    alone = [decode_batch(model, [row], 12, stops)[0] for row in rows()]
+    beside = decode_batch(model, rows(), 12, stops)
+    assert [each.tokens for each in beside] == [each.tokens for each in alone]
+    assert len({each.steps for each in beside}) > 1
+    assert all(found.steps >= own.steps for found, own in zip(beside, alone, strict=True))
+    assert all(each.seconds > 0 for each in beside)
+
+
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=12))
+def test_a_batch_halves_when_half_of_it_ended(ends: list[int]):
+    rows, sizes = OpenRows(len(ends)), []
+    for step in range(1, 13):
+        rows.open -= {row for row in rows.there if ends[row] == step}
+        before = list(rows.there)
+        kept = rows.leave_out_ended()
+        if kept is not None:
+            assert [before[place] for place in kept.tolist()] == sorted(rows.open) == rows.there
+        assert rows.open <= set(rows.there)
+        assert not rows.there or 2 * len(rows.open) > len(rows.there)
+        sizes.append(len(rows.there))
+    assert sizes == sorted(sizes, reverse=True)
+    assert not rows.open

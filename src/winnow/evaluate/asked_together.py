@@ -41,7 +41,11 @@ def answers_after(
     cache.batch_repeat_interleave(len(questions))
     said = Said(len(asked), max_new_tokens, stops)
     tokens, steps = asked.to(model.device), 0
-    while said.open:
+    while said.rows.open:
+        if steps and len(asked) > 1 and (kept := said.rows.leave_out_ended()) is not None:
+            cache.batch_select_indices(kept)
+            kept = kept.to(model.device)
+            tokens, positions, mask = tokens[kept], positions[kept], mask[kept]
         output = model(
             input_ids=tokens,
             attention_mask=mask[:, : seen + steps],
@@ -51,10 +55,11 @@ def answers_after(
         )
         steps += 1
         chosen = output.logits[:, -1].argmax(-1)
+        begin, before = clock(model), begin
+        said.step(begin - before)
         said.add(chosen)
         tokens, positions = chosen[:, None], positions[:, -1:] + 1
-    share = (clock(model) - begin) / len(asked)
-    answers = [Decoded(text, steps, share) for text in said.texts]
+    answers = said.decoded()
     return [answers[first : first + len(questions)] for first in range(0, len(answers), len(questions))]
 
 

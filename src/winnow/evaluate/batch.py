@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from winnow.cache.compressed import CompressedCache
 from winnow.evaluate.decoding import clock
+from winnow.evaluate.open_rows import OpenRows
 
 
 class Row(NamedTuple):
@@ -26,28 +27,38 @@ class Decoded(NamedTuple):
 
     tokens: list[int]
     steps: int
-    """Forward passes that the whole batch took."""
+    """Forward passes until it left the batch."""
     seconds: float
-    """This row's share of their time."""
+    """Its shares of their time."""
 
 
 class Said:
     """The tokens of rows that are decoded side by side, each up to a stop token or `most` tokens."""
 
-    def __init__(self, rows: int, most: int, stops: frozenset[int]) -> None:
-        self.texts: list[list[int]] = [[] for _ in range(rows)]
-        self.open = set(range(rows))
-        """Rows that go on."""
+    def __init__(self, count: int, most: int, stops: frozenset[int]) -> None:
+        self.rows = OpenRows(count)
+        self._texts: list[list[int]] = [[] for _ in range(count)]
+        self._steps, self._seconds = [0] * count, [0.0] * count
         self._most = most
         self._stops = stops
 
     def add(self, tokens: Tensor) -> None:
-        """The next token of every row [R]; those of rows that ended do not count."""
-        for row, token in enumerate(tokens.tolist()):
-            if row in self.open and token not in self._stops:
-                self.texts[row].append(token)
-            if token in self._stops or len(self.texts[row]) == self._most:
-                self.open.discard(row)
+        """The next token of every row in the batch; those of rows that ended do not count."""
+        for row, token in zip(self.rows.there, tokens.tolist(), strict=True):
+            if row in self.rows.open and token not in self._stops:
+                self._texts[row].append(token)
+            if token in self._stops or len(self._texts[row]) == self._most:
+                self.rows.open.discard(row)
+
+    def step(self, seconds: float) -> None:
+        """A forward pass of the rows in the batch."""
+        for row in self.rows.there:
+            self._steps[row] += 1
+            self._seconds[row] += seconds / len(self.rows.there)
+
+    def decoded(self) -> list[Decoded]:
+        """All rows."""
+        return [Decoded(*each) for each in zip(self._texts, self._steps, self._seconds, strict=True)]
 
 
 def can_be_joined(cache: CompressedCache) -> bool:
@@ -66,15 +77,18 @@ def decode_batch(
     cache = CompressedCache.joined([row.cache for row in rows]) if len(rows) > 1 else rows[0].cache
     tokens = torch.stack([row.logits for row in rows]).argmax(-1)
     said = Said(len(rows), max_new_tokens, stops)
-    steps = 0
-    begin = clock(model)
     said.add(tokens)
-    while said.open:
-        tokens = next_tokens(model, cache, tokens, positions + steps)
-        steps += 1
+    while said.rows.open:
+        begin = clock(model)
+        if len(rows) > 1 and (kept := said.rows.leave_out_ended()) is not None:
+            cache.batch_select_indices(kept)
+            kept = kept.to(model.device)
+            tokens, positions = tokens[kept], positions[kept]
+        tokens = next_tokens(model, cache, tokens, positions)
+        positions = positions + 1
+        said.step(clock(model) - begin)
         said.add(tokens)
-    share = (clock(model) - begin) / len(rows)
-    return [Decoded(text, steps, share) for text in said.texts]
+    return said.decoded()
 
 
 def decode_rows(

@@ -15,6 +15,7 @@ from winnow.estimate.cokv.prefilled import PrefilledExample, PrefilledExamples, 
 from winnow.estimate.cokv.settings import Terms
 from winnow.evaluate.batch import next_tokens
 from winnow.evaluate.decoding import prefill, stop_tokens
+from winnow.evaluate.open_rows import OpenRows
 from winnow.evaluate.prompts import encode_prompt
 from winnow.metrics import Judge, metric
 
@@ -31,26 +32,16 @@ class Answers:
         self._judge = judge
         self._tokens: list[list[int]] = [[] for _ in range(count)]
         self._texts = [""] * count
-        self._rows = list(range(count))
-        self.open = set(self._rows)
-        """Rows that go on."""
+        self.rows = OpenRows(count)
 
     def add(self, tokens: Tensor) -> None:
         """The next token of every row that was not left out [rows]."""
-        heard = dict(zip(self._rows, tokens.tolist(), strict=True))
-        self.open -= {row for row, token in heard.items() if token in self._stops}
-        for row in sorted(self.open):
+        rows, heard = self.rows, dict(zip(self.rows.there, tokens.tolist(), strict=True))
+        rows.open -= {row for row, token in heard.items() if token in self._stops}
+        for row in sorted(rows.open):
             self._tokens[row].append(heard[row])
             self._texts[row] = str(self._tokenizer.decode(self._tokens[row], skip_special_tokens=True))
-        self.open -= {row for row in self.open if self._judge.settled(self._texts[row])}
-
-    def leave_out_settled(self) -> Tensor | None:
-        """Places of the rows that stay, as soon as these are half of those there or fewer; else None."""
-        if 2 * len(self.open) > len(self._rows):
-            return None
-        kept = [place for place, row in enumerate(self._rows) if row in self.open]
-        self._rows = [self._rows[place] for place in kept]
-        return torch.tensor(kept)
+        rows.open -= {row for row in rows.open if self._judge.settled(self._texts[row])}
 
     def worth(self, row: int) -> float:
         """The worth of what this row of the whole batch said."""
@@ -95,9 +86,9 @@ class CoalitionUtility:
         tokens = asked.first.expand(len(masks))
         said.add(tokens)
         for _ in range(self._terms.max_new_tokens - 1):
-            if not said.open:
+            if not said.rows.open:
                 return
-            if (kept := said.leave_out_settled()) is not None:
+            if (kept := said.rows.leave_out_ended()) is not None:
                 kept = kept.to(tokens.device)
                 cache.reorder_cache(kept)
                 tokens = tokens[kept]
