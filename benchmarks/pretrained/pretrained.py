@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from math import exp
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -33,12 +34,12 @@ from evaluated import (
     write_reference,
 )
 from reporting import markdown_table, resumable, write_results
-from scope import COALITIONS, KNOBS, NEEDLES, PARTS, QUESTIONS, TUNING
+from scope import COALITIONS, DIVISIONS, KNOBS, NEEDLES, PARTS, QUESTIONS, TUNING, Division
 from winnow.files import write_text
 from winnow.models import open_model
 from winnow.report.accuracy import Line, draw_accuracy
 from winnow.runs.folder import Run
-from winnow.runs.rows import method_and_budget
+from winnow.runs.rows import method_and_budget, rows_by
 from winnow.runs.summary import MethodSummary, summaries
 from winnow.tasks.benchmark import Request
 from winnow.tasks.registry import benchmark
@@ -113,7 +114,10 @@ def _tables(study: Study, part: Part, run: Run) -> str:
         return _fidelity_table(nearest, study)
     there = {budget for found_by in rows.values() for budget in found_by}
     budgets = [each for each in part.budgets.split(",") if each in there]
-    return f"{_stores_table(whole)}\n\n{_budget_table(rows, budgets)}"
+    tables = [_stores_table(whole), _budget_table(rows, budgets)]
+    if part.name in DIVISIONS:
+        tables.append(_divided(study, run, DIVISIONS[part.name]))
+    return "\n\n".join(tables)
 
 
 def _stores_table(found: Sequence[MethodSummary]) -> str:
@@ -128,6 +132,22 @@ def _budget_table(rows: dict[str, dict[str, MethodSummary]], budgets: Sequence[s
         for name, found in ordered
     ]
     return markdown_table(["method", *budgets], body)
+
+
+def _divided(study: Study, run: Run, division: Division) -> str:
+    """Mean scores under one budget, and of the full cache, by what examples differ in."""
+    columns = list(dict.fromkeys(map(division.column, run.rows)))
+    means: dict[str, dict[str, float]] = {}
+    for method, found in rows_by(run.rows, lambda row: row.method).items():
+        name, budget = method_and_budget(method)
+        if method == "full" or budget == division.budget:
+            divided = rows_by(found, division.column)
+            means[study.short(name)] = {
+                column: fmean(row.scores[row.measure] for row in rows) for column, rows in divided.items()
+            }
+    ordered = sorted(means.items(), key=lambda each: -fmean(each[1].values()))
+    body = [[f"`{name}`", *(f"{100 * found[column]:.0f}" for column in columns)] for name, found in ordered]
+    return f"At {division.budget}, {division.title}:\n\n{markdown_table(['method', *columns], body)}"
 
 
 def _fidelity_table(found: Sequence[MethodSummary], study: Study) -> str:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 from evaluated import REFERENCE, Part
+from winnow.runs.rows import Row
 
 EVICTIONS = (
     "snapkv",
@@ -83,6 +87,31 @@ PARTS = (
         "10%,25%,50%",
     ),
 )
+
+
+class Division(NamedTuple):
+    """A closer look at a part: columns by what the examples differ in, under one budget."""
+
+    budget: str
+    title: str
+    column: Callable[[Row], str]
+
+
+def _task(row: Row) -> str:
+    return f"`{row.task}`"
+
+
+def _length(row: Row) -> str:
+    return f"{row.task}, {row.facts['length']:,}"
+
+
+DIVISIONS = {
+    "ruler-2k": Division("5%", "by task", _task),
+    "ruler-4k": Division("5%", "by task", _task),
+    "ruler-unseen": Division("25%", "by task", _task),
+    "niah": Division("2%", "by needle and length", _length),
+}
+"""By the name of the part."""
 
 QUESTIONS = ("facts", 7, 12)
 """Benchmark, seed and number of the validation questions behind CoKV's scores."""
