@@ -18,7 +18,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 QUESTIONS = [question.text for question in DOCUMENT.questions]
 ANSWERS = [question.answer for question in DOCUMENT.questions]
-CHAT = ("chat", "--document", "document.txt", "--max-new-tokens", "16")
+CHAT = ("chat", "--document", "document.txt", "--max-new-tokens", "16", "--method", "adakv")
+BLIND = "knows nothing of questions to come"
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("chat")
     write_asked(folder)
     out = str(folder / "c.safetensors")
-    assert main(["compress", str(folder / "document.txt"), "-o", out, "--budget", "128"]) == 0
+    assert main(["compress", str(folder / "document.txt"), "-o", out, "--method", "adakv"]) == 0
     return folder
 
 
@@ -56,13 +57,23 @@ def test_questions_are_answered_in_turn(said):
     assert "document: " in lines[0]
 
 
+def test_a_document_is_compressed_for_any_question_unless_a_method_is_named(said):
+    code, lines, err = said(CHAT[:-2], QUESTIONS[0])
+    assert (code, err) == (0, "")
+    assert "kvzip @ 25%" in lines[0]
+    assert "adakv @ 128" in said((*CHAT[:1], *CHAT[3:5]), QUESTIONS[0])[1][0]
+    assert not any(BLIND in line for line in lines)
+    _, lines, _ = said(CHAT, QUESTIONS[0])
+    assert f"adakv: keeps what the end of the document attends to, which {BLIND}" in lines[1]
+
+
 def test_the_conversation_and_a_context_from_a_file_are_one_and_the_same(said):
     _, here, _ = said((*CHAT, "--fold", "0"), *QUESTIONS)
     code, there, err = said(("chat", "--context", "c.safetensors", "--max-new-tokens", "16"), *QUESTIONS)
     assert (code, err) == (0, "")
     assert [after(there, question) for question in QUESTIONS] == [after(here, question) for question in QUESTIONS]
     assert "as contexts from files cannot be compressed again: memory grows" in there[1]
-    assert "as --fold 0 says: memory grows" in here[1]
+    assert "as --fold 0 says: memory grows" in here[2]
 
 
 def test_stats_count_what_is_held(said):
@@ -131,9 +142,7 @@ def test_a_share_is_one_of_the_conversation(said):
     """A second text of as many tokens as the document gets as many slots."""
 
     def compressed(*lines):
-        code, found, err = said(
-            ("chat", "--document", "document.txt", "--max-new-tokens", "1", "--budget", "20%"), *lines
-        )
+        code, found, err = said((*CHAT, "--max-new-tokens", "1", "--budget", "20%"), *lines)
         assert (code, err) == (0, "")
         return float(re.search(r"compressed: ([\d.]+) KiB", "\n".join(found))[1])
 
@@ -208,7 +217,7 @@ def test_a_conversation_that_the_model_cannot_read(said):
 def test_methods_that_cannot_fold_say_so(said):
     code, lines, err = said((*CHAT, "--method", "snapkv+kivi"), QUESTIONS[0])
     assert (code, err) == (0, "")
-    assert "snapkv+kivi cannot compress it: memory grows" in lines[1]
+    assert "snapkv+kivi cannot compress it: memory grows" in lines[2]
 
 
 def test_an_interrupt_ends_a_chat_in_a_pipe(said, monkeypatch):

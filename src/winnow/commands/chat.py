@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from winnow.commands.ahead import method_ahead, tell_of_blind_methods
 from winnow.commands.chat_lines import on_terminal, typed_lines
 from winnow.commands.chat_reader import Reader, fold_every
 from winnow.commands.chat_session import Opened, Session
@@ -21,7 +22,7 @@ from winnow.commands.inputs import STANDARD_INPUT, build_methods, read_document,
 from winnow.commands.loading import check_methods, load
 from winnow.commands.model_names import model_line
 from winnow.commands.opened_context import open_context
-from winnow.commands.options.chat import ChatOptions
+from winnow.commands.options.chat import CONVERSATION_METHOD, ChatOptions
 from winnow.commands.options.shared import BUNDLED_MODEL
 from winnow.commands.progress import stage
 from winnow.commands.prompt_options import question_room, shortened, style_of
@@ -50,7 +51,7 @@ def chat(options: ChatOptions) -> None:
 
 def _read_before(options: ChatOptions) -> Opened:
     """The document, read now; checked from what is cheap to what is not."""
-    (method,) = build_methods(options.method, None, options.budget, options.settings or [])
+    method = _method(options)
     check_memory([method], options.device)
     every = fold_every(method, options.fold)
     if options.document == STANDARD_INPUT:
@@ -78,6 +79,14 @@ def _read_before(options: ChatOptions) -> Opened:
     subject = Subject(document, style)
     reader = Reader(source, model, subject, tokens, options.chunk_size, options.fold)
     return Opened(reader, method, reader.read(method))
+
+
+def _method(options: ChatOptions) -> Method:
+    """Without a document the first question is what is compressed, so that a method may watch its end."""
+    if options.document is not None:
+        return method_ahead(options)
+    (chosen,) = build_methods(options.method or CONVERSATION_METHOD, None, options.budget, options.settings or [])
+    return chosen
 
 
 def _saved(options: ChatOptions) -> Opened:
@@ -114,6 +123,8 @@ def _print_heading(console: Console, opened: Opened) -> None:
         parts += [f"document: {reader.tokens.shape[1]:,} tokens"]
         parts += [f"held: {written_bytes(stats.used_bytes)}, {share} of full"]
     console.print(" · ".join(parts), style="dim", markup=False, soft_wrap=True)
+    if reader.subject.document is not None:
+        tell_of_blind_methods([opened.method], console)
     if cache.compression.fold_every is None and not opened.method.full:
         console.print(_growing(opened), style="dim", markup=False, soft_wrap=True)
 

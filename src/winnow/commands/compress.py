@@ -12,10 +12,11 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from winnow.cache.replay import words_in
+from winnow.commands.ahead import method_ahead, tell_of_blind_methods
 from winnow.commands.checks import check_context, check_memory, check_output
-from winnow.commands.console import output
+from winnow.commands.console import messages, output
 from winnow.commands.formats import written_bytes, written_seconds, written_share, written_slots
-from winnow.commands.inputs import build_methods, read_document
+from winnow.commands.inputs import read_document
 from winnow.commands.loading import load
 from winnow.commands.model_names import model_line
 from winnow.commands.options.compress import CompressOptions
@@ -42,7 +43,7 @@ class Saved(NamedTuple):
 
 def compress(options: CompressOptions) -> None:
     """Writes the context of a document."""
-    (chosen,) = build_methods(options.method, None, options.budget, options.settings or [])
+    chosen = method_ahead(options)
     check_memory([chosen], options.device)
     out = options.out
     check_output(out, options.force)
@@ -56,6 +57,7 @@ def compress(options: CompressOptions) -> None:
         tokens = document_start(source.tokenizer, text, style)
     check_context(source, tokens.shape[1], "The document", purpose="a question", can_cut=True)
     warn_of_unknown_words(source, [("the document", text)])
+    tell_of_blind_methods([chosen], messages())
     loaded = load(source, options)
     words = words_in(source.tokenizer, style.chat_template)
     with reading(loaded, tokens_read(chosen, tokens.shape[1], words)):

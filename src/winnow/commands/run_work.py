@@ -10,8 +10,10 @@ from torch import Tensor
 
 from winnow.cache.fold import check_foldable
 from winnow.cache.replay import Words, words_in
+from winnow.commands.ahead import tell_of_blind_methods
 from winnow.commands.batch_file import Asked, check_judgeable, read_batch, texts_of
 from winnow.commands.checks import check_context, check_memory, check_output
+from winnow.commands.console import messages
 from winnow.commands.inputs import build_sweep, read_document
 from winnow.commands.loading import check_methods
 from winnow.commands.options.run import RunOptions
@@ -73,6 +75,7 @@ def prepare(options: RunOptions) -> Work:
     style = style_of(options)
     if options.question_agnostic:
         style.check_question_last()
+        tell_of_blind_methods(methods, messages())
     judged = metric(options.metric)
     check_judgeable(asked, judged)
     with stage("Reading the tokenizer"):

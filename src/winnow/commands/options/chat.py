@@ -9,21 +9,23 @@ from typing import Annotated
 import typer
 
 from winnow.commands.options.shared import (
+    AheadOptions,
     GenerationOptions,
     MaxNewTokens,
-    MethodOptions,
     ModelOptions,
     PrefillOptions,
     PromptOptions,
     Truncate,
 )
 
+CONVERSATION_METHOD = "adakv"
+"""The method of a conversation without a document, where none is said."""
 FOLD_EVERY = 128
 """Tokens of a conversation after which they are compressed, too, where nothing else is said."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChatOptions(MethodOptions, ModelOptions, PromptOptions, PrefillOptions, GenerationOptions):
+class ChatOptions(AheadOptions, ModelOptions, PromptOptions, PrefillOptions, GenerationOptions):
     """Talk with a model, about a document if you like, in one compressed cache."""
 
     document: Annotated[str | None, typer.Option(metavar="FILE", help="Text file to talk about.")] = None

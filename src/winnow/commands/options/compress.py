@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from winnow.commands.options.shared import Force, MethodOptions, ModelOptions, PrefillOptions, PromptOptions, Truncate
+from winnow.commands.options.shared import AheadOptions, Force, ModelOptions, PrefillOptions, PromptOptions, Truncate
 from winnow.commands.options.values import result_file
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompressOptions(MethodOptions, ModelOptions, PromptOptions, PrefillOptions):
+class CompressOptions(AheadOptions, ModelOptions, PromptOptions, PrefillOptions):
     """Compress a document once and save it; `winnow ask` puts questions to it, as often as you like."""
 
     document: Annotated[str, typer.Argument(metavar="DOC", help="Text file; - for standard input.")]

@@ -54,6 +54,10 @@ Plugins = Annotated[
         help="Python file that makes methods of your own known (winnow.register); may be repeated.",
     ),
 ]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Parameter of the method; may be repeated."),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 
 
@@ -92,10 +96,30 @@ class MethodOptions:
             help="Tokens per KV head (128), share of the prompt (2%) or bytes (64MiB).", show_default=DEFAULT_BUDGET
         ),
     ] = None
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Parameter of the method; may be repeated."),
+    settings: Settings = None
+    plugins: Plugins = None
+
+
+AHEAD_METHOD, AHEAD_BUDGET = "kvzip", "25%"
+"""What serves questions that nobody knows yet: see docs/choosing.md."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AheadOptions:
+    """A compression method for a document that is read before any question, with its budget and parameters."""
+
+    method: Annotated[
+        str | None,
+        typer.Option(help="Compression method, also composed: 'keydiff+bits(8)'.", show_default=AHEAD_METHOD),
     ] = None
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help="Tokens per KV head (128), share of the prompt (2%) or bytes (64MiB).",
+            show_default=f"{AHEAD_BUDGET}; {DEFAULT_BUDGET} for a method that is named",
+        ),
+    ] = None
+    settings: Settings = None
     plugins: Plugins = None
 
 
