@@ -1,8 +1,8 @@
 """Generation in batches: tokens per second and bytes of a dense cache, of SPARK and of ThinK (SPARK, Fig. 4b and 7).
 
-    python benchmarks/batch_generation.py                                    # writes docs/results/batch_generation.*
-    python benchmarks/batch_generation.py --model DIR --batches 1,4 --lengths 1024 --steps 16      # printed
-    python benchmarks/batch_generation.py --model DIR --methods full snapkv "snapkv+spark(0.8)"
+    python benchmarks/batch_generation.py                  # the bundled model; writes docs/results/batch_generation.*
+    python benchmarks/batch_generation.py --model DIR --lengths 1024 --batches 1,4,16
+    python benchmarks/batch_generation.py --model DIR --methods full snapkv "snapkv+spark(0.8)" --out build
 
 Every row of a batch is a prompt of its own. A batch is prefilled once; each method compresses it, and the caches take
 turns at every decoding step. Medians are reported.
@@ -25,6 +25,7 @@ from torch import Tensor
 import winnow
 from reporting import machine, markdown_table, write_results
 from winnow.bundled import MODEL_PATH
+from winnow.commands.model_names import model_name
 from winnow.models import load_model, open_model
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
@@ -148,8 +149,10 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=METHODS)
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--new", type=int, default=256, help="tokens of an answer, for the speed with prefill")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     args = parser.parse_args()
-    model = load_model(open_model(args.model or MODEL_PATH), "cpu", "bfloat16")
+    source = open_model(args.model or MODEL_PATH)
+    model = load_model(source, "cpu", "bfloat16")
     model.set_attn_implementation("winnow")
     rows: list[Row] = []
     for length in map(int, args.lengths.split(",")):
@@ -157,13 +160,13 @@ def main() -> None:
             rows += measure(model, length, batch, args.methods, args.steps)
             print(f"{length} tokens, {batch} rows: prefill {rows[-1].prefill_seconds:.1f} s", flush=True)
     text = (
-        f"# Generation in batches\n\n{args.model.name if args.model else 'Bundled model'} in bfloat16, random prompts, "
-        f"budget of evicting methods {BUDGET}. {machine()}\n\n"
-        f"Regenerate with `python benchmarks/batch_generation.py`.\n\n{table(rows, args.new)}\n"
+        f"# Generation in batches\n\n{model_name(source)} in bfloat16, random prompts, budget of evicting methods "
+        f"{BUDGET}. {machine()}\n\nRegenerate with `python benchmarks/batch_generation.py"
+        f"{' --model MODEL' if args.model else ''} --lengths {args.lengths} --batches {args.batches}`.\n\n"
+        f"{table(rows, args.new)}\n"
     )
     print(text)
-    if args.model is None:
-        write_results(RESULTS, "batch_generation", text, [asdict(row) for row in rows])
+    write_results(args.out, "batch_generation", text, [asdict(row) for row in rows])
 
 
 if __name__ == "__main__":
