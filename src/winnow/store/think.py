@@ -9,14 +9,14 @@ from torch import Tensor
 
 from winnow.errors import MethodError
 from winnow.kernels.formats import PackedBlock
-from winnow.kernels.formats.columns import take_columns
-from winnow.kernels.formats.entries import Entries
-from winnow.kernels.formats.packed import PackedRows
+from winnow.kernels.gpu import support as gpu
 from winnow.parameters import check_count, check_number, meaning
 from winnow.select import Selection
-from winnow.store.base import gathered
-from winnow.store.channels import ChannelChoice, Channels, Slots, Width, dropped, window_queries
+from winnow.store.channels import ChannelChoice, Channels, Width, dropped, window_queries
 from winnow.view import LayerView
+
+_AT_ONCE = 8192
+"""Slots that pass through double precision together."""
 
 
 @dataclass(frozen=True)
@@ -51,17 +51,13 @@ class Think(Channels):
 
     def choose(self, view: LayerView, selection: Selection, like: PackedBlock | None) -> ChannelChoice:
         if like is not None and like.keys.channels is not None:
-            return _Columns(like.keys.channels)
-        heads, _, dim = view.keys.shape
-        asked = window_queries(view, self.queries).square().mean(1)
+            return ChannelChoice(like.keys.channels)
+        # In double precision: devices add up in different orders, and must choose the same channels.
+        asked = window_queries(view, self.queries).double().square().mean(1)
         counts = selection.offsets.diff().to(view.keys.device)
-        squares = gathered(view.keys, selection).float().square_()
-        held = (
-            asked.new_zeros(heads, dim).index_add_(0, selection.heads(view.keys.device), squares)
-            / counts.clamp(min=1)[:, None]
-        )
-        order = (asked * held).sort(dim=1, descending=True, stable=True).indices
-        return _Columns(order[:, : self.kept(dim)].sort(1).values.to(torch.int16))
+        held = _squares(view.keys, selection) / counts.clamp(min=1)[:, None]
+        order = (asked * held).float().sort(dim=1, descending=True, stable=True).indices
+        return ChannelChoice(order[:, : self.kept(view.keys.shape[-1])].sort(1).values.to(torch.int16))
 
     def widths(self, key_dim: int, value_dim: int, itemsize: int) -> tuple[Width, Width]:
         return Width(self.kept(key_dim)), Width(value_dim)
@@ -70,12 +66,17 @@ class Think(Channels):
         return self.kept(key_dim) * torch.int16.itemsize
 
 
-@dataclass(frozen=True)
-class _Columns(ChannelChoice):
-    channels: Tensor
-    """int16 [H, T], ascending"""
+def _squares(keys: Tensor, selection: Selection) -> Tensor:
+    """fp64 [H, D]: sums of squares of the selected rows of keys [H, N, D], head by head."""
+    device = keys.device
+    if gpu.packs(keys):
+        # Imported where it serves: Triton takes a second, and there may be none.
+        from winnow.kernels.gpu.squaring import squares
 
-    def keys(self, slots: Slots) -> PackedRows:
-        kept = take_columns(slots.keys, self.channels, slots.head)
-        # A copy: every block holds, and counts, its own.
-        return PackedRows(Entries(kept, 16), channels=self.channels.clone())
+        with torch.cuda.device_of(keys):  # Triton launches on the current one
+            return squares(keys, selection.offsets, selection.positions.to(device))
+    sums = torch.zeros(keys.shape[0], keys.shape[2], dtype=torch.float64, device=device)
+    head, token = selection.heads(device), selection.positions.to(device)
+    for mine, some in zip(head.split(_AT_ONCE), token.split(_AT_ONCE), strict=True):
+        sums.index_add_(0, mine, keys.detach()[mine, some].double().square_())
+    return sums
