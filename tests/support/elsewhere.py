@@ -100,7 +100,7 @@ class _StandIn(TorchFunctionMode):
 
 @contextmanager
 def triton_stand_in() -> Iterator[None]:
-    """Keys and values of the GPU that stands in are packed by Triton's interpreter, which reads and writes them here."""
+    """Keys and values of the GPU that stands in are packed by Triton's interpreter, which finds them here."""
     from triton.runtime.interpreter import InterpretedFunction
 
     from winnow.kernels.gpu import support

@@ -43,18 +43,16 @@ def choose_channels(
         segment = tl.load(own, mask=inside[:, None] & there, other=-1).to(tl.int32)
     order = tl.where(there, sizes.to(tl.int32, bitcast=True), -1)
     keep = kept_channels(order, sizes, segment, SPLITTING, SLOTS)
-    count = tl.sum(keep, 1)
     for word in tl.static_range(tl.constexpr(SPLITTING.words)):
         at = masks + slot * SPLITTING.mask_bytes
         _store_word(at, word_of(keep, word, WIDE), inside, SPLITTING.mask_bytes, word)
-    gone = there.to(tl.int32) & (keep ^ 1)
-    if SPLITTING.all_channels:
-        flags, several = there.to(tl.int32) | (gone * 0), count * 0 + SPLITTING.dim
-    else:
-        flags, several = gone, SPLITTING.dim - count
-    store_summary(stats, rows, place, norms, head, slot, inside, sizes, flags, several, SPLITTING, WIDE, SLOTS)
+    # The channels that the statistic is one of: all, or those that are gone.
+    flags = (order >= 0).to(tl.int32)
+    if not SPLITTING.all_channels:
+        flags = flags & (keep ^ 1)
+    store_summary(stats, rows, place, norms, head, slot, inside, sizes, flags, SPLITTING, WIDE, SLOTS)
     if SPLITTING.flat:
-        tl.store(counts + slot, count.to(tl.int64), mask=inside)
+        tl.store(counts + slot, tl.sum(keep, 1).to(tl.int64), mask=inside)
     else:
         sign_bytes: tl.constexpr = (SPLITTING.dim - SPLITTING.most + 7) // 8
         starts, sign_starts = slot * SPLITTING.most, slot * sign_bytes

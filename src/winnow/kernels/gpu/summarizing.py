@@ -33,11 +33,11 @@ def word_of(flags, WORD: tl.constexpr, WIDE: tl.constexpr):
 
 @triton.jit
 def store_summary(
-    stats, rows, place, norms, head, slot, inside, sizes, flags, count,
+    stats, rows, place, norms, head, slot, inside, sizes, flags,
     SPLITTING: tl.constexpr, WIDE: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
-    """stats fp32 [S, SPLITTING.stats] of slots [N], whose sizes [N, WIDE] count where flags are 1, `count` [N]."""
-    several = tl.maximum(count, 1).to(tl.float64)
+    """stats fp32 [S, SPLITTING.stats] of slots [N], whose sizes [N, WIDE] count where flags are 1."""
+    several = tl.maximum(tl.sum(flags, 1), 1).to(tl.float64)
     mean = _summed(rows, place, norms, head, inside, flags, SPLITTING, WIDE, N) / several
     if SPLITTING.statistic == "pruned rms":
         mean = tl.sqrt(mean)
