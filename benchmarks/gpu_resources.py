@@ -54,7 +54,7 @@ PURPOSES = {
     "take_channels": "Packing: kept numbers of rows of different length",
     "pack_rows_of_counts": "Packing: rows of different length as integers",
     "copy_slots": "Packing: channels that heads keep",
-    "sum_squares": "Packing: squares by which heads choose channels",
+    "sum_channels": "Packing: channels of heads summed up",
 }
 """Kernels in the order of the table, and what they are for."""
 

@@ -15,8 +15,8 @@ from winnow.select import Selection
 from winnow.store.channels import ChannelChoice, Channels, Width, dropped, window_queries
 from winnow.view import LayerView
 
-_AT_ONCE = 8192
-"""Slots that pass through double precision together."""
+_AT_ONCE = 1024
+"""Slots that are squared together: few enough to stay near the processor."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,16 @@ def _squares(keys: Tensor, selection: Selection) -> Tensor:
     device = keys.device
     if gpu.packs(keys):
         # Imported where it serves: Triton takes a second, and there may be none.
-        from winnow.kernels.gpu.squaring import squares
+        from winnow.kernels.gpu.summing import channel_sums
 
-        with torch.cuda.device_of(keys):  # Triton launches on the current one
-            return squares(keys, selection.offsets, selection.positions.to(device))
-    sums = torch.zeros(keys.shape[0], keys.shape[2], dtype=torch.float64, device=device)
-    head, token = selection.heads(device), selection.positions.to(device)
-    for mine, some in zip(head.split(_AT_ONCE), token.split(_AT_ONCE), strict=True):
-        sums.index_add_(0, mine, keys.detach()[mine, some].double().square_())
-    return sums
+        return channel_sums(keys, selection.offsets, selection.positions.to(device)).squares
+    columns = selection.positions.to(device).split(selection.offsets.diff().tolist())
+    return torch.stack([_squares_of(rows, mine) for rows, mine in zip(keys.detach(), columns, strict=True)])
+
+
+def _squares_of(rows: Tensor, mine: Tensor) -> Tensor:
+    """fp64 [D]: sum of squares of the columns [S] of rows [N, D]."""
+    total = torch.zeros(rows.shape[-1], dtype=torch.float64, device=rows.device)
+    for some in mine.split(_AT_ONCE):
+        total += rows[some].double().square_().sum(0)
+    return total

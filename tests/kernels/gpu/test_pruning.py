@@ -32,7 +32,7 @@ from winnow.kernels.gpu.gathering import Chosen, Coordinates
 from winnow.kernels.gpu.packing import packed, ranged
 from winnow.kernels.gpu.pruning import split
 from winnow.kernels.gpu.requantizing import quantized
-from winnow.kernels.gpu.squaring import squares
+from winnow.kernels.gpu.summing import channel_sums
 from winnow.kernels.pruning import KeepRule, PrunedRows, SegmentRule, Statistic, split_rows
 from winnow.view import LayerView
 
@@ -200,15 +200,16 @@ def test_channels_of_heads_are_packed_to_the_bit(dim: int, dtype: torch.dtype) -
 
 
 @pytest.mark.parametrize("counts", [[400, 0, 3], [0, 0, 0]])
-def test_squares_are_summed_up_by_head(counts: list[int]) -> None:
+def test_channels_are_summed_up_by_head(counts: list[int]) -> None:
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(3, 500, 40, generator=generator).to(torch.float16)
     token = torch.cat([torch.randperm(500, generator=generator)[:count] for count in counts])
     offsets = torch.tensor([0, *counts]).cumsum(0)
-    found = squares(rows.to(DEVICE), offsets, token.to(DEVICE)).cpu()
+    found = channel_sums(rows.to(DEVICE), offsets, token.to(DEVICE))
     for head in range(3):
         mine = rows[head, token[offsets[head] : offsets[head + 1]]].double()
-        torch.testing.assert_close(found[head], mine.square().sum(0), rtol=1e-14, atol=0)
+        torch.testing.assert_close(found.numbers[head].cpu(), mine.sum(0), rtol=1e-13, atol=1e-13)
+        torch.testing.assert_close(found.squares[head].cpu(), mine.square().sum(0), rtol=1e-13, atol=0)
 
 
 @pytest.fixture
