@@ -32,7 +32,7 @@ def sum_channels(
     rows, head_stride, token_stride, offsets, tokens, sums, pieces,
     DIM: tl.constexpr, WIDE: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
-    """sums fp64 [H, pieces, 2, D]: of rows [H, N, D] at tokens [S], by offsets [H + 1] of heads, and of their squares."""
+    """sums fp64 [H, pieces, 2, D]: of rows [H, N, D] at tokens [S], by heads' offsets [H + 1], and of squares."""
     head, piece = tl.program_id(0).to(tl.int64), tl.program_id(1)
     start, stop = tl.load(offsets + head), tl.load(offsets + head + 1)
     slots = tl.cdiv(stop - start, pieces)
