@@ -10,7 +10,6 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from winnow.kernels.formats.entries import Entries
 from winnow.kernels.formats.packed import Form, PackedRows
 from winnow.kernels.gpu.gathering import Chosen, Coordinates
 from winnow.kernels.gpu.packing import packed, ranged
@@ -42,19 +41,13 @@ def packed_on_a_gpu(
     # What is not finite has a scale of NaN; where slots keep channels of their own there may be no scales.
     unfit = torch.zeros(2, device=device)
     with torch.cuda.device_of(view.keys):  # Triton launches on the current one
-        keys = choice.own_keys(partial(split, chosen_keys, unfit[:1]))
-        values = choice.own_values(partial(split, chosen_values, unfit[1:]))
-        if keys is None:
-            how = Coordinates(*statistics, form.keys.rotated)
-            entries = _whole(chosen_keys._replace(columns=choice.columns), how, precision, form.keys, of_keys=True)
-            keys = choice.with_columns(entries)
-        else:
-            keys = quantized(keys, form.keys.bits, view.keys.shape[-1])
-        if values is None:
-            how = Coordinates(None, None, form.values.rotated)
-            values = PackedRows(_whole(chosen_values, how, precision, form.values, of_keys=False))
-        else:
-            values = quantized(values, form.values.bits, view.values.shape[-1])
+        own = choice.own_keys(partial(split, chosen_keys, unfit[:1]))
+        chosen_keys = chosen_keys._replace(columns=choice.columns)
+        keys = _written(own, chosen_keys, Coordinates(*statistics, form.keys.rotated), precision, form.keys, True)
+        own = choice.own_values(partial(split, chosen_values, unfit[1:]))
+        values = _written(own, chosen_values, Coordinates(None, None, form.values.rotated), precision, form.values)
+    if choice.columns is not None:
+        keys = choice.with_columns(keys.entries)
     # One look at both: the host waits for it.
     finite = torch.stack([all_finite(_telling(keys, unfit[:1])), all_finite(_telling(values, unfit[1:]))])
     for fits, kind in zip(finite.tolist(), ("keys", "values"), strict=True):
@@ -63,11 +56,15 @@ def packed_on_a_gpu(
     return keys, values
 
 
-def _whole(chosen: Chosen, how: Coordinates, precision: Precision, form: Form, of_keys: bool) -> Entries:
-    """Entries of slots of which all of a head keep the same channels."""
+def _written(
+    own: PackedRows | None, chosen: Chosen, how: Coordinates, precision: Precision, form: Form, of_keys: bool = False
+) -> PackedRows:
+    """Slots in the bits of a form: those that kept channels of their own, if there are such, else the chosen ones."""
+    if own is not None:
+        return quantized(own, form.bits, chosen.rows.shape[-1])
     if precision.slots_together > 1:
-        return ranged(chosen, how, form.bits, by_slots=of_keys)
-    return packed(chosen, how, form.bits, precision.channels_together)
+        return PackedRows(ranged(chosen, how, form.bits, by_slots=of_keys))
+    return PackedRows(packed(chosen, how, form.bits, precision.channels_together))
 
 
 def _telling(rows: PackedRows, unfit: Tensor) -> Tensor:
