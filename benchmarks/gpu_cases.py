@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+from unittest import mock
 
 import torch
 from torch import Tensor
 
 from gpu_compiling import Launched, compiled_only
 from gpu_layers import Shape, layer
+from gpu_layers import packed as packed_layer
 from winnow.kernels.formats.entries import Entries
+from winnow.kernels.gpu import support
+from winnow.kernels.gpu.choosing import Splitting
 from winnow.kernels.gpu.forms import Form
 from winnow.kernels.gpu.gathering import Chosen, Coordinates
 from winnow.kernels.gpu.packing import packed, ranged
@@ -97,6 +101,14 @@ _PACKED = (
     *(Packing(bits, "keys", group) for bits, group in ((8, 32), (4, 64))),
 )
 PACKINGS = {each.name: each for each in _PACKED}
+PRUNING = (
+    *("spark(0.5)", "spark(0.5, values=0.5)", "spark(0.5, sign=none)", "spark(0.5, saliency=squared)"),
+    *(f"spark(0.5, recovery={each})" for each in ("gaussian", "gaussian-printed", "constant")),
+    *("spark(0.5)+bits(4)", "spark-p", "spark-p+bits(8)", "spark-p+bits(3)"),
+    *("spark-g", "spark-g(by=segments)"),
+    *("think(0.5)", "think(0.5)+bits(4)", "think(0.5)+kivi(4)"),
+)
+"""Stores that drop channels, packed as a whole."""
 USUAL = tuple((dtype, dim) for dim in (64, 128) for dtype in (BF16, FP16))
 CASES = (
     *(Case("full", dtype, dim) for dtype in (BF16, FP16, FP32) for dim in (64, 80, 128, 256)),
@@ -108,6 +120,8 @@ CASES = (
     *(Case(SCORING, *usual) for usual in (*USUAL, (FP32, 128), (BF16, 256))),
     *(Case(PACKING + name, *usual) for name in PACKINGS for usual in USUAL),
     *(Case(f"{PACKING}{name}, keys", BF16, dim) for name in ("bits(4)", "kivi(4)") for dim in (80, 96, 256)),
+    *(Case(PACKING + store, *usual) for store in PRUNING for usual in USUAL),
+    *(Case(PACKING + store, *unusual) for store in ("spark(0.5)", "spark-p") for unusual in ((FP32, 128), (BF16, 256))),
 )
 
 
@@ -116,6 +130,8 @@ def launches_of(case: Case, capability: int) -> list[Launched]:
     torch.manual_seed(0)
     if case.what == SCORING:
         return _scoring(case, capability)
+    if case.what.removeprefix(PACKING) in PRUNING and case.what.startswith(PACKING):
+        return _pruning(case, capability)
     if case.what.startswith(PACKING):
         rows = torch.randn(HEADS, SLOTS, case.dim).to(case.dtype)
         head, token = torch.arange(HEADS).repeat_interleave(SLOTS), torch.arange(SLOTS).repeat(HEADS)
@@ -127,6 +143,18 @@ def launches_of(case: Case, capability: int) -> list[Launched]:
     plan = TritonPlan(made.prefixes, made.tail, made.spec)
     with compiled_only(capability) as launches:
         plan.run(made.query)
+    return launches
+
+
+def _pruning(case: Case, capability: int) -> list[Launched]:
+    """The launches of a store that drops channels. Nothing is computed: all that they would write is zeros."""
+    shape = Shape(HEADS, GROUP, case.dim, case.dtype)
+    with (
+        compiled_only(capability) as launches,
+        mock.patch.object(support, "packs", return_value=True),
+        mock.patch.object(torch, "empty", torch.zeros),
+    ):
+        packed_layer(case.what.removeprefix(PACKING), [SLOTS, SLOTS // 2], shape, torch.device("cpu"))
     return launches
 
 
@@ -155,10 +183,14 @@ def forms_told(given: dict[str, Any]) -> str:
         sides = [_form(given[side]) for side in ("KEYS", "VALUES")]
         told = sides[0] if sides[0] == sides[1] else f"{sides[0]}; values {sides[1]}"
         return f"{told}, other queries" if given["BIASED"] else told
+    if "SPLITTING" in given:
+        return _splitting(given["SPLITTING"])
     if "FORM" not in given:
         return "turned" if given.get("TURNED") else ""
     form = given["FORM"]
-    steps = [name for name in ("CENTERED", "SMOOTHED") if given[name]] + ["TURNED"] * (given["STEPS"] > 0)
+    if "GROUP" not in given:
+        return f"{form.bits} bits"
+    steps = [name for name in ("CHOSEN", "CENTERED", "SMOOTHED") if given[name]] + ["TURNED"] * (given["STEPS"] > 0)
     if form.zeros:
         told = "scales of 32 slots, zeros" if given["TOGETHER"] > 1 else "scales of channels, zeros"
     else:
@@ -171,6 +203,19 @@ def queries_of(given: dict[str, Any]) -> int:
     if "HEADS" in given:
         return int(given["HEADS"] * given["WINDOW"])
     return int(given.get("ASKED", 0))
+
+
+def _splitting(how: Splitting) -> str:
+    """Rule, sizes, statistic and signs of slots that keep channels of their own."""
+    rule = "a share" if how.flat else "segments" if how.segments else f"{how.most} channels"
+    facts = {
+        "of squares": how.squared,
+        "levels": bool(how.levels),
+        "saliency": how.sized,
+        how.statistic: True,
+        "signs": how.signed,
+    }
+    return ", ".join([rule, *(name for name, there in facts.items() if there)])
 
 
 def _form(form: Form) -> str:

@@ -50,6 +50,11 @@ PURPOSES = {
     "pay_keys": "Scoring: what keys are paid",
     "pack_slots": "Packing: signed integers with scales",
     "pack_ranges": "Packing: integers with scales and zeros",
+    "choose_channels": "Packing: channels that slots keep",
+    "take_channels": "Packing: kept numbers of rows of different length",
+    "pack_rows_of_counts": "Packing: rows of different length as integers",
+    "copy_slots": "Packing: channels that heads keep",
+    "sum_channels": "Packing: channels of heads summed up",
 }
 """Kernels in the order of the table, and what they are for."""
 

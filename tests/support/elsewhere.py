@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from traceback import extract_stack
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -95,6 +96,27 @@ class _StandIn(TorchFunctionMode):
         if func in (torch.tensor, torch.as_tensor):
             _write("upload")
         return there(func(*args, **kwargs | {"device": "cpu"}))
+
+
+@contextmanager
+def triton_stand_in() -> Iterator[None]:
+    """Keys and values of the GPU that stands in are packed by Triton's interpreter, which finds them here."""
+    from triton.runtime.interpreter import InterpretedFunction
+
+    from winnow.kernels.gpu import support
+
+    run = InterpretedFunction.run
+
+    def run_here(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+        strangers = [each for each in args if isinstance(each, Tensor) and not isinstance(each, Elsewhere)]
+        assert not strangers, "a kernel of the GPU is given tensors of the CPU"
+        return run(kernel, *map(_here, args), **kwargs)
+
+    with (
+        mock.patch.object(InterpretedFunction, "run", run_here),
+        mock.patch.object(support, "packs", lambda *sides: all(side.device == GPU for side in sides)),
+    ):
+        yield
 
 
 _NOTES: list[tuple[str, str]] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -13,8 +14,10 @@ from torch import Tensor
 from winnow.errors import ModelError
 from winnow.kernels.formats import Block, PackedBlock, parts_of
 from winnow.kernels.formats.bits import row_bytes
+from winnow.kernels.formats.columns import take_columns
 from winnow.kernels.formats.entries import Entries
 from winnow.kernels.formats.packed import PackedRows
+from winnow.kernels.pruning import Split, split_rows
 from winnow.select import Selection
 from winnow.view import LayerView
 
@@ -28,20 +31,40 @@ class Slots(NamedTuple):
     """[S, Dv]"""
     head: Tensor
     """[S] int64: the head of every slot."""
-    heads: int
-    """H"""
 
 
-class ChannelChoice(ABC):
-    """The decision for one layer of one sequence."""
+@dataclass(frozen=True)
+class ChannelChoice:
+    """The decision for one layer of one sequence; this one keeps all channels.
 
-    @abstractmethod
+    It never sees where slots lie: those of which each keeps channels of its own are split by whoever packs them.
+    """
+
+    columns: Tensor | None = None
+    """int16 [H, T], ascending: the channels of keys that all slots of a head keep; None where that says nothing."""
+
+    def own_keys(self, split: Split) -> PackedRows | None:
+        """Numbers that stay of keys, at 16 bits, where every slot keeps channels of its own; else None."""
+        return None
+
+    def own_values(self, split: Split) -> PackedRows | None:
+        """The same of values."""
+        return None
+
     def keys(self, slots: Slots) -> PackedRows:
-        """Numbers that stay of the keys, at 16 bits."""
+        """Numbers that stay of gathered keys, at 16 bits."""
+        if self.columns is not None:
+            return self.with_columns(Entries(take_columns(slots.keys, self.columns, slots.head), 16))
+        return self.own_keys(partial(split_rows, slots.keys, slots.head)) or PackedRows(Entries(slots.keys, 16))
 
     def values(self, slots: Slots) -> PackedRows:
-        """Numbers that stay of the values, at 16 bits."""
-        return PackedRows(Entries(slots.values, 16))
+        """Numbers that stay of gathered values, at 16 bits."""
+        return self.own_values(partial(split_rows, slots.values, slots.head)) or PackedRows(Entries(slots.values, 16))
+
+    def with_columns(self, entries: Entries) -> PackedRows:
+        """Entries of keys, with the channels that they are of."""
+        # A copy: every block holds, and counts, its own.
+        return PackedRows(entries, channels=None if self.columns is None else self.columns.clone())
 
 
 class Width(NamedTuple):
@@ -91,17 +114,12 @@ class Channels(ABC):
         return 0
 
 
-class _Everything(ChannelChoice):
-    def keys(self, slots: Slots) -> PackedRows:
-        return PackedRows(Entries(slots.keys, 16))
-
-
 @dataclass(frozen=True)
 class AllChannels(Channels):
     """Every channel of every slot."""
 
     def choose(self, view: LayerView, selection: Selection, like: PackedBlock | None) -> ChannelChoice:
-        return _Everything()
+        return ChannelChoice()
 
     def widths(self, key_dim: int, value_dim: int, itemsize: int) -> tuple[Width, Width]:
         return Width(key_dim), Width(value_dim)
@@ -121,14 +139,22 @@ def window_queries(view: LayerView, count: int) -> Tensor:
 
 def check_finite(numbers: Tensor, layer: int, kind: str) -> None:
     """Raise ModelError where a number cannot be packed."""
-    if not numbers.numel():
-        return
+    if numbers.numel() and not bool(all_finite(numbers)):
+        raise not_finite(layer, kind)
+
+
+def all_finite(numbers: Tensor) -> Tensor:
+    """True, as a scalar, if numbers are finite, of which there is one at least."""
     # The two extremes take one pass, and NaN is both of them.
-    if not bool(torch.stack(numbers.aminmax()).isfinite().all()):
-        raise ModelError(
-            f"The {kind} of layer {layer} contain infinities or NaN, which no packed form can hold. Check the prompt "
-            "without compression; a model in float16 may need bfloat16 or float32."
-        )
+    return torch.stack(numbers.aminmax()).isfinite().all()
+
+
+def not_finite(layer: int, kind: str) -> ModelError:
+    """An error about numbers that cannot be packed."""
+    return ModelError(
+        f"The {kind} of layer {layer} contain infinities or NaN, which no packed form can hold. Check the prompt "
+        "without compression; a model in float16 may need bfloat16 or float32."
+    )
 
 
 def dropped(ratio: float, dim: int) -> int:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from winnow.kernels.formats import PackedBlock
 from winnow.kernels.formats.heads import heads_of_slots
+from winnow.kernels.gpu import support as gpu
 from winnow.select import Selection
 from winnow.view import LayerView
 
@@ -39,18 +40,29 @@ def key_statistics(
     """
     if like is not None and (like.keys.form.centered, like.keys.form.smoothed) == (centered, smoothed):
         return KeyStatistics(like.keys.means, like.keys.spreads)
-    heads, _, dim = view.keys.shape
     device, dtype = view.keys.device, view.keys.dtype
-    sums, squares = torch.zeros(2, heads, dim, dtype=torch.float64, device=device)
-    for start in range(0, len(selection.positions), _AT_ONCE):
-        positions = selection.positions[start : start + _AT_ONCE].to(device)
-        head = heads_of_slots(selection.offsets, torch.arange(start, start + len(positions))).to(device)
-        keys = view.keys.detach()[head, positions].double()
-        sums.index_add_(0, head, keys)
-        squares.index_add_(0, head, keys.square_())
+    sums, squares = _sums(view.keys.detach(), selection)
     counts = selection.offsets.diff().clamp(min=1).to(device)[:, None]
     means = sums / counts if centered else torch.zeros_like(sums)
     spreads = (squares / counts - means.square()).clamp(min=0).pow(0.25).to(dtype)
     return KeyStatistics(
         means.to(dtype) if centered else None, torch.where(spreads > 0, spreads, 1.0) if smoothed else None
     )
+
+
+def _sums(rows: Tensor, selection: Selection) -> tuple[Tensor, Tensor]:
+    """fp64 [H, D] twice: sums over the selected slots of rows [H, N, D], and of their squares."""
+    device = rows.device
+    if gpu.packs(rows):
+        # Imported where it serves: Triton takes a second, and there may be none.
+        from winnow.kernels.gpu.summing import channel_sums
+
+        return channel_sums(rows, selection.offsets, selection.positions.to(device))
+    sums, squares = torch.zeros(2, rows.shape[0], rows.shape[2], dtype=torch.float64, device=device)
+    for start in range(0, len(selection.positions), _AT_ONCE):
+        positions = selection.positions[start : start + _AT_ONCE].to(device)
+        head = heads_of_slots(selection.offsets, torch.arange(start, start + len(positions))).to(device)
+        some = rows[head, positions].double()
+        sums.index_add_(0, head, some)
+        squares.index_add_(0, head, some.square_())
+    return sums, squares

@@ -217,38 +217,13 @@ class Packed(Store):
 
     def _pieces(self, making: _Making, selection: Selection, form: Forms) -> list[tuple[PackedRows, PackedRows]]:
         """Keys and values of the selected slots, packed, some slots at a time."""
-        slots = len(selection.positions)
-        if slots and self._whole and making.feedback is None and gpu.packs(*making.sides):
-            return [self._packed_on_a_gpu(making, selection, form)]
+        slots, view = len(selection.positions), making.view
+        if slots and making.feedback is None and gpu.packs(view.keys, view.values):
+            # Imported where it serves: Triton takes a second, and there may be none.
+            from winnow.store.gpu import packed_on_a_gpu
+
+            return [packed_on_a_gpu(view, selection, making.choice, self.precision, form, making.of(form))]
         return [self._piece(making, selection, start, form) for start in range(0, slots, _AT_ONCE)]
-
-    def _packed_on_a_gpu(self, making: _Making, selection: Selection, form: Forms) -> tuple[PackedRows, PackedRows]:
-        """Keys and values of the selected slots, a launch for each."""
-        # Imported where it serves: Triton takes a second, and there may be none.
-        from winnow.kernels.gpu.gathering import Chosen, Coordinates
-        from winnow.kernels.gpu.packing import packed, ranged
-
-        device = making.view.keys.device
-        head, token = selection.heads(device), selection.positions.to(device)
-        keys, values = (Chosen(rows, head, token) for rows in making.sides)
-        of_keys = Coordinates(*making.of(form), form.keys.rotated)
-        of_values = Coordinates(None, None, form.values.rotated)
-        group = self.precision.channels_together
-        with torch.cuda.device_of(making.view.keys):  # Triton launches on the current one
-            if self.precision.slots_together > 1:
-                numbers = (
-                    ranged(keys, of_keys, form.keys.bits, by_slots=True),
-                    ranged(values, of_values, form.values.bits, by_slots=False),
-                )
-            else:
-                numbers = (
-                    packed(keys, of_keys, form.keys.bits, group),
-                    packed(values, of_values, form.values.bits, group),
-                )
-        for entries, kind in zip(numbers, ("keys", "values"), strict=True):
-            # What is not finite has a scale of NaN.
-            check_finite(entries.data if entries.scales is None else entries.scales, making.view.layer, kind)
-        return PackedRows(numbers[0]), PackedRows(numbers[1])
 
     def _piece(self, making: _Making, selection: Selection, start: int, form: Forms) -> tuple[PackedRows, PackedRows]:
         """Keys and values of the selected slots from `start` on, packed."""
@@ -284,11 +259,6 @@ class _Making(NamedTuple):
     feedback: Tensor | None = None
     """[H, D, D]; None where channels are rounded by themselves."""
 
-    @property
-    def sides(self) -> tuple[Tensor, Tensor]:
-        """Keys and values."""
-        return self.view.keys, self.view.values
-
     def of(self, form: Forms) -> KeyStatistics:
         """Statistics of keys that are written in a form."""
         return self.statistics if form.keys.bits < 16 else KeyStatistics()
@@ -313,10 +283,9 @@ def _dense_bytes(shape: LayerShape) -> int:
 
 def _slots(view: LayerView, selection: Selection, start: int) -> Slots:
     """Keys and values of some selected slots, gathered."""
-    heads = view.keys.shape[0]
     positions = selection.positions[start : start + _AT_ONCE].to(view.keys.device)
     head = heads_of_slots(selection.offsets, torch.arange(start, start + len(positions))).to(view.keys.device)
-    return Slots(view.keys.detach()[head, positions], view.values.detach()[head, positions], head, heads)
+    return Slots(view.keys.detach()[head, positions], view.values.detach()[head, positions], head)
 
 
 def _first_slots(selection: Selection, counts: Tensor) -> Selection:

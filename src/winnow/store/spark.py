@@ -20,10 +20,10 @@ from winnow.kernels.formats.draws import Recovery as Drawn
 from winnow.kernels.formats.entries import Entries
 from winnow.kernels.formats.packed import PackedRows
 from winnow.kernels.formats.pruned import Pruned
-from winnow.kernels.pruning import KeepRule, SaliencyScale, SegmentRule, Statistic, prune_rows, prune_segments
+from winnow.kernels.pruning import KeepRule, SegmentRule, Split, Statistic
 from winnow.parameters import check_choice, check_count, check_number, meaning
 from winnow.select import Selection
-from winnow.store.channels import ChannelChoice, Channels, Slots, Width, check_finite, dropped, window_queries
+from winnow.store.channels import ChannelChoice, Channels, Width, check_finite, dropped, window_queries
 from winnow.view import LayerView
 
 Recovery = Literal[
@@ -135,7 +135,13 @@ class Saliency(Channels):
         else:
             signs, measured = self._channel_norms(view)
             recovered = _Recovered.of(before) if before is not None else self._recovered(signs, measured)
-        return _PerSlot(self, self.layer_rule(view, measured), measured, recovered)
+        return _PerSlot(
+            how=self,
+            rule=self.layer_rule(view, measured),
+            value_rule=self.value_rule(view.values.shape[-1]),
+            inverse_norms=measured,
+            recovered=recovered,
+        )
 
     def widths(self, key_dim: int, value_dim: int, itemsize: int) -> tuple[Width, Width]:
         kept = self.rule(key_dim).most
@@ -169,7 +175,7 @@ class Saliency(Channels):
         """
         queries = window_queries(view, self.queries)
         check_finite(queries, view.layer, "queries")
-        mean = queries.mean(1)
+        mean = queries.mean(1, dtype=torch.float64).float()
         signs = torch.where(mean < 0, -1.0, 1.0) if self.sign == "query" else torch.ones_like(mean)
         norms = self._norms(queries, view.queries.shape[0] // view.keys.shape[0])
         largest = norms.amax(1, keepdim=True)
@@ -177,12 +183,14 @@ class Saliency(Channels):
         return signs, signs / (norms.sqrt() if self.saliency == "squared" else norms)
 
     def _norms(self, queries: Tensor, group: int) -> Tensor:
-        """[H, D]: n_j of queries [H, G·n, D]."""
+        """fp32 [H, D]: n_j of queries [H, G·n, D]."""
+        # In double precision: devices add up in different orders, and must choose the same channels.
+        queries = queries.double()
         if self.norm == "mean":
-            return queries.mean(1).abs()
+            return queries.mean(1).abs().float()
         if self.norm == "group-mean":
             queries = queries.unflatten(1, (group, -1)).mean(1)
-        return queries.square().mean(1).sqrt()
+        return queries.square().mean(1).sqrt().float()
 
 
 @dataclass(frozen=True)
@@ -328,40 +336,35 @@ class _Recovered(NamedTuple):
         return cls(written.recovery, written.inverse_norms, written.fill, written.seed)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _PerSlot(ChannelChoice):
     """Saliency of a layer whose channel norms are known."""
 
     how: Saliency
     rule: KeepRule | SegmentRule
+    value_rule: KeepRule | None
     inverse_norms: Tensor
     """fp32 [H, D], of saliencies"""
     recovered: _Recovered
 
-    def keys(self, slots: Slots) -> PackedRows:
+    def own_keys(self, split: Split) -> PackedRows:
         recovery, norms, fill, seed = self.recovered
         statistic = _STATISTIC[recovery]
         if statistic == "pruned sizes" and self.how.saliency == "squared":
             statistic = "pruned rms"
-        signed = self.how.stores_signs
-        scale = SaliencyScale(self.inverse_norms, slots.head)
-        if isinstance(self.rule, SegmentRule):
-            found = prune_segments(slots.keys, self.rule, statistic, signed, scale)
-        else:
-            found = prune_rows(slots.keys, self.rule, statistic, signed, scale)
+        found = split(self.rule, statistic, self.how.stores_signs, self.inverse_norms)
         stats = found.stats[:, _COLUMNS[recovery]] if recovery in _COLUMNS else found.stats
         # A copy: every block holds, and counts, its own.
         own = None if norms is None else norms.clone()
-        stats = _within(stats, slots.keys.dtype)
+        stats = _within(stats, found.rows.dtype)
         pruned = Pruned(found.masks, stats, found.signs, own, recovery, seed, fill=fill)
         return PackedRows(Entries(found.rows, 16), pruned, found.counts)
 
-    def values(self, slots: Slots) -> PackedRows:
-        rule = self.how.value_rule(slots.values.shape[1])
-        if rule is None:
-            return super().values(slots)
-        found = prune_rows(slots.values, rule, "pruned numbers", signed=False)
-        pruned = Pruned(found.masks, found.stats.to(slots.values.dtype))
+    def own_values(self, split: Split) -> PackedRows | None:
+        if self.value_rule is None:
+            return None
+        found = split(self.value_rule, "pruned numbers", signed=False)
+        pruned = Pruned(found.masks, found.stats.to(found.rows.dtype))
         return PackedRows(Entries(found.rows, 16), pruned)
 
 

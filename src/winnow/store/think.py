@@ -9,14 +9,14 @@ from torch import Tensor
 
 from winnow.errors import MethodError
 from winnow.kernels.formats import PackedBlock
-from winnow.kernels.formats.columns import take_columns
-from winnow.kernels.formats.entries import Entries
-from winnow.kernels.formats.packed import PackedRows
+from winnow.kernels.gpu import support as gpu
 from winnow.parameters import check_count, check_number, meaning
 from winnow.select import Selection
-from winnow.store.base import gathered
-from winnow.store.channels import ChannelChoice, Channels, Slots, Width, dropped, window_queries
+from winnow.store.channels import ChannelChoice, Channels, Width, dropped, window_queries
 from winnow.view import LayerView
+
+_AT_ONCE = 1024
+"""Slots that are squared together: few enough to stay near the processor."""
 
 
 @dataclass(frozen=True)
@@ -51,17 +51,13 @@ class Think(Channels):
 
     def choose(self, view: LayerView, selection: Selection, like: PackedBlock | None) -> ChannelChoice:
         if like is not None and like.keys.channels is not None:
-            return _Columns(like.keys.channels)
-        heads, _, dim = view.keys.shape
-        asked = window_queries(view, self.queries).square().mean(1)
+            return ChannelChoice(like.keys.channels)
+        # In double precision: devices add up in different orders, and must choose the same channels.
+        asked = window_queries(view, self.queries).double().square().mean(1)
         counts = selection.offsets.diff().to(view.keys.device)
-        squares = gathered(view.keys, selection).float().square_()
-        held = (
-            asked.new_zeros(heads, dim).index_add_(0, selection.heads(view.keys.device), squares)
-            / counts.clamp(min=1)[:, None]
-        )
-        order = (asked * held).sort(dim=1, descending=True, stable=True).indices
-        return _Columns(order[:, : self.kept(dim)].sort(1).values.to(torch.int16))
+        held = _squares(view.keys, selection) / counts.clamp(min=1)[:, None]
+        order = (asked * held).float().sort(dim=1, descending=True, stable=True).indices
+        return ChannelChoice(order[:, : self.kept(view.keys.shape[-1])].sort(1).values.to(torch.int16))
 
     def widths(self, key_dim: int, value_dim: int, itemsize: int) -> tuple[Width, Width]:
         return Width(self.kept(key_dim)), Width(value_dim)
@@ -70,12 +66,21 @@ class Think(Channels):
         return self.kept(key_dim) * torch.int16.itemsize
 
 
-@dataclass(frozen=True)
-class _Columns(ChannelChoice):
-    channels: Tensor
-    """int16 [H, T], ascending"""
+def _squares(keys: Tensor, selection: Selection) -> Tensor:
+    """fp64 [H, D]: sums of squares of the selected rows of keys [H, N, D], head by head."""
+    device = keys.device
+    if gpu.packs(keys):
+        # Imported where it serves: Triton takes a second, and there may be none.
+        from winnow.kernels.gpu.summing import channel_sums
 
-    def keys(self, slots: Slots) -> PackedRows:
-        kept = take_columns(slots.keys, self.channels, slots.head)
-        # A copy: every block holds, and counts, its own.
-        return PackedRows(Entries(kept, 16), channels=self.channels.clone())
+        return channel_sums(keys, selection.offsets, selection.positions.to(device)).squares
+    columns = selection.positions.to(device).split(selection.offsets.diff().tolist())
+    return torch.stack([_squares_of(rows, mine) for rows, mine in zip(keys.detach(), columns, strict=True)])
+
+
+def _squares_of(rows: Tensor, mine: Tensor) -> Tensor:
+    """fp64 [D]: sum of squares of the columns [S] of rows [N, D]."""
+    total = torch.zeros(rows.shape[-1], dtype=torch.float64, device=rows.device)
+    for some in mine.split(_AT_ONCE):
+        total += rows[some].double().square_().sum(0)
+    return total

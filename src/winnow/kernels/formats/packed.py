@@ -281,13 +281,18 @@ class PackedRows(NamedTuple):
 
 def join_rows(pieces: Sequence[PackedRows], dim: int, order: Tensor | None = None) -> PackedRows:
     """Rows of slots, of D channels each, as one. order: [S] which of all rows comes where; None: one after another."""
-    entries = join_entries([each.entries for each in pieces])
-    counts = cat_present([each.counts for each in pieces])
-    pruned = [each.pruned for each in pieces if each.pruned is not None]
-    joined = PackedRows(entries, join_pruned(pruned) if pruned else None, counts, pieces[0].channels)
+    joined = pieces[0] if len(pieces) == 1 else _joined(pieces)
     if order is not None:
         joined = joined.take(order, dim)
     if joined.pruned is None or joined.counts is None:
         return joined
     starts = known_starts(joined.pruned, joined.entries, joined.counts, dim)
     return joined._replace(pruned=replace(joined.pruned, starts=starts))
+
+
+def _joined(pieces: Sequence[PackedRows]) -> PackedRows:
+    """Rows of several pieces."""
+    entries = join_entries([each.entries for each in pieces])
+    counts = cat_present([each.counts for each in pieces])
+    pruned = [each.pruned for each in pieces if each.pruned is not None]
+    return PackedRows(entries, join_pruned(pruned) if pruned else None, counts, pieces[0].channels)

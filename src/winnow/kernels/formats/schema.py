@@ -32,7 +32,7 @@ def within(low: int, stop: int) -> Demand:
         if not numbers.numel():
             return True
         least, largest = numbers.aminmax()
-        return low <= int(least) and int(largest) < stop
+        return bool((least >= low) & (largest < stop))
 
     return Demand(f"must be in {low} ... {stop - 1}", holds)
 

@@ -2,7 +2,7 @@
 
 Prefixes and tails are cut into chunks of one head each, which one program attends to: one launch for what is dense, one
 for every form in which slots are packed. What chunks found is joined by log-sum-exp in a last launch. At the end of a
-prefill two more kernels score the prompt's tokens and pack the chosen ones. Nothing here waits for the device, and
+prefill others score the prompt's tokens and pack the chosen ones. Nothing here waits for the device, and
 nothing loops over heads or rows.
 
 | file | its one idea |
@@ -29,5 +29,10 @@ nothing loops over heads or rows.
 | `gathering.py` | chosen slots where they lie, in the coordinates in which they are packed |
 | `packing.py` | chosen slots as packed integers with scales |
 | `writing.py` | integers rounded, in planes of bytes |
+| `pruning.py` | chosen slots that keep channels of their own, split where they lie |
+| `choosing.py` | the channels that a slot keeps |
+| `summarizing.py` | statistics of what is gone, summed up in the CPU's order |
+| `requantizing.py` | what such slots kept, as integers with scales |
+| `summing.py` | chosen slots summed up by head, and their squares |
 | `support.py` | what all these serve |
 """

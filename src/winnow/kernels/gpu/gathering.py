@@ -24,6 +24,13 @@ class Chosen(NamedTuple):
     """[S] int64"""
     token: Tensor
     """[S] int64"""
+    columns: Tensor | None = None
+    """int16 [H, T]: the channels that all slots of a head keep; None: all of them."""
+
+    @property
+    def width(self) -> int:
+        """Numbers that are packed of a slot."""
+        return (self.rows if self.columns is None else self.columns).shape[-1]
 
     def readable(self) -> Chosen:
         """The same with neighboring channels side by side, and apart from what made them."""
@@ -43,18 +50,24 @@ class Coordinates(NamedTuple):
 
 @triton.jit
 def gathered(
-    rows, head_stride, token_stride, heads, tokens, means, spreads, slot, inside,
-    CENTERED: tl.constexpr, SMOOTHED: tl.constexpr, STEPS: tl.constexpr, FACTOR: tl.constexpr, HALF: tl.constexpr,
-    DIM: tl.constexpr, WIDE: tl.constexpr, SLOTS: tl.constexpr,
+    rows, head_stride, token_stride, heads, tokens, columns, means, spreads, slot, inside,
+    CHOSEN: tl.constexpr, CENTERED: tl.constexpr, SMOOTHED: tl.constexpr, STEPS: tl.constexpr, FACTOR: tl.constexpr,
+    HALF: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
-    """fp32 [SLOTS, WIDE]: rows [H, N, D] at heads and tokens [S]; int32 [SLOTS]: 1 where a number is not finite."""
+    """fp32 [SLOTS, WIDE]: rows [H, N, D] at heads and tokens [S]; int32 [SLOTS]: 1 where a number is not finite.
+
+    Of rows of which heads keep some columns only, those.
+    """
     channel = tl.arange(0, WIDE)
     mask = inside[:, None] & (channel < DIM)[None, :]
     head, token = tl.load(heads + slot, mask=inside, other=0), tl.load(tokens + slot, mask=inside, other=0)
     place = head * head_stride + token * token_stride
-    numbers = tl.load(rows + place[:, None] + channel[None, :], mask=mask, other=0.0).to(tl.float32)
-    unfit = tl.max((tl.abs(numbers) < float("inf")).to(tl.int32) ^ 1, 1)
     own = head[:, None] * DIM + channel[None, :]
+    column = channel[None, :]
+    if CHOSEN:
+        column = tl.load(columns + own, mask=mask, other=0).to(tl.int32)
+    numbers = tl.load(rows + place[:, None] + column, mask=mask, other=0.0).to(tl.float32)
+    unfit = tl.max((tl.abs(numbers) < float("inf")).to(tl.int32) ^ 1, 1)
     if CENTERED:
         numbers = numbers - tl.load(means + own, mask=mask, other=0.0).to(tl.float32)
     if SMOOTHED:
@@ -69,9 +82,10 @@ def gathered(
 
 def gathering(chosen: Chosen, coordinates: Coordinates, group: int) -> dict[str, int | float | bool]:
     """The constants of `gathered`, but for SLOTS, of rows that are told apart in groups of so many channels."""
-    dim = chosen.rows.shape[-1]
+    dim = chosen.width
     steps, factor = turn_of(dim)
     return {
+        "CHOSEN": chosen.columns is not None,
         "CENTERED": coordinates.means is not None,
         "SMOOTHED": coordinates.spreads is not None,
         "STEPS": steps if coordinates.rotated else 0,

@@ -10,10 +10,12 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from winnow.kernels.formats.entries import GROUP, Entries
 from winnow.kernels.gpu.forms import ELEMENTS, Form
 from winnow.kernels.gpu.gathering import Chosen, Coordinates, gathered, gathering
+from winnow.kernels.gpu.tiles import tile_width
 from winnow.kernels.gpu.writing import as_held, divided, inverse, rounded, store_integers
 
 NUMBERS = 2048
@@ -24,10 +26,28 @@ RANGED_NUMBERS = 4096
 
 
 @triton.jit
+def copy_slots(
+    rows, head_stride, token_stride, heads, tokens, columns, data, slots,
+    ELEMENT: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr, SLOTS: tl.constexpr,
+):  # fmt: skip
+    """data [S, T]: the columns [H, T] that heads keep of rows [H, N, D] at heads and tokens [S], as they are."""
+    slot = tl.program_id(0).to(tl.int64) * SLOTS + tl.arange(0, SLOTS)
+    inside = slot < slots
+    numbers, _ = gathered(
+        rows, head_stride, token_stride, heads, tokens, columns, None, None, slot, inside,
+        True, False, False, 0, 1.0, False, DIM, WIDE, SLOTS,
+    )  # fmt: skip
+    channel = tl.arange(0, WIDE)
+    mask = inside[:, None] & (channel < DIM)[None, :]
+    tl.store(data + slot[:, None] * DIM + channel[None, :], numbers.to(ELEMENT), mask=mask)
+
+
+@triton.jit
 def pack_slots(
-    rows, head_stride, token_stride, heads, tokens, means, spreads, data, scales, slots,
-    CENTERED: tl.constexpr, SMOOTHED: tl.constexpr, STEPS: tl.constexpr, FACTOR: tl.constexpr, HALF: tl.constexpr,
-    FORM: tl.constexpr, GROUP: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr, SLOTS: tl.constexpr,
+    rows, head_stride, token_stride, heads, tokens, columns, means, spreads, data, scales, slots,
+    CHOSEN: tl.constexpr, CENTERED: tl.constexpr, SMOOTHED: tl.constexpr, STEPS: tl.constexpr, FACTOR: tl.constexpr,
+    HALF: tl.constexpr, FORM: tl.constexpr, GROUP: tl.constexpr,
+    DIM: tl.constexpr, WIDE: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
     """data uint8 [S, FORM.row_length] and scales [S, ceil(D / GROUP)] of rows [H, N, D] at heads and tokens [S].
 
@@ -36,8 +56,8 @@ def pack_slots(
     slot = tl.program_id(0).to(tl.int64) * SLOTS + tl.arange(0, SLOTS)
     inside = slot < slots
     numbers, unfit = gathered(
-        rows, head_stride, token_stride, heads, tokens, means, spreads, slot, inside,
-        CENTERED, SMOOTHED, STEPS, FACTOR, HALF, DIM, WIDE, SLOTS,
+        rows, head_stride, token_stride, heads, tokens, columns, means, spreads, slot, inside,
+        CHOSEN, CENTERED, SMOOTHED, STEPS, FACTOR, HALF, DIM, WIDE, SLOTS,
     )  # fmt: skip
     MOST: tl.constexpr = (1 << (FORM.bits - 1)) - 1
     GROUPS: tl.constexpr = (DIM + GROUP - 1) // GROUP
@@ -52,9 +72,9 @@ def pack_slots(
 
 @triton.jit
 def pack_ranges(
-    rows, head_stride, token_stride, heads, tokens, means, spreads, data, scales, zeros, slots,
-    CENTERED: tl.constexpr, SMOOTHED: tl.constexpr, STEPS: tl.constexpr, FACTOR: tl.constexpr, HALF: tl.constexpr,
-    FORM: tl.constexpr, TOGETHER: tl.constexpr, GROUP: tl.constexpr,
+    rows, head_stride, token_stride, heads, tokens, columns, means, spreads, data, scales, zeros, slots,
+    CHOSEN: tl.constexpr, CENTERED: tl.constexpr, SMOOTHED: tl.constexpr, STEPS: tl.constexpr, FACTOR: tl.constexpr,
+    HALF: tl.constexpr, FORM: tl.constexpr, TOGETHER: tl.constexpr, GROUP: tl.constexpr,
     DIM: tl.constexpr, WIDE: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
     """data uint8 [S, FORM.row_length], scales and zeros [S / TOGETHER, ceil(D / GROUP)] of rows at heads and tokens.
@@ -65,8 +85,8 @@ def pack_ranges(
     slot = tl.program_id(0).to(tl.int64) * SLOTS + tl.arange(0, SLOTS)
     inside = slot < slots
     numbers, unfit = gathered(
-        rows, head_stride, token_stride, heads, tokens, means, spreads, slot, inside,
-        CENTERED, SMOOTHED, STEPS, FACTOR, HALF, DIM, WIDE, SLOTS,
+        rows, head_stride, token_stride, heads, tokens, columns, means, spreads, slot, inside,
+        CHOSEN, CENTERED, SMOOTHED, STEPS, FACTOR, HALF, DIM, WIDE, SLOTS,
     )  # fmt: skip
     MOST: tl.constexpr = (1 << FORM.bits) - 1
     GROUPS: tl.constexpr = (DIM + GROUP - 1) // GROUP
@@ -98,10 +118,10 @@ def packed(chosen: Chosen, coordinates: Coordinates, bits: int, group: int) -> E
     Rows with a number that is not finite get a scale of NaN.
     """
     chosen = chosen.readable()
-    rows, head, token = chosen
+    rows, head, token, columns = chosen
     if bits == 16:
-        return Entries(rows[head, token], bits)
-    slots, dim, device = len(token), rows.shape[-1], rows.device
+        return Entries(rows[head, token] if columns is None else _copied(chosen), bits)
+    slots, dim, device = len(token), chosen.width, rows.device
     constants = gathering(chosen, coordinates, group)
     form = Form(ELEMENTS[rows.dtype], bits, dim)
     data = torch.empty(slots, form.row_length, dtype=torch.uint8, device=device)
@@ -109,7 +129,8 @@ def packed(chosen: Chosen, coordinates: Coordinates, bits: int, group: int) -> E
     together = max(1, NUMBERS // int(constants["WIDE"]))
     if slots:
         pack_slots[(triton.cdiv(slots, together),)](
-            *(rows, *rows.stride()[:2], head, token, coordinates.means, coordinates.spreads, data, scales, slots),
+            *(rows, *rows.stride()[:2], head, token, columns, coordinates.means, coordinates.spreads),
+            *(data, scales, slots),
             **constants,
             FORM=form,
             GROUP=group or constants["WIDE"],
@@ -120,6 +141,24 @@ def packed(chosen: Chosen, coordinates: Coordinates, bits: int, group: int) -> E
     return Entries(data, bits, scales if group else scales[:, 0], group=group)
 
 
+def _copied(chosen: Chosen) -> Tensor:
+    """[S, T]: the columns that heads keep of the chosen slots."""
+    rows, head, token, columns = chosen
+    slots, wide = len(token), tile_width(chosen.width)
+    data = torch.empty(slots, chosen.width, dtype=rows.dtype, device=rows.device)
+    together = max(1, NUMBERS // wide)
+    if slots:
+        copy_slots[(triton.cdiv(slots, together),)](
+            *(rows, *rows.stride()[:2], head, token, columns, data, slots),
+            ELEMENT=ELEMENTS[rows.dtype],
+            DIM=chosen.width,
+            WIDE=wide,
+            SLOTS=together,
+            num_warps=WARPS,
+        )
+    return data
+
+
 def ranged(chosen: Chosen, coordinates: Coordinates, bits: int, by_slots: bool) -> Entries:
     """Entries of the chosen slots, of 8 to 2 bits, with scales and zeros: KIVI's.
 
@@ -127,8 +166,8 @@ def ranged(chosen: Chosen, coordinates: Coordinates, bits: int, by_slots: bool) 
     Slots with a number that is not finite get scales of NaN.
     """
     chosen = chosen.readable()
-    rows, head, token = chosen
-    slots, dim, device = len(token), rows.shape[-1], rows.device
+    rows, head, token, columns = chosen
+    slots, dim, device = len(token), chosen.width, rows.device
     together, group = (GROUP, 1) if by_slots else (1, GROUP)
     constants = gathering(chosen, coordinates, group)
     form = Form(ELEMENTS[rows.dtype], bits, dim, zeros=True)
@@ -137,7 +176,7 @@ def ranged(chosen: Chosen, coordinates: Coordinates, bits: int, by_slots: bool) 
     held = max(GROUP, RANGED_NUMBERS // int(constants["WIDE"]))
     if slots:
         pack_ranges[(triton.cdiv(slots, held),)](
-            *(rows, *rows.stride()[:2], head, token, coordinates.means, coordinates.spreads),
+            *(rows, *rows.stride()[:2], head, token, columns, coordinates.means, coordinates.spreads),
             *(data, scales, zeros, slots),
             **constants,
             FORM=form,
