@@ -54,12 +54,11 @@ def part(texts: int) -> Part:
     return Part("perplexity", "real text", (*asked, "--data", f"{{folder}}/{REFERENCE}"), METHODS, "100%")
 
 
-def paired(study: Study, run: Run) -> list[Paired]:
-    """Every method of a run, fewest bits last."""
-    by_method = rows_by(run.rows, lambda row: row.method)
+def paired(rows: Sequence[Row], shapes: Sequence[LayerShape]) -> list[Paired]:
+    """Every method besides the full cache, fewest bits last."""
+    by_method = rows_by(rows, lambda row: row.method)
     full = {row.content: row for row in by_method.pop("full")}
-    shapes = _shapes(study)
-    found = [_paired(name, full, rows, shapes) for name, rows in by_method.items()]
+    found = [_paired(name, full, own, shapes) for name, own in by_method.items()]
     return sorted(found, key=lambda each: -each.bits[LENGTHS[0]])
 
 
@@ -86,7 +85,7 @@ def bits_per_number(name: str, shapes: Sequence[LayerShape], length: int) -> flo
     return 8 * held / sum(shape.heads * length * (shape.key_dim + shape.value_dim) for shape in shapes)
 
 
-def _shapes(study: Study) -> list[LayerShape]:
+def shapes_of(study: Study) -> list[LayerShape]:
     """Every layer of the study's model, in bfloat16."""
     config = open_model(study.model).config.get_text_config(decoder=True)
     dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -95,7 +94,7 @@ def _shapes(study: Study) -> list[LayerShape]:
 
 def section_text(study: Study, run: Run) -> str:
     """Title, machine and table of a model."""
-    found = paired(study, run)
+    found = paired(run.rows, shapes_of(study))
     body = [
         [
             f"`{each.method}`",
@@ -148,7 +147,7 @@ def main() -> None:
         evaluate(study, part(options.texts))
     runs = [(study, run) for study in studies if (run := study.run(part(options.texts)))]
     text = page([section_text(study, run) for study, run in runs])
-    found = [_record(study, each) for study, run in runs for each in paired(study, run)]
+    found = [_record(study, each) for study, run in runs for each in paired(run.rows, shapes_of(study))]
     write_results(options.results, "perplexity", text, found)
     print(text)
 

@@ -44,8 +44,8 @@ Round = Literal["nearest", "queries"]
 _ROUND = "of keys: nearest, or queries (errors of a key make up for each other where the last 256 queries look)"
 Scales = Literal["largest", "fitted"]
 _SCALES = (
-    "scales: largest (the number of the largest size is exact) or fitted (to all numbers, by the least squared error, "
-    "with the lowest integer in use)"
+    "of keys and values: largest (the scale reaches the largest number), or fitted (it is that of the least squared "
+    "error, and the lowest integer is in use)"
 )
 _DENSE_FIRST = "first tokens of the prompt whose slots stay dense: attention dwells on them, and so do their errors"
 _SMOOTH = "divide the channels of a head's keys by the root of their spread, before they are rotated: true, false, auto"
