@@ -27,7 +27,11 @@ from winnow.runs.intervals import Clusters, Estimate, mean_interval
 from winnow.runs.rows import Row, rows_by
 from winnow.store import LayerShape
 
-METHODS = ("full+bits(8)", "full+bits(4, group=64, round=queries, scales=fitted, dense_first=1)")
+METHODS = (
+    "full+bits(8)",
+    "full+bits(4, group=64, round=queries, dense_first=1)",
+    "full+bits(4, group=64, round=queries, scales=signed, dense_first=1)",
+)
 LENGTHS = (1024, 8192)
 """Prompts whose bits per number are told."""
 

@@ -14,7 +14,7 @@ import winnow
 from support.dense_attention import DTYPES
 from support.packed_oracle import sylvester
 from support.packed_slots import WINDOW, layer_of, packed_in, selected, slots_of
-from support.quantizers import fitted_errors, rounded
+from support.quantizers import rounded, signed_scale
 from support.stores import plain_bits, scores_of
 from winnow.errors import MethodError, ModelError
 from winnow.kernels import PackedBlock, parts_of
@@ -43,19 +43,18 @@ class Written(NamedTuple):
     dtype: torch.dtype
     wide: int
     """Channels that share a scale."""
-    fitted: bool
+    signed: bool
 
     @property
     def least(self) -> int:
-        return -(2 ** (self.bits - 1)) + (not self.fitted)
+        return -(2 ** (self.bits - 1)) + (not self.signed)
 
     def scales(self, numbers: np.ndarray) -> list[float]:
-        """One for every group; the fitted one is that of numbers that are rounded to the nearest."""
+        """One for every group."""
         groups = [numbers[first : first + self.wide] for first in range(0, len(numbers), self.wide)]
-        if not self.fitted:
-            return [rounded(np.abs(group).max() / -self.least, self.dtype) for group in groups]
-        errors = [fitted_errors(group, self.bits, self.dtype) for group in groups]
-        return [min(each, key=lambda scale: each[scale]) for each in errors]
+        if self.signed:
+            return [signed_scale(group, self.bits, self.dtype) for group in groups]
+        return [rounded(np.abs(group).max() / -self.least, self.dtype) for group in groups]
 
 
 def assert_fed(numbers: np.ndarray, found: np.ndarray, seen: np.ndarray, how: Written) -> None:
@@ -90,14 +89,14 @@ def assert_rounded_for_queries(store: Packed, view: LayerView, selection: Select
         head, own = slot.head, writing[slot.head]
         numbers, found = (turn @ ((each - means[head]) / spreads[head]) for each in (slot.key, slot.found_key))
         seen = seen_by(view, head, np.diag(spreads[head]) @ turn.T)
-        fitted = store.precision.scales == "fitted"
-        assert_fed(numbers, found, seen, Written(own.bits, view.keys.dtype, own.group or keys.dim, fitted))
+        signed = store.precision.scales == "signed"
+        assert_fed(numbers, found, seen, Written(own.bits, view.keys.dtype, own.group or keys.dim, signed))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("options", [{}, {"rotate": True}, {"rotate": True, "center": True, "smooth": True}])
 @pytest.mark.parametrize(("dim", "group"), [(20, 0), (40, 0), (72, 32)])
-@pytest.mark.parametrize("scales", ["largest", "fitted"])
+@pytest.mark.parametrize("scales", ["symmetric", "signed"])
 def test_channels_make_up_for_the_errors_before_them(
     scales: Any, dim: int, group: int, options: dict[str, Any], dtype: torch.dtype
 ) -> None:

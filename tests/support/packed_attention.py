@@ -101,7 +101,7 @@ class Maker:
         return (self.positive(*shape) / (1 << (bits - 1))).to(self.dtype)
 
     def either_scales(self, bits: int, *shape: int) -> Tensor:
-        """Scales of signed integers: fitted ones are below zero where the number of the largest size is above."""
+        """Scales of signed integers: with `scales=signed` below zero where the number of the largest size is above."""
         return self.scales(bits, *shape) * (2 * self.below(2, *shape) - 1)
 
     def entries(self, form: Format, slots: int, count: int, by_slots: bool) -> Entries:

@@ -38,32 +38,20 @@ def assert_asymmetric(numbers: np.ndarray, found: np.ndarray, bits: int, dtype: 
     assert (np.abs(integers - ((numbers - zero) / scale).clip(0, 2**bits - 1)) <= 0.5 + 5e-3).all()
 
 
-SHARES = (1.0, 0.93, 0.86, 0.79)
+def signed_scale(numbers: np.ndarray, bits: int, dtype: torch.dtype) -> float:
+    """The number of the largest size over -2^(b-1), in the model's dtype; of two as large the one below zero."""
+    lowest, highest = float(numbers.min()), float(numbers.max())
+    return rounded((highest if highest > -lowest else lowest) / -(2 ** (bits - 1)), dtype)
 
 
-def fitted_errors(numbers: np.ndarray, bits: int, dtype: torch.dtype) -> dict[float, float]:
-    """Squared error of a row by scale: the number of the largest size meets -2^(b-1), or lies a little beyond it."""
-    least, largest = -(2 ** (bits - 1)), float(numbers[np.abs(numbers).argmax()])
-    found: dict[float, float] = {}
-    for share in SHARES:
-        scale = rounded(largest * share / least, dtype)
-        integers = (numbers / scale).round().clip(least, -least - 1) if scale else np.zeros_like(numbers)
-        found[scale] = float(((integers * scale - numbers) ** 2).sum())
-    return found
-
-
-def assert_fitted(numbers: np.ndarray, found: np.ndarray, bits: int, dtype: torch.dtype) -> None:
-    """Integers next to numbers on one of the scales, whose squared error no other one's is less than."""
-    errors = fitted_errors(numbers, bits, dtype)
-    least = -(2 ** (bits - 1))
-    for scale, error in errors.items():
-        if error > min(errors.values()) * (1 + 1e-4):
-            continue
-        if not scale:
-            np.testing.assert_array_equal(found, 0)
-            return
-        integers = found / scale
-        on_the_grid = np.abs(integers - integers.round()).max() < 1e-2
-        if on_the_grid and (np.abs(integers - (numbers / scale).clip(least, -least - 1)) <= 0.5 + 1e-2).all():
-            return
-    raise AssertionError(f"{found} is not {numbers} on the best of {errors}")
+def assert_signed(numbers: np.ndarray, found: np.ndarray, bits: int, dtype: torch.dtype) -> None:
+    """found = s·q, q the integer next to x / s inside -2^(b-1) … 2^(b-1) - 1, where numbers may have been turned."""
+    least, scale = -(2 ** (bits - 1)), signed_scale(numbers, bits, dtype)
+    if scale == 0:
+        np.testing.assert_allclose(found, 0, atol=1e-6)
+        return
+    integers = found / scale
+    np.testing.assert_allclose(integers, integers.round(), atol=1e-2)
+    assert integers.min() >= least - 1e-2
+    assert integers.max() <= -least - 1 + 1e-2
+    assert (np.abs(integers - (numbers / scale).clip(least, -least - 1)) <= 0.5 + 1e-2).all()

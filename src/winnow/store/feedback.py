@@ -17,7 +17,7 @@ from torch import Tensor
 from winnow.errors import ModelError
 from winnow.kernels.formats.bits import pack_rows
 from winnow.kernels.formats.entries import Entries, inverse_scales, largest_integer, symmetric_scales
-from winnow.kernels.formats.fitted import fitted_scales, lowest_integer
+from winnow.kernels.formats.signed import lowest_integer, signed_scales
 from winnow.kernels.rotating import rotated_rows
 from winnow.store.channels import check_finite, window_queries
 from winnow.store.key_statistics import KeyStatistics
@@ -70,15 +70,12 @@ class Steps(NamedTuple):
     """Neighboring channels that share a scale; 0 for all of them."""
 
     @classmethod
-    def fitted(cls, rows: Tensor, bits: int, dtype: torch.dtype, group: int) -> Steps:
-        """Those of `kernels/formats/fitted.py`, for rows [n, D] fp32 that are rounded to the nearest.
-
-        Errors that make up for each other take a little more room; trying every step with feedback gains nothing.
-        """
-        return cls(fitted_scales(rows, bits, dtype, group), lowest_integer(bits), largest_integer(bits), group)
+    def signed(cls, rows: Tensor, bits: int, dtype: torch.dtype, group: int) -> Steps:
+        """Those of `kernels/formats/signed.py`, for rows [n, D] fp32."""
+        return cls(signed_scales(rows, bits, dtype, group), lowest_integer(bits), largest_integer(bits), group)
 
     @classmethod
-    def spanning(cls, rows: Tensor, bits: int, dtype: torch.dtype, group: int) -> Steps:
+    def symmetric(cls, rows: Tensor, bits: int, dtype: torch.dtype, group: int) -> Steps:
         """Those of `symmetric`, for rows [n, D] fp32."""
         most = largest_integer(bits)
         return cls(symmetric_scales(rows, bits, dtype, group), -most, most, group)

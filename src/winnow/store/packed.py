@@ -216,7 +216,7 @@ class Packed(Store):
     def _pieces(self, making: _Making, selection: Selection, form: Forms) -> list[tuple[PackedRows, PackedRows]]:
         """Keys and values of the selected slots, packed, some slots at a time."""
         slots = len(selection.positions)
-        nearest = not self._fed(form) and self.precision.scales == "largest"
+        nearest = not self._fed(form) and self.precision.scales == "symmetric"
         if slots and self._whole and nearest and gpu.packs(*making.sides):
             return [self._packed_on_a_gpu(making, selection, form)]
         return [self._piece(making, selection, start, form) for start in range(0, slots, _AT_ONCE)]
@@ -275,7 +275,7 @@ class Packed(Store):
         """Integers of rows [n, T] of keys of heads [n]."""
         if feedback is None:
             return self.precision.keys(rows, bits, dtype)
-        made = Steps.fitted if self.precision.scales == "fitted" else Steps.spanning
+        made = Steps.signed if self.precision.scales == "signed" else Steps.symmetric
         return fed(rows, head, feedback, bits, made(rows, bits, dtype, self.precision.channels_together))
 
 
