@@ -44,7 +44,7 @@ class Paired(NamedTuple):
     full: float
     """Perplexity of the full cache."""
     change: Estimate
-    """Of the perplexity, as a share."""
+    """Change of the perplexity, as a share."""
     kl: Estimate
     agreement: float
     compress_seconds: float

@@ -34,7 +34,7 @@ class Entries(Format, name="entries"):
     bits: int
     """One of ENTRY_BITS."""
     scales: Tensor | None = None
-    """In the model's dtype. [S], or [S, ceil(T / group)]: number = scale·q with signed q. With `zeros`:
+    """In the model's dtype. [S], or [S, ceil(T / group)]: number = scale·q with signed q, of either sign. With `zeros`:
     number = zero + scale·u, unsigned u."""
     zeros: Tensor | None = None
     """The same shape as scales. Keys: [S / 32, T], one of every channel for 32 slots; values: [S, ceil(T / 32)],
