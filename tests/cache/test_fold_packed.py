@@ -43,7 +43,7 @@ STORES = [
     "bits(4, rotate=true)",
     "bits(k=4, v=2, rotate=true, center=true, smooth=true)",
     "bits(4, group=32)",
-    "bits(4, round=queries, dense_first=1)",
+    "bits(4, group=32, round=queries, scales=signed, dense_first=1)",
     "spark(0.5)",
     "spark(0.5)+bits(2)",
     "spark(0.8, values=0.5, sign=query)+bits(2)",

@@ -41,7 +41,7 @@ FEW = [
     "snapkv+spark(0.5)+bits(8)",
     "adakv+think(0.5)+kivi(4)",
     "snapkv+bits(8, 4)",
-    "snapkv+bits(4, round=queries, dense_first=2)",
+    "snapkv+bits(4, round=queries, scales=signed, dense_first=2)",
     "pyramidkv+spark-p(0.9)",
     "knorm+spark(0.8, values=0.5, recovery=gaussian)",
     "adakv+spark-g(5)+bits(8, 4)",

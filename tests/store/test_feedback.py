@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -14,12 +14,13 @@ import winnow
 from support.dense_attention import DTYPES
 from support.packed_oracle import sylvester
 from support.packed_slots import WINDOW, layer_of, packed_in, selected, slots_of
-from support.quantizers import rounded
+from support.quantizers import rounded, signed_scale
 from support.stores import plain_bits, scores_of
 from winnow.errors import MethodError, ModelError
 from winnow.kernels import PackedBlock, parts_of
 from winnow.select import Selection
 from winnow.store import Bits, Earlier, MixedBits, Packed
+from winnow.store.feedback import feedback
 from winnow.view import LayerView
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -35,15 +36,33 @@ def seen_by(view: LayerView, head: int, basis: np.ndarray) -> np.ndarray:
     return found + np.eye(dim) * 0.01 * np.trace(found) / dim
 
 
-def assert_fed(
-    numbers: np.ndarray, found: np.ndarray, seen: np.ndarray, bits: int, dtype: torch.dtype, group: int
-) -> None:
+class Written(NamedTuple):
+    """The way in which rows become integers."""
+
+    bits: int
+    dtype: torch.dtype
+    wide: int
+    """Channels that share a scale."""
+    signed: bool
+
+    @property
+    def least(self) -> int:
+        return -(2 ** (self.bits - 1)) + (not self.signed)
+
+    def scales(self, numbers: np.ndarray) -> list[float]:
+        """One for every group."""
+        groups = [numbers[first : first + self.wide] for first in range(0, len(numbers), self.wide)]
+        if self.signed:
+            return [signed_scale(group, self.bits, self.dtype) for group in groups]
+        return [rounded(np.abs(group).max() / -self.least, self.dtype) for group in groups]
+
+
+def assert_fed(numbers: np.ndarray, found: np.ndarray, seen: np.ndarray, how: Written) -> None:
     """Every channel is rounded where, its errors so far given, the errors e to come would make eᵀ H e smallest."""
-    dim, most = len(numbers), 2 ** (bits - 1) - 1
-    wide = group or dim
+    dim, least, most = len(numbers), how.least, 2 ** (how.bits - 1) - 1
+    scales = how.scales(numbers)
     for channel in range(dim):
-        neighbors = np.abs(numbers[channel // wide * wide : (channel // wide + 1) * wide])
-        scale = rounded(neighbors.max() / most, dtype)
+        scale = scales[channel // how.wide]
         if scale == 0:
             np.testing.assert_allclose(found[channel], 0, atol=1e-6)
             continue
@@ -51,8 +70,8 @@ def assert_fed(
         best = -np.linalg.solve(seen[channel:, channel:], seen[channel:, :channel] @ errors)[0] if channel else 0.0
         wanted, integer = (numbers[channel] + best) / scale, found[channel] / scale
         np.testing.assert_allclose(integer, np.round(integer), atol=1e-2)
-        assert abs(integer) <= most + 1e-2
-        assert abs(integer - np.clip(wanted, -most, most)) <= 0.5 + 1e-2
+        assert least - 1e-2 <= integer <= most + 1e-2
+        assert abs(integer - np.clip(wanted, least, most)) <= 0.5 + 1e-2
 
 
 def assert_rounded_for_queries(store: Packed, view: LayerView, selection: Selection) -> None:
@@ -70,17 +89,19 @@ def assert_rounded_for_queries(store: Packed, view: LayerView, selection: Select
         head, own = slot.head, writing[slot.head]
         numbers, found = (turn @ ((each - means[head]) / spreads[head]) for each in (slot.key, slot.found_key))
         seen = seen_by(view, head, np.diag(spreads[head]) @ turn.T)
-        assert_fed(numbers, found, seen, own.bits, view.keys.dtype, own.group)
+        signed = store.precision.scales == "signed"
+        assert_fed(numbers, found, seen, Written(own.bits, view.keys.dtype, own.group or keys.dim, signed))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("options", [{}, {"rotate": True}, {"rotate": True, "center": True, "smooth": True}])
 @pytest.mark.parametrize(("dim", "group"), [(20, 0), (40, 0), (72, 32)])
+@pytest.mark.parametrize("scales", ["symmetric", "signed"])
 def test_channels_make_up_for_the_errors_before_them(
-    dim: int, group: int, options: dict[str, Any], dtype: torch.dtype
+    scales: Any, dim: int, group: int, options: dict[str, Any], dtype: torch.dtype
 ) -> None:
     view = layer_of(dim, 24, dtype=dtype, seed=dim)
-    store = Packed(precision=plain_bits(high=4, group=group, round="queries", **options))
+    store = Packed(precision=plain_bits(high=4, group=group, round="queries", scales=scales, **options))
     assert_rounded_for_queries(store, view, selected([9, 24], 24))
 
 
@@ -103,6 +124,21 @@ def test_heads_of_different_bits() -> None:
         MixedBits(mean=5, round="queries", scores=scores),
     ):
         assert_rounded_for_queries(Packed(precision=precision), view, selected([9, 24, 12], 24))
+
+
+def test_is_worked_out_once_for_heads_of_different_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    def counted(*arguments: Any) -> Any:
+        calls.append(len(arguments))
+        return feedback(*arguments)
+
+    monkeypatch.setattr("winnow.store.packed.feedback", counted)
+    view, scores = layer_of(20, heads=3), scores_of([[0.3, 0.9, 0.2]])
+    precision = MixedBits(mean=5, round="queries", scores=scores)
+    assert len(precision.bits(0, 3).unique()) > 1
+    Packed(precision=precision).pack(view, selected([9, 24, 12], 24), WINDOW)
+    assert len(calls) == 1
 
 
 def test_what_queries_see_of_the_error_falls() -> None:

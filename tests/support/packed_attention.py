@@ -100,6 +100,10 @@ class Maker:
     def scales(self, bits: int, *shape: int) -> Tensor:
         return (self.positive(*shape) / (1 << (bits - 1))).to(self.dtype)
 
+    def either_scales(self, bits: int, *shape: int) -> Tensor:
+        """Scales of signed integers: with `scales=signed` below zero where the number of the largest size is above."""
+        return self.scales(bits, *shape) * (2 * self.below(2, *shape) - 1)
+
     def entries(self, form: Format, slots: int, count: int, by_slots: bool) -> Entries:
         if form.bits == 16:
             return Entries(guarded(self.normal(slots, count)), 16)
@@ -108,10 +112,10 @@ class Maker:
             numbers -= 1 << (form.bits - 1)
         data = guarded(pack_rows(numbers, form.bits))
         if form.group:
-            scales = guarded(self.scales(form.bits, slots, -(-count // form.group)))
+            scales = guarded(self.either_scales(form.bits, slots, -(-count // form.group)))
             return Entries(data, form.bits, scales, group=form.group)
         if not form.grouped:
-            return Entries(data, form.bits, guarded(self.scales(form.bits, slots)))
+            return Entries(data, form.bits, guarded(self.either_scales(form.bits, slots)))
         shape = (slots // 32, count) if by_slots else (slots, -(-count // 32))
         return Entries(data, form.bits, guarded(self.scales(form.bits, *shape)), guarded(self.normal(*shape)))
 
@@ -160,7 +164,7 @@ class Maker:
             signs = torch.stack(sign_rows) if slots else torch.zeros(0, -(-(dim - most) // 8), dtype=torch.uint8)
         if form.bits != 16:
             data = data.to(torch.uint8)
-        scales = None if form.bits == 16 else guarded(self.scales(form.bits, slots))
+        scales = None if form.bits == 16 else guarded(self.either_scales(form.bits, slots))
         norms = (torch.rand(heads, dim, generator=self.generator) + 0.5) * (self.below(2, heads, dim) * 2 - 1)
         return Entries(guarded(data), form.bits, scales), Pruned(
             guarded(pack_bits(masks)),

@@ -36,3 +36,22 @@ def assert_asymmetric(numbers: np.ndarray, found: np.ndarray, bits: int, dtype: 
     assert integers.min() > -0.01
     assert integers.max() < 2**bits - 1 + 0.01
     assert (np.abs(integers - ((numbers - zero) / scale).clip(0, 2**bits - 1)) <= 0.5 + 5e-3).all()
+
+
+def signed_scale(numbers: np.ndarray, bits: int, dtype: torch.dtype) -> float:
+    """The number of the largest size over -2^(b-1), in the model's dtype; of two as large the one below zero."""
+    lowest, highest = float(numbers.min()), float(numbers.max())
+    return rounded((highest if highest > -lowest else lowest) / -(2 ** (bits - 1)), dtype)
+
+
+def assert_signed(numbers: np.ndarray, found: np.ndarray, bits: int, dtype: torch.dtype) -> None:
+    """found = s·q, q the integer next to x / s inside -2^(b-1) … 2^(b-1) - 1, where numbers may have been turned."""
+    least, scale = -(2 ** (bits - 1)), signed_scale(numbers, bits, dtype)
+    if scale == 0:
+        np.testing.assert_allclose(found, 0, atol=1e-6)
+        return
+    integers = found / scale
+    np.testing.assert_allclose(integers, integers.round(), atol=1e-2)
+    assert integers.min() >= least - 1e-2
+    assert integers.max() <= -least - 1 + 1e-2
+    assert (np.abs(integers - (numbers / scale).clip(least, -least - 1)) <= 0.5 + 1e-2).all()

@@ -55,6 +55,8 @@ def by_scores(store: Packed) -> bool:
 ALL: dict[str, Packed] = {
     **{name: store for name, store in STORES.items() if isinstance(store, Packed) and not by_scores(store)},
     "8 bits": Packed(precision=Bits(high=8)),
+    "4 bits by 32, signed": Packed(precision=Bits(high=4, group=32, scales="signed")),
+    "spark and 2 bits, signed": Packed(Spark(), Bits(high=2, scales="signed")),
     "6 bits": Packed(precision=Bits(high=6)),
     "spark-p and 6 bits": Packed(SparkP(share=0.9), Bits(high=6)),
     "spark-p and 2 bits": Packed(SparkP(share=0.9, recent="pruned"), Bits(high=2)),

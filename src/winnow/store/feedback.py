@@ -9,13 +9,15 @@ and no kernel knows of it.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from winnow.errors import ModelError
 from winnow.kernels.formats.bits import pack_rows
 from winnow.kernels.formats.entries import Entries, inverse_scales, largest_integer, symmetric_scales
-from winnow.kernels.formats.packed import Form
+from winnow.kernels.formats.signed import lowest_integer, signed_scales
 from winnow.kernels.rotating import rotated_rows
 from winnow.store.channels import check_finite, window_queries
 from winnow.store.key_statistics import KeyStatistics
@@ -29,10 +31,11 @@ _TOGETHER = 32
 """Channels whose errors reach the channels behind them in one product."""
 
 
-def feedback(view: LayerView, form: Form, statistics: KeyStatistics) -> Tensor:
+def feedback(view: LayerView, rotated: bool, statistics: KeyStatistics) -> Tensor:
     """[H, D, D] fp32, strictly upper: row j times the error of channel j is what the channels behind it give up.
 
-    In the coordinates of `form`. Raises ModelError where queries are not those of the keys, or not finite.
+    In the coordinates that `statistics` and, if `rotated`, a rotation give keys. Raises ModelError where queries are
+    not those of the keys, or not finite.
     """
     if view.queries.shape[-1] != view.keys.shape[-1]:
         raise ModelError(
@@ -43,7 +46,7 @@ def feedback(view: LayerView, form: Form, statistics: KeyStatistics) -> Tensor:
     check_finite(queries, view.layer, "queries")
     if statistics.spreads is not None:
         queries = queries * statistics.spreads.float()[:, None]
-    if form.rotated:
+    if rotated:
         queries = rotated_rows(queries.flatten(0, 1)).view_as(queries)
     # A common factor changes nothing, and squares of large queries are beyond what a number can be.
     queries = queries.double() / queries.abs().amax((1, 2), keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
@@ -55,31 +58,53 @@ def feedback(view: LayerView, form: Form, statistics: KeyStatistics) -> Tensor:
     return (upper / upper.diagonal(dim1=1, dim2=2)[..., None]).triu(1).float()
 
 
-def symmetric_fed(
-    rows: Tensor, head: Tensor, feedback: Tensor, bits: int, dtype: torch.dtype, group: int = 0
-) -> Entries:
-    """Rows [n, D] fp32 of heads [n], ascending -> signed integers, on the same scales as `symmetric` gives.
+class Steps(NamedTuple):
+    """Integers that rows may become, and what a step is worth."""
 
-    group: neighboring channels that share a scale; 0 for all of them. feedback: [H, D, D].
-    """
-    scales = symmetric_scales(rows, bits, dtype, group)
-    steps = scales.float().repeat_interleave(group, 1)[:, : rows.shape[1]] if group else scales.float()[:, None]
+    scales: Tensor
+    """[n], or [n, ceil(D / group)], in the model's dtype."""
+    least: int
+    """The lowest integer."""
+    most: int
+    group: int
+    """Neighboring channels that share a scale; 0 for all of them."""
+
+    @classmethod
+    def signed(cls, rows: Tensor, bits: int, dtype: torch.dtype, group: int) -> Steps:
+        """Those of `kernels/formats/signed.py`, for rows [n, D] fp32."""
+        return cls(signed_scales(rows, bits, dtype, group), lowest_integer(bits), largest_integer(bits), group)
+
+    @classmethod
+    def symmetric(cls, rows: Tensor, bits: int, dtype: torch.dtype, group: int) -> Steps:
+        """Those of `symmetric`, for rows [n, D] fp32."""
+        most = largest_integer(bits)
+        return cls(symmetric_scales(rows, bits, dtype, group), -most, most, group)
+
+    def of(self, channels: int) -> Tensor:
+        """[n, D] fp32: the step of every number, for D channels."""
+        scales = self.scales.float()
+        return scales.repeat_interleave(self.group, 1)[:, :channels] if self.group else scales[:, None]
+
+
+def fed(rows: Tensor, head: Tensor, feedback: Tensor, bits: int, steps: Steps) -> Entries:
+    """Rows [n, D] fp32 of heads [n], ascending -> signed integers on the steps; feedback: [H, D, D]."""
     heads, counts = head.unique_consecutive(return_counts=True)
-    pieces = zip(heads.tolist(), rows.split(counts.tolist()), steps.split(counts.tolist()), strict=True)
+    sizes = steps.of(rows.shape[1]).split(counts.tolist())
+    pieces = zip(heads.tolist(), rows.split(counts.tolist()), sizes, strict=True)
     # Channel by channel: each one's numbers side by side.
-    found = [_fed(mine.mT.clone(), own.mT.expand_as(mine.mT), feedback[which], bits) for which, mine, own in pieces]
-    return Entries(pack_rows(torch.cat(found, 1).mT.contiguous(), bits), bits, scales, group=group)
+    found = [_fed(mine.mT.clone(), own.mT.expand_as(mine.mT), feedback[which], steps) for which, mine, own in pieces]
+    return Entries(pack_rows(torch.cat(found, 1).mT.contiguous(), bits), bits, steps.scales, group=steps.group)
 
 
-def _fed(numbers: Tensor, steps: Tensor, feedback: Tensor, bits: int) -> Tensor:
-    """int8 [D, n] of numbers [D, n], which are changed, with steps [D, n]."""
-    most, inverse = largest_integer(bits), inverse_scales(steps)
+def _fed(numbers: Tensor, sizes: Tensor, feedback: Tensor, steps: Steps) -> Tensor:
+    """int8 [D, n] of numbers [D, n], which are changed, with steps of sizes [D, n]."""
+    inverse = inverse_scales(sizes)
     integers, errors = torch.empty_like(numbers), torch.empty_like(numbers)
     for start in range(0, len(numbers), _TOGETHER):
         stop = min(start + _TOGETHER, len(numbers))
         for channel in range(start, stop):
-            integers[channel] = (numbers[channel] * inverse[channel]).round_().clamp_(-most, most)
-            errors[channel] = numbers[channel] - integers[channel] * steps[channel]
+            integers[channel] = (numbers[channel] * inverse[channel]).round_().clamp_(steps.least, steps.most)
+            errors[channel] = numbers[channel] - integers[channel] * sizes[channel]
             numbers[channel + 1 : stop].addr_(feedback[channel, channel + 1 : stop], errors[channel], alpha=-1)
         numbers[stop:].addmm_(feedback[start:stop, stop:].mT, errors[start:stop], alpha=-1)
     return integers.to(torch.int8)

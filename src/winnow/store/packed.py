@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import NamedTuple
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -22,7 +21,7 @@ from winnow.store.base import OFFSET_BYTES, POSITION_BYTES, Cost, Earlier, Layer
 from winnow.store.channels import AllChannels, ChannelChoice, Channels, Slots, check_finite, packed_part
 from winnow.store.dearer import warn_if_dearer
 from winnow.store.dense import dense_block
-from winnow.store.feedback import QUERIES, feedback, symmetric_fed
+from winnow.store.feedback import QUERIES, Steps, fed, feedback
 from winnow.store.key_statistics import KeyStatistics, key_statistics
 from winnow.store.precision import AsIs, Precision
 from winnow.store.written import Forms, written_before
@@ -85,14 +84,15 @@ class Packed(Store):
         counts = self._packed_counts(selection.offsets.diff() - early, window)
         between = _span(selection, selection.offsets[:-1] + early, counts)
         like = packed_part(earlier.block if earlier else None)
-        making = _Making(view, self.channels.choose(view, selection, like), earlier)
         first = _first_slots(selection, early)
         parts: list[Part] = [dense_block(view, first)] if len(first.positions) else []
         forms = self._forms(view.layer, len(counts))
+        statistics = KeyStatistics()
         if any(form.keys.centered or form.keys.smoothed for form, _ in forms):
             how = self.precision
             statistics = key_statistics(view, between, like, bool(how.center), bool(how.smooth))
-            making = making._replace(statistics=statistics)
+        turns = any(form.keys.rotated for form, _ in forms)
+        making = _Making(view, self.channels.choose(view, selection, like), earlier, statistics, turns)
         for form, heads in forms:
             part = _first_slots(between, torch.where(heads, counts, 0))
             if len(part.positions):
@@ -199,8 +199,6 @@ class Packed(Store):
             return dense_block(view, selection)
         written = written_before(earlier, selection, form) if earlier and self.separable else None
         new = written.others(selection) if written else selection
-        if self.precision.round == "queries" and form.keys.bits < 16 and len(new.positions):
-            making = making._replace(feedback=feedback(view, form.keys, making.of(form)))
         pieces = self._pieces(making, new, form)
         if written:
             pieces.append(written.rows())
@@ -218,7 +216,8 @@ class Packed(Store):
     def _pieces(self, making: _Making, selection: Selection, form: Forms) -> list[tuple[PackedRows, PackedRows]]:
         """Keys and values of the selected slots, packed, some slots at a time."""
         slots, view = len(selection.positions), making.view
-        if slots and making.feedback is None and gpu.packs(view.keys, view.values):
+        nearest = not self._fed(form) and self.precision.scales == "symmetric"
+        if slots and nearest and gpu.packs(view.keys, view.values):
             # Imported where it serves: Triton takes a second, and there may be none.
             from winnow.store.gpu import packed_on_a_gpu
 
@@ -237,27 +236,39 @@ class Packed(Store):
             keys = _turned(slots.keys, form.keys, making.of(form), slots.head)
         if form.values.rotated:
             values = _turned(slots.values, form.values, nothing, slots.head)
+        feedback = making.feedback if self._fed(form) else None
         return (
-            keys.quantized(form.keys.bits, dtype, partial(self._keys, making.feedback, slots.head)),
+            keys.quantized(form.keys.bits, dtype, partial(self._keys, feedback, slots.head)),
             values.quantized(form.values.bits, dtype, self.precision.values),
         )
 
-    def _keys(self, fed: Tensor | None, head: Tensor, rows: Tensor, bits: int, dtype: torch.dtype) -> Entries:
+    def _fed(self, form: Forms) -> bool:
+        """True if channels of keys in a form are not rounded by themselves."""
+        return self.precision.round == "queries" and form.keys.bits < 16
+
+    def _keys(self, feedback: Tensor | None, head: Tensor, rows: Tensor, bits: int, dtype: torch.dtype) -> Entries:
         """Integers of rows [n, T] of keys of heads [n]."""
-        if fed is None:
+        if feedback is None:
             return self.precision.keys(rows, bits, dtype)
-        return symmetric_fed(rows, head, fed, bits, dtype, self.precision.channels_together)
+        made = Steps.signed if self.precision.scales == "signed" else Steps.symmetric
+        return fed(rows, head, feedback, bits, made(rows, bits, dtype, self.precision.channels_together))
 
 
-class _Making(NamedTuple):
+@dataclass(frozen=True)
+class _Making:
     """One layer of one sequence that is being packed."""
 
     view: LayerView
     choice: ChannelChoice
     earlier: Earlier | None
-    statistics: KeyStatistics = KeyStatistics()
-    feedback: Tensor | None = None
-    """[H, D, D]; None where channels are rounded by themselves."""
+    statistics: KeyStatistics
+    rotated: bool
+    """True if keys of few bits are rotated."""
+
+    @cached_property
+    def feedback(self) -> Tensor:
+        """[H, D, D] of keys of any few bits: worked out once, and only where some are to be rounded."""
+        return feedback(self.view, self.rotated, self.statistics)
 
     def of(self, form: Forms) -> KeyStatistics:
         """Statistics of keys that are written in a form."""

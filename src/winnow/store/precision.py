@@ -24,6 +24,7 @@ from winnow.kernels.formats.entries import (
     symmetric,
     symmetric_groups,
 )
+from winnow.kernels.formats.signed import signed
 from winnow.parameters import check_choice, check_count, check_number, meaning
 
 _LEAST_WEIGHT = 0.01
@@ -41,6 +42,10 @@ _ROTATE = (
 _CENTER = "subtract the mean of a head's keys first: true, false, auto"
 Round = Literal["nearest", "queries"]
 _ROUND = "of keys: nearest, or queries (errors of a key make up for each other where the last 256 queries look)"
+Scales = Literal["symmetric", "signed"]
+_SCALES = (
+    "symmetric (integers as far below zero as above), or signed (the number of the largest size is the lowest one)"
+)
 _DENSE_FIRST = "first tokens of the prompt whose slots stay dense: attention dwells on them, and so do their errors"
 _SMOOTH = "divide the channels of a head's keys by the root of their spread, before they are rotated: true, false, auto"
 
@@ -58,6 +63,8 @@ class Precision(ABC):
     """True if channels of keys are divided by the square root of their spread next; "auto" as above."""
     round: Round = "nearest"
     """Way in which numbers of keys become integers; "queries": as in `feedback.py`."""
+    scales: Scales = "symmetric"
+    """Way in which integers get their scales; "signed": as in `kernels/formats/signed.py`."""
     dense_first: int = 0
     """First tokens of a sequence whose slots stay dense."""
 
@@ -111,6 +118,8 @@ class PerSlot(Precision):
 
     def _written(self, rows: Tensor, bits: int, dtype: torch.dtype) -> Entries:
         group = self.channels_together
+        if self.scales == "signed":
+            return signed(rows, bits, dtype, group)
         return symmetric_groups(rows, bits, dtype, group) if group else symmetric(rows, bits, dtype)
 
     def scale_bytes(self, key_numbers: int, value_numbers: int, itemsize: int) -> tuple[float, float]:
@@ -141,6 +150,7 @@ class ByScores(PerSlot):
     center: Step = field(default=COORDINATES, kw_only=True, metadata=meaning(_CENTER))
     smooth: Step = field(default=COORDINATES, kw_only=True, metadata=meaning(_SMOOTH))
     round: Round = field(default="nearest", kw_only=True, metadata=meaning(_ROUND))
+    scales: Scales = field(default="symmetric", kw_only=True, metadata=meaning(_SCALES))
     dense_first: int = field(default=0, kw_only=True, metadata=meaning(_DENSE_FIRST))
 
     def __post_init__(self) -> None:
@@ -148,6 +158,7 @@ class ByScores(PerSlot):
         check_choice(self, "center", (True, False, "auto"))
         check_choice(self, "smooth", (True, False, "auto"))
         check_choice(self, "round", ("nearest", "queries"))
+        check_choice(self, "scales", ("symmetric", "signed"))
         check_count(self, "dense_first", 0)
         object.__setattr__(self, "scores", given_scores(self.scores, "bits"))
 

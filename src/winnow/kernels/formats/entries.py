@@ -34,7 +34,7 @@ class Entries(Format, name="entries"):
     bits: int
     """One of ENTRY_BITS."""
     scales: Tensor | None = None
-    """In the model's dtype. [S], or [S, ceil(T / group)]: number = scale·q with signed q. With `zeros`:
+    """In the model's dtype. [S], or [S, ceil(T / group)]: number = scale·q with signed q, of either sign. With `zeros`:
     number = zero + scale·u, unsigned u."""
     zeros: Tensor | None = None
     """The same shape as scales. Keys: [S / 32, T], one of every channel for 32 slots; values: [S, ceil(T / 32)],
@@ -120,7 +120,7 @@ def largest_integer(bits: int) -> int:
 
 def symmetric_scales(numbers: Tensor, bits: int, dtype: torch.dtype, group: int = 0) -> Tensor:
     """Scales of rows [n, T]: [n], or [n, ceil(T / group)] with one for every `group` neighboring columns."""
-    grouped = _in_groups(numbers, group) if group else numbers
+    grouped = in_groups(numbers, group) if group else numbers
     largest = grouped.abs().amax(-1) if grouped.shape[-1] else numbers.new_zeros(len(numbers))
     return _divided(largest, largest_integer(bits)).to(dtype)
 
@@ -143,7 +143,7 @@ def symmetric_groups(numbers: Tensor, bits: int, dtype: torch.dtype, group: int)
     With 8 bits, groups of 32 and float16 the blocks of llama.cpp's q8_0. Scales are those of `symmetric`.
     """
     width = numbers.shape[1]
-    most, full = largest_integer(bits), _in_groups(numbers, group)
+    most, full = largest_integer(bits), in_groups(numbers, group)
     scales = symmetric_scales(numbers, bits, dtype, group)
     integers = (full * inverse_scales(scales)[..., None]).round_().clamp_(-most, most).to(torch.int8)
     return Entries(pack_rows(integers.flatten(1)[:, :width], bits), bits, scales, group=group)
@@ -196,7 +196,7 @@ def join_entries(pieces: Sequence[Entries]) -> Entries:
     )
 
 
-def _in_groups(numbers: Tensor, group: int) -> Tensor:
+def in_groups(numbers: Tensor, group: int) -> Tensor:
     """Rows [n, T] as [n, ceil(T / group), group]; zeros, which are never the largest, fill up the last group."""
     count, width = numbers.shape
     return torch.nn.functional.pad(numbers, (0, -width % group)).view(count, -(-width // group), group)
@@ -222,4 +222,4 @@ def _divided(numbers: Tensor, divisor: int) -> Tensor:
 def inverse_scales(scales: Tensor) -> Tensor:
     """1 / s in fp32, and 0 where s is 0 or so small that its inverse is infinite."""
     scales = scales.float()
-    return torch.where(scales >= torch.finfo(torch.float32).tiny, 1 / scales, 0.0)
+    return torch.where(scales.abs() >= torch.finfo(torch.float32).tiny, 1 / scales, 0.0)
