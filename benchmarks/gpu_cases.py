@@ -13,13 +13,17 @@ from winnow.kernels.formats.entries import Entries
 from winnow.kernels.gpu.forms import Form
 from winnow.kernels.gpu.gathering import Chosen, Coordinates
 from winnow.kernels.gpu.packing import packed, ranged
+from winnow.kernels.gpu.paying import ENTROPY, LARGEST, SHARES, SQUARES
 from winnow.kernels.gpu.plan import TritonPlan
-from winnow.kernels.gpu.scoring import Asked, attention_paid
+from winnow.kernels.gpu.projecting import output_sizes
+from winnow.kernels.gpu.scoring import Asked, Normalized
 from winnow.kernels.native_args import CHANNEL_GROUPS, GROUPED, PER_SLOT
 
 HEADS, GROUP, SLOTS = 2, 4, 128
 WINDOW = 32
 """Queries that score."""
+OUTPUTS = 512
+"""Numbers that a layer hands on."""
 CHUNK = 32
 """Tokens of a turn: with their group more queries than a program takes."""
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
@@ -131,20 +135,28 @@ def launches_of(case: Case, capability: int) -> list[Launched]:
 
 
 def _scoring(case: Case, capability: int) -> list[Launched]:
-    """The launches that sum the attention of a window."""
+    """The launches that tell what a window's queries pay, and what values add to the output."""
 
     def drawn(heads: int, tokens: int) -> Tensor:
         return torch.randn(heads, tokens, case.dim).to(case.dtype)
 
     asked = Asked(drawn(HEADS * GROUP, WINDOW), drawn(HEADS, SLOTS), case.dim**-0.5, None, None, None, SLOTS)
     with compiled_only(capability) as launches:
-        attention_paid(asked, SLOTS - WINDOW)
+        window = Normalized(asked)
+        for what in (SHARES, SQUARES, ENTROPY, LARGEST):
+            window.paid(SLOTS - WINDOW, what)
+        window.paid_most(SLOTS - WINDOW, since=WINDOW // 2)
+        for squared in (False, True):
+            output_sizes(asked.keys, drawn(HEADS * GROUP, OUTPUTS).mT, squared)
     return launches
 
 
 # --- in words -------------------------------------------------------------------------------------------------------
 
 SCALINGS = {PER_SLOT: "a scale per slot", GROUPED: "scales of 32 slots", CHANNEL_GROUPS: "scales of channels"}
+
+
+PAID = {SHARES: "shares", SQUARES: "squares", ENTROPY: "entropy", LARGEST: "largest"}
 
 
 def forms_told(given: dict[str, Any]) -> str:
@@ -155,6 +167,10 @@ def forms_told(given: dict[str, Any]) -> str:
         sides = [_form(given[side]) for side in ("KEYS", "VALUES")]
         told = sides[0] if sides[0] == sides[1] else f"{sides[0]}; values {sides[1]}"
         return f"{told}, other queries" if given["BIASED"] else told
+    if "WHAT" in given:
+        return PAID[given["WHAT"]]
+    if "SQUARED" in given:
+        return "squares" if given["SQUARED"] else "sizes"
     if "FORM" not in given:
         return "turned" if given.get("TURNED") else ""
     form = given["FORM"]

@@ -48,6 +48,8 @@ PURPOSES = {
     "normalize_chunks": "Scoring: largest logits and sums of weights",
     "join_normalizers": "Scoring: those of chunks joined",
     "pay_keys": "Scoring: what keys are paid",
+    "pay_keys_most": "Scoring: what keys are paid by the head that pays most",
+    "project_values": "Scoring: what values add to the output",
     "pack_slots": "Packing: signed integers with scales",
     "pack_ranges": "Packing: integers with scales and zeros",
 }
