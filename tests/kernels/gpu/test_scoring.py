@@ -166,7 +166,9 @@ def test_scorers_ask_triton_where_it_serves(request: pytest.FixtureRequest) -> N
         torch.testing.assert_close(there.cpu(), here, rtol=2e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("scorer", [KVEC(), KVEC(window=3, wide_window=70, wide_heads=1), KVEC(window=40, wide_window=40)], ids=str)
+@pytest.mark.parametrize(
+    "scorer", [KVEC(), KVEC(window=3, wide_window=70, wide_heads=1), KVEC(window=40, wide_window=40)], ids=str
+)
 def test_kvec_ranks_alike(scorer: KVEC, request: pytest.FixtureRequest) -> None:
     view = random_view(length=90, heads=3, group=3, dtype=torch.float16)
     view = view._replace(coverage=torch.arange(90, dtype=torch.int32) % 3, layer=2)
