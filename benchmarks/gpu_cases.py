@@ -109,6 +109,7 @@ CASES = (
     *(Case(store, FP32, 128) for store in IN_FP32),
     *(Case(store, BF16, 128, CHUNK) for store in ("bits(4)", "kivi(4)", "spark(0.5)")),
     *(Case(store, BF16, 256) for store in WIDE),
+    *(Case(store, BF16, dim) for store in ("full", "bits(4)") for dim in (96, 192)),
     *(Case(SCORING, *usual) for usual in (*USUAL, (FP32, 128), (BF16, 256))),
     *(Case(PACKING + name, *usual) for name in PACKINGS for usual in USUAL),
     *(Case(f"{PACKING}{name}, keys", BF16, dim) for name in ("bits(4)", "kivi(4)") for dim in (80, 96, 256)),

@@ -1,7 +1,7 @@
 """Launch sizes of the kernels: queries and slots of a program, its warps and stages, by head size and dtype.
 
-Chosen by what a program takes, compiled ahead of time (docs/results/gpu_resources.md): few forms spill, most of
-them of 3 bits; two programs of a step of one token fit on a multiprocessor, and one fits where there are 99 KB
+Chosen by what a program takes, compiled ahead of time (docs/results/gpu_resources.md): few forms spill, and few
+registers; two programs of a step of one token fit on a multiprocessor, and one fits where there are 99 KB
 of shared memory (8.6, 8.9, 12.0).
 """
 
