@@ -17,13 +17,17 @@ from winnow.kernels.gpu.choosing import Splitting
 from winnow.kernels.gpu.forms import Form
 from winnow.kernels.gpu.gathering import Chosen, Coordinates
 from winnow.kernels.gpu.packing import packed, ranged
+from winnow.kernels.gpu.paying import ENTROPY, LARGEST, SHARES, SQUARES
 from winnow.kernels.gpu.plan import TritonPlan
-from winnow.kernels.gpu.scoring import Asked, attention_paid
+from winnow.kernels.gpu.projecting import output_sizes
+from winnow.kernels.gpu.scoring import Asked, Normalized
 from winnow.kernels.native_args import CHANNEL_GROUPS, GROUPED, PER_SLOT
 
 HEADS, GROUP, SLOTS = 2, 4, 128
 WINDOW = 32
 """Queries that score."""
+OUTPUTS = 512
+"""Numbers that a layer hands on."""
 CHUNK = 32
 """Tokens of a turn: with their group more queries than a program takes."""
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
@@ -117,6 +121,7 @@ CASES = (
     *(Case(store, FP32, 128) for store in IN_FP32),
     *(Case(store, BF16, 128, CHUNK) for store in ("bits(4)", "kivi(4)", "spark(0.5)")),
     *(Case(store, BF16, 256) for store in WIDE),
+    *(Case(store, BF16, dim) for store in ("full", "bits(4)") for dim in (96, 192)),
     *(Case(SCORING, *usual) for usual in (*USUAL, (FP32, 128), (BF16, 256))),
     *(Case(PACKING + name, *usual) for name in PACKINGS for usual in USUAL),
     *(Case(f"{PACKING}{name}, keys", BF16, dim) for name in ("bits(4)", "kivi(4)") for dim in (80, 96, 256)),
@@ -159,20 +164,28 @@ def _pruning(case: Case, capability: int) -> list[Launched]:
 
 
 def _scoring(case: Case, capability: int) -> list[Launched]:
-    """The launches that sum the attention of a window."""
+    """The launches that tell what a window's queries pay, and what values add to the output."""
 
     def drawn(heads: int, tokens: int) -> Tensor:
         return torch.randn(heads, tokens, case.dim).to(case.dtype)
 
     asked = Asked(drawn(HEADS * GROUP, WINDOW), drawn(HEADS, SLOTS), case.dim**-0.5, None, None, None, SLOTS)
     with compiled_only(capability) as launches:
-        attention_paid(asked, SLOTS - WINDOW)
+        window = Normalized(asked)
+        for what in (SHARES, SQUARES, ENTROPY, LARGEST):
+            window.paid(SLOTS - WINDOW, what)
+        window.paid_most(SLOTS - WINDOW, since=WINDOW // 2)
+        for squared in (False, True):
+            output_sizes(asked.keys, drawn(HEADS * GROUP, OUTPUTS).mT, squared)
     return launches
 
 
 # --- in words -------------------------------------------------------------------------------------------------------
 
 SCALINGS = {PER_SLOT: "a scale per slot", GROUPED: "scales of 32 slots", CHANNEL_GROUPS: "scales of channels"}
+
+
+PAID = {SHARES: "shares", SQUARES: "squares", ENTROPY: "entropy", LARGEST: "largest"}
 
 
 def forms_told(given: dict[str, Any]) -> str:
@@ -185,6 +198,10 @@ def forms_told(given: dict[str, Any]) -> str:
         return f"{told}, other queries" if given["BIASED"] else told
     if "SPLITTING" in given:
         return _splitting(given["SPLITTING"])
+    if "WHAT" in given:
+        return PAID[given["WHAT"]]
+    if "SQUARED" in given:
+        return "squares" if given["SQUARED"] else "sizes"
     if "FORM" not in given:
         return "turned" if given.get("TURNED") else ""
     form = given["FORM"]

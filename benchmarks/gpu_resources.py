@@ -48,6 +48,8 @@ PURPOSES = {
     "normalize_chunks": "Scoring: largest logits and sums of weights",
     "join_normalizers": "Scoring: those of chunks joined",
     "pay_keys": "Scoring: what keys are paid",
+    "pay_keys_most": "Scoring: what keys are paid by the head that pays most",
+    "project_values": "Scoring: what values add to the output",
     "pack_slots": "Packing: signed integers with scales",
     "pack_ranges": "Packing: integers with scales and zeros",
     "choose_channels": "Packing: channels that slots keep",
@@ -215,7 +217,7 @@ def _page(rows: Sequence[Row], cases: Sequence[str]) -> str:
             lines.append(f"\nHeads of {dim} channels:\n")
             lines.append(_table(list(of_dim)))
     lines.append(
-        "\nRepeat it: `python benchmarks/gpu_resources.py` (about twelve minutes of a core). [How they run](../gpu.md)."
+        "\nRepeat it: `python benchmarks/gpu_resources.py` (about twenty minutes of a core). [How they run](../gpu.md)."
     )
     return "\n".join(lines) + "\n"
 

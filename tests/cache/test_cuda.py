@@ -63,6 +63,8 @@ def test_a_full_budget_is_as_the_stock_cache(dtype: torch.dtype) -> None:
         {"method": "adakv @ 24"},
         {"method": "aperturekv @ 24"},
         {"method": "kvec @ 24"},
+        {"method": "critical-adakv @ 24"},
+        {"method": "snapkv+cake @ 24"},
         {"method": "expectedattention+ada @ 24"},
         {"method": "adakv+spark(0.5) @ 24"},
         {"method": "adakv+bits(8) @ 24"},

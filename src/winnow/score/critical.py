@@ -12,13 +12,16 @@ import torch
 from torch import Tensor
 
 from winnow.errors import MethodError
+from winnow.kernels.gpu import support
 from winnow.parameters import check_number, meaning
+from winnow.score import on_gpu
 from winnow.score.base import Ranking, Refiner, Scorer
+from winnow.score.blocks import numbers_at_once
 from winnow.select import best_tokens
 from winnow.view import Extra, LayerView
 
 _BLOCK = 1 << 23
-"""Projected numbers to hold at once (32 MiB in fp32)."""
+"""Projected numbers to hold at once on a CPU (32 MiB in fp32)."""
 _SPARE = 16
 """Tokens to look at besides those that are wanted."""
 _ABOVE_ROUNDING = 1 + 1e-3
@@ -96,10 +99,11 @@ def _worth(raised: Tensor, wanted: Tensor, view: LayerView) -> Tensor:
 
 
 class _Projection(NamedTuple):
-    """The output projection of a layer in fp32."""
+    """The output projection of a layer."""
 
     matrices: Tensor
-    """[Hq, Dv, E], the weight itself where it is fp32: copying it would take as long as many tokens' products."""
+    """[Hq, Dv, E] in fp32, the weight itself where it is fp32 or on a GPU that Triton drives: copying it would take as
+    long as many tokens' products."""
     group: int
     """G, query heads of a KV head."""
 
@@ -110,13 +114,16 @@ class _Projection(NamedTuple):
                 f"Critical needs the output projection of layer {view.layer}: give LayerView.output_projection, as "
                 "caches do."
             )
-        return cls(view.output_projection.float(), len(view.output_projection) // len(view.values))
+        weight = view.output_projection
+        return cls(weight if support.serves(view.values) else weight.float(), len(weight) // len(view.values))
 
     def norms(self, values: Tensor) -> Tensor:
         """‖W v‖₁ [H, n] of values [H, n, Dv], the mean over the group."""
+        if support.serves(values):
+            return on_gpu.output_sizes(values, self.matrices, squared=False).unflatten(0, (-1, self.group)).mean(dim=1)
         heads, _, width = self.matrices.shape
         norms = self.matrices.new_empty(values.shape[:2])
-        step = max(1, min(values.shape[1], _BLOCK // (heads * width)))
+        step = max(1, min(values.shape[1], numbers_at_once(values.device, _BLOCK) // (heads * width)))
         projected = self.matrices.new_empty(heads, step, width)  # once: pages fresh from the system cost more than sums
         for part, out in zip(values.split(step, dim=1), norms.split(step, dim=1), strict=True):
             grouped = part.float().repeat_interleave(self.group, dim=0)
@@ -131,11 +138,12 @@ class _Projection(NamedTuple):
         """
         heads, dim, width = self.matrices.shape
         # The square of a mean is at most the mean of squares.
-        gram = (self.matrices @ self.matrices.mT).unflatten(0, (-1, self.group)).mean(dim=1)
+        matrices = self.matrices.float()
+        gram = (matrices @ matrices.mT).unflatten(0, (-1, self.group)).mean(dim=1)
         lowest, highest = values.aminmax()
         size = torch.maximum(-lowest, highest).float().clamp(min=torch.finfo(torch.float32).tiny)
-        bounds = self.matrices.new_empty(values.shape[:2])
-        step = max(1, _BLOCK // (heads * dim))
+        bounds = matrices.new_empty(values.shape[:2])
+        step = max(1, numbers_at_once(values.device, _BLOCK) // (heads * dim))
         for part, out in zip(values.split(step, dim=1), bounds.split(step, dim=1), strict=True):
             numbers = part.float() / size
             out.copy_((numbers @ gram).mul_(numbers).sum(dim=-1))

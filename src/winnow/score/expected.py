@@ -14,11 +14,12 @@ from torch import Tensor
 
 from winnow.parameters import check_choice, check_count, check_number, meaning
 from winnow.score.base import Ranking, Scorer
+from winnow.score.blocks import numbers_at_once
 from winnow.score.moments import moments_of
 from winnow.view import Extra, LayerView, QueryMoments
 
 _BLOCK = 1 << 20
-"""Numbers per query head, token and dimension to hold at once (4 MiB in fp32): they should stay near the processor."""
+"""Numbers per query head, token and dimension to hold at once on a CPU (4 MiB in fp32): they should stay near it."""
 
 
 class FutureQueries(NamedTuple):
@@ -123,7 +124,8 @@ def _logits(view: LayerView, queries: FutureQueries, sinks: int) -> Tensor:
         quadratic = 0.5 * view.scaling**2 * queries.covariance.view(heads, group, dim, dim)
         quadratic = quadratic.transpose(1, 2).reshape(heads, dim, group * dim)
     logits = []
-    for keys in view.keys[:, sinks:].split(max(1, _BLOCK // (heads * group * dim)), dim=1):
+    step = max(1, numbers_at_once(view.keys.device, _BLOCK) // (heads * group * dim))
+    for keys in view.keys[:, sinks:].split(step, dim=1):
         keys = keys.float()
         slope = linear if quadratic is None else (keys @ quadratic).unflatten(2, (group, dim)).add_(linear)
         # z = k·(c·μ' + c²/2·Σ'k)
@@ -133,5 +135,5 @@ def _logits(view: LayerView, queries: FutureQueries, sinks: int) -> Tensor:
 
 def _norms(values: Tensor) -> Tensor:
     """‖v‖ [H, n] of values [H, n, Dv]."""
-    step = max(1, _BLOCK // (values.shape[0] * values.shape[2]))
+    step = max(1, numbers_at_once(values.device, _BLOCK) // (values.shape[0] * values.shape[2]))
     return torch.cat([torch.linalg.vector_norm(block.float(), dim=-1) for block in values.split(step, dim=1)], dim=1)

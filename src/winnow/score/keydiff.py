@@ -10,11 +10,12 @@ from torch import Tensor
 
 from winnow.parameters import check_count, meaning
 from winnow.score.base import Ranking, Scorer
+from winnow.score.blocks import tokens_at_once
 from winnow.select import best_tokens
 from winnow.view import LayerView
 
 _CHUNK = 1024
-"""Tokens converted to fp32 at once."""
+"""Tokens converted to fp32 at once on a CPU."""
 _LEAST_NORM = 1e-12
 """A zero key has no direction; its cosine is 0."""
 
@@ -66,7 +67,7 @@ def _differences(keys: Tensor) -> Tensor:
     norms = keys.new_empty((heads, length), dtype=torch.float32)
     anchor = keys.new_zeros((heads, 1, dim), dtype=torch.float32)
     # anchor = direction of 1/N Σ_t k_t/‖k_t‖
-    for chunk, norm in zip(_chunks(keys), norms.split(_CHUNK, dim=1), strict=True):
+    for chunk, norm in zip(_chunks(keys), norms.split(tokens_at_once(keys, _CHUNK), dim=1), strict=True):
         norm.copy_(torch.linalg.vector_norm(chunk, dim=-1).clamp_(min=_LEAST_NORM))
         anchor += norm.reciprocal()[:, None] @ chunk
     anchor /= torch.linalg.vector_norm(anchor, dim=-1, keepdim=True).clamp_(min=_LEAST_NORM)
@@ -76,4 +77,4 @@ def _differences(keys: Tensor) -> Tensor:
 
 
 def _chunks(keys: Tensor) -> Iterator[Tensor]:
-    return (chunk.float() for chunk in keys.split(_CHUNK, dim=1))
+    return (chunk.float() for chunk in keys.split(tokens_at_once(keys, _CHUNK), dim=1))

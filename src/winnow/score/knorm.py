@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from winnow.score.base import Scorer
+from winnow.score.blocks import tokens_at_once
 from winnow.view import LayerView
 
 _CHUNK = 1024
-"""Tokens converted to fp32 at once."""
+"""Tokens converted to fp32 at once on a CPU."""
 
 
 @dataclass(frozen=True)
@@ -23,5 +24,5 @@ class Knorm(Scorer):
 
     def __call__(self, view: LayerView) -> Tensor:
         # s[t] = -‖k_t‖₂
-        chunks = view.keys.split(_CHUNK, dim=1)
+        chunks = view.keys.split(tokens_at_once(view.keys, _CHUNK), dim=1)
         return -torch.cat([torch.linalg.vector_norm(keys.float(), dim=-1) for keys in chunks], dim=1)

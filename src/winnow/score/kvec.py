@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from winnow.parameters import check_choice, check_count, check_number, check_odd, meaning
+from winnow.score import on_gpu
 from winnow.score.base import Ranking, Scorer
 from winnow.score.window import Pool, attention_blocks, keep_window, pool_tokens
 from winnow.select import best_tokens
@@ -108,6 +109,8 @@ class KVEC(Scorer):
 
     def _votes(self, view: LayerView) -> Votes:
         """One pass over the last O' queries, or over all of a shorter prompt."""
+        if view.positions is None and on_gpu.serves(view):
+            return self._votes_on_a_gpu(view)
         heads, length, _ = view.keys.shape
         near = view.keys.new_zeros((heads, length), dtype=torch.float32)
         wide = torch.zeros_like(near)
@@ -122,6 +125,15 @@ class KVEC(Scorer):
         outside = length - self.window
         rows = min(self.wide_window, length)
         return Votes(near[:, :outside] / self.window, wide[:, :outside] / rows, importance[..., :outside] / self.window)
+
+    def _votes_on_a_gpu(self, view: LayerView) -> Votes:
+        """The same of a prompt, whose columns are the same tokens in every head."""
+        length = view.keys.shape[1]
+        rows, outside = min(self.wide_window, length), length - self.window
+        window, inside = on_gpu.normalized(view, rows), rows - self.window
+        near, wide = window.paid(outside, since=inside).mean(dim=1), window.paid(outside).mean(dim=1)
+        importance = window.paid_most(outside, since=inside)
+        return Votes(near / self.window, wide / rows, importance / self.window)
 
     def _coverage(self, view: LayerView) -> Tensor | float:
         """Layers before this one that kept a token in any head, over l + 1 (Eq. 6): [N - O] or [H, N - O]."""

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from winnow.errors import MethodError
 from winnow.parameters import check_choice, check_count, meaning
+from winnow.score import on_gpu
 from winnow.score.base import Replayer
 from winnow.score.output_norms import output_norms
 from winnow.score.window import attention_blocks
@@ -68,6 +69,8 @@ class KVzip(Replayer):
     def replayed(self, view: ReplayView) -> Tensor:
         layer, chunk = view.layer, slice(view.first, view.first + view.size)
         values = output_norms(layer, chunk)[:, :, None] if self.normalize else None
+        if on_gpu.serves(layer):
+            return _strongest_on_a_gpu(view, values)
         scores = layer.keys.new_zeros((layer.keys.shape[0], view.size), dtype=torch.float32)
         for block in attention_blocks(layer, layer.queries.shape[1]):
             paid = block.attention[..., chunk]
@@ -75,6 +78,16 @@ class KVzip(Replayer):
                 paid = paid * values / _row_norms(view, block.first, paid.shape[2])
             torch.maximum(scores, paid.amax(dim=(1, 2)), out=scores)
         return scores
+
+
+def _strongest_on_a_gpu(view: ReplayView, values: Tensor | None) -> Tensor:
+    """[H, C]: the most that any row pays to the tokens of the chunk; values [H, G, 1, C], where they count."""
+    from winnow.kernels.gpu.paying import LARGEST
+
+    rows = view.layer.queries.shape[1]
+    shares = None if values is None else _row_norms(view, view.first + view.size, rows)[:, 0].reciprocal()
+    most = on_gpu.normalized(view.layer, rows).paid(view.first + view.size, LARGEST, weights=shares)[..., view.first :]
+    return (most if values is None else most * values[:, :, 0]).amax(dim=1)
 
 
 def _row_norms(view: ReplayView, first: int, rows: int) -> Tensor:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from torch import Tensor
 
 from winnow.errors import MethodError
+from winnow.score.blocks import numbers_at_once
 from winnow.view import LayerView, QueryMoments, Rotation
 
 _BLOCK = 1 << 20
-"""Numbers per query head, token and dimension to hold at once (4 MiB in fp32): they should stay near the processor."""
+"""Numbers per query head, token and dimension to hold at once on a CPU (4 MiB in fp32): they should stay near it."""
 
 
 def moments_of(view: LayerView, first: int, scatter: bool, sizes: bool, owner: str) -> QueryMoments:
@@ -25,7 +26,7 @@ def moments_of(view: LayerView, first: int, scatter: bool, sizes: bool, owner: s
     new = view.tokens - first - counted.number
     queries = view.queries[:, view.queries.shape[1] - new :]
     heads, _, dim = queries.shape
-    step = max(1, _BLOCK // (heads * dim))
+    step = max(1, numbers_at_once(queries.device, _BLOCK) // (heads * dim))
     for start in range(0, new, step):
         counted = _merged(counted, queries[:, start : start + step], view.rotation, first + counted.number)
     return counted

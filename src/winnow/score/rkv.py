@@ -9,11 +9,12 @@ from torch import Tensor
 
 from winnow.parameters import check_choice, check_count, check_number, check_odd, meaning
 from winnow.score.base import Scorer
+from winnow.score.blocks import numbers_at_once
 from winnow.score.window import Pool, keep_window, pool_tokens, strongest_prefix_attention
 from winnow.view import LayerView
 
 _BLOCK = 1 << 20
-"""Similarities to hold at once (4 MiB in fp32): they should stay near the processor."""
+"""Similarities to hold at once on a CPU (4 MiB in fp32): they should stay near it."""
 _FEWEST_ROWS = 16
 _LEAST_NORM = 1e-8
 """A zero key resembles no other."""
@@ -68,11 +69,11 @@ def redundancy(view: LayerView, threshold: float) -> Tensor:
 
     A block of rows of the similarity matrix at a time, for all heads, so that no N x N matrix is ever held.
     """
-    keys = view.keys.float()
-    keys = keys / torch.linalg.vector_norm(keys, dim=-1, keepdim=True).clamp(min=_LEAST_NORM)
+    norms = torch.linalg.vector_norm(view.keys, dim=-1, keepdim=True, dtype=torch.float32)
+    keys = view.keys / norms.clamp(min=_LEAST_NORM)  # in fp32, as norms are: no other copy of the keys
     heads, length, _ = keys.shape
     total = keys.new_zeros(heads, length)
-    step = max(_FEWEST_ROWS, _BLOCK // (heads * length))
+    step = max(_FEWEST_ROWS, numbers_at_once(keys.device, _BLOCK) // (heads * length))
     for start in range(0, length, step):
         total += _similar(keys, start, min(start + step, length), threshold).sum(dim=1)
     mean = total / view.counts.to(total)[:, None].clamp(min=1)

@@ -13,11 +13,12 @@ from winnow.errors import MethodError
 from winnow.heads import QueryCenters
 from winnow.parameters import check_count, check_number, meaning
 from winnow.score.base import Ranking, Scorer
+from winnow.score.blocks import tokens_at_once
 from winnow.score.moments import moments_of, no_rotation
 from winnow.view import Extra, LayerView, QueryMoments, Rotation
 
 _CHUNK = 2048
-"""Keys converted to fp32 at once."""
+"""Keys converted to fp32 at once on a CPU."""
 _FARTHEST = 1 << 24
 """Positions beyond it are no whole numbers in fp32."""
 _LEAST_SPREAD = 1e-6
@@ -126,7 +127,7 @@ class TriAttention(Scorer):
         linear = center.unflatten(0, (heads, -1))
         others = (sizes - common).unflatten(0, (heads, -1))
         parts = []
-        for keys in view.keys[:, self.sinks :].split(_CHUNK, dim=1):
+        for keys in view.keys[:, self.sinks :].split(tokens_at_once(view.keys, _CHUNK), dim=1):
             keys = keys.float()
             parts.append(linear @ keys.transpose(1, 2) + others @ rotation.pair_sizes(keys).transpose(1, 2))
         return torch.cat(parts, dim=-1)

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from winnow.kernels import prefill
-from winnow.kernels.gpu import support as gpu
 from winnow.kernels.segments import AttentionSpec
+from winnow.score import on_gpu
 from winnow.view import LayerView
 
 Reduce = Literal["mean", "max", "sum"]
@@ -57,8 +57,8 @@ def attention_blocks(view: LayerView, rows: int) -> Iterator[AttentionBlock]:
 def attention_mass(view: LayerView, rows: int) -> Tensor:
     """[H, G, N]: the attention every key receives from the last `rows` queries together, per query head."""
     heads, length, _ = view.keys.shape
-    if gpu.serves(view.keys):
-        return _paid_on_a_gpu(view, min(rows, length), length, length)
+    if on_gpu.serves(view):
+        return on_gpu.normalized(view, min(rows, length)).paid(length)
     mass = view.keys.new_zeros((heads, view.queries.shape[0] // heads, length), dtype=torch.float32)
     for block in attention_blocks(view, rows):
         mass[..., : block.attention.shape[-1]] += block.attention.sum(dim=2)
@@ -70,7 +70,8 @@ def attention_paid(view: LayerView, rows: int) -> Tensor:
     queries = last_queries(view, min(rows, view.keys.shape[1]))
     if view.absent is None and prefill.supports(queries, view.keys):
         return prefill.paid(queries, view.keys, AttentionSpec(view.scaling, view.softcap, view.sinks))
-    view = view._replace(keys=view.keys.float())  # once, not for every block of rows
+    if not on_gpu.serves(view):
+        view = view._replace(keys=view.keys.float())  # once, not for every block of rows
     return reduce_group(attention_mass(view, rows), "mean")
 
 
@@ -82,8 +83,9 @@ def last_queries(view: LayerView, rows: int) -> Tensor:
 def window_mass(view: LayerView, window: int, over: Over) -> Tensor:
     """[H, G, N - w]: what the last `window` queries pay to the tokens before them together; see `window_blocks`."""
     heads, length, _ = view.keys.shape
-    if gpu.serves(view.keys):
-        return _paid_on_a_gpu(view, window, length if over == "visible" else length - window, length - window)
+    if on_gpu.serves(view):
+        visible = length if over == "visible" else length - window
+        return on_gpu.normalized(view, window, visible).paid(length - window)
     mass = view.keys.new_zeros((heads, view.queries.shape[0] // heads, length - window), dtype=torch.float32)
     for attention in window_blocks(view, window, over):
         mass += attention.sum(dim=2)
@@ -158,16 +160,6 @@ def pool_tokens(scores: Tensor, kernel: int, pool: Pool, absent: Tensor | None =
 def keep_window(scores: Tensor, window: int) -> Tensor:
     """[H, N - w] -> [H, N]: append the window, which is always kept."""
     return F.pad(scores, (0, window), value=torch.inf)
-
-
-def _paid_on_a_gpu(view: LayerView, rows: int, visible: int, keys: int) -> Tensor:
-    """[H, G, keys]: sums over the last `rows` queries, which see the first `visible` keys, without a matrix of them."""
-    # Imported where it serves: Triton takes a second, and there may be none.
-    from winnow.kernels.gpu.scoring import Asked, attention_paid
-
-    asked = Asked(last_queries(view, rows), view.keys, view.scaling, view.softcap, view.sinks, view.absent, visible)
-    with torch.cuda.device_of(view.keys):  # Triton launches on the current one
-        return attention_paid(asked, keys)
 
 
 def _rows_at_once(view: LayerView) -> int:

@@ -13,10 +13,8 @@ import pytest
 pytest.importorskip("triton.backends.nvidia")
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = ROOT / "benchmarks" / "gpu_resources.py"
-SPILLING = {"kivi(3)", "spark-p+bits(3)", "spark-p", "bits(8)", "bits(4)", "kivi(4)"}
-"""Stores of which a kernel spills more than a few registers."""
-FEW = 40
-"""Bytes of a thread."""
+FEW = 24
+"""Bytes of a thread that a kernel may spill."""
 if sys.platform != "linux":
     pytest.skip("Triton compiles on Linux", allow_module_level=True)
 
@@ -35,12 +33,11 @@ def test_kernels_of_a_step_take_no_more_than_the_table_says(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
 
 
-def test_kernels_of_the_table_that_spill_much_are_those_that_the_page_names_and_all_fit_on_small_gpus() -> None:
+def test_kernels_of_the_table_spill_no_more_than_the_page_says_and_all_fit_on_small_gpus() -> None:
     rows = json.loads((ROOT / "docs/results/gpu_resources.json").read_text(encoding="utf-8"))["results"]
     assert {row["capability"] for row in rows} == {80, 90}
     spilling = [row for row in rows if row["stack"]]
-    assert {row["store"] for row in spilling if row["stack"] > FEW} == SPILLING
+    assert max(row["stack"] for row in rows) == FEW
     page = (ROOT / "docs/gpu.md").read_text(encoding="utf-8")
-    assert [store for store in SPILLING if f"| `{store}` |" not in page] == []
-    assert f"{len(spilling)} of {len(rows)} still spill" in page
+    assert f"{len(spilling)} of {len(rows)} still spill registers, none more than {FEW} bytes of a thread" in page
     assert [row for row in rows if row["capability"] == 80 and row["shared"] > 99 * 1024] == []

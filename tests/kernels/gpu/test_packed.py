@@ -49,6 +49,24 @@ def test_models_in_16_bits(keys: str, values: str, dtype: torch.dtype) -> None:
     check(build(Layer([[(KEYS[keys], VALUES[values])]], [[[34]]], [0], group=4), dtype), dtype)
 
 
+@pytest.mark.parametrize(
+    ("keys", "values", "sizes", "dtype"),
+    [
+        *(("3", "2", (80, 33), FP16), ("2", "3 by 32", (40, 80), FP16), ("6 by 64", "6", (33, 64), FP16)),
+        *(("kivi 3", "kivi 3", (64, 80), FP16), ("8", "8 by 32", (130, 80), FP32), ("kivi 8", "8", (80, 130), FP32)),
+    ],
+)
+def test_rows_of_several_tiles_and_tiles_of_several_numbers_of_a_byte(
+    keys: str, values: str, sizes: tuple[int, int], dtype: torch.dtype
+) -> None:
+    check(build(Layer([[(KEYS[keys], VALUES[values])]], [[[34]]], [0], *sizes), dtype), dtype)
+
+
+def test_rows_are_found_from_the_middle_of_those_that_begin_together() -> None:
+    """Slots that are looked at 16 by 16, where it is known where every 32nd row begins."""
+    check(build(Layer([[(KEYS["ragged 3"], VALUES["3"])]], [[[17, 50]]], [0]), FP16), FP16)
+
+
 @pytest.mark.parametrize(("keys", "values"), [("4", "3"), ("kivi 2", "8 by 32"), ("ragged 8", "filled 2")])
 def test_heads_that_are_cut_into_chunks(keys: str, values: str) -> None:
     """Heads that end, and begin, between the slots that are looked at together."""

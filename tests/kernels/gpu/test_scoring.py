@@ -10,10 +10,13 @@ from torch import Tensor
 
 from support.gpu import DEVICE
 from support.views import random_view
-from winnow.kernels.gpu import scoring
-from winnow.kernels.gpu.scoring import Asked, attention_paid
+from winnow.kernels.gpu import scoring, support
+from winnow.kernels.gpu.paying import ENTROPY, LARGEST, SHARES, SQUARES
+from winnow.kernels.gpu.scoring import Asked, Normalized
+from winnow.score import KVEC, KVzip, kvec
 from winnow.score import window as torch_form
-from winnow.view import LayerView
+from winnow.score.attention_sums import window_attention
+from winnow.view import LayerView, ReplayView
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 CASES: list[tuple[torch.dtype, dict[str, float]]] = [
@@ -25,19 +28,23 @@ CASES: list[tuple[torch.dtype, dict[str, float]]] = [
 ]
 
 
-def paid(view: LayerView, window: int, visible: int, keys: int) -> Tensor:
-    """Sums that Triton finds."""
+def normalized(view: LayerView, window: int, visible: int) -> Normalized:
+    """The window, asked by Triton."""
     queries = view.queries[:, view.queries.shape[1] - window :]
     there = [None if each is None else each.to(DEVICE) for each in (queries, view.keys, view.sinks, view.absent)]
-    asked = Asked(there[0], there[1], view.scaling, view.softcap, there[2], there[3], visible)
-    return attention_paid(asked, keys).cpu()
+    return Normalized(Asked(there[0], there[1], view.scaling, view.softcap, there[2], there[3], visible))
 
 
-def expected(view: LayerView, window: int, visible: int, keys: int) -> Tensor:
-    """The same by the definition, a query at a time."""
+def paid(view: LayerView, window: int, visible: int, keys: int) -> Tensor:
+    """Sums that Triton finds."""
+    return normalized(view, window, visible).paid(keys).cpu()
+
+
+def shares(view: LayerView, window: int, visible: int) -> Tensor:
+    """[H, G, w, N] float64: attention by the definition, a query at a time."""
     heads, length, _ = view.keys.shape
     group = view.queries.shape[0] // heads
-    result = torch.zeros(heads, group, keys, dtype=torch.float64)
+    result = torch.zeros(heads, group, window, length, dtype=torch.float64)
     for head in range(heads):
         for member in range(group):
             for token in range(length - window, length):
@@ -50,8 +57,14 @@ def expected(view: LayerView, window: int, visible: int, keys: int) -> Tensor:
                     seen &= ~view.absent[head]
                 weights = torch.where(seen, logits.exp(), 0.0)
                 sink = 0.0 if view.sinks is None else view.sinks[head * group + member].double().exp()
-                result[head, member] += (weights / (weights.sum() + sink))[:keys]
+                total = weights.sum() + sink
+                result[head, member, token - length + window] = weights / torch.where(total == 0, 1.0, total)
     return result
+
+
+def expected(view: LayerView, window: int, visible: int, keys: int) -> Tensor:
+    """[H, G, keys]: what Triton is to find."""
+    return shares(view, window, visible).sum(dim=2)[..., :keys]
 
 
 @pytest.mark.parametrize(("dtype", "facts"), CASES, ids=str)
@@ -60,6 +73,42 @@ def test_sums_match_the_definition(dtype: torch.dtype, facts: dict[str, float]) 
     for visible in (80, 68):
         found = paid(view, 12, visible, 68)
         torch.testing.assert_close(found.double(), expected(view, 12, visible, 68), rtol=2e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(("dtype", "facts"), CASES, ids=str)
+def test_other_numbers_match_the_definition(dtype: torch.dtype, facts: dict[str, float]) -> None:
+    view, since = random_view(length=80, dtype=dtype, **facts), 5
+    window, each = normalized(view, 12, 80), shares(view, 12, 80)[:, :, since:, :68]
+    weights = torch.rand(12, generator=torch.Generator().manual_seed(1)) + 0.5
+    wanted = {
+        SHARES: each.sum(dim=2),
+        SQUARES: each.square().sum(dim=2),
+        ENTROPY: -torch.special.xlogy(each, each).sum(dim=2),
+        LARGEST: each.amax(dim=2),
+    }
+    for what, number in wanted.items():
+        found = window.paid(68, what, since).cpu().double()
+        torch.testing.assert_close(found, number, rtol=2e-5, atol=1e-7)
+    found = window.paid(68, LARGEST, since, weights.to(DEVICE)).cpu().double()
+    torch.testing.assert_close(found, (each * weights[since:, None].double()).amax(dim=2), rtol=2e-5, atol=1e-7)
+    found = window.paid_most(68, since).cpu().double()
+    torch.testing.assert_close(found, each.flatten(0, 1).amax(dim=0).sum(dim=0), rtol=2e-5, atol=1e-7)
+
+
+@settings(max_examples=4, deadline=None)
+@given(
+    length=st.integers(1, 90),
+    window=st.integers(1, 90),
+    since=st.integers(0, 90),
+    heads=st.integers(1, 3),
+    group=st.integers(1, 5),
+)
+def test_the_heads_that_pay_most_in_any_shape(length: int, window: int, since: int, heads: int, group: int) -> None:
+    view, window = random_view(length=length, group=group, heads=heads), min(window, length)
+    since = min(since, window)
+    found = normalized(view, window, length).paid_most(length, since).cpu().double()
+    each = shares(view, window, length)[:, :, since:]
+    torch.testing.assert_close(found, each.flatten(0, 1).amax(dim=0).sum(dim=0), rtol=2e-5, atol=1e-7)
 
 
 def test_queries_of_more_bits_than_keys_keep_them() -> None:
@@ -86,19 +135,69 @@ def test_rows_of_other_strides_are_read_where_they_lie(monkeypatch: pytest.Monke
     assert torch.equal(paid(view, 8, 300, 292), paid(spread, 8, 300, 292))
 
 
-def test_scorers_ask_triton_where_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+def served(view: LayerView) -> LayerView:
+    """The view where Triton's kernels run."""
+    moved = {name: each.to(DEVICE) for name, each in view._asdict().items() if isinstance(each, Tensor)}
+    return view._replace(**moved)
+
+
+@pytest.fixture
+def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton serves whatever the device."""
+    monkeypatch.setattr(support, "serves", lambda rows: True)
+
+
+def sums(view: LayerView) -> list[Tensor]:
+    """Whatever scorers and allocators ask of a window."""
+    return [
+        torch_form.window_mass(view, 8, "visible"),
+        torch_form.window_mass(view, 8, "prefix"),
+        torch_form.attention_mass(view, 20),
+        torch_form.attention_paid(view, 20),
+        *window_attention(view, 20)[1:],
+    ]
+
+
+def test_scorers_ask_triton_where_it_serves(request: pytest.FixtureRequest) -> None:
     view = random_view(length=120, dtype=torch.float16)
-    mine = [
-        torch_form.window_mass(view, 8, "visible"),
-        torch_form.window_mass(view, 8, "prefix"),
-        torch_form.attention_mass(view, 20),
-    ]
-    monkeypatch.setattr(torch_form.gpu, "serves", lambda rows: True)
-    view = view._replace(queries=view.queries.to(DEVICE), keys=view.keys.to(DEVICE))
-    found = [
-        torch_form.window_mass(view, 8, "visible"),
-        torch_form.window_mass(view, 8, "prefix"),
-        torch_form.attention_mass(view, 20),
-    ]
-    for here, there in zip(mine, found, strict=True):
+    mine = sums(view)
+    request.getfixturevalue("everywhere")
+    for here, there in zip(mine, sums(served(view)), strict=True):
         torch.testing.assert_close(there.cpu(), here, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "scorer", [KVEC(), KVEC(window=3, wide_window=70, wide_heads=1), KVEC(window=40, wide_window=40)], ids=str
+)
+def test_kvec_ranks_alike(scorer: KVEC, request: pytest.FixtureRequest) -> None:
+    view = random_view(length=90, heads=3, group=3, dtype=torch.float16)
+    view = view._replace(coverage=torch.arange(90, dtype=torch.int32) % 3, layer=2)
+    mine = scorer.rank(view)
+    request.getfixturevalue("everywhere")
+    request.getfixturevalue("monkeypatch").setattr(kvec, "attention_blocks", None)  # no matrix is made
+    found = scorer.rank(served(view))
+    torch.testing.assert_close(found.scores.cpu(), mine.scores, rtol=2e-5, atol=1e-6)
+    torch.testing.assert_close(found.basis.cpu(), mine.basis, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_kvzip_finds_what_it_finds_on_the_cpu(normalize: bool, request: pytest.FixtureRequest) -> None:
+    view = random_view(length=70, dtype=torch.float16)
+    view = view._replace(queries=view.queries[:, -30:])
+    mine = KVzip(normalize=normalize).replayed(ReplayView(view, 4, 36, torch.arange(30.0)))
+    request.getfixturevalue("everywhere")
+    replay = ReplayView(served(view), 4, 36, torch.arange(30.0, device=DEVICE))
+    torch.testing.assert_close(KVzip(normalize=normalize).replayed(replay).cpu(), mine, rtol=2e-5, atol=1e-6)
+
+
+def test_keys_are_not_copied_for_sums_over_a_whole_prompt(monkeypatch: pytest.MonkeyPatch, everywhere: None) -> None:
+    view, met = served(random_view(length=50, dtype=torch.float16)), []
+
+    def noted(asked: Asked) -> Normalized:
+        met.append(asked.keys)
+        return Normalized(asked)
+
+    monkeypatch.setattr(scoring, "Normalized", noted)
+    monkeypatch.setattr(torch_form.prefill, "supports", lambda queries, keys: False)  # as there
+    torch_form.attention_paid(view, 50)
+    assert [keys.data_ptr() for keys in met] == [view.keys.data_ptr()]

@@ -2,7 +2,7 @@
 
 Prefixes and tails are cut into chunks of one head each, which one program attends to: one launch for what is dense, one
 for every form in which slots are packed. What chunks found is joined by log-sum-exp in a last launch. At the end of a
-prefill others score the prompt's tokens and pack the chosen ones. Nothing here waits for the device, and
+prefill others score the prompt's tokens and pack the chosen ones. Nothing of a step waits for the device, and
 nothing loops over heads or rows.
 
 | file | its one idea |
@@ -25,7 +25,10 @@ nothing loops over heads or rows.
 | `merging.py` | partial results joined, turned back and normalized |
 | `turning.py` | the Walsh–Hadamard transform of rows that a program holds |
 | `launching.py` | queries, slots, warps and stages of a program |
-| `scoring.py` | attention of a prompt's last queries, in sums over them |
+| `scoring.py` | attention of a prompt's last queries: what each of them found in all keys |
+| `paying.py` | what every key is paid by them, in sums or the most |
+| `window_tiles.py` | tiles of these queries, of keys, of their logits |
+| `projecting.py` | sizes of what values add to a layer's output |
 | `gathering.py` | chosen slots where they lie, in the coordinates in which they are packed |
 | `packing.py` | chosen slots as packed integers with scales |
 | `writing.py` | integers rounded, in planes of bytes |

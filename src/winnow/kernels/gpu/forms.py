@@ -16,7 +16,7 @@ from winnow.kernels.formats import Part
 from winnow.kernels.formats.bits import BLOCK_BYTES, PLANES, row_bytes
 from winnow.kernels.formats.draws import Recovery, draws
 from winnow.kernels.formats.entries import GROUP
-from winnow.kernels.gpu.tiles import tile_width
+from winnow.kernels.gpu.tiles import power_of_two, tile_width
 from winnow.kernels.native_args import CHANNEL_GROUPS, GROUPED, RECOVERIES, RowsArgs, sides
 
 ELEMENTS = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
@@ -27,6 +27,11 @@ FIELDS = (
 )
 """Numbers of a side in the table: addresses, then sizes. Names are those of `native_args.RowsArgs`."""
 WIDTH = len(FIELDS)
+LONGEST = 64
+"""Bytes of a row that are multiplied in fp32 together: a program has no registers for more on their way there."""
+SHORTEST = 32
+"""Columns of a tile of integers, at least, where a row has as many: 8 for each of four warps, as tensor cores take
+them. Narrower sums are held by several warps at once."""
 ALIGNMENT = 16
 """Bytes that a thread may load together."""
 _RECOVERIES: dict[int, Recovery] = {number: name for name, number in RECOVERIES.items()}
@@ -47,9 +52,13 @@ class Plane:
     size: int
     """Its bytes; numbers where they are as they are."""
     before: int
-    """Numbers of a byte in the planes before it."""
+    """Tiles of the planes before it."""
     even: bool
     """True if all that a block of bytes holds at one place in the byte shares a scale."""
+    together: int = 1
+    """Numbers of a byte that are columns of one tile."""
+    start: int = 0
+    """The number of a row that its first byte begins with."""
 
     @property
     def fields(self) -> int:
@@ -59,12 +68,22 @@ class Plane:
     @property
     def block(self) -> int:
         """Bytes of a whole block."""
-        return BLOCK_BYTES // 2 if self.bits == 1 else BLOCK_BYTES
+        return _block(self.bits)
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of all its numbers."""
+        return self.fields // self.together
 
     @property
     def wide(self) -> int:
-        """Columns of a tile of it."""
-        return tile_width(self.size)
+        """Bytes of a tile; numbers where they are as they are."""
+        return tile_width(self.size) if self.together == 1 else _wide(self.size, self.bits)
+
+    @property
+    def columns(self) -> int:
+        """Numbers of a row of a tile."""
+        return self.wide * self.together
 
 
 @dataclass(frozen=True)
@@ -108,6 +127,13 @@ class Form:
         low, high = PLANES.get(self.bits, (self.bits, 0))
         lower = self._plane(low, not high and not self.zeros, 1, None)
         return (lower, self._plane(high, not self.zeros, 1 << low, lower)) if high else (lower,)
+
+    @property
+    def tiled(self) -> tuple[Plane, ...]:
+        """The planes as products take them: bytes that are multiplied in fp32 are cut up."""
+        if self.bits != 8 or self.masked or self.element != tl.float32:
+            return self.planes
+        return tuple(self._bytes(start) for start in range(0, self.numbers, LONGEST))
 
     @property
     def row_length(self) -> int:
@@ -159,11 +185,19 @@ class Form:
         """True if they are drawn from an exponential distribution."""
         return self.recovery.endswith("exponential")
 
+    def _bytes(self, start: int) -> Plane:
+        """The numbers of 8 bits from one on, as many as a tile of fp32 has."""
+        size = min(LONGEST, self.numbers - start)
+        return Plane(8, not self.zeros, 1, start, size, start // LONGEST, True, start=start)
+
     def _plane(self, bits: int, signed: bool, worth: int, lower: Plane | None) -> Plane:
-        first, before = (0, 0) if lower is None else (lower.size, lower.fields)
+        first, before = (0, 0) if lower is None else (lower.size, lower.tiles)
+        size, together = row_bytes(self.numbers, bits), 1
+        if self.element != tl.float32:
+            together = min(8 // bits, max(1, SHORTEST // _wide(size, bits)))
         # A block of 4 bits is a group of 32; one of 2 or 1 bits has two groups, and the last one may be cut anywhere.
         even = bits >= 4 or self.group == 64 or self.numbers % 64 == 0
-        return Plane(bits, signed, worth, first, row_bytes(self.numbers, bits), before, even)
+        return Plane(bits, signed, worth, first, size, before, even, together)
 
 
 @dataclass(frozen=True)
@@ -177,7 +211,7 @@ class Forms:
 
     @property
     def in_steps(self) -> bool:
-        """True if slots are looked at 32 by 32: they share scales, or it is known where every 32nd row begins."""
+        """True if slots looked at together begin at a multiple: 32 share scales, or the start of their rows."""
         return self.keys.scaling == GROUPED or self.keys.flat or self.values.flat
 
 
@@ -226,6 +260,16 @@ def _form(part: Part, side: RowsArgs, dim: int) -> Form:
         fill=side.fill,
         aligned=(side.data or 0) % ALIGNMENT == 0,
     )
+
+
+def _block(bits: int) -> int:
+    """Bytes of a whole block of numbers."""
+    return BLOCK_BYTES // 2 if bits == 1 else BLOCK_BYTES
+
+
+def _wide(size: int, bits: int) -> int:
+    """Bytes of a tile of a plane of so many: whole blocks, each with columns enough for a product."""
+    return max(power_of_two(size), _block(bits))
 
 
 @cache

@@ -1,8 +1,9 @@
 """Integers of 8, 6, 4, 3 and 2 bits as they lie, a plane at a time: every byte is loaded once.
 
-A byte has a number of each of 1 to 8 runs of neighbors. The numbers at one place in all bytes of a plane are a tile of
-their own, which is multiplied with its own columns of the query, or summed into columns of its own: nothing is put in
-order but queries and sums. Planes are added as products, so no number is ever joined.
+A byte has a number of each of 1 to 8 runs of neighbors. The numbers at one place in all bytes of a plane are a tile, or
+those at several places where they are few, the numbers of a byte side by side. A tile is multiplied with its own
+columns of the query, or summed into columns of its own: nothing is put in order but queries and sums. Planes are added
+as products, so no number is ever joined.
 """
 
 from __future__ import annotations
@@ -18,15 +19,29 @@ _ALIGNMENT: tl.constexpr = tl.constexpr(ALIGNMENT)
 
 @triton.jit
 def numbers_of(FIELD: tl.constexpr, PLANE: tl.constexpr):
-    """[K]: the number of a row that each byte of a plane holds at a place, and [K]: True where it does."""
+    """[B]: the number of a row that each byte of a plane holds at a place, and [B]: True where it does."""
     byte = tl.arange(0, PLANE.wide)
-    number = byte
+    return number_at(byte, FIELD, PLANE), byte < PLANE.size
+
+
+@triton.jit
+def columns_of(TILE: tl.constexpr, PLANE: tl.constexpr):
+    """[K]: the numbers of a row that are the columns of a tile of a plane, and [K]: True where there is one."""
+    column = tl.arange(0, PLANE.columns)
+    byte = column // PLANE.together
+    return number_at(byte, TILE * PLANE.together + column % PLANE.together, PLANE), byte < PLANE.size
+
+
+@triton.jit
+def number_at(byte, field, PLANE: tl.constexpr):
+    """The number of a row that a byte of a plane holds at a place."""
+    number = byte + PLANE.start
     if PLANE.fields > 1:
         block = byte // PLANE.block
         # The bytes of the last block, which may be incomplete, are fewer.
         width = tl.minimum(PLANE.size - block * PLANE.block, PLANE.block)
-        number = block * (PLANE.block * PLANE.fields) + FIELD * width + byte % PLANE.block
-    return number, byte < PLANE.size
+        number = block * (PLANE.block * PLANE.fields) + field * width + byte % PLANE.block
+    return number
 
 
 @triton.jit
@@ -42,16 +57,25 @@ def plane_at(side, slots, inside, FORM: tl.constexpr, PLANE: tl.constexpr):
 
 
 @triton.jit
-def field_of(plane, FIELD: tl.constexpr, PLANE: tl.constexpr):
-    """[N, K]: the numbers at one place in the bytes [N, K] of a plane."""
+def tile_of(plane, TILE: tl.constexpr, PLANE: tl.constexpr, N: tl.constexpr):
+    """[N, K]: the numbers of a tile, of the bytes [N, B] of a plane."""
     if PLANE.bits == 16:
         numbers = plane
-    elif PLANE.signed:
-        numbers = plane.to(tl.int8, bitcast=True)
-        if PLANE.bits < 8:
-            numbers = (numbers << (8 - PLANE.bits * (FIELD + 1))) >> (8 - PLANE.bits)
+    elif PLANE.bits == 8:
+        numbers = plane.to(tl.int8, bitcast=True) if PLANE.signed else plane
+    elif PLANE.together == 1:
+        if PLANE.signed:
+            numbers = plane.to(tl.int8, bitcast=True)
+            numbers = (numbers << (8 - PLANE.bits * (TILE + 1))) >> (8 - PLANE.bits)
+        else:
+            numbers = (plane >> (PLANE.bits * TILE)) & ((1 << PLANE.bits) - 1)
     else:
-        numbers = plane
-        if PLANE.bits < 8:
-            numbers = (plane >> (PLANE.bits * FIELD)) & ((1 << PLANE.bits) - 1)
+        # All numbers of a byte are in registers of the thread that loaded it.
+        first = ((TILE * PLANE.together + tl.arange(0, PLANE.together)) * PLANE.bits)[None, None, :]
+        if PLANE.signed:
+            numbers = plane.to(tl.int8, bitcast=True)[:, :, None]
+            numbers = (numbers << (8 - PLANE.bits - first).to(tl.int8)) >> (8 - PLANE.bits)
+        else:
+            numbers = (plane[:, :, None] >> first.to(tl.uint8)) & ((1 << PLANE.bits) - 1)
+        numbers = tl.reshape(numbers, [N, PLANE.columns])
     return numbers

@@ -1,7 +1,7 @@
 """Launch sizes of the kernels: queries and slots of a program, its warps and stages, by head size and dtype.
 
-Chosen by what a program takes, compiled ahead of time (docs/results/gpu_resources.md): few forms spill, most of
-them of 3 bits; two programs of a step of one token fit on a multiprocessor, and one fits where there are 99 KB
+Chosen by what a program takes, compiled ahead of time (docs/results/gpu_resources.md): few forms spill, and few
+registers; two programs of a step of one token fit on a multiprocessor, and one fits where there are 99 KB
 of shared memory (8.6, 8.9, 12.0).
 """
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from winnow.kernels.formats.pruned import STEP
 from winnow.kernels.gpu.forms import Forms
 from winnow.kernels.gpu.tiles import NARROWEST, tile_width
-from winnow.kernels.native_args import CHANNEL_GROUPS
+from winnow.kernels.native_args import CHANNEL_GROUPS, GROUPED
 
 TILE_BYTES = 16384
 """Bytes of a tile of queries, of keys and of values, at most."""
@@ -44,13 +44,21 @@ class Sizes(NamedTuple):
 def attending(forms: Forms, wide: int, itemsize: int, queries: int) -> Sizes:
     """Sizes of `attend_chunks` for forms of keys and values in rows of `wide` numbers, and queries of a KV head."""
     rows = min(max(TILE_BYTES // (wide * itemsize), NARROWEST), LARGEST)
-    # Products of fp32 are taken number by number, which needs more registers than tensor cores do.
-    asked = min(tile_width(queries), rows if itemsize == 2 else NARROWEST)
+    asked = min(tile_width(queries), _most_asked(forms, rows, itemsize))
     # What does not lie there as it is takes registers beside those of wide rows.
     large = itemsize > 2 or wide > WIDE
     warps = _warps(forms, asked, large)
     registers = ROOMY if warps == 8 and not (forms.keys.packed or forms.values.packed) else None
-    return Sizes(asked, -(-queries // asked), _slots(forms, rows), warps, STAGES, registers)
+    return Sizes(asked, -(-queries // asked), _slots(forms, rows, itemsize, asked), warps, STAGES, registers)
+
+
+def _most_asked(forms: Forms, rows: int, itemsize: int) -> int:
+    """Queries of a program, at most, of so many that a tile has room for."""
+    if itemsize > 2:
+        # Products of fp32 are taken number by number, which needs more registers than tensor cores do.
+        return NARROWEST
+    # Queries that are scaled anew for every 32 slots are there twice.
+    return max(rows // 2, NARROWEST) if forms.keys.scaling == GROUPED else rows
 
 
 def _warps(forms: Forms, asked: int, large: bool) -> int:
@@ -60,15 +68,19 @@ def _warps(forms: Forms, asked: int, large: bool) -> int:
     return 8 if asked > NARROWEST or any(form.heavy or (large and form.packed) for form in both) else 4
 
 
-def _slots(forms: Forms, rows: int) -> int:
+def _slots(forms: Forms, rows: int, itemsize: int, asked: int) -> int:
     """Slots that a program looks at together, of so many that a tile has room for."""
-    if forms.in_steps:
-        return STEP
     both = (forms.keys, forms.values)
+    if forms.keys.scaling == GROUPED:
+        return STEP
+    if any(form.flat for form in both) and itemsize == 2 and not any(form.high_bits for form in both):
+        # Where 32 rows begin together it takes half the look-ups, as far as registers reach.
+        return STEP
     if any(form.masked or (form.scaling == CHANNEL_GROUPS and form.low_bits == 2) for form in both):
         # Numbers that are put in order go through many registers; so do those with scales for every place in a byte.
         return min(rows, NARROWEST)
-    return min(rows, STEP) if forms.values.high_bits else rows
+    # Beside many sums there is room for fewer numbers on their way to a product.
+    return min(rows, STEP) if forms.values.high_bits or (asked > NARROWEST and forms.values.packed) else rows
 
 
 def joining(queries: int) -> Sizes:

@@ -30,7 +30,7 @@ def pruned_rows(side, slots, inside, head, FORM: tl.constexpr, WIDE: tl.constexp
     kept = mask_of(side, slots, inside, FORM, WIDE, N)
     before = tl.cumsum(kept, 1)
     count = tl.sum(kept, 1)
-    data, signs = row_starts(side, slots, inside, count, FORM, N)
+    data, signs = row_starts(side, slots, inside, count, FORM, WIDE, N)
     numbers = kept_numbers(side, data, slots, inside, kept != 0, before - 1, count, FORM)
     return tl.where(kept != 0, numbers, stand_ins(side, signs, slots, inside, head, kept, before, FORM, WIDE, N))
 
@@ -38,38 +38,65 @@ def pruned_rows(side, slots, inside, head, FORM: tl.constexpr, WIDE: tl.constexp
 @triton.jit
 def mask_of(side, slots, inside, FORM: tl.constexpr, WIDE: tl.constexpr, N: tl.constexpr):
     """int32 [N, WIDE]: 1 where a channel was kept."""
-    masks = tl.load(side + _MASKS).to(tl.pointer_type(tl.uint8))
-    byte = tl.arange(0, WIDE // 8)
-    row_bytes: tl.constexpr = (FORM.numbers + 7) // 8
-    mask = inside[:, None] & (byte < row_bytes)[None, :]
-    flags = tl.load(masks + slots[:, None] * row_bytes + byte[None, :], mask=mask, other=0).to(tl.int32)
+    flags = mask_bytes(side, slots, inside, FORM, WIDE)
     bits = (flags[:, :, None] >> tl.arange(0, 8)[None, None, :]) & 1
     return tl.reshape(bits, [N, WIDE])
 
 
 @triton.jit
-def row_starts(side, slots, inside, count, FORM: tl.constexpr, N: tl.constexpr):
+def mask_bytes(side, slots, inside, FORM: tl.constexpr, WIDE: tl.constexpr):
+    """int32 [N, WIDE / 8]: the flags of kept channels, 8 in each."""
+    masks = tl.load(side + _MASKS).to(tl.pointer_type(tl.uint8))
+    byte = tl.arange(0, WIDE // 8)
+    row_bytes: tl.constexpr = (FORM.numbers + 7) // 8
+    mask = inside[:, None] & (byte < row_bytes)[None, :]
+    return tl.load(masks + slots[:, None] * row_bytes + byte[None, :], mask=mask, other=0).to(tl.int32)
+
+
+@triton.jit
+def row_starts(side, slots, inside, count, FORM: tl.constexpr, WIDE: tl.constexpr, N: tl.constexpr):
     """int64 [N], [N]: where the numbers of slots that kept `count` [N] channels begin, and the signs of the others.
 
     In bytes, or in numbers where they are as they are.
     """
     width: tl.constexpr = FORM.element.primitive_bitwidth // 8 if FORM.bits == 16 else 1
     if FORM.flat:
-        tl.static_assert(N == _STEP)
         starts = tl.load(side + _STARTS).to(tl.pointer_type(tl.int64)) + slots // _STEP * 2
         data = tl.load(starts, mask=inside, other=0) // width
         signs = tl.load(starts + 1, mask=inside, other=0)
         # From where the 32 slots begin; none of them is missing before one that is looked at.
-        sizes = count
-        if FORM.bits != 16:
-            sizes = (count * FORM.low_bits + 7) // 8 + (count * FORM.high_bits + 7) // 8
-        gone = (FORM.numbers - count + 7) // 8
+        sizes, gone = row_sizes(count, FORM)
         data += tl.cumsum(sizes, 0) - sizes
         signs += tl.cumsum(gone, 0) - gone
+        if N < _STEP:
+            first = tl.min(slots, 0)
+            earlier = first // _STEP * _STEP + tl.arange(0, _STEP - N)
+            sizes, gone = row_sizes(kept_counts(side, earlier, earlier < first, FORM, WIDE), FORM)
+            data += tl.sum(tl.where(earlier < first, sizes, 0), 0)
+            signs += tl.sum(tl.where(earlier < first, gone, 0), 0)
     else:
         data = slots * (tl.load(side + _ROW_BYTES) // width)
         signs = slots * tl.load(side + _SIGN_ROW_BYTES)
     return data, signs
+
+
+@triton.jit
+def row_sizes(count, FORM: tl.constexpr):
+    """Sizes of rows of `count` [N] kept channels, as `row_starts` counts them, and bytes of their signs."""
+    sizes = count
+    if FORM.bits != 16:
+        sizes = (count * FORM.low_bits + 7) // 8 + (count * FORM.high_bits + 7) // 8
+    return sizes, (FORM.numbers - count + 7) // 8
+
+
+@triton.jit
+def kept_counts(side, slots, inside, FORM: tl.constexpr, WIDE: tl.constexpr):
+    """int32 [N]: channels that slots kept."""
+    bits = mask_bytes(side, slots, inside, FORM, WIDE)
+    # By pairs of bits, fours, and the two halves of a byte.
+    bits -= (bits >> 1) & 0x55
+    bits = (bits & 0x33) + ((bits >> 2) & 0x33)
+    return tl.sum((bits + (bits >> 4)) & 0x0F, 1)
 
 
 @triton.jit

@@ -1,8 +1,8 @@
 """Rows of slots, in whatever form they are written, and products with them.
 
 Keys and values have a few functions each, between which no form is known: `prepared` and `products` for keys,
-`nothing`, `added` and `written` for values. What they hand on is theirs: a tuple of tiles, one for every place in a
-byte that numbers have.
+`nothing`, `added` and `written` for values. What they hand on is theirs: a tuple of tiles, one or more for every
+plane in which numbers lie.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from winnow.kernels.gpu.forms import FIELDS
-from winnow.kernels.gpu.integers import field_of, numbers_of, plane_at
+from winnow.kernels.gpu.integers import columns_of, plane_at, tile_of
 from winnow.kernels.gpu.pruned import pruned_rows
 from winnow.kernels.gpu.queries import load_queries
 from winnow.kernels.gpu.scales import scaled_numbers, scaled_queries, scales_of_slots
@@ -40,15 +40,15 @@ def loaded_plane(side, slots, inside, head, FORM: tl.constexpr, PLANE: tl.conste
 def prepared(side, rows, present, head, FORM: tl.constexpr, PRODUCT: tl.constexpr):
     """Tiles [M, K] of the queries at rows [M], each with the channels of a head that a tile of keys will have."""
     asked = tl.tuple([])
-    for plane in tl.static_range(len(FORM.planes)):
-        for field in tl.static_range(tl.constexpr(FORM.planes[plane].fields)):
-            channel, there = numbers_of(field, FORM.planes[plane])
+    for plane in tl.static_range(len(FORM.tiled)):
+        for each in tl.static_range(tl.constexpr(FORM.tiled[plane].tiles)):
+            channel, there = columns_of(each, FORM.tiled[plane])
             there = there & (channel < FORM.numbers)
             if FORM.channels:
                 kept = tl.load(side + _CHANNELS).to(tl.pointer_type(tl.int16)) + head * FORM.numbers
                 channel = tl.load(kept + channel, mask=there, other=0)
             tile = load_queries(rows, present, channel, there).to(PRODUCT)
-            asked += (tile * FORM.planes[plane].worth,)
+            asked += (tile * FORM.tiled[plane].worth,)
     return asked
 
 
@@ -62,13 +62,13 @@ def products(
     if FORM.scaling == _GROUPED:
         asked, constant = scaled_queries(side, asked, first, FORM, ASKED, PRODUCT)
         logits += constant[:, None]
-    for plane in tl.static_range(len(FORM.planes)):
-        loaded = loaded_plane(side, slots, inside, head, FORM, FORM.planes[plane], N)
-        for field in tl.static_range(tl.constexpr(FORM.planes[plane].fields)):
-            keys = field_of(loaded, field, FORM.planes[plane])
+    for plane in tl.static_range(len(FORM.tiled)):
+        loaded = loaded_plane(side, slots, inside, head, FORM, FORM.tiled[plane], N)
+        for each in tl.static_range(tl.constexpr(FORM.tiled[plane].tiles)):
+            keys = tile_of(loaded, each, FORM.tiled[plane], N)
             if FORM.scaling == _CHANNEL_GROUPS:
-                keys = scaled_numbers(side, keys, slots, inside, field, FORM, FORM.planes[plane], N)
-            tile = asked[FORM.planes[plane].before + field]
+                keys = scaled_numbers(side, keys, slots, inside, each, FORM, FORM.tiled[plane], N)
+            tile = asked[FORM.tiled[plane].before + each]
             logits = tl.dot(tile, tl.trans(keys.to(PRODUCT)), logits, input_precision="ieee")
     if FORM.scaling == _PER_SLOT and not FORM.masked:
         logits *= scales_of_slots(side, slots, inside, FORM)[None, :]
@@ -82,9 +82,9 @@ def products(
 def nothing(FORM: tl.constexpr, ASKED: tl.constexpr):
     """Sums of no values: tiles [M, K]."""
     sums = tl.tuple([])
-    for plane in tl.static_range(len(FORM.planes)):
-        for _ in tl.static_range(tl.constexpr(FORM.planes[plane].fields)):
-            sums += (tl.zeros([ASKED, FORM.planes[plane].wide], tl.float32),)
+    for plane in tl.static_range(len(FORM.tiled)):
+        for _ in tl.static_range(tl.constexpr(FORM.tiled[plane].tiles)):
+            sums += (tl.zeros([ASKED, FORM.tiled[plane].columns], tl.float32),)
     return sums
 
 
@@ -93,14 +93,14 @@ def added(side, sums, fading, weights, slots, inside, head, FORM: tl.constexpr, 
     """Sums times fading [M], and the values of slots [N] of a head times weights [M, N]."""
     weights, unit = weighed(side, weights, slots, inside, FORM, PRODUCT)
     after = tl.tuple([])
-    for plane in tl.static_range(len(FORM.planes)):
-        loaded = loaded_plane(side, slots, inside, head, FORM, FORM.planes[plane], N)
-        for field in tl.static_range(tl.constexpr(FORM.planes[plane].fields)):
-            values = field_of(loaded, field, FORM.planes[plane])
+    for plane in tl.static_range(len(FORM.tiled)):
+        loaded = loaded_plane(side, slots, inside, head, FORM, FORM.tiled[plane], N)
+        for each in tl.static_range(tl.constexpr(FORM.tiled[plane].tiles)):
+            values = tile_of(loaded, each, FORM.tiled[plane], N)
             if FORM.scaling == _CHANNEL_GROUPS:
-                values = scaled_numbers(side, values, slots, inside, field, FORM, FORM.planes[plane], N)
+                values = scaled_numbers(side, values, slots, inside, each, FORM, FORM.tiled[plane], N)
             found = tl.dot(weights, values.to(PRODUCT), input_precision="ieee") * unit
-            after += (sums[FORM.planes[plane].before + field] * fading[:, None] + found,)
+            after += (sums[FORM.tiled[plane].before + each] * fading[:, None] + found,)
     return after
 
 
@@ -121,15 +121,15 @@ def weighed(side, weights, slots, inside, FORM: tl.constexpr, PRODUCT: tl.conste
 @triton.jit
 def written(rows, sums, present, FORM: tl.constexpr):
     """Stores sums of values as rows [M] of pointers, their channels in order."""
-    for plane in tl.static_range(len(FORM.planes)):
-        if plane > 0:
+    for plane in tl.static_range(len(FORM.tiled)):
+        if FORM.tiled[plane].worth > 1:
             # Another thread wrote what is added to.
             tl.debug_barrier()
-        for field in tl.static_range(tl.constexpr(FORM.planes[plane].fields)):
-            channel, there = numbers_of(field, FORM.planes[plane])
+        for each in tl.static_range(tl.constexpr(FORM.tiled[plane].tiles)):
+            channel, there = columns_of(each, FORM.tiled[plane])
             mask = present[:, None] & (there & (channel < FORM.numbers))[None, :]
-            tile = sums[FORM.planes[plane].before + field] * FORM.planes[plane].worth
+            tile = sums[FORM.tiled[plane].before + each] * FORM.tiled[plane].worth
             place = rows[:, None] + channel[None, :]
-            if plane > 0:
+            if FORM.tiled[plane].worth > 1:
                 tile += tl.load(place, mask=mask, other=0.0)
             tl.store(place, tile, mask=mask)

@@ -1,16 +1,14 @@
-"""Attention that the last queries of a prompt pay to its keys, in sums over the queries of a head.
+"""Attention that the last queries of a prompt pay to its keys, without a matrix of it.
 
-Two passes over the keys, in three launches, and never a matrix of probabilities: the largest logit and the sum of
-weights of every query in chunks of keys; those joined; then what every key is paid. Keys are read once in a pass for
-all queries of a tile, and no head of them is repeated. `score/window.py` is the definition.
-
-Queries of a KV head are taken in tiles of TOGETHER query heads times WINDOW tokens.
+Two passes over the keys: the largest logit and the sum of weights of every query in chunks of keys, and those joined;
+then what every key is paid, in whatever numbers (`paying.py`). Keys are read once in a pass for all queries of a tile,
+and no head of them is repeated. `score/window.py` is the definition.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -18,9 +16,11 @@ import triton.language as tl
 from torch import Tensor
 
 from winnow.kernels.gpu.forms import ELEMENTS
+from winnow.kernels.gpu.paying import SHARES, pay_keys, pay_keys_most
 from winnow.kernels.gpu.precision import product_dtype
-from winnow.kernels.gpu.softmax import capped, finite
+from winnow.kernels.gpu.softmax import finite
 from winnow.kernels.gpu.tiles import NARROWEST, tile_width
+from winnow.kernels.gpu.window_tiles import keys_of, logits_of, queries_of_tile
 
 SMALLEST_CHUNK = 512
 """Keys of a program of the first pass, at least: what it leaves takes a hundredth of what it read."""
@@ -68,46 +68,6 @@ class Asked:
     """First keys that are attended to at all; a query sees none that come after its own."""
 
 
-@triton.jit
-def _tile(
-    queries, query_stride, token_stride, head, heads, group, window,
-    DIM: tl.constexpr, WIDE: tl.constexpr, HEADS: tl.constexpr, WINDOW: tl.constexpr,
-):  # fmt: skip
-    """Queries [HEADS·WINDOW, WIDE] of a tile, their numbers g·w + i, their tokens i, and which of them exist."""
-    row = tl.arange(0, HEADS * WINDOW)
-    member, token = heads + row // WINDOW, window[0] + row % WINDOW
-    present = (member < group) & (token < window[1])
-    channel = tl.arange(0, WIDE)
-    place = (head * group + member).to(tl.int64) * query_stride + token * token_stride
-    mask = present[:, None] & (channel < DIM)[None, :]
-    query = tl.load(queries + place[:, None] + channel[None, :], mask=mask, other=0.0)
-    return query, member * window[1] + token, token, present
-
-
-@triton.jit
-def _rows(keys, head, key_stride, token_stride, tokens, inside, DIM: tl.constexpr, WIDE: tl.constexpr):
-    """[KEYS, WIDE] keys of some tokens."""
-    channel = tl.arange(0, WIDE)
-    place = head.to(tl.int64) * key_stride + tokens.to(tl.int64) * token_stride
-    mask = inside[:, None] & (channel < DIM)[None, :]
-    return tl.load(keys + place[:, None] + channel[None, :], mask=mask, other=0.0)
-
-
-@triton.jit
-def _logits(
-    query, rows, absent, head, length, tokens, inside, positions, scaling, softcap,
-    ABSENT: tl.constexpr, CAPPED: tl.constexpr, PRODUCT: tl.constexpr,
-):  # fmt: skip
-    """[ROWS, KEYS] logits, -inf where a key is not seen."""
-    logits = tl.dot(query.to(PRODUCT), tl.trans(rows.to(PRODUCT)), input_precision="ieee")
-    logits = capped(logits * scaling, softcap, CAPPED)
-    visible = inside[None, :] & (tokens[None, :] <= positions[:, None])
-    if ABSENT:
-        gone = tl.load(absent + head.to(tl.int64) * length + tokens, mask=inside, other=1)
-        visible = visible & (gone == 0)[None, :]
-    return tl.where(visible, logits, float("-inf"))
-
-
 @triton.jit(do_not_specialize=["visible", "first", "window", "chunk_keys"])
 def normalize_chunks(
     queries, keys, absent, maxima, totals, query_stride, query_token_stride, key_stride, key_token_stride,
@@ -119,7 +79,7 @@ def normalize_chunks(
     """maxima and totals [C, H, G·w] of chunks of keys."""
     chunk, head, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     tiles = tl.cdiv(window, WINDOW)
-    query, number, token, present = _tile(
+    query, number, token, present = queries_of_tile(
         queries, query_stride, query_token_stride, head, tile // tiles * HEADS, group, (tile % tiles * WINDOW, window),
         DIM, WIDE, HEADS, WINDOW,
     )  # fmt: skip
@@ -130,8 +90,8 @@ def normalize_chunks(
     for begin in range(chunk * chunk_keys, stop, KEYS):
         tokens = begin + tl.arange(0, KEYS)
         inside = tokens < visible
-        rows = _rows(keys, head, key_stride, key_token_stride, tokens, inside, DIM, WIDE)
-        logits = _logits(
+        rows = keys_of(keys, head, key_stride, key_token_stride, tokens, inside, DIM, WIDE)
+        logits = logits_of(
             query, rows, absent, head, length, tokens, inside, first + token, scaling, softcap,
             ABSENT, CAPPED, PRODUCT,
         )  # fmt: skip
@@ -167,81 +127,73 @@ def join_normalizers(maxima, totals, sinks, chunks, rows, window, SINKS: tl.cons
     tl.store(totals + row, tl.where(total == 0.0, 1.0, total), mask=present)
 
 
-@triton.jit(do_not_specialize=["visible", "first", "window", "paid_keys"])
-def pay_keys(
-    queries, keys, absent, maxima, totals, paid, query_stride, query_token_stride, key_stride, key_token_stride,
-    scaling, softcap, length, visible, first, window, group, paid_keys,
-    ABSENT: tl.constexpr, CAPPED: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr,
-    HEADS: tl.constexpr, WINDOW: tl.constexpr, KEYS: tl.constexpr, PRODUCT: tl.constexpr,
-):  # fmt: skip
-    """paid [H, G, paid_keys]: what the queries of every head together pay to the first keys."""
-    head = tl.program_id(1)
-    tokens = tl.program_id(0) * KEYS + tl.arange(0, KEYS)
-    inside = tokens < visible
-    rows = _rows(keys, head, key_stride, key_token_stride, tokens, inside, DIM, WIDE)
-    member = tl.arange(0, HEADS)
-    for heads in range(0, group, HEADS):
-        found = tl.zeros([HEADS, KEYS], tl.float32)
-        # Queries before the first of these keys see none of them.
-        unseeing = tl.maximum(tl.program_id(0) * KEYS - first, 0) // WINDOW * WINDOW
-        for begin in range(unseeing, window, WINDOW):
-            query, number, token, present = _tile(
-                queries, query_stride, query_token_stride, head, heads, group, (begin, window),
-                DIM, WIDE, HEADS, WINDOW,
-            )  # fmt: skip
-            logits = _logits(
-                query, rows, absent, head, length, tokens, inside, first + token, scaling, softcap,
-                ABSENT, CAPPED, PRODUCT,
-            )  # fmt: skip
-            line = head * group * window + number
-            maximum = tl.load(maxima + line, mask=present, other=0.0)
-            total = tl.load(totals + line, mask=present, other=1.0)
-            shares = tl.where(present[:, None], tl.exp(logits - maximum[:, None]) / total[:, None], 0.0)
-            found += tl.sum(tl.reshape(shares, [HEADS, WINDOW, KEYS]), 1)
-        place = (head * group + heads + member).to(tl.int64) * paid_keys
-        mask = (heads + member < group)[:, None] & (tokens < paid_keys)[None, :]
-        tl.store(paid + place[:, None] + tokens[None, :], found, mask=mask)
+class Normalized:
+    """Queries of a window, of which the largest logits and the sums of weights are known."""
 
+    def __init__(self, asked: Asked) -> None:
+        """Takes the first pass over the keys."""
+        queries, keys = (each if each.stride(-1) == 1 else each.contiguous() for each in (asked.queries, asked.keys))
+        heads, length, dim = keys.shape
+        group, window = queries.shape[0] // heads, queries.shape[1]
+        absent = None if asked.absent is None else asked.absent.contiguous().view(torch.uint8)
+        product, wide = product_dtype(queries.dtype, keys.dtype), tile_width(dim)
+        launch = LAUNCHES[(8 * product.itemsize, max(128, wide))]
+        tokens, members = _tile_sizes(window, group, launch.rows)
+        tiles = triton.cdiv(group, members) * triton.cdiv(window, tokens)
+        most_keys = triton.cdiv(asked.visible * heads * tiles, PROGRAMS * launch.keys) * launch.keys
+        chunk_keys = max(SMALLEST_CHUNK, most_keys)
+        chunks = max(1, triton.cdiv(asked.visible, chunk_keys))
+        maxima, totals = torch.empty(2, chunks, heads * group * window, dtype=torch.float32, device=keys.device)
+        self._heads, self._group, self._keys_together = heads, group, launch.keys
+        self._there = (queries, keys, absent, maxima, totals)
+        self._strides = (*queries.stride()[:2], *keys.stride()[:2])
+        self._facts = (asked.scaling, asked.softcap or 0.0, length, asked.visible, length - window, window, group)
+        self._compiled: dict[str, Any] = {
+            "ABSENT": absent is not None,
+            "CAPPED": asked.softcap is not None,
+            "DIM": dim,
+            "WIDE": wide,
+            "HEADS": members,
+            "WINDOW": tokens,
+            "KEYS": launch.keys,
+            "PRODUCT": ELEMENTS[product],
+            "num_warps": launch.warps,
+            "num_stages": STAGES,
+        }
+        sinks = None if asked.sinks is None else asked.sinks.detach().to(keys.device, torch.float32).contiguous()
+        number = heads * group * window
+        with torch.cuda.device_of(keys):  # Triton launches on the current one
+            normalize_chunks[(chunks, heads, tiles)](
+                *self._there, *self._strides, *self._facts, chunk_keys, **self._compiled
+            )
+            join_normalizers[(triton.cdiv(number, 128),)](
+                *(maxima, totals, sinks, chunks, number, window), SINKS=sinks is not None, BLOCK=128
+            )
 
-def attention_paid(asked: Asked, keys: int) -> Tensor:
-    """fp32 [H, G, keys]: what the queries together pay to the first `keys` keys."""
-    heads, length, dim = asked.keys.shape
-    group, window = asked.queries.shape[0] // heads, asked.queries.shape[1]
-    queries, rows = (each if each.stride(-1) == 1 else each.contiguous() for each in (asked.queries, asked.keys))
-    absent = None if asked.absent is None else asked.absent.contiguous().view(torch.uint8)
-    product, wide = product_dtype(queries.dtype, rows.dtype), tile_width(dim)
-    launch = LAUNCHES[(8 * product.itemsize, max(128, wide))]
-    tokens, members = _tile_sizes(window, group, launch.rows)
-    tiles = triton.cdiv(group, members) * triton.cdiv(window, tokens)
-    chunk_keys = max(SMALLEST_CHUNK, triton.cdiv(asked.visible * heads * tiles, PROGRAMS * launch.keys) * launch.keys)
-    chunks = max(1, triton.cdiv(asked.visible, chunk_keys))
-    device = rows.device
-    maxima, totals = torch.empty(2, chunks, heads * group * window, dtype=torch.float32, device=device)
-    paid = torch.empty(heads, group, keys, dtype=torch.float32, device=device)
-    there = (queries, rows, absent, maxima, totals)
-    strides = (*queries.stride()[:2], *rows.stride()[:2])
-    facts = (asked.scaling, asked.softcap or 0.0, length, asked.visible, length - window, window, group)
-    compiled = {
-        "ABSENT": absent is not None,
-        "CAPPED": asked.softcap is not None,
-        "DIM": dim,
-        "WIDE": wide,
-        "HEADS": members,
-        "WINDOW": tokens,
-        "KEYS": launch.keys,
-        "PRODUCT": ELEMENTS[product],
-        "num_warps": launch.warps,
-        "num_stages": STAGES,
-    }
-    normalize_chunks[(chunks, heads, tiles)](*there, *strides, *facts, chunk_keys, **compiled)
-    sinks = None if asked.sinks is None else asked.sinks.detach().to(device, torch.float32).contiguous()
-    number = heads * group * window
-    join_normalizers[(triton.cdiv(number, 128),)](
-        *(maxima, totals, sinks, chunks, number, window), SINKS=sinks is not None, BLOCK=128
-    )
-    if keys:
-        pay_keys[(triton.cdiv(keys, launch.keys), heads)](*there, paid, *strides, *facts, keys, **compiled)
-    return paid
+    def paid(self, keys: int, what: int = SHARES, since: int = 0, weights: Tensor | None = None) -> Tensor:
+        """fp32 [H, G, keys]: what the queries from number `since` on pay to the first `keys` keys.
+
+        what: SHARES, SQUARES, ENTROPY or LARGEST of `paying.py`. weights: fp32 [w], factors of the queries' shares.
+        """
+        paid = torch.empty(self._heads, self._group, keys, dtype=torch.float32, device=self._there[1].device)
+        grid = (triton.cdiv(keys, self._keys_together), self._heads)
+        if keys:
+            with torch.cuda.device_of(paid):
+                pay_keys[grid](
+                    *(*self._there, weights, paid, *self._strides, *self._facts, since, keys),
+                    WHAT=what, WEIGHED=weights is not None, **self._compiled,
+                )  # fmt: skip
+        return paid
+
+    def paid_most(self, keys: int, since: int = 0) -> Tensor:
+        """fp32 [keys]: sums over the tokens from number `since` on, each by the query head that pays a key most."""
+        paid = torch.empty(keys, dtype=torch.float32, device=self._there[1].device)
+        if keys:
+            with torch.cuda.device_of(paid):
+                pay_keys_most[(triton.cdiv(keys, self._keys_together),)](
+                    *(*self._there, paid, *self._strides, *self._facts, since, keys, self._heads), **self._compiled
+                )
+        return paid
 
 
 def _tile_sizes(window: int, group: int, rows: int) -> tuple[int, int]:

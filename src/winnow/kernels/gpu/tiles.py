@@ -10,4 +10,9 @@ NARROWEST = 16
 
 def tile_width(columns: int) -> int:
     """Columns of a tile that holds so many."""
-    return max(NARROWEST, triton.next_power_of_2(columns))
+    return max(NARROWEST, power_of_two(columns))
+
+
+def power_of_two(columns: int) -> int:
+    """The next power of two."""
+    return int(triton.next_power_of_2(columns))
