@@ -44,8 +44,7 @@ inline void turn_queries(const Shape& shape, const Queries& queries, int64_t fir
 inline void multiply_keys(const Bf16* keys, int64_t dim, const char* ahead, const Bf16QueryTiles& queries) {
   const int64_t bytes = dim * static_cast<int64_t>(sizeof(Bf16));
   finish_stores();
-  _tile_zero(0);
-  _tile_zero(1);
+  zero_sums<2>();
   for (int64_t block = 0; block < dim / kRowChannels; ++block, ahead += kPairTokens * 64) {
     const Bf16* at = keys + block * kRowChannels;
     _tile_loadd(6, queries.pairs[block], 64);
@@ -63,7 +62,7 @@ inline void give_logits(const TokenSums& tokens, float scaling, float* logits) {
   for (int64_t t = 0; t < kPairTokens; t += Vec::width) {
     for (int four = 0; four < kQueries; four += 4) {
       __m512i turned[4];
-      turn_sums(tokens.sums + t, four, turned);
+      turn_sums(tokens.sums[t / Vec::width], four, turned);
       unroll<4>([&](auto i) {
         if (four + i >= kQueries) return;
         store(logits + (four + i) * kLogitStride + t, Vec{_mm512_castsi512_ps(turned[i])} * broadcast(scaling));

@@ -67,8 +67,8 @@ inline void give_logits(const TokenSums& tokens, const Int16Queries<kQueries>& q
     for (int four = 0; four < fours_of(kQueries); ++four, ahead += bytes / kSteps) {
       for (int64_t line = 0; line < bytes / kSteps; line += kLine) prefetch_numbers(ahead + line);
       __m512i high[4], low[4];
-      turn_sums(tokens.sums + t, 8 * four, high);
-      turn_sums(tokens.sums + t, 8 * four + 4, low);
+      turn_sums(tokens.sums[t / Vec::width], 8 * four, high);
+      turn_sums(tokens.sums[t / Vec::width], 8 * four + 4, low);
       unroll<4>([&](auto i) {
         const int q = 4 * four + i;
         if (q >= kQueries) return;
@@ -108,8 +108,7 @@ __attribute__((noinline)) void unpack_rows(const uint8_t* rows, int64_t count, _
 template <bool kSigned>
 inline void multiply_keys(const uint8_t* keys, int64_t dim, const QueryTiles& queries) {
   finish_stores();
-  _tile_zero(0);
-  _tile_zero(1);
+  zero_sums<2>();
   for (int64_t block = 0; block < dim / kRowNumbers; ++block) {
     const uint8_t* at = keys + block * kRowNumbers;
     _tile_loadd(6, queries.bytes[block], 64);
