@@ -20,7 +20,7 @@ namespace winnow {
 namespace {
 
 // Tokens of a tile, and of sums that stay in tiles.
-constexpr int64_t kPairedTokens = 32, kDenseSpan = 64;
+constexpr int64_t kPairedTokens = 32, kDenseSpan = 256;
 
 // Channels whose sums are in tiles together.
 constexpr int64_t kSummedChannels = 64;
