@@ -12,8 +12,8 @@
 namespace winnow {
 namespace {
 
-// From this many queries on, tiles are faster than products in vectors, whose time grows with every query; sums over the
-// lanes of vectors take the more of it, the shorter rows are.
+// From this many queries on, tiles are faster than products in vectors, whose time grows with every query; sums over
+// the lanes of vectors take the more of it, the shorter rows are.
 constexpr int64_t kShortRow = 64, kFewestBf16Queries = 5, kFewestOfShortRows = 3;
 
 constexpr int64_t fewest_bf16_queries(const Shape& shape) {
@@ -27,8 +27,8 @@ inline bool tiles_of_bf16(const Shape& shape, const Chunk& chunk) {
          shape.value_dim % kSummedChannels == 0;
 }
 
-// Calls body(first, Count<size>) for blocks that cover n queries, as for_tile_blocks does, but 5 and 6 are one block, too:
-// columns of a tile cost nothing, another pass over keys and values does.
+// Calls body(first, Count<size>) for blocks that cover n queries, as for_tile_blocks does, but 5 and 6 are one block,
+// too: columns of a tile cost nothing, another pass over keys and values does.
 template <class Body>
 inline void for_column_blocks(int64_t n, const Body& body) {
   for (int64_t first = 0; first < n; first += kMostTileQueries) {

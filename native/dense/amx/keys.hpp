@@ -40,8 +40,8 @@ inline void turn_queries(const Shape& shape, const Queries& queries, int64_t fir
   }
 }
 
-// Products of two tiles of keys with the queries, in the tiles 0 and 1; asks for half as many bytes from `ahead` on, since
-// prefetching waits where it is asked for too much at once.
+// Products of two tiles of keys with the queries, in the tiles 0 and 1; asks for half as many bytes from `ahead` on,
+// since prefetching waits where it is asked for too much at once.
 inline void multiply_keys(const Bf16* keys, int64_t dim, const char* ahead, const Bf16QueryTiles& queries) {
   const int64_t bytes = dim * static_cast<int64_t>(sizeof(Bf16));
   finish_stores();
