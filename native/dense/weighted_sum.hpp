@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kValueBlock = 32;
 
 // acc[q][0..kStrips·width) += sum over t of weights[q][t]·values[t][..] for kQueries queries.
-template <int kQueries, int kStrips, class T, class LoadStrips>
+template <int kQueries, int kStrips, bool kTwice, class T, class LoadStrips>
 inline void weighted_tile(const float* weights, const T* values, int64_t dim, int64_t tokens, float* acc,
                           int64_t acc_width, const char* ahead, const LoadStrips& load_strips) {
   constexpr int64_t kBytes = static_cast<int64_t>(sizeof(T));
@@ -23,7 +23,7 @@ inline void weighted_tile(const float* weights, const T* values, int64_t dim, in
     sums[i] = load(acc + i / kStrips * acc_width + i % kStrips * Vec::width);
   });
   for (int64_t t = 0; t < tokens; ++t) {
-    prefetch_span<kStrips * Vec::width * kBytes>(ahead + t * dim * kBytes);
+    prefetch_span<kStrips * Vec::width * kBytes, kTwice>(ahead + t * dim * kBytes);
     Vec v[kStrips];
     load_strips(values + t * dim, v);
     unroll<kQueries>([&](auto i) {
@@ -37,7 +37,7 @@ inline void weighted_tile(const float* weights, const T* values, int64_t dim, in
 }
 
 // The same for all of the value dimension: as many strips at once as registers allow, then a pair, then the rest.
-template <int kQueries, class T>
+template <int kQueries, bool kTwice, class T>
 inline void weigh_block(const Shape& shape, const float* weights, const T* values, int64_t tokens,
                         const char* ahead, float* acc) {
   constexpr int kStrips = Vec::width / kQueries;
@@ -48,8 +48,8 @@ inline void weigh_block(const Shape& shape, const float* weights, const T* value
   };
   int64_t d = 0;
   const auto run = [&](auto strips, const auto& load_strips) {
-    weighted_tile<kQueries, decltype(strips)::value>(weights, values + d, dim, tokens, acc + d, shape.value_width,
-                                                     ahead + d * kBytes, load_strips);
+    weighted_tile<kQueries, decltype(strips)::value, kTwice>(weights, values + d, dim, tokens, acc + d,
+                                                             shape.value_width, ahead + d * kBytes, load_strips);
     d += strips * Vec::width;
   };
   while (d + kStrips * Vec::width <= dim) run(Count<kStrips>{}, pairs);
@@ -58,24 +58,26 @@ inline void weigh_block(const Shape& shape, const float* weights, const T* value
   if (d < dim) run(Count<1>{}, [&](const T* p, Vec(&v)[1]) { v[0] = load_first(p, dim - d); });
 }
 
-// Half a vector of queries at most: each needs a pair of accumulators.
-template <int kQueries, class T>
+// Half a vector of queries at most: each needs a pair of accumulators. kTwice says how values are prefetched.
+template <int kQueries, bool kTwice, class T>
 inline void weigh(const Shape& shape, const float* weights, const T* values, int64_t tokens, const char* ahead,
                   float* acc) {
   constexpr int kBlock = kQueries < Vec::width / 2 ? kQueries : Vec::width / 2;
   for (int first = 0; first < kQueries; first += kBlock) {
-    weigh_block<kBlock>(shape, weights + first * kLogitStride, values, tokens, ahead,
-                        acc + first * shape.value_width);
+    weigh_block<kBlock, kTwice>(shape, weights + first * kLogitStride, values, tokens, ahead,
+                                acc + first * shape.value_width);
   }
 }
 
 // The same for values of any number, read where they lie.
 template <int kQueries, class T>
 inline void weigh_tokens(const Shape& shape, const float* weights, const T* values, int64_t tokens, float* acc) {
+  constexpr bool kTwice = meet_arithmetic(kQueries, sizeof(T));
   const T* last = values + tokens * shape.value_dim - 1;
   for (int64_t t = 0; t < tokens; t += kValueBlock) {
     const T* block = values + t * shape.value_dim;
-    weigh<kQueries>(shape, weights + t, block, least(kValueBlock, tokens - t), clamped_ahead_of(block, last), acc);
+    weigh<kQueries, kTwice>(shape, weights + t, block, least(kValueBlock, tokens - t), clamped_ahead_of(block, last),
+                            acc);
   }
 }
 

@@ -58,12 +58,12 @@ inline void score_unpacked(const Shape& shape, const Chunk& chunk, const Queries
     tile.tokens = least(kTileRows, chunk.tokens - t);
     reader.unpack(tile.tokens, packed.tile);
     if (rows.scaling != WINNOW_GROUPED) {
-      score<kQueries, float>(shape, tile, scratch.query, scratch.edge, scratch.logits + t);
+      score<kQueries, float, false>(shape, tile, scratch.query, scratch.edge, scratch.logits + t);
       continue;
     }
     float bias[kQueries];
     fold_scales<kQueries, T>(shape, rows, chunk.slot + t, scratch.query, packed.queries, bias);
-    score<kQueries, float>(shape, tile, packed.queries, scratch.edge, scratch.logits + t);
+    score<kQueries, float, false>(shape, tile, packed.queries, scratch.edge, scratch.logits + t);
     add_bias<kQueries>(bias, tile.tokens, scratch.logits + t);
   }
 }

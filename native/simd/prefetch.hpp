@@ -14,16 +14,27 @@ constexpr int64_t kPrefetchBytes = 6144;
 
 inline void prefetch(const char* p) { __builtin_prefetch(p, 0, 3); }
 
-// The lines that hold kBytes bytes from p on, or one when they are fewer than a line.
-template <int64_t kBytes>
-inline void prefetch_span(const char* p) {
-  for (int64_t byte = 0; byte < kBytes; byte += kLine) prefetch(p + byte);
-}
-
 // Lines that are read after many others: too many for the first-level cache, but not for the second.
 inline void prefetch_for_later(const char* p, int64_t bytes) {
   for (int64_t byte = 0; byte < bytes; byte += kLine) __builtin_prefetch(p + byte, 0, 2);
 }
+
+// A line to come, where `ahead` is kPrefetchBytes ahead. The first-level cache waits for a few lines only, and while it
+// waits for all of them nothing else is done: where lines meet arithmetic, they are fetched into the second level long
+// before, and from there into the first.
+inline void prefetch_twice(const char* ahead) {
+  prefetch_for_later(ahead + kPrefetchBytes, 1);
+  prefetch(ahead - kPrefetchBytes / 3);
+}
+
+// The lines that hold kBytes bytes from p on, or one when they are fewer than a line; kTwice says how.
+template <int64_t kBytes, bool kTwice>
+inline void prefetch_span(const char* p) {
+  for (int64_t byte = 0; byte < kBytes; byte += kLine) kTwice ? prefetch_twice(p + byte) : prefetch(p + byte);
+}
+
+// True where numbers of kBytes bytes meet so many queries that a line takes more arithmetic than a sum over it.
+constexpr bool meet_arithmetic(int queries, int64_t bytes) { return queries * 4 > bytes; }
 
 // The place to prefetch while reading `at` of one array that ends at `end`: the same distance ahead, running on
 // into the array that will be read next.

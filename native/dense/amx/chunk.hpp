@@ -12,14 +12,36 @@
 namespace winnow {
 namespace {
 
-// From this many queries on, tiles are faster than products in vectors, whose time grows with every query.
-constexpr int64_t kFewestBf16Queries = 5;
+// From this many queries on, tiles are faster than products in vectors, whose time grows with every query; sums over
+// the lanes of vectors take the more of it, the shorter rows are.
+constexpr int64_t kShortRow = 64, kFewestBf16Queries = 5, kFewestOfShortRows = 3;
+
+constexpr int64_t fewest_bf16_queries(const Shape& shape) {
+  return shape.key_dim <= kShortRow && shape.value_dim <= kShortRow ? kFewestOfShortRows : kFewestBf16Queries;
+}
 
 // True where they are, and rows fill tiles.
 inline bool tiles_of_bf16(const Shape& shape, const Chunk& chunk) {
-  return !chunk.part && shape.queries >= kFewestBf16Queries && chunk.tokens >= kFewestTileTokens &&
+  return !chunk.part && shape.queries >= fewest_bf16_queries(shape) && chunk.tokens >= kFewestTileTokens &&
          shape.key_dim % kRowChannels == 0 && shape.key_dim <= kMostTileDim &&
          shape.value_dim % kSummedChannels == 0;
+}
+
+// Calls body(first, Count<size>) for blocks that cover n queries, as for_tile_blocks does, but 5 and 6 are one block,
+// too: columns of a tile cost nothing, another pass over keys and values does.
+template <class Body>
+inline void for_column_blocks(int64_t n, const Body& body) {
+  for (int64_t first = 0; first < n; first += kMostTileQueries) {
+    switch (least(kMostTileQueries, n - first)) {
+      case 1: body(first, Count<1>{}); break;
+      case 2: body(first, Count<2>{}); break;
+      case 3:
+      case 4: body(first, Count<4>{}); break;
+      case 5: body(first, Count<5>{}); break;
+      case 6: body(first, Count<6>{}); break;
+      default: body(first, Count<kMostTileQueries>{});
+    }
+  }
 }
 
 inline void bf16_chunk(const Shape& shape, const Chunk& chunk, const Queries& queries, const Scratch& scratch,
@@ -27,7 +49,7 @@ inline void bf16_chunk(const Shape& shape, const Chunk& chunk, const Queries& qu
   clear(shape, out);
   const Bf16* values = static_cast<const Bf16*>(chunk.values);
   const Bf16* last = values + chunk.tokens * shape.value_dim - 1;
-  for_tile_blocks(shape.queries, [&](int64_t first, auto size) {
+  for_column_blocks(shape.queries, [&](int64_t first, auto size) {
     constexpr int kQueries = decltype(size)::value;
     {
       const Tiles here(16, static_cast<uint16_t>(round_up(kQueries, 4)));

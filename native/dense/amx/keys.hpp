@@ -40,30 +40,32 @@ inline void turn_queries(const Shape& shape, const Queries& queries, int64_t fir
   }
 }
 
-// Products of two tiles of keys with the queries, in the tiles 0 and 1; asks for as many bytes from `ahead` on.
+// Products of two tiles of keys with the queries, in the tiles 0 and 1; asks for half as many bytes from `ahead` on,
+// since prefetching waits where it is asked for too much at once.
 inline void multiply_keys(const Bf16* keys, int64_t dim, const char* ahead, const Bf16QueryTiles& queries) {
   const int64_t bytes = dim * static_cast<int64_t>(sizeof(Bf16));
   finish_stores();
-  _tile_zero(0);
-  _tile_zero(1);
-  for (int64_t block = 0; block < dim / kRowChannels; ++block, ahead += kPairTokens * 64) {
+  zero_sums<2>();
+  for (int64_t block = 0; block < dim / kRowChannels; ++block, ahead += kPairTokens / 2 * kLine) {
     const Bf16* at = keys + block * kRowChannels;
     _tile_loadd(6, queries.pairs[block], 64);
     _tile_loadd(4, at, bytes);
     _tile_loadd(5, at + 16 * dim, bytes);
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 5, 6);
-    unroll<kPairTokens>([&](auto line) { prefetch(ahead + line * kLine); });
+    unroll<kPairTokens / 2>([&](auto line) { prefetch_twice(ahead + line * kLine); });
   }
 }
 
-// logits[q][t] of a pair of tiles.
+// logits[q][t] of a pair of tiles. Asks for so many lines from `ahead` on, meanwhile.
 template <int kQueries>
-inline void give_logits(const TokenSums& tokens, float scaling, float* logits) {
+inline void give_logits(const TokenSums& tokens, float scaling, const char* ahead, int64_t lines, float* logits) {
+  constexpr int64_t kSteps = kPairTokens / Vec::width * divide_up(kQueries, 4);
   for (int64_t t = 0; t < kPairTokens; t += Vec::width) {
-    for (int four = 0; four < kQueries; four += 4) {
+    for (int four = 0; four < kQueries; four += 4, ahead += lines / kSteps * kLine) {
+      for (int64_t line = 0; line < lines / kSteps; ++line) prefetch_twice(ahead + line * kLine);
       __m512i turned[4];
-      turn_sums(tokens.sums + t, four, turned);
+      turn_sums(tokens.sums[t / Vec::width], four, turned);
       unroll<4>([&](auto i) {
         if (four + i >= kQueries) return;
         store(logits + (four + i) * kLogitStride + t, Vec{_mm512_castsi512_ps(turned[i])} * broadcast(scaling));
@@ -83,6 +85,7 @@ inline void score_in_tiles(const Shape& shape, const Chunk& chunk, const Queries
   Bf16QueryTiles tiles;
   turn_queries<kQueries>(shape, queries, first, tiles);
   TokenSums sums;
+  const int64_t asked = kPairTokens / 2 * dim / kRowChannels;  // lines, half of those of a pair of tiles
   for (int64_t t = 0; t < chunk.tokens; t += kPairTokens) {
     const Bf16* from = keys + t * dim;
     const char* ahead = ahead_of(from, end, chunk.values);
@@ -95,7 +98,7 @@ inline void score_in_tiles(const Shape& shape, const Chunk& chunk, const Queries
     }
     multiply_keys(from, dim, ahead, tiles);
     store_sums(sums);
-    give_logits<kQueries>(sums, shape.scaling, logits + t);
+    give_logits<kQueries>(sums, shape.scaling, ahead + asked * kLine, asked, logits + t);
   }
 }
 

@@ -20,7 +20,7 @@ namespace winnow {
 namespace {
 
 // Tokens of a tile, and of sums that stay in tiles.
-constexpr int64_t kPairedTokens = 32, kDenseSpan = 64;
+constexpr int64_t kPairedTokens = 32, kDenseSpan = 256;
 
 // Channels whose sums are in tiles together.
 constexpr int64_t kSummedChannels = 64;
@@ -80,17 +80,13 @@ inline void pair_rows(const Bf16* rows, int64_t dim, int64_t tokens, const char*
   }
 }
 
-struct Bf16Sums {
-  alignas(64) float sums[4][2 * kMostTileQueries][16];
-};
+// Sums of both rows of weights of all queries with 64 channels.
+using Bf16Sums = TileSums<float, 4>;
 
 // Products of the weights of a span, whose rows are kDenseSpan apart, with 64 channels of its values.
 inline void multiply_values(const uint16_t* weights, const Bf16* rows, int64_t dim, int64_t tokens,
                             const char* ahead, PairedValues& values, Bf16Sums& out) {
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
+  zero_sums<4>();
   for (int64_t t = 0; t < tokens; t += kPairedTokens) {
     pair_rows(rows + t * dim, dim, least(kPairedTokens, tokens - t),
               ahead + t * dim * static_cast<int64_t>(sizeof(Bf16)), values);
@@ -105,11 +101,7 @@ inline void multiply_values(const uint16_t* weights, const Bf16* rows, int64_t d
     _tile_loadd(5, values.bytes[3], 64);
     _tile_dpbf16ps(3, 4, 5);
   }
-  _tile_stored(0, out.sums[0], 64);
-  _tile_stored(1, out.sums[1], 64);
-  _tile_stored(2, out.sums[2], 64);
-  _tile_stored(3, out.sums[3], 64);
-  finish_stores();
+  store_sums(out);
 }
 
 // Sums of 64 channels in the order of tiles -> in that of load_pair for Bf16: of every 32 channels, the even ones first.

@@ -47,10 +47,7 @@ __attribute__((noinline)) void score_tiles(const TileScratch& tiles, int64_t key
   finish_stores();
   for (int64_t t = 0; t < tokens; t += kTileChannels) {
     const uint32_t* keys = tiles.keys + t * key_words;
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
+    zero_sums<4>();
     add(keys, queries);
     if (!exact_keys) add(keys + tiles.key_words, queries);
     if (!exact_queries) add(keys, queries + tiles.query_words);

@@ -38,5 +38,35 @@ class Tiles {
   };
 };
 
+// Clears the sums of the first kTiles tiles, two or four.
+template <int kTiles>
+inline void zero_sums() {
+  static_assert(kTiles == 2 || kTiles == 4);
+  _tile_zero(0);
+  _tile_zero(1);
+  if constexpr (kTiles == 4) {
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+}
+
+// Sums in kTiles tiles, one under another: integers of 32 bits, or floats.
+template <class Number, int kTiles>
+struct TileSums {
+  alignas(64) Number sums[kTiles][16][16];
+};
+
+template <class Number, int kTiles>
+inline void store_sums(TileSums<Number, kTiles>& to) {
+  static_assert(kTiles == 2 || kTiles == 4);
+  _tile_stored(0, to.sums[0], 64);
+  _tile_stored(1, to.sums[1], 64);
+  if constexpr (kTiles == 4) {
+    _tile_stored(2, to.sums[2], 64);
+    _tile_stored(3, to.sums[3], 64);
+  }
+  finish_stores();
+}
+
 }  // namespace
 }  // namespace winnow

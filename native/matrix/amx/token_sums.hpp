@@ -33,10 +33,8 @@ inline void for_tile_blocks(int64_t n, const Body& body) {
   }
 }
 
-// Sums [kPairTokens, columns] of products, integers or floats.
-struct TokenSums {
-  alignas(64) int32_t sums[kPairTokens][16];
-};
+// Sums of products, integers or floats, of a pair of tiles of tokens: columns are those of queries.
+using TokenSums = TileSums<int32_t, 2>;
 
 // Sixteen rows -> lane t of turned[i]: row t, for four columns from `column` on.
 inline void turn_sums(const int32_t (*rows)[16], int column, __m512i (&turned)[4]) {
@@ -53,13 +51,6 @@ inline void turn_sums(const int32_t (*rows)[16], int column, __m512i (&turned)[4
   turned[1] = _mm512_unpackhi_epi64(a, b);
   turned[2] = _mm512_unpacklo_epi64(c, d);
   turned[3] = _mm512_unpackhi_epi64(c, d);
-}
-
-// Those in the tiles 0 and 1.
-inline void store_sums(TokenSums& to) {
-  _tile_stored(0, to.sums[0], 64);
-  _tile_stored(1, to.sums[16], 64);
-  finish_stores();
 }
 
 }  // namespace

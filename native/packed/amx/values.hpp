@@ -52,7 +52,7 @@ __attribute__((noinline)) void interleave_rows(const uint8_t* rows, int64_t byte
   };
   const std::array<int64_t, 4> all{0, bytes, 2 * bytes, 3 * bytes};
   for (int64_t t = 0; t + 4 <= tokens; t += 4, ahead += kStep) {
-    unroll<divide_up(kStep, kLine)>([&](auto line) { prefetch_numbers(ahead + line * kLine); });
+    unroll<divide_up(kStep, kLine)>([&](auto line) { prefetch_twice(ahead + line * kLine); });
     interleave_four(all);
   }
   // Nothing is read past the last row, which stands for those behind it.
@@ -61,9 +61,7 @@ __attribute__((noinline)) void interleave_rows(const uint8_t* rows, int64_t byte
 }
 
 // Sums of halves of all queries with four tiles of channels.
-struct ChannelSums {
-  alignas(64) int32_t sums[4][2 * kMostTileQueries][16];
-};
+using ChannelSums = TileSums<int32_t, 4>;
 
 // Adds the products with a tile of weights, whose rows are kWeightSpan apart, to the sums in the tiles 0 to 3.
 inline void multiply_values(const int8_t* weights, const ValueTiles& values) {
@@ -77,21 +75,6 @@ inline void multiply_values(const int8_t* weights, const ValueTiles& values) {
   _tile_dpbsud(2, 4, 7);
   _tile_loadd(5, values.bytes[3], 64);
   _tile_dpbsud(3, 4, 5);
-}
-
-inline void zero_sums() {
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-}
-
-inline void store_sums(ChannelSums& to) {
-  _tile_stored(0, to.sums[0], 64);
-  _tile_stored(1, to.sums[1], 64);
-  _tile_stored(2, to.sums[2], 64);
-  _tile_stored(3, to.sums[3], 64);
-  finish_stores();
 }
 
 // acc[q][16·k ..] += scale[q]·(sums of tile k + offset[q])
@@ -150,7 +133,7 @@ __attribute__((noinline)) void weigh_in_tiles(bool is_signed, const float* weigh
     };
     take(0, 0);
     for (int64_t block = 0; block < blocks; ++block) {
-      zero_sums();
+      zero_sums<4>();
       for (int64_t part = 0; part < parts; ++part) {
         multiply_values(quantized.halves[span][0][0] + part * kValueTokens, values[turn]);
         turn ^= 1;

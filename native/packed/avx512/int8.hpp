@@ -122,14 +122,6 @@ struct Lift {
 // Channels that scale groups are multiples of: two fields of a block, or two blocks of one field.
 constexpr int64_t kGranule = kScaleGroup;
 
-// A line of integers to come, where `ahead` is kPrefetchBytes ahead. They are read faster than a line is on its way from
-// memory into the first-level cache, which waits for a few lines only: it is fetched into the second long before, and
-// from there into the first.
-inline void prefetch_numbers(const char* ahead) {
-  prefetch_for_later(ahead + kPrefetchBytes, 1);
-  prefetch(ahead - kPrefetchBytes / 3);
-}
-
 // acc[i] + the sum of the products of numbers and halves over the four bytes of lane i. The intrinsic makes GCC copy
 // every accumulator twice.
 inline __m512i add_products(__m512i acc, __m512i numbers, __m512i halves) {
