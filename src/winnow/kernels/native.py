@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from winnow.kernels.formats import Block
-from winnow.kernels.huge_pages import collapse
 from winnow.kernels.native_args import (
     BAD_PART,
     DTYPES,
@@ -144,8 +143,6 @@ class NativePlan:
         sinks = None if spec.sinks is None else spec.sinks.detach().to(torch.float32, copy=True).contiguous()
         self._sinks = sinks
         parts, bounds, alive = part_list(prefixes)
-        for memory in {(rows.data, rows.data_bytes) for part in parts for rows in (part.keys, part.values)}:
-            collapse(*memory)
         self._alive = (tail, parts, bounds, alive)
         self._args = DecodeArgs(
             rows=rows,
