@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,8 +23,13 @@ def machine(device: torch.device | None = None) -> str:
     """One line on what a result was measured with; device: whose kernels, where not the CPU's."""
     return (
         f"Measured on {processor_name()}, {threads(torch.get_num_threads())}, torch {torch.__version__}, "
-        f"transformers {transformers.__version__}, winnow {winnow.__version__}, kernels: {backend(device)}."
+        f"transformers {transformers.__version__}, winnow {winnow.__version__}, kernels: {backend(device)}{pages()}."
     )
+
+
+def pages() -> str:
+    """Behind a machine: the pages on which torch puts large tensors, where they are not the usual ones."""
+    return ", large tensors on pages of 2 MB" if os.environ.get("THP_MEM_ALLOC_ENABLE") == "1" else ""
 
 
 def threads(count: int | str) -> str:
