@@ -235,15 +235,21 @@ def test_what_cannot_be_read_again_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("length", "chunk", "room"), [(480, 2048, 21), (300, 250, 201), (300, 201, 201), (400, 101, 101)]
+    ("length", "chunk", "room"), [(480, 2048, 21), (300, 250, 201), (300, 201, 201), (400, 50, 101)]
 )
-def test_a_chunk_has_to_fit_behind_the_prompt(length: int, chunk: int, room: int) -> None:
-    method = winnow.method("kvzip", 8, chunk=chunk)
-    if chunk <= room:
-        winnow.compress(MODEL, prompt(length=length), method, tokenizer=WORDS)
-        return
-    with pytest.raises(MethodError, match=f"chunk of {room} or fewer"):
-        winnow.compress(MODEL, prompt(length=length), method, tokenizer=WORDS)
+def test_chunks_are_as_long_as_fits_behind_the_prompt(length: int, chunk: int, room: int) -> None:
+    ids = prompt(length=length)
+    found = winnow.compress(MODEL, ids, winnow.method("kvzip", 8, chunk=chunk), tokenizer=WORDS)
+    expected = winnow.compress(MODEL, ids, winnow.method("kvzip", 8, chunk=min(chunk, room)), tokenizer=WORDS)
+    for layer, _ in enumerate(found.cache().layers):
+        kept = zip(found.cache().kept(layer), expected.cache().kept(layer), strict=True)
+        assert all(torch.equal(one, other) for one, other in kept)
+
+
+def test_a_prompt_that_leaves_no_room_to_be_read_again_is_refused() -> None:
+    with pytest.raises(MethodError, match="shorten the prompt by 1 tokens, or use a method that reads it once"):
+        winnow.compress(MODEL, prompt(length=486), "kvzip @ 8", tokenizer=WORDS)
+    winnow.compress(MODEL, prompt(length=485), "kvzip @ 8", tokenizer=WORDS)
 
 
 def test_nothing_is_computed_where_words_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:

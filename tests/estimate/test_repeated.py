@@ -39,8 +39,8 @@ def test_a_head_is_worth_its_best_token_of_any_text(model, plus) -> None:
 
 
 def test_what_does_not_fit_is_refused_or_cut(model) -> None:
-    with pytest.raises(MethodError, match="chunk of"):
-        repeated_scores(model, [Calibration(prompt(length=400), 0)], WORDS, KVzip())
+    with pytest.raises(MethodError, match="shorten the prompt"):
+        repeated_scores(model, [Calibration(prompt(length=500), 0)], WORDS, KVzip())
     most = tokens_that_fit(512, 1000, WORDS, KVzip())
     repeated_scores(model, [Calibration(prompt(length=most), 0)], WORDS, KVzip())
     assert tokens_that_fit(None, 1000, WORDS, KVzip()) == tokens_that_fit(10_000, 1000, WORDS, KVzip()) == 1000

@@ -26,6 +26,8 @@ from winnow.errors import CacheError, MethodError, ModelError
 from winnow.models import context_length
 from winnow.score import Replayer
 
+LEAST_CHUNK = 16
+"""Tokens: in smaller parts than that no prompt is read again."""
 Words: TypeAlias = PreTrainedTokenizerBase | ReplayWords
 """The words of a replay, or a tokenizer that knows them."""
 
@@ -41,7 +43,7 @@ def replay(cache: CompressedCache, prompt: Tensor, replayer: Replayer, words: Wo
         words: the model's tokenizer, or the words around each chunk.
 
     Raises:
-        MethodError: no words; a chunk too long for the model.
+        MethodError: no words; a prompt behind which the model can read next to nothing.
         CacheError: no prompt is waiting, or other tokens; padding, or several rows, before sliding or linear layers.
         ModelError: layers whose state cannot be put back; attention modules that are not given hidden states.
     """
@@ -54,10 +56,10 @@ def replay(cache: CompressedCache, prompt: Tensor, replayer: Replayer, words: Wo
         tokens = prompt[row].cpu()[valid]
         # As without padding: what is read stands right behind the row's last token.
         behind = int(valid.nonzero().max()) + 1 if len(tokens) else 0
-        _check_room(model, cache.get_seq_length(), chosen, replayer, tokens)
+        chunk = _chunk(model, cache.get_seq_length(), chosen, replayer, len(tokens))
         listening = Listening(replayer, row, cache.compression.heads, len(tokens))
         with _heard(cache, listening), _norms_of(waiting if replayer.hidden_norms else [], listening):
-            for part in chosen.parts(tokens, replayer.chunk):
+            for part in chosen.parts(tokens, chunk):
                 listening.part = part
                 with _kept_as_they_are(cache):
                     _read(model, cache, part.tokens, behind)
@@ -104,18 +106,20 @@ def _check(cache: CompressedCache, prompt: Tensor) -> PreTrainedModel:
     return model
 
 
-def _check_room(model: PreTrainedModel, seen: int, words: ReplayWords, replayer: Replayer, tokens: Tensor) -> None:
-    """Raises MethodError where the model cannot read a chunk behind the prompt."""
-    context = context_length(model.config)
-    longest = max((len(part.tokens) for part in words.parts(tokens, replayer.chunk)), default=0)
-    if context is None or seen + longest <= context:
-        return
-    room = context - seen - words.around
-    remedy = f"give a chunk of {room} or fewer (chunk=…), or a shorter prompt" if room > 0 else "shorten the prompt"
-    raise MethodError(
-        f"{type(replayer).__name__} has the model read {longest:,} tokens at a time behind the prompt's {seen:,}, and "
-        f"it reads {context:,} at most: {remedy}."
-    )
+def _chunk(model: PreTrainedModel, seen: int, words: ReplayWords, replayer: Replayer, length: int) -> int:
+    """Tokens of a prompt of `length` that are read again at a time: the scorer's, or as many as the model can read.
+
+    Raises MethodError where that is next to nothing.
+    """
+    context, least = context_length(model.config), min(LEAST_CHUNK, replayer.chunk, length)
+    room = replayer.chunk if context is None else context - seen - words.around
+    if room < least:
+        raise MethodError(
+            f"{type(replayer).__name__} has the model read parts of the prompt again behind its {seen:,} tokens, with "
+            f"{words.around} tokens around each, and it reads {context:,} at most: shorten the prompt by "
+            f"{least - room:,} tokens, or use a method that reads it once (keydiff)."
+        )
+    return min(replayer.chunk, room) or 1
 
 
 @contextmanager

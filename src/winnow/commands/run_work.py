@@ -75,7 +75,8 @@ def prepare(options: RunOptions) -> Work:
     style = style_of(options)
     if options.question_agnostic:
         style.check_question_last()
-        tell_of_blind_methods(methods, messages())
+        if len(methods) == 1:  # who compares methods finds out
+            tell_of_blind_methods(methods, messages())
     judged = metric(options.metric)
     check_judgeable(asked, judged)
     with stage("Reading the tokenizer"):

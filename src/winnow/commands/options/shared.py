@@ -101,7 +101,7 @@ class MethodOptions:
 
 
 AHEAD_METHOD, AHEAD_BUDGET = "kvzip", "25%"
-"""What serves questions that nobody knows yet: see docs/choosing.md."""
+"""The method for questions that nobody knows yet: see docs/choosing.md."""
 
 
 @dataclass(frozen=True, kw_only=True)
