@@ -63,6 +63,8 @@ def test_a_document_is_compressed_for_any_question_unless_a_method_is_named(said
     assert "kvzip @ 25%" in lines[0]
     assert "adakv @ 128" in said((*CHAT[:1], *CHAT[3:5]), QUESTIONS[0])[1][0]
     assert not any(BLIND in line for line in lines)
+    _, lines, _ = said((*CHAT, "--method", "expectedattention+ada"), QUESTIONS[0])
+    assert not any(BLIND in line for line in lines)
     _, lines, _ = said(CHAT, QUESTIONS[0])
     assert f"adakv: keeps what the end of the document attends to, which {BLIND}" in lines[1]
 

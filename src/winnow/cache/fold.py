@@ -85,7 +85,7 @@ def check_foldable(method: Method, every: int | None, turns: int | None = None) 
         _check_bounded(method, every)
         return
     votes = scorer.queries_needed(_LONG)
-    if votes != scorer.queries_needed(2 * _LONG):
+    if scorer.needs_all_queries:
         raise MethodError(
             f"{method} needs the queries of all tokens, which nobody keeps during a long generation; leave {options} "
             "out, or use a method whose last queries vote (snapkv, adakv, tova) or that accumulates (h2o)."

@@ -10,9 +10,6 @@ from winnow.commands.inputs import build_methods
 from winnow.commands.options.shared import AHEAD_BUDGET, AHEAD_METHOD, AheadOptions
 from winnow.composition.method import Method
 
-_LONG = 1 << 20
-"""Tokens of a prompt of which no method looks at all queries unless it looks at those of any prompt."""
-
 
 def method_ahead(options: AheadOptions) -> Method:
     """The method that the options name, or the one that serves questions that nobody knows yet."""
@@ -25,7 +22,7 @@ def method_ahead(options: AheadOptions) -> Method:
 
 def tell_of_blind_methods(methods: Iterable[Method], console: Console) -> None:
     """A line on methods that judge a document by its last tokens, which do not know what will be asked."""
-    blind = dict.fromkeys(each.name for each in methods if 0 < each.scorer.queries_needed(_LONG) < _LONG)
+    blind = dict.fromkeys(each.name for each in methods if each.scorer.watches_end)
     if blind:
         console.print(
             f"{', '.join(blind)}: keeps what the end of the document attends to, which knows nothing of questions to "

@@ -21,6 +21,10 @@ class Ranking(NamedTuple):
     """Moments of all queries so far, for scorers that carry that on."""
 
 
+_LONG = 1 << 40
+"""Tokens: more than any prompt has."""
+
+
 class Scorer(ABC):
     """The worth of each token to each KV head.
 
@@ -40,6 +44,16 @@ class Scorer(ABC):
     def queries_needed(self, length: int) -> int:
         """Last queries of a prompt of `length` tokens that the scores depend on."""
         return 0
+
+    @property
+    def needs_all_queries(self) -> bool:
+        """True if scores depend on more queries, the longer the prompt is."""
+        return self.queries_needed(_LONG) != self.queries_needed(2 * _LONG)
+
+    @property
+    def watches_end(self) -> bool:
+        """True if scores depend on queries, and on so many last ones only, however long the prompt is."""
+        return self.queries_needed(_LONG) > 0 and not self.needs_all_queries
 
     @property
     def extras(self) -> Extra:
