@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,13 +55,18 @@ def test_rows_that_ended_leave_the_batch(model, tokenizer):
 
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=12))
 def test_a_batch_halves_when_half_of_it_ended(ends: list[int]):
-    rows, sizes = OpenRows(len(ends)), []
+    rows, sizes, kept = OpenRows(len(ends)), [], []
+    cache: Any = SimpleNamespace(reorder_cache=kept.append)
+    numbers = torch.arange(len(ends))
     for step in range(1, 13):
         rows.open -= {row for row in rows.there if ends[row] == step}
-        before = list(rows.there)
-        kept = rows.leave_out_ended()
-        if kept is not None:
-            assert [before[place] for place in kept.tolist()] == sorted(rows.open) == rows.there
+        kept.clear()
+        left = numbers
+        (numbers,) = rows.without_ended(cache, left)
+        assert numbers.tolist() == rows.there
+        assert torch.equal(left[kept[0]] if kept else left, numbers)
+        if kept:
+            assert rows.there == sorted(rows.open)
         assert rows.open <= set(rows.there)
         assert not rows.there or 2 * len(rows.open) > len(rows.there)
         sizes.append(len(rows.there))

@@ -42,10 +42,7 @@ def answers_after(
     said = Said(len(asked), max_new_tokens, stops)
     tokens, steps = asked.to(model.device), 0
     while said.rows.open:
-        if steps and len(asked) > 1 and (kept := said.rows.leave_out_ended()) is not None:
-            cache.batch_select_indices(kept)
-            kept = kept.to(model.device)
-            tokens, positions, mask = tokens[kept], positions[kept], mask[kept]
+        tokens, positions, mask = said.rows.without_ended(cache, tokens, positions, mask)
         output = model(
             input_ids=tokens,
             attention_mask=mask[:, : seen + steps],

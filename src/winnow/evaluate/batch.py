@@ -80,10 +80,7 @@ def decode_batch(
     said.add(tokens)
     while said.rows.open:
         begin = clock(model)
-        if len(rows) > 1 and (kept := said.rows.leave_out_ended()) is not None:
-            cache.batch_select_indices(kept)
-            kept = kept.to(model.device)
-            tokens, positions = tokens[kept], positions[kept]
+        tokens, positions = said.rows.without_ended(cache, tokens, positions)
         tokens = next_tokens(model, cache, tokens, positions)
         positions = positions + 1
         said.step(clock(model) - begin)

@@ -88,10 +88,7 @@ class CoalitionUtility:
         for _ in range(self._terms.max_new_tokens - 1):
             if not said.rows.open:
                 return
-            if (kept := said.rows.leave_out_ended()) is not None:
-                kept = kept.to(tokens.device)
-                cache.reorder_cache(kept)
-                tokens = tokens[kept]
+            (tokens,) = said.rows.without_ended(cache, tokens)
             positions = torch.full((len(tokens), 1), cache.get_seq_length(), device=tokens.device)
             tokens = next_tokens(self._model, cache, tokens, positions)
             said.add(tokens)
