@@ -56,7 +56,7 @@ def replay(cache: CompressedCache, prompt: Tensor, replayer: Replayer, words: Wo
         tokens = prompt[row].cpu()[valid]
         # As without padding: what is read stands right behind the row's last token.
         behind = int(valid.nonzero().max()) + 1 if len(tokens) else 0
-        chunk = _chunk(model, cache.get_seq_length(), chosen, replayer, len(tokens))
+        chunk = _chunk(model, cache.get_seq_length(), chosen, replayer, tokens)
         listening = Listening(replayer, row, cache.compression.heads, len(tokens))
         with _heard(cache, listening), _norms_of(waiting if replayer.hidden_norms else [], listening):
             for part in chosen.parts(tokens, chunk):
@@ -106,20 +106,23 @@ def _check(cache: CompressedCache, prompt: Tensor) -> PreTrainedModel:
     return model
 
 
-def _chunk(model: PreTrainedModel, seen: int, words: ReplayWords, replayer: Replayer, length: int) -> int:
-    """Tokens of a prompt of `length` that are read again at a time: the scorer's, or as many as the model can read.
+def _chunk(model: PreTrainedModel, seen: int, words: ReplayWords, replayer: Replayer, tokens: Tensor) -> int:
+    """Tokens of a prompt [n] that are read again at a time: the scorer's chunk, or as many as the model can read.
 
     Raises MethodError where that is next to nothing.
     """
-    context, least = context_length(model.config), min(LEAST_CHUNK, replayer.chunk, length)
-    room = replayer.chunk if context is None else context - seen - words.around
+    context = context_length(model.config)
+    longest = max((len(part.tokens) for part in words.parts(tokens, replayer.chunk)), default=0)
+    if context is None or seen + longest <= context:
+        return replayer.chunk
+    room, least = context - seen - words.around, min(LEAST_CHUNK, replayer.chunk, len(tokens))
     if room < least:
         raise MethodError(
             f"{type(replayer).__name__} has the model read parts of the prompt again behind its {seen:,} tokens, with "
             f"{words.around} tokens around each, and it reads {context:,} at most: shorten the prompt by "
             f"{least - room:,} tokens, or use a method that reads it once (keydiff)."
         )
-    return min(replayer.chunk, room) or 1
+    return room
 
 
 @contextmanager
