@@ -182,9 +182,10 @@ def test_queries_of_any_size(queries: float) -> None:
         assert torch.equal(fed.keys.entries.data, nearest.keys.entries.data)
 
 
-def test_slots_written_before_stay_as_they_are() -> None:
+@pytest.mark.parametrize("precision", [Bits(high=4, round="queries"), Bits(high=4, scales="signed")], ids=str)
+def test_slots_written_before_stay_as_they_are(precision: Bits) -> None:
     view, selection = layer_of(40, 24), selected([24, 24], 24)
-    store = Packed(precision=Bits(high=4, round="queries"))
+    store = Packed(precision=precision)
     block = packed_in(store.pack(view, selection, WINDOW))
     slots = torch.arange(48).view(2, 24)
     slots[:, 10] = -1

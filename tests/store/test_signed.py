@@ -18,7 +18,7 @@ from support.quantizers import assert_signed
 from support.stores import plain_bits, scores_of
 from winnow.errors import MethodError
 from winnow.kernels.formats.bits import unpack_rows
-from winnow.store import Bits, Earlier, MixedBits, Packed, Spark, Think
+from winnow.store import Bits, MixedBits, Packed, Spark, Think
 from winnow.view import LayerView
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -110,17 +110,6 @@ def test_after_a_choice_of_channels(channels: Any) -> None:
     for slot in slots_of(block, view, selection, 0):
         if slot.position < 24 - WINDOW:
             assert_signed(slot.value, slot.found_value, 4, torch.float32)
-
-
-def test_slots_written_before_stay_as_they_are() -> None:
-    view, selection = layer_of(40, 24), selected([24, 24], 24)
-    store = Packed(precision=Bits(high=4, scales="signed"))
-    block = packed_in(store.pack(view, selection, WINDOW))
-    slots = torch.arange(48).view(2, 24)
-    slots[:, 10] = -1
-    later = packed_in(store.pack(layer_of(40, 24, seed=9), selection, WINDOW, Earlier(block, slots)))
-    same = (later.keys.entries.data == block.keys.entries.data).all(1)
-    assert same.tolist() == [position != 10 for position in range(24)] * 2
 
 
 def test_other_words_are_refused_and_names_read_back() -> None:
