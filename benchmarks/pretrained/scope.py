@@ -33,8 +33,16 @@ STORES = (
 COMBINED = ("adakv+kivi(4)",)
 
 _OTHER_TASKS = ("snapkv", "adakv", "aperturekv", "kvec", "h2o", "keydiff")
-_RULER = "niah_multikey_1,niah_multivalue,vt,fwe,qa_1,qa_2"
+_SEEN_RULER = (*_OTHER_TASKS, "snapkv+cake", *SCORED, *STORES, *COMBINED)
 SEEN, UNSEEN = "question seen", "question not seen"
+
+
+def _ruler(tokens: int, examples: int, protocol: str) -> tuple[str, ...]:
+    """Six tasks of RULER."""
+    tasks = "niah_multikey_1,niah_multivalue,vt,fwe,qa_1,qa_2"
+    asked = ("--lengths", str(tokens), "--examples", str(examples), "--protocol", protocol)
+    return ("ruler", "--tasks", tasks, *asked)
+
 
 PARTS = (
     Part(
@@ -54,21 +62,21 @@ PARTS = (
     Part(
         "ruler-2k",
         f"RULER, prompts of 2,048 tokens, {SEEN} at compression",
-        ("ruler", "--tasks", _RULER, "--lengths", "2048", "--examples", "8", "--protocol", "ruler"),
-        (*_OTHER_TASKS, "snapkv+cake", *SCORED, *STORES, *COMBINED),
+        _ruler(2048, 8, "ruler"),
+        _SEEN_RULER,
         "2%,5%,10%,25%",
     ),
     Part(
         "ruler-4k",
         f"RULER, prompts of 4,096 tokens, {SEEN} at compression",
-        ("ruler", "--tasks", _RULER, "--lengths", "4096", "--examples", "4", "--protocol", "ruler"),
-        (*_OTHER_TASKS, "snapkv+cake", *SCORED, *STORES, *COMBINED),
+        _ruler(4096, 4, "ruler"),
+        _SEEN_RULER,
         "1%,2%,5%,10%",
     ),
     Part(
         "ruler-unseen",
         f"RULER, prompts of 2,048 tokens, {UNSEEN} at compression",
-        ("ruler", "--tasks", _RULER, "--lengths", "2048", "--examples", "4", "--protocol", "ruler-kvpress"),
+        _ruler(2048, 4, "ruler-kvpress"),
         ("kvzip", "expectedattention(epsilon=0.01)+ada", *_OTHER_TASKS, *SCORED, *STORES),
         "10%,25%,50%",
     ),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def program() -> NoReturn:
     """Runs the command line that the process was started with, and ends the process."""
     end_at_once()
-    # Torch looks at it once, when it is imported: large tensors on pages of 2 MB, whose addresses are found sooner.
+    # Torch looks at it once, with its first tensor: large ones on pages of 2 MB, whose addresses are found sooner.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     from winnow.commands import streams
 
