@@ -33,6 +33,8 @@ from winnow.kernels import AttentionSpec, DecodePlan, DenseBlock, TailSegments, 
 HEADS, GROUP = 8, 4
 GROUPS = [1, 4, 7, 8]
 """Query heads of a KV head: of models without GQA, Llama and Mistral, Qwen2, and the largest of these."""
+IN_MEMORY_MEGABYTES, IN_MEMORY_LAYERS = 16, 96
+"""Of keys and values, and how many layers of them: together more than any cache of a processor."""
 UNEVEN = [8.0, 2.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5]
 """Shares of eight heads whose longest is 4.7 times the mean, as head-wise methods leave them."""
 
@@ -86,12 +88,23 @@ class Layer(NamedTuple):
 
 def make_layer(slots: list[int], dim: int, dtype: torch.dtype, group: int = GROUP) -> Layer:
     """A layer whose heads hold `slots` tokens."""
-    heads, total = len(slots), sum(slots)
-    keys, values = (torch.randn(total, dim).to(dtype) for _ in range(2))
-    prefix = DenseBlock(keys, values, torch.tensor([0, *slots]).cumsum(0))
-    empty = torch.empty(1, heads, 0, dim, dtype=dtype)
+    keys, values = (torch.randn(sum(slots), dim).to(dtype) for _ in range(2))
+    query = torch.randn(1, len(slots) * group, 1, dim).to(dtype)
+    return layer_of(query, DenseBlock(keys, values, torch.tensor([0, *slots]).cumsum(0)))
+
+
+def copy_of(layer: Layer) -> Layer:
+    """A layer that holds the same numbers elsewhere."""
+    prefix = layer.prefix
+    return layer_of(layer.query, DenseBlock(prefix.keys.clone(), prefix.values.clone(), prefix.offsets))
+
+
+def layer_of(query: Tensor, prefix: DenseBlock) -> Layer:
+    """A layer whose tail is empty."""
+    dim = query.shape[-1]
+    empty = torch.empty(1, len(prefix.offsets) - 1, 0, dim, dtype=query.dtype)
     plan = DecodePlan([prefix], TailSegments(empty, empty, torch.zeros(1, dtype=torch.int64)), spec(dim))
-    return Layer(torch.randn(1, heads * group, 1, dim).to(dtype), prefix, plan)
+    return Layer(query, prefix, plan)
 
 
 def spec(dim: int) -> AttentionSpec:
@@ -109,6 +122,34 @@ def fraction_of_read(megabytes: int, rounds: int, dim: int, group: int, dtype: t
     layer = make_layer([even_slots(megabytes, dim, dtype)] * HEADS, dim, dtype, group)
     bench = measure({"read": layer.read, "attend": layer.run}, rounds)
     size = 2 * layer.prefix.keys.nbytes
+    return {
+        "D": dim,
+        "G": group,
+        "dtype": name_of(dtype),
+        "read GB/s": size / bench.median("read") / 1e9,
+        "attend GB/s": size / bench.median("attend") / 1e9,
+        "fraction of read": bench.ratio("read", "attend"),
+    }
+
+
+def fraction_of_read_from_memory(rounds: int, dim: int, group: int, dtype: torch.dtype) -> dict[str, object]:
+    """The same for layer after layer, as a model finds them: since a layer's last step its caches have seen all others.
+
+    Times are those of all layers.
+    """
+    first = make_layer([even_slots(IN_MEMORY_MEGABYTES, dim, dtype)] * HEADS, dim, dtype, group)
+    layers = [first, *(copy_of(first) for _ in range(IN_MEMORY_LAYERS - 1))]
+
+    def read() -> None:
+        for layer in layers:
+            layer.read()
+
+    def attend() -> None:
+        for layer in layers:
+            layer.run()
+
+    bench = measure({"read": read, "attend": attend}, rounds)
+    size = 2 * first.prefix.keys.nbytes * len(layers)
     return {
         "D": dim,
         "G": group,
@@ -271,6 +312,9 @@ def run_all(megabytes: int, rounds: int, threads: list[int]) -> dict[str, list[R
         for dim, group, dtype in itertools.product((64, 128, 256), GROUPS, dtypes):
             if dim != 256 or group in (4, 8):
                 add("Fraction of a read-only pass", count, fraction_of_read(megabytes, rounds, dim, group, dtype))
+        for dim, group, dtype in itertools.product((64, 128), GROUPS, dtypes[:2]):
+            row = fraction_of_read_from_memory(max(rounds // 3, 3), dim, group, dtype)
+            add("Fraction of a read-only pass from memory", count, row)
         for dtype in dtypes[:2]:
             add("Cost of skew", count, cost_of_skew(megabytes, rounds, 128, dtype))
         slow_rounds = max(rounds // 3, 3)
@@ -329,6 +373,7 @@ def main() -> None:
     settings: dict[str, object] = {
         "megabytes": options.megabytes,
         "rounds": options.rounds,
+        "from memory": f"{IN_MEMORY_LAYERS} layers of {IN_MEMORY_MEGABYTES} megabytes",
         "H": HEADS,
         "default G": GROUP,
     }
