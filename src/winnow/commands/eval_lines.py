@@ -30,9 +30,10 @@ def tell_work(work: EvalWork, loaded: PreTrainedModel, evaluation: Evaluation) -
     caches = len(longest.examples) if work.protocol.question_seen else 1
     held = caches * token_bytes(loaded) * tokens
     known = f", {evaluation.done:,} of them known" if evaluation.done else ""
+    examples = sum(len(task.examples) for task in work.tasks)
     lines = [
-        f"{len(evaluation.cells):,} results{known}: {sum(len(task.examples) for task in work.tasks):,} examples of "
-        f"{len(work.tasks)} task{'s' if len(work.tasks) > 1 else ''}, {len(work.methods)} methods. The longest context "
+        f"{len(evaluation.cells):,} results{known}: {_counted(examples, 'example')} of "
+        f"{_counted(len(work.tasks), 'task')}, {_counted(len(work.methods), 'method')}. The longest context "
         f"has about {tokens:,} tokens; while it is read, full caches take about {written_bytes(held)}."
     ]
     free = available_memory(loaded.device)
@@ -40,6 +41,10 @@ def tell_work(work: EvalWork, loaded: PreTrainedModel, evaluation: Evaluation) -
         lines.append(f"Only {written_bytes(free)} are free: use a smaller --batch, or shorter --lengths.")
     for line in lines:
         messages().print(line, markup=False, soft_wrap=True)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def tell_results(evaluation: Evaluation, work: EvalWork) -> None:
@@ -57,8 +62,20 @@ def tell_results(evaluation: Evaluation, work: EvalWork) -> None:
         soft_wrap=True,
     )
     print_table(console, found)
+    _tell_zeros(console, evaluation.zeros)
     _compare_with_paper(console, evaluation.rows, work)
     console.print(f"\n{escape(str(options.out))}  every answer; winnow report and winnow compare read it")
+
+
+def _tell_zeros(console: Console, tasks: Sequence[str]) -> None:
+    if tasks:
+        console.print(
+            f"The full cache scores 0 in all examples of {', '.join(tasks)}: no method can be told from another there. "
+            "Look at the protocol (a chat template or none?), the model and the metric.",
+            style="yellow",
+            markup=False,
+            soft_wrap=True,
+        )
 
 
 def _compare_with_paper(console: Console, rows: Sequence[Row], work: EvalWork) -> None:
