@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from support.benchmark_files import longbench_row, write_lines
+from winnow.bundled import MODEL_PATH
 from winnow.commands.eval_work import prepare
 from winnow.commands.options.eval import EvalOptions
 from winnow.runs.folder import read_run
@@ -153,3 +156,23 @@ def test_examples_that_no_metric_can_judge_are_told_before_weights_are_loaded(wi
     code, _, err = winnow_run("eval", "file", "--data", str(folder / "own.jsonl"), "--out", str(folder / "run"))
     assert code == 1
     assert "file, example 1: " in err
+
+
+def test_a_protocol_with_limits_says_which_one_it_took(winnow_run, folder):
+    write_lines(folder / "qasper.jsonl", [longbench_row(0)])
+    given = ["eval", "longbench", "--data", str(folder / "qasper.jsonl"), "--protocol", "longbench-headkv"]
+    code, _, err = winnow_run(*given, "--methods", "full", "--out", str(folder / "run"))
+    assert code == 0, err
+    assert "has no limit for a model of this name" in err
+    assert "llama-3" in err
+    named = folder / "tiny-Llama-3-8B"
+    shutil.copytree(MODEL_PATH, named)
+    other = (*given, "--methods", "full", "--model", str(named), "--out")
+    about = (folder / "run" / "run.json").read_text()
+    code, _, err = winnow_run(*other, str(folder / "run"))
+    assert code == 1
+    assert "different in limit" in err
+    assert (folder / "run" / "run.json").read_text() == about
+    code, _, err = winnow_run(*other, str(folder / "other"))
+    assert code == 0, err
+    assert "cuts the prompts of this model at 7,950 tokens" in err
