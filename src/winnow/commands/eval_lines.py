@@ -48,7 +48,7 @@ def tell_work(work: EvalWork, loaded: PreTrainedModel, evaluation: Evaluation) -
 
 
 def _limit(rules: Protocol, source: ModelSource) -> str:
-    """Where prompts are cut, which goes by a part of the model's name."""
+    """A line on where prompts are cut, which goes by a part of the model's name."""
     limit = rules.prompt_limit(source.name)
     if limit is not None:
         return f"{rules.name} cuts the prompts of this model at {limit:,} tokens."

@@ -78,7 +78,7 @@ def prepare(options: EvalOptions) -> EvalWork:
 
 
 def _warn_of_unknown_words(source: ModelSource, tasks: Sequence[Task]) -> None:
-    """Of the first example of every task: others are of the same kind."""
+    """Warns of the first example of every task; others are of the same kind."""
     first = ((task, task.examples[0]) for task in tasks)
     warn_of_unknown_words(source, [(task.name, f"{example.context} {example.question}") for task, example in first])
 
