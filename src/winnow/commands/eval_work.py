@@ -107,7 +107,8 @@ def _check_protocol(chosen: Benchmark, rules: Protocol, options: EvalOptions) ->
         )
     if rules.lengths and not set(_lengths(options)) <= set(rules.lengths):
         raise typer.BadParameter(
-            f"{rules.name} is about prompts of {_written(rules.lengths)} tokens; leave it out, or take another one.",
+            f"{rules.name} is about prompts of {_written(rules.lengths)} tokens; leave --lengths out, or take another "
+            "protocol.",
             param_hint="--lengths",
         )
     if options.split == "validation" and not rules.validation:
