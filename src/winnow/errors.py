@@ -51,8 +51,8 @@ class JsonError(WinnowError, ValueError):
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """The end of an error text: what exists, and what was probably meant."""
+    """The end of an error text, behind a colon: what exists, and what was probably meant."""
     names = sorted(set(known))
+    there = ", ".join(names) if names else "none"
     match = get_close_matches(name, names, n=1)
-    hint = f"did you mean {match[0]!r}? " if match else ""
-    return f"{hint}There are: {', '.join(names) if names else 'none'}."
+    return f"did you mean {match[0]!r}? There are {there}." if match else f"there are {there}."

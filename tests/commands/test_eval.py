@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
+from support.benchmark_files import longbench_row, write_lines
+from winnow.bundled import MODEL_PATH
+from winnow.commands.eval_work import prepare
+from winnow.commands.options.eval import EvalOptions
 from winnow.runs.folder import read_run
 from winnow.tasks.registry import benchmarks
 
@@ -32,7 +38,9 @@ def done(winnow_run, folder):
 def test_a_run_says_what_it_did_and_keeps_every_answer(done):
     out, said, err = done
     assert "facts · protocol plain · winnow-bundled · question seen at compression: yes" in said
-    assert "8 results" in err
+    assert "8 results: 2 examples of 1 task, 4 methods" in err
+    assert "does not know" in err
+    assert "The full cache scores 0 in all examples of facts" in said
     run = read_run(out)
     assert {row.method for row in run.rows} == {"full", "snapkv @ 10%", "snapkv @ 30%", "adakv @ 64"}
     assert len(run.rows) == 8
@@ -84,6 +92,7 @@ def test_a_full_cache_that_fails_stops_the_run_with_what_it_said(winnow_run, fol
         (("eval", "facts", "--methods", ","), "names no method"),
         (("eval", "facts", "--lengths", "some"), "no number of tokens"),
         (("eval", "facts", "--shard", "3/2"), "not of the form I/N"),
+        (("eval", "ruler", "--protocol", "ruler-spark-8k", "--lengths", "4096"), "about prompts of 8,192 tokens"),
         (("eval", "facts", "--budgets", "5%,,"), "no list of budgets"),
         (("eval", "facts", "--fold", "8", "--together", "2"), "methods that fold cannot be decoded side by side"),
     ],
@@ -95,6 +104,14 @@ def test_mistakes_are_told_before_weights_are_loaded(winnow_run, folder, monkeyp
     assert out == ""
     assert told in " ".join(err.split())
     assert not (folder / "run").exists()
+
+
+def test_a_protocol_about_a_length_has_prompts_of_it():
+    options = EvalOptions(
+        benchmark="ruler", protocol="ruler-spark-8k", tasks="niah_multikey_2", examples=1, out=Path("run")
+    )
+    (task,) = prepare(options).tasks
+    assert [example.facts["length"] for example in task.examples] == [8192]
 
 
 def test_texts_that_cannot_be_had_are_told_before_weights_are_loaded(winnow_run, folder, monkeypatch):
@@ -139,3 +156,23 @@ def test_examples_that_no_metric_can_judge_are_told_before_weights_are_loaded(wi
     code, _, err = winnow_run("eval", "file", "--data", str(folder / "own.jsonl"), "--out", str(folder / "run"))
     assert code == 1
     assert "file, example 1: " in err
+
+
+def test_a_protocol_with_limits_says_which_one_it_took(winnow_run, folder):
+    write_lines(folder / "qasper.jsonl", [longbench_row(0)])
+    given = ["eval", "longbench", "--data", str(folder / "qasper.jsonl"), "--protocol", "longbench-headkv"]
+    code, _, err = winnow_run(*given, "--methods", "full", "--out", str(folder / "run"))
+    assert code == 0, err
+    assert "has no limit for a model of this name" in err
+    assert "llama-3" in err
+    named = folder / "tiny-Llama-3-8B"
+    shutil.copytree(MODEL_PATH, named)
+    other = (*given, "--methods", "full", "--model", str(named), "--out")
+    about = (folder / "run" / "run.json").read_text()
+    code, _, err = winnow_run(*other, str(folder / "run"))
+    assert code == 1
+    assert "different in limit" in err
+    assert (folder / "run" / "run.json").read_text() == about
+    code, _, err = winnow_run(*other, str(folder / "other"))
+    assert code == 0, err
+    assert "cuts the prompts of this model at 7,950 tokens" in err

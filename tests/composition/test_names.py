@@ -73,7 +73,7 @@ def test_text() -> None:
     ("text", "parameters", "error", "message"),
     [
         ("snapvk", {}, UnknownMethod, "did you mean 'snapkv'"),
-        ("nonsense", {}, UnknownMethod, "There are: ada-pyramidkv, adakv"),
+        ("nonsense", {}, UnknownMethod, "there are ada-pyramidkv, adakv"),
         ("adakv+sprak(0.8)", {}, UnknownMethod, "did you mean .spark"),
         ("snapkv+knorm", {}, UnknownMethod, "no part 'knorm'"),
         ("ada", {}, MethodError, r"snapkv\+ada"),
@@ -108,7 +108,7 @@ def test_budgets_are_needed_where_something_is_evicted() -> None:
         method("snapkv")
     with pytest.raises(MethodError, match="nothing to allocate"):
         method("full+ada")
-    with pytest.raises(UnknownParameter, match="There are: none"):
+    with pytest.raises(UnknownParameter, match="there are none"):
         method("full", window=3)
 
 

@@ -131,3 +131,23 @@ def test_methods_with_all_results_take_no_place_in_a_batch(model, tokenizer, tmp
     second.run(LocalExecutor(second.recipe.worker(model, tokenizer)), items, lambda *_: None)
     assert second.missing() == []
     assert second.done == len(second.cells)
+
+
+def test_a_long_task_begins_with_a_handful_under_the_full_cache(model, tokenizer, tmp_path):
+    task = _questions(10 * HANDFUL)
+    made = recipe(model, [task], methods=("full", "snapkv @ 25%", "knorm @ 25%"))
+    found = evaluation(made, tmp_path / "cells.jsonl")
+    items = found.missing()
+    assert items[:HANDFUL] == [(0, group) for group in range(HANDFUL)]
+    assert items[HANDFUL : HANDFUL + 5] == [(1, 0), (2, 0), (1, 1), (2, 1), (1, 2)]
+    assert len(set(items)) == len(items) == 3 * 10 * HANDFUL
+    # Where all methods go side by side, or few examples are there, contexts are read once.
+    together = evaluation(made, tmp_path / "together.jsonl", together=3).missing()
+    assert together == [(0, group) for group in range(10 * HANDFUL)]
+    few = recipe(model, [_questions(10 * HANDFUL - 1)], methods=("full", "snapkv @ 25%"))
+    assert evaluation(few, tmp_path / "few.jsonl").missing()[:3] == [(0, 0), (1, 0), (0, 1)]
+
+
+def _questions(number):
+    examples = [Example(str(each), f"context {each}", " why?", ("because",)) for each in range(number)]
+    return Task("made", "long", Judging("exact_match", 4), tuple(examples))

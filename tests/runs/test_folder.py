@@ -57,6 +57,12 @@ def test_another_run_is_refused_with_the_command_of_the_first(tmp_path: Path) ->
         going_on(tmp_path, replace(ABOUT, request={"seed": 1}))
 
 
+def test_a_model_in_a_folder_of_another_name_is_the_same_one(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    moved = replace(ABOUT, model=replace(ABOUT.model, name="moved"))
+    assert going_on(tmp_path, moved) == ABOUT
+
+
 def test_the_same_model_in_another_dtype_is_told_as_that(tmp_path: Path) -> None:
     write_run(tmp_path)
     model = replace(ABOUT.model, fingerprint="f", dtype="bfloat16", quantized="int8")

@@ -104,3 +104,10 @@ def test_the_page_tells_what_the_table_says(name: str) -> None:
     for model, *scores in rows:
         printed.setdefault(model, []).extend(map(float, scores))
     assert printed == {model: list(scores.values()) for model, scores in each.full_rows.items()}
+
+
+def test_lengths_in_names_of_protocols_are_those_of_their_prompts() -> None:
+    assert {each.name: each.lengths for each in protocols() if each.lengths} == {
+        "ruler-spark-8k": (8192,),
+        "ruler-spark-16k": (16_384,),
+    }

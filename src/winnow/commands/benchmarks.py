@@ -48,7 +48,8 @@ def _table(lines: Iterable[Line]) -> Table:
     table.add_column(no_wrap=True, style="bold")
     table.add_column()
     for name, summary, more in lines:
-        table.add_row(name, escape(summary) + (f" [dim]{escape(more)}[/dim]" if more else ""))
+        # In a line of its own: without colors nothing else would divide the two.
+        table.add_row(name, escape(summary) + (f"\n[dim]{escape(more)}[/dim]" if more else ""))
     return table
 
 

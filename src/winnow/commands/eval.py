@@ -35,10 +35,11 @@ def eval(options: EvalOptions) -> None:
     loaded = load(work.source, options)
     check_modules(loaded, work.methods)
     about = going_on(options.out, about_of(work, loaded))
-    write_text(options.out / ABOUT, json.dumps(asdict(about), indent=2) + "\n")
     limit = work.protocol.prompt_limit(work.source.name)
     space = CellSpace(about.model.fingerprint, work.protocol, options.fold, limit)
     journal = Journal.open(_journal_path(options.out, work.shard), space.config())
+    # Behind the journal: a command that is refused there is none of this run's.
+    write_text(options.out / ABOUT, json.dumps(asdict(about), indent=2) + "\n")
     recipe = RunRecipe(spec_of(work.source, options), space, work.groups, work.methods, options.batch)
     evaluation = Evaluation(recipe, journal, options.together)
     tell_work(work, loaded, evaluation)

@@ -6,6 +6,7 @@ import json
 import shlex
 from dataclasses import asdict
 from datetime import UTC, datetime
+from typing import Any
 
 from transformers import PreTrainedModel
 
@@ -17,6 +18,7 @@ from winnow.estimate.journal import fingerprint
 from winnow.evaluate.turns import templated
 from winnow.runs.environment import environment
 from winnow.runs.folder import VERSION, About, ModelFacts
+from winnow.tasks.protocol import Protocol
 
 
 def about_of(work: EvalWork, loaded: PreTrainedModel) -> About:
@@ -34,7 +36,7 @@ def about_of(work: EvalWork, loaded: PreTrainedModel) -> About:
             found.quantized,
         ),
         benchmark=work.benchmark.name,
-        protocol=json.loads(json.dumps(asdict(work.protocol))),
+        protocol=_facts(work.protocol),
         request={
             "seed": options.seed,
             "examples": options.examples,
@@ -49,3 +51,9 @@ def about_of(work: EvalWork, loaded: PreTrainedModel) -> About:
         command=shlex.join(LINE.get()),
         started=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+
+
+def _facts(rules: Protocol) -> dict[str, Any]:
+    """Fields of a protocol as plain values. Lengths where it has some: runs of earlier versions have no such field."""
+    found: dict[str, Any] = json.loads(json.dumps(asdict(rules)))
+    return {name: value for name, value in found.items() if name != "lengths" or value}

@@ -15,11 +15,12 @@ from winnow.commands.eval_work import EvalWork
 from winnow.commands.formats import written_bytes
 from winnow.commands.model_names import model_name
 from winnow.estimate.shape import token_bytes
-from winnow.models import available_memory
+from winnow.models import ModelSource, available_memory
 from winnow.runs.evaluation import Evaluation
 from winnow.runs.full_row import beside_printed, published_row
 from winnow.runs.rows import Row
 from winnow.runs.summary import summaries
+from winnow.tasks.protocol import Protocol
 
 
 def tell_work(work: EvalWork, loaded: PreTrainedModel, evaluation: Evaluation) -> None:
@@ -27,19 +28,38 @@ def tell_work(work: EvalWork, loaded: PreTrainedModel, evaluation: Evaluation) -
     longest = max(work.groups, key=lambda group: len(group.examples[0].context))
     tokens = len(work.source.tokenizer(longest.examples[0].context).input_ids)
     # Questions that are seen are prefilled each in a cache of its own.
-    caches = len(longest.examples) if work.protocol.question_seen else 1
+    rules = work.protocol
+    caches = len(longest.examples) if rules.question_seen else 1
     held = caches * token_bytes(loaded) * tokens
     known = f", {evaluation.done:,} of them known" if evaluation.done else ""
+    examples = sum(len(task.examples) for task in work.tasks)
     lines = [
-        f"{len(evaluation.cells):,} results{known}: {sum(len(task.examples) for task in work.tasks):,} examples of "
-        f"{len(work.tasks)} task{'s' if len(work.tasks) > 1 else ''}, {len(work.methods)} methods. The longest context "
+        f"{len(evaluation.cells):,} results{known}: {_counted(examples, 'example')} of "
+        f"{_counted(len(work.tasks), 'task')}, {_counted(len(work.methods), 'method')}. The longest context "
         f"has about {tokens:,} tokens; while it is read, full caches take about {written_bytes(held)}."
     ]
+    if rules.model_limits:
+        lines.append(_limit(rules, work.source))
     free = available_memory(loaded.device)
     if free is not None and held > free:
         lines.append(f"Only {written_bytes(free)} are free: use a smaller --batch, or shorter --lengths.")
     for line in lines:
         messages().print(line, markup=False, soft_wrap=True)
+
+
+def _limit(rules: Protocol, source: ModelSource) -> str:
+    """A line on where prompts are cut, which goes by a part of the model's name."""
+    limit = rules.prompt_limit(source.name)
+    if limit is not None:
+        return f"{rules.name} cuts the prompts of this model at {limit:,} tokens."
+    return (
+        f"{rules.name} has no limit for a model of this name, so its prompts are as long as the model reads; there are "
+        f"limits for {', '.join(rules.model_limits)}."
+    )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def tell_results(evaluation: Evaluation, work: EvalWork) -> None:
@@ -57,8 +77,20 @@ def tell_results(evaluation: Evaluation, work: EvalWork) -> None:
         soft_wrap=True,
     )
     print_table(console, found)
+    _tell_zeros(console, evaluation.zeros)
     _compare_with_paper(console, evaluation.rows, work)
     console.print(f"\n{escape(str(options.out))}  every answer; winnow report and winnow compare read it")
+
+
+def _tell_zeros(console: Console, tasks: Sequence[str]) -> None:
+    if tasks:
+        console.print(
+            f"The full cache scores 0 in all examples of {', '.join(tasks)}: no method can be told from another there. "
+            "Look at the protocol (a chat template or none?), the model and the metric.",
+            style="yellow",
+            markup=False,
+            soft_wrap=True,
+        )
 
 
 def _compare_with_paper(console: Console, rows: Sequence[Row], work: EvalWork) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import typer
@@ -13,6 +14,7 @@ from winnow.commands.loading import check_methods
 from winnow.commands.options.eval import EvalOptions
 from winnow.commands.options.values import budget_list
 from winnow.commands.progress import stage
+from winnow.commands.vocabulary import warn_of_unknown_words
 from winnow.composition.method import Method
 from winnow.composition.names import method
 from winnow.errors import WinnowError
@@ -59,8 +61,9 @@ def prepare(options: EvalOptions) -> EvalWork:
                 check_foldable(each, options.fold)
     with stage("Reading the tokenizer"):
         source = open_model(options.model)
+    request = _request(options, rules, source)
     with stage(f"Reading {chosen.name}"):
-        tasks = tuple(part_of(task, rules.validation, options.split) for task in chosen.load(_request(options, source)))
+        tasks = tuple(part_of(task, rules.validation, options.split) for task in chosen.load(request))
     tasks = tuple(task for task in tasks if task.examples)
     if not tasks:
         raise WinnowError(f"No example of {chosen.name} is left in the {options.split} part of {rules.name}.")
@@ -68,9 +71,16 @@ def prepare(options: EvalOptions) -> EvalWork:
         if task.judging.metric not in LIKELIHOODS:
             _check_judged(task)
     check_methods(source, options, methods, fold_every=options.fold)
+    _warn_of_unknown_words(source, tasks)
     # A context that is compressed alone is read once, whatever number of questions there is.
     groups = tuple(grouped(tasks, options.batch if rules.question_seen else None))
     return EvalWork(source, chosen, rules, tasks, groups, methods, shard, options)
+
+
+def _warn_of_unknown_words(source: ModelSource, tasks: Sequence[Task]) -> None:
+    """Warns of the first example of every task; others are of the same kind."""
+    first = ((task, task.examples[0]) for task in tasks)
+    warn_of_unknown_words(source, [(task.name, f"{example.context} {example.question}") for task, example in first])
 
 
 def _check_judged(task: Task) -> None:
@@ -95,6 +105,12 @@ def _check_protocol(chosen: Benchmark, rules: Protocol, options: EvalOptions) ->
             f"{chosen.name} makes its own texts; leave it out, or put yours to `winnow eval file`.",
             param_hint="--data",
         )
+    if rules.lengths and not set(_lengths(options)) <= set(rules.lengths):
+        raise typer.BadParameter(
+            f"{rules.name} is about prompts of {_written(rules.lengths)} tokens; leave --lengths out, or take another "
+            "protocol.",
+            param_hint="--lengths",
+        )
     if options.split == "validation" and not rules.validation:
         raise typer.BadParameter(f"{rules.name} holds no examples out.", param_hint="--split")
 
@@ -107,15 +123,24 @@ def _methods(options: EvalOptions) -> tuple[Method, ...]:
     return tuple(dict.fromkeys([method("full"), *found]))
 
 
-def _request(options: EvalOptions, source: ModelSource) -> Request:
+def _request(options: EvalOptions, rules: Protocol, source: ModelSource) -> Request:
     return Request(
         source.count_tokens,
         tasks=tuple(_listed(options.tasks)),
         examples=options.examples,
-        lengths=tuple(_number(each) for each in _listed(options.lengths)),
+        lengths=_lengths(options) or rules.lengths,
         seed=options.seed,
         data=options.data,
     )
+
+
+def _lengths(options: EvalOptions) -> tuple[int, ...]:
+    """Lengths that were asked for; none where the benchmark's or the protocol's own are wanted."""
+    return tuple(_number(each) for each in _listed(options.lengths))
+
+
+def _written(lengths: Sequence[int]) -> str:
+    return " and ".join(f"{each:,}" for each in lengths)
 
 
 def _listed(text: str | None) -> list[str]:

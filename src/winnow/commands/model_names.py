@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from transformers import PreTrainedModel
@@ -18,7 +19,8 @@ def model_name(source: ModelSource) -> str:
     if source.gguf:
         return stem(source.name)
     path = Path(source.name).expanduser()
-    return path.resolve().name if path.is_dir() else source.name
+    # Not resolved: a link is named by its owner, the folder behind it often by a hash.
+    return os.path.basename(os.path.abspath(path)) if path.is_dir() else source.name
 
 
 def model_line(source: ModelSource, model: PreTrainedModel) -> str:

@@ -14,8 +14,8 @@ from winnow.tasks.example import Example
 from winnow.tasks.protocol import Protocol
 from winnow.version import __version__
 
-# What a protocol says for people decides nothing.
-_TOLD = ("summary", "source", "benchmarks", "full_rows", "validation")
+# What a protocol says for people decides nothing; of lengths, the texts tell.
+_TOLD = ("summary", "source", "benchmarks", "full_rows", "validation", "lengths")
 
 
 @dataclass(frozen=True)

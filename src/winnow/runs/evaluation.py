@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 
@@ -16,6 +17,9 @@ from winnow.tasks.example import LIKELIHOODS
 
 HANDFUL = 5
 """Examples of a task that the full cache may fail before something must be wrong."""
+_LONG = 10 * HANDFUL
+"""Examples of a task from which on the full cache answers a handful before any other method: their contexts are read
+twice, which is a small part of such a task, and a mistake is found before all methods have made it."""
 
 Watch = Callable[[Sequence[Row], float], None]
 """Called with the rows of an item and its part of all work, after they are journaled."""
@@ -52,7 +56,9 @@ class Evaluation:
         index, count = shard
         mine = range(index, len(self.recipe.groups), count)
         items = [Item(batch, group) for group in mine for batch in range(len(self.recipe.batches))]
-        return [item for item in items if any(self._lacks(item.example, method) for method in self.recipe.places(item))]
+        return self._handful_first(
+            [item for item in items if any(self._lacks(item.example, method) for method in self.recipe.places(item))]
+        )
 
     def results(self, item: Item) -> int:
         """Cells that an item gives."""
@@ -76,6 +82,30 @@ class Evaluation:
             watch(done.values, self.work(done.item))
             if not allow_zero and any(row.method == "full" for row in done.values):
                 self._check_not_zero(self.recipe.groups[done.item.example])
+
+    @property
+    def zeros(self) -> list[str]:
+        """Tasks in which the full cache scores 0 in every example that it was asked."""
+        judged = {group.task: group.judging.metric for group in self.recipe.groups}
+        best: dict[str, float] = {}
+        for row in self.rows:
+            if row.method == "full" and judged[row.task] not in LIKELIHOODS:
+                best[row.task] = max(best.get(row.task, 0.0), row.scores[row.measure])
+        return [task for task, score in best.items() if score == 0]
+
+    def _handful_first(self, items: Sequence[Item]) -> list[Item]:
+        """Items, with the full cache on the first examples of every long task before all others."""
+        groups, methods = self.recipe.groups, self.recipe.methods
+        long = Counter(group.task for group in groups for _ in group.examples)
+        asked: Counter[str] = Counter()
+        first: dict[Item, None] = {}
+        for item in items:
+            task, places = groups[item.example].task, self.recipe.places(item)
+            with_full = any(str(methods[place]) == "full" for place in places)
+            if with_full and len(places) < len(methods) and long[task] >= _LONG and asked[task] < HANDFUL:
+                asked[task] += len(groups[item.example].examples)
+                first[item] = None
+        return [*first, *(item for item in items if item not in first)]
 
     def _batches(self, methods: int, together: int) -> tuple[tuple[int, ...], ...]:
         """Places of the methods that lack a cell, side by side: those with all of them would be evaluated again."""

@@ -104,8 +104,9 @@ def going_on(folder: Path, about: About) -> About:
     if not _exists(folder / ABOUT):
         return about
     there = read_about(folder)
-    old, new = there.model, about.model
-    cast = old.name == new.name and old.kind != new.kind
+    # Weights tell models apart; a folder may have been moved.
+    old, new = replace(there.model, name=""), replace(about.model, name="")
+    cast = there.model.name == about.model.name and old.kind != new.kind
     facts = {
         f"dtype ({old.kind} there, {new.kind} here)" if cast else "model": (old, new),
         "benchmark": (there.benchmark, about.benchmark),
@@ -120,7 +121,7 @@ def going_on(folder: Path, about: About) -> About:
         )
     commands = dict.fromkeys([*there.command.splitlines(), about.command])
     measures = {**there.measures, **about.measures}
-    return replace(about, command="\n".join(commands), measures=measures, started=there.started)
+    return replace(about, model=there.model, command="\n".join(commands), measures=measures, started=there.started)
 
 
 def read_run(folder: Path) -> Run:

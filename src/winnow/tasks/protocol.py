@@ -23,6 +23,8 @@ class Protocol:
     """Longer prompts lose their middle: first and last half stay. None: as much as the model can read."""
     model_limits: Mapping[str, int] = field(default_factory=dict)
     """The same for models that the source names, by a part of their name in lower case; the longest that fits holds."""
+    lengths: tuple[int, ...] = ()
+    """Tokens of the prompts that it is about, for benchmarks that are generated; none: any."""
     validation: float = 0.0
     """Share of each task's examples that is held out, for tuning; the others are the test."""
     source: str = ""

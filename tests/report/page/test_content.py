@@ -215,3 +215,19 @@ def test_head_maps_are_of_methods_that_leave_tokens_out_and_of_rows_that_noted_t
     noted = [replace(row("easy", "1", method, 1.0), kept=[[1, 2]]) for method in ("full", "full+bits(8)")]
     ragged = [replace(row("easy", "1", "adakv @ 10%", 1.0), kept=[[1, 2], [3]])]
     assert content(ABOUT, [*noted, *ragged, row("easy", "1", "h2o @ 10%", 1.0)]).headmaps == []
+
+
+def test_files_of_methods_are_named_without_their_folders_unless_that_makes_two_methods_one() -> None:
+    def shown(*methods: str) -> list[str]:
+        rows = [row("easy", "0", method, 1.0) for method in methods]
+        return [method.text for method in content(replace(ABOUT, measures={"easy": "contains_all"}), rows).methods]
+
+    assert set(shown("cokv(scores=/runs/a/c.safetensors, alpha=3) @ 2%", "headkv-r(scores=../n.safetensors) @ 5%")) == {
+        "cokv(scores=c.safetensors, alpha=3) @ 2%",
+        "headkv-r(scores=n.safetensors) @ 5%",
+    }
+    # One line in a picture would have points of two methods.
+    apart = ("cokv(scores=a/c.safetensors) @ 2%", "cokv(scores=b/c.safetensors) @ 5%", "full")
+    assert set(shown(*apart)) == set(apart)
+    quoted = 'cokv(scores="a/c, d.safetensors") @ 2%'
+    assert shown(quoted) == [quoted]

@@ -99,6 +99,17 @@ def test_sections_of_two_protocols_share_no_table() -> None:
     assert "adakv" not in bodies["section-2-matrix"]
 
 
+def test_a_picture_of_times_per_token_is_offered_only_where_there_are_some() -> None:
+    alone, beside = (
+        render("title", contents((ABOUT, [replace(ROW, decode_steps=4, together=together)])))["index.html"].decode()
+        for together in (1, 12)
+    )
+    assert '<option value="token_milliseconds">' in alone
+    assert '<option value="token_milliseconds">' not in beside
+    assert '<option value="prefill_seconds">' in beside
+    assert "There are no times per token" in beside
+
+
 def test_results_are_told_as_winnow_s_and_scripts_hold_the_same() -> None:
     files = render("title", contents((ABOUT, [ROW])))
     results = json.loads(files[RESULTS])

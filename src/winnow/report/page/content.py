@@ -10,7 +10,7 @@ from typing import Any
 from winnow.report.page.costs import Cost, costs_of
 from winnow.report.page.headmaps import HeadMap, headmaps_of
 from winnow.report.page.heatmaps import Heatmap, heatmaps_of
-from winnow.report.page.methods import FULL, MethodName, budget_order, budgets_of, method_name
+from winnow.report.page.methods import FULL, MethodName, budget_order, budgets_of, method_name, without_folders
 from winnow.report.page.notes import notes_of
 from winnow.report.page.predictions import Predictions, predictions_of
 from winnow.report.page.quantities import FIDELITY, SCORE, Quantity
@@ -101,8 +101,10 @@ class Content:
 
 def content_of(section: Section, number: int, done: Callable[[int, int], None] = lambda done, of: None) -> Content:
     """Works out all numbers. done: called with the slices that are finished, and how many there are."""
+    names = without_folders(method for _, _, method in section.cells)
+    section = section.renamed(names)
     slices, judged = Slices(section), Judged(section)
-    methods = [method_name(text) for text in sorted({method for _, _, method in section.cells})]
+    methods = [method_name(text) for text in sorted(set(names.values()))]
     parts = list(slices.all())
     results: list[Result] = []
     costs: list[Cost] = []

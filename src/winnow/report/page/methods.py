@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -10,6 +11,8 @@ from winnow.errors import BudgetError
 from winnow.runs.rows import method_and_budget
 
 FULL = "full"
+_FOLDER = re.compile(r"(?<==)[^=,()\"']*/(?=[^=,()\"'/]+[,)])")
+"""The folder of a parameter's file, as in "scores=/runs/model/cokv.safetensors"."""
 
 
 class MethodName(NamedTuple):
@@ -25,6 +28,14 @@ class MethodName(NamedTuple):
 def method_name(text: str) -> MethodName:
     """A method's text, as in "adakv @ 10%", taken apart."""
     return MethodName(text, *method_and_budget(text))
+
+
+def without_folders(texts: Iterable[str]) -> dict[str, str]:
+    """Texts of methods by those that rows have: files by their names alone, where that leaves all methods different."""
+    given = {text: method_and_budget(text)[0] for text in texts}
+    short = {base: _FOLDER.sub("", base) for base in given.values()}
+    names = list(short.values())
+    return {text: _FOLDER.sub("", text) if names.count(short[base]) == 1 else text for text, base in given.items()}
 
 
 def budgets_of(names: Iterable[MethodName]) -> list[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import NamedTuple
 
 from winnow.runs.folder import About, Run
@@ -55,6 +55,14 @@ class Section:
     def environments(self) -> list[dict[str, str]]:
         """By machine, from number 1."""
         return list({source.machine: source.about.environment for source in self.sources}.values())
+
+    def renamed(self, names: Mapping[str, str]) -> Section:
+        """The section with other texts for its methods."""
+        cells = {
+            (task, example, names[method]): origin._replace(row=replace(origin.row, method=names[method]))
+            for (task, example, method), origin in self.cells.items()
+        }
+        return replace(self, cells=cells)
 
     def takes(self, run: Run) -> bool:
         """True if the run contradicts nothing that is here: no other result, and no other texts of an example."""

@@ -177,7 +177,7 @@ const AXES = {
 };
 const COSTS = {
   token_milliseconds: "ms per decoded token",
-  prefill_seconds: "seconds of prefill, compression included",
+  prefill_seconds: "seconds of prefill",
   compress_seconds: "seconds of compression",
 };
 
@@ -373,7 +373,7 @@ class Chart {
       hoverlabel: { bgcolor: color("card"), bordercolor: color("faint"), font: { color: color("ink") }, align: "left" },
       modebar: { color: color("faint"), activecolor: color("ink"), bgcolor: "rgba(0,0,0,0)" },
       xaxis: { ...line, type: "log", showgrid: false, title: { text: axis.title }, tickvals: shown, ticktext: shown.map(axis.written), ticks: "outside", tickcolor: color("faint") },
-      yaxis: { ...line, title: { text: plain(`${title} (${better})`) }, ...(measure?.percent ? { range: [0, 104] } : { rangemode: quantity === "nll" ? "normal" : "tozero" }) },
+      yaxis: { ...line, title: { text: plain(`${title} (${better})`), font: { size: this.box.clientWidth < NARROW ? 11 : 14 } }, ...(measure?.percent ? { range: [0, 104] } : { rangemode: quantity === "nll" ? "normal" : "tozero" }) },
     };
   }
 }
