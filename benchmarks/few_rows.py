@@ -27,13 +27,13 @@ SHAPES = ((896, 896), (896, 4864), (4864, 896), (896, 151936), (1536, 8960), (89
 ROWS = (1, 4, 16, 32, 64, 512)
 TORCHS, DIRECT, PACKED, READ = "torch's layer", "Winnow's layer", "packed by oneDNN", "a read of the weight"
 BYTES = 400 << 20
-"""Of the copies of a weight that are multiplied in turn."""
+"""Size of all copies of a weight together, which are multiplied in turn."""
 
 Product = Callable[[Tensor], object]
 
 
 def contenders(layer: nn.Linear) -> dict[str, Product]:
-    """What is timed on a layer, by name; each takes the inputs."""
+    """Ways to multiply by the weight of a layer, and a read of it, by name; each takes the inputs."""
     packed = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), ROWS[-1])
     whole = layer.weight.detach().view(torch.float32)
     return {

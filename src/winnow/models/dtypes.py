@@ -65,7 +65,7 @@ def cpu_has_tiles() -> bool:
 
 
 def _capabilities() -> dict[str, Any]:
-    """What torch knows of the processor, by name."""
+    """Instructions and sizes of the processor that torch knows of, by name."""
     # Not every release of torch that Winnow works with tells.
     found: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return found
