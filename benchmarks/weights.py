@@ -1,4 +1,4 @@
-"""Time per token, prefill, bytes and likelihood of a model with weights of fewer bits, against its own in bfloat16.
+"""Time per token, prefill, bytes and likelihood of a model by its weights, against bfloat16 in torch's own layers.
 
     python benchmarks/weights.py MODEL                # writes docs/results/weights.*
 
@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -25,10 +26,10 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 import winnow
 from reporting import machine, markdown_table, write_results
 from winnow.commands.model_names import model_name
-from winnow.models import ModelSource, load_model, open_model
+from winnow.models import ModelSource, direct, load_model, open_model
 
 ROOT = Path(__file__).resolve().parent.parent
-REFERENCE = "bfloat16"
+REFERENCE = "bfloat16, torch's layers"
 LIKELIHOOD_TOKENS = 1024
 
 
@@ -44,10 +45,14 @@ class Variant:
     steps: list[float] = field(default_factory=list)
 
 
-def variants(source: ModelSource) -> list[Variant]:
-    """The reference, float32, Winnow's own and those of the libraries that are here."""
+def variants(source: ModelSource, skipped: list[str]) -> list[Variant]:
+    """The reference, what is loaded without options, float32, few bits, and those of the libraries that are here.
+
+    skipped: words of those to leave out.
+    """
     kinds: dict[str, Callable[[], PreTrainedModel]] = {
-        REFERENCE: lambda: load_model(source, "cpu", "bfloat16"),
+        REFERENCE: lambda: _in_torchs_layers(source),
+        "bfloat16": lambda: load_model(source, "cpu", "bfloat16"),
         "float32": lambda: load_model(source, "cpu", "float32"),
         "`--weights int8`": lambda: load_model(source, "cpu", weights="int8"),
         "`--weights int4`": lambda: load_model(source, "cpu", weights="int4"),
@@ -56,7 +61,13 @@ def variants(source: ModelSource) -> list[Variant]:
         kinds["torchao, Int8WeightOnlyConfig"] = lambda: _by_torchao(source)
     if find_spec("optimum") and find_spec("optimum.quanto"):
         kinds["quanto, int8"] = lambda: _by_quanto(source)
-    return [Variant(name, load()) for name, load in kinds.items()]
+    wanted = {name: load for name, load in kinds.items() if not any(word in name for word in skipped)}
+    return [Variant(name, load()) for name, load in wanted.items()]
+
+
+def _in_torchs_layers(source: ModelSource) -> PreTrainedModel:
+    with patch.object(direct, "cpu_has_tiles", lambda: False):
+        return load_model(source, "cpu", "bfloat16")
 
 
 def _by_torchao(source: ModelSource) -> PreTrainedModel:
@@ -94,7 +105,7 @@ def _bytes(weight: Tensor) -> int:
 def measure(found: list[Variant], ids: Tensor, budget: str, steps: int, rounds: int) -> None:
     """Fills in what is measured: prefills in turns, then decoding steps in turns, on a compressed cache each."""
     for variant in found:
-        text = ids[:, :LIKELIHOOD_TOKENS]
+        text = ids[:1, :LIKELIHOOD_TOKENS]
         variant.likelihood = float(variant.model(text, labels=text).loss)
     caches = []
     for number in range(rounds):
@@ -132,6 +143,8 @@ def main() -> None:
     parser.add_argument("model", help="directory, GGUF file or Hugging Face name")
     parser.add_argument("--text", type=Path, default=ROOT / "examples" / "town.txt")
     parser.add_argument("--tokens", type=int, default=2048, help="of the prompt; the text is repeated")
+    parser.add_argument("--rows", type=int, default=1, help="of the batch; each is the same prompt")
+    parser.add_argument("--skip", nargs="*", default=[], help="weights to leave out, like float32 for want of memory")
     parser.add_argument("--budget", default="5%", help="of the cache while decoding")
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=3, help="prefills")
@@ -140,16 +153,18 @@ def main() -> None:
     source = open_model(options.model)
     text = source.tokenizer(options.text.read_text(encoding="utf-8"), return_tensors="pt").input_ids
     ids = text.repeat(1, -(-options.tokens // text.shape[1]))[:, : options.tokens]
-    found = variants(source)
+    ids = ids.repeat(options.rows, 1)
+    found = variants(source, options.skip)
     measure(found, ids, options.budget, options.steps, options.rounds)
-    head = ["weights", "parameters", "per token", "of bfloat16", "prefill", "of bfloat16", "-log p"]
+    head = ["weights", "parameters", "per token", "of the first", "prefill", "of the first", "-log p"]
     table = markdown_table(head, [row(variant, found[0]) for variant in found])
     print(table)
     about = (
         f"# Weights of fewer bits\n\n`python benchmarks/weights.py MODEL` on {model_name(source)}. {machine()} A "
-        f"prompt of {options.tokens:,} tokens, decoded from a cache of {options.budget} (adakv), logits of one token; "
+        f"prompt of {options.tokens:,} tokens, {options.rows} at a time, decoded from a cache of {options.budget} "
+        "(adakv), logits of one token; "
         f"medians of {options.steps} steps and {options.rounds} prefills that took turns. Above 1x is faster than "
-        f"bfloat16. -log p: mean over the first {LIKELIHOOD_TOKENS:,} tokens of a text, less is better.\n\n"
+        f"the first row. -log p: mean over the first {LIKELIHOOD_TOKENS:,} tokens of a text, less is better.\n\n"
     )
     records = [
         {

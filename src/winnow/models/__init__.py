@@ -1,6 +1,7 @@
 """Models by name: a hub name, a directory or a GGUF file. First what is small, then the weights."""
 
 from winnow.models.devices import available_memory, pick_device
+from winnow.models.direct import read_weights_directly
 from winnow.models.dtypes import DTYPES
 from winnow.models.loading import load_model, open_skeleton, skeleton_in
 from winnow.models.reading import first_line
@@ -22,6 +23,7 @@ __all__ = [
     "open_skeleton",
     "pick_device",
     "quantize_weights",
+    "read_weights_directly",
     "skeleton_in",
     "weights_of",
 ]

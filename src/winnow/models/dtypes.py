@@ -55,6 +55,17 @@ def _of_blocks(device: torch.device) -> torch.dtype:
 @cache
 def cpu_has_bfloat16() -> bool:
     """True if the processor has instructions for products of bfloat16."""
+    return any(_capabilities().get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+
+
+@cache
+def cpu_has_tiles() -> bool:
+    """True if the processor multiplies tiles of bfloat16 (AMX)."""
+    return bool(_capabilities().get("amx_bf16"))
+
+
+def _capabilities() -> dict[str, Any]:
+    """Instructions and sizes of the processor that torch knows of, by name."""
     # Not every release of torch that Winnow works with tells.
-    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+    found: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return found

@@ -9,6 +9,7 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from winnow.errors import ModelError
+from winnow.models.direct import DirectLinear
 from winnow.models.int4 import Int4Linear, block_size
 from winnow.models.int8 import Int8Embedding, Int8Linear
 
@@ -55,7 +56,7 @@ def quantize_weights(model: PreTrainedModel, weights: str) -> None:
     tied = type(embedding) is nn.Embedding and getattr(head, "weight", None) is embedding.weight
     for parent in list(model.modules()):
         for name, layer in list(parent.named_children()):
-            if type(layer) is nn.Linear and name not in _PLAIN:
+            if type(layer) in (nn.Linear, DirectLinear) and name not in _PLAIN:
                 small = weights == "int4" and layer is not head and Int4Linear.fits(layer)
                 setattr(parent, name, Int4Linear.of(layer) if small else Int8Linear.of(layer))
     made = model.get_output_embeddings()

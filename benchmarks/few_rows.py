@@ -1,0 +1,113 @@
+"""Products of few rows in bfloat16: torch's linear layer, Winnow's, and one packed beforehand, against a read.
+
+    python benchmarks/few_rows.py        # writes docs/results/few_rows.*
+
+CPU time of one thread, so that other work on the machine counts little. Contenders take turns, each on more copies of
+the weight than caches hold; medians count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+import torch
+from torch import Tensor, nn
+
+from reporting import machine, markdown_table, write_results
+from winnow.models.direct import DirectLinear
+
+RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
+SHAPES = ((896, 896), (896, 4864), (4864, 896), (896, 151936), (1536, 8960), (8960, 1536), (4096, 4096))
+"""Inputs and outputs: layers of Qwen2.5 of 0.5B and 1.5B, and of Llama 3 of 8B."""
+ROWS = (1, 4, 16, 32, 64, 512)
+TORCHS, DIRECT, PACKED, READ = "torch's layer", "Winnow's layer", "packed by oneDNN", "a read of the weight"
+BYTES = 400 << 20
+"""Size of all copies of a weight together, which are multiplied in turn."""
+
+Product = Callable[[Tensor], object]
+
+
+def contenders(layer: nn.Linear) -> dict[str, Product]:
+    """Ways to multiply by the weight of a layer, and a read of it, by name; each takes the inputs."""
+    packed = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), ROWS[-1])
+    whole = layer.weight.detach().view(torch.float32)
+    return {
+        TORCHS: layer,
+        DIRECT: DirectLinear.of(layer),
+        PACKED: lambda inputs: torch.ops.mkldnn._linear_pointwise(inputs, packed, None, "none", [], ""),
+        READ: lambda _: whole.sum(),
+    }
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Seconds of every contender for one layer and number of rows."""
+
+    inputs: int
+    outputs: int
+    rows: int
+    seconds: dict[str, float]
+
+
+def measure(inputs: int, outputs: int, rounds: int) -> list[Timed]:
+    """One layer with every number of rows; a round before the first is not counted."""
+    copies = max(2, min(64, BYTES // (2 * inputs * outputs)))
+    made = [contenders(nn.Linear(inputs, outputs, bias=False, dtype=torch.bfloat16)) for _ in range(copies)]
+    found = []
+    for rows in ROWS:
+        given = torch.randn(rows, inputs).bfloat16()
+        times: dict[str, list[float]] = {name: [] for name in made[0]}
+        for number in range(rounds + 1):
+            for name, taken in times.items():
+                spent = seconds_of([each[name] for each in made], given)
+                taken += spent if number else []
+        found.append(Timed(inputs, outputs, rows, {name: median(taken) for name, taken in times.items()}))
+    return found
+
+
+def seconds_of(products: list[Product], given: Tensor) -> list[float]:
+    """CPU seconds of each."""
+    taken = []
+    for product in products:
+        start = time.process_time()
+        product(given)
+        taken.append(time.process_time() - start)
+    return taken
+
+
+def row(timed: Timed) -> list[str]:
+    """A line of the table."""
+    first = timed.seconds[TORCHS]
+    cells = [
+        f"{1e3 * taken:,.2f} ms" + ("" if name == TORCHS else f", {first / taken:.2f}x")
+        for name, taken in timed.seconds.items()
+    ]
+    return [f"{timed.inputs:,} to {timed.outputs:,}", str(timed.rows), *cells]
+
+
+@torch.no_grad()
+def main() -> None:
+    """Measures and writes the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    records = [record for shape in SHAPES for record in measure(*shape, options.rounds)]
+    table = markdown_table(["layer", "rows", TORCHS, DIRECT, PACKED, READ], [row(record) for record in records])
+    print(table)
+    about = (
+        f"# Products of few rows\n\n`python benchmarks/few_rows.py`. {machine()} CPU time of linear layers in "
+        "bfloat16; medians of rounds that took turns, on more copies of the weight than a cache holds. Above 1x is "
+        "faster than torch's layer. A read is the sum of the weight's bytes.\n\n"
+    )
+    write_results(options.out, "few_rows", about + table + "\n", [asdict(record) for record in records])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""Linear layers that read their weights without a copy: against float64, and in models against torch's own layers."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import winnow
+from support.families import EVERY, LATENT, build, build_any, needs_latents, prompt
+from winnow.bundled import MODEL_PATH
+from winnow.cache.fingerprint import ModelFingerprint
+from winnow.cache.projection import output_projection
+from winnow.models import direct, dtypes, load_model, open_model, quantize_weights, read_weights_directly, weights_of
+from winnow.models.direct import FEW, DirectLinear
+from winnow.models.int8 import Int8Linear
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+SHAPES = st.lists(st.integers(0, 5), max_size=2).map(tuple) | st.integers(FEW - 2, FEW + 2).map(lambda rows: (rows,))
+
+
+@pytest.fixture
+def tiles(monkeypatch):
+    """A processor that has tiles, as far as loading knows."""
+    monkeypatch.setattr(direct, "cpu_has_tiles", lambda: True)
+
+
+def made_directly(model):
+    """The model with layers that read directly, and a copy of it with torch's own."""
+    plain = copy.deepcopy(model)
+    read_weights_directly(model)
+    return model, plain
+
+
+@given(st.integers(1, 150), st.integers(1, 150), SHAPES, st.booleans(), st.booleans(), st.integers(0, 99))
+@settings(max_examples=60, deadline=None)
+def test_products_of_any_shape(inputs, outputs, shape, bias, turned, seed):
+    torch.manual_seed(seed)
+    plain = nn.Linear(inputs, outputs, bias).bfloat16().requires_grad_(False)
+    layer = DirectLinear.of(plain)
+    given = torch.randn(*shape, inputs).bfloat16()
+    if turned and len(shape) == 2:
+        given = given.transpose(0, 1)
+    found = layer(given)
+    assert (found.shape, found.dtype) == ((*given.shape[:-1], outputs), torch.bfloat16)
+    assert found.is_contiguous()
+    weight = plain.weight.double()
+    added = plain.bias.double() if bias else torch.zeros(outputs).double()
+    exact, summed = given.double() @ weight.T + added, given.double().abs() @ weight.abs().T + added.abs()
+    # Rounded once to bfloat16, after a sum in float32.
+    allowed = torch.finfo(torch.bfloat16).eps * exact.abs() + 1e-5 * summed
+    assert bool(((found.double() - exact).abs() <= allowed).all())
+
+
+def test_the_weight_is_on_the_left_for_few_rows_and_not_for_many(monkeypatch):
+    layer = DirectLinear.of(nn.Linear(64, 96).bfloat16())
+    monkeypatch.setattr(nn.Linear, "forward", lambda *_: pytest.fail("the weight was copied"))
+    for rows in (1, 2, FEW):
+        layer(torch.randn(rows, 64).bfloat16())
+    monkeypatch.undo()
+    monkeypatch.setattr(torch, "addmm", lambda *_: pytest.fail("the prompt was turned around"))
+    layer(torch.randn(FEW + 1, 64).bfloat16())
+
+
+def test_other_dtypes_devices_and_tensors_of_libraries_are_torchs_own():
+    plain = nn.Linear(8, 6)
+    layer = DirectLinear.of(plain)
+    inputs = torch.randn(1, 8)
+    assert torch.equal(layer(inputs), plain(inputs))
+    assert layer.to("meta", torch.bfloat16)(inputs.to("meta", torch.bfloat16)).shape == (1, 6)
+    with pytest.raises(RuntimeError, match="dtype"):
+        DirectLinear.of(nn.Linear(8, 6))(inputs.bfloat16())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(DirectLinear.of(plain)(inputs.bfloat16()), plain(inputs.bfloat16()))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_gradients_are_those_of_torchs_layer(rows, bias):
+    plain = nn.Linear(40, 24, bias).bfloat16()
+    layer = DirectLinear.of(copy.deepcopy(plain))
+    inputs, there = torch.randn(rows, 40).bfloat16().requires_grad_(), torch.randn(rows, 24).bfloat16()
+    found = torch.autograd.grad(layer(inputs), [inputs, *layer.parameters()], there)
+    expected = torch.autograd.grad(plain(inputs), [inputs, *plain.parameters()], there)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=0.03, rtol=0.02)
+
+
+@pytest.mark.parametrize("family", [*EVERY, *(pytest.param(each, marks=needs_latents) for each in LATENT)])
+def test_models_of_every_family_compute_what_they_did(family, tiles):
+    model, plain = made_directly(build_any(family).bfloat16())
+    assert any(type(layer) is DirectLinear for layer in model.modules()) == any(
+        type(layer) is nn.Linear for layer in plain.modules()
+    )
+    exact = copy.deepcopy(plain).float()
+    ids = prompt(rows=2, length=9)
+    with torch.no_grad():
+        expected = exact(ids).logits
+        errors = [float((each(ids).logits.float() - expected).norm()) for each in (model, plain)]
+    assert errors[0] <= 1.5 * errors[1] + 1e-3
+
+
+def test_which_models_get_such_layers(monkeypatch, tiles):
+    assert not any(type(layer) is DirectLinear for layer in made_directly(build("llama"))[0].modules())
+    assert type(load_model(open_model(MODEL_PATH), "cpu", "bfloat16").lm_head) is DirectLinear
+    assert type(load_model(open_model(MODEL_PATH), "cpu", "float32").lm_head) is nn.Linear
+    monkeypatch.setattr(direct, "cpu_has_tiles", lambda: False)
+    assert type(load_model(open_model(MODEL_PATH), "cpu", "bfloat16").lm_head) is nn.Linear
+
+
+def test_tiles_are_those_that_torch_knows_of(monkeypatch):
+    for told, expected in (({"amx_bf16": True}, True), ({"avx512_bf16": True}, False), ({}, False)):
+        dtypes.cpu_has_tiles.cache_clear()
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda told=told: told, raising=False)
+        assert dtypes.cpu_has_tiles() is expected
+    dtypes.cpu_has_tiles.cache_clear()
+
+
+def test_files_know_the_model_and_it_remains_one_with_plain_weights(tiles, tmp_path):
+    model, plain = made_directly(build("llama", tie_word_embeddings=True).bfloat16())
+    assert ModelFingerprint.of(model) == ModelFingerprint.of(plain)
+    assert weights_of(model) is None
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    assert list(model.state_dict()) == list(plain.state_dict())
+    for each in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert type(each.lm_head) is DirectLinear
+        assert each.lm_head.weight is each.model.embed_tokens.weight
+    model.save_pretrained(tmp_path)
+    read = type(plain).from_pretrained(tmp_path)
+    assert all(torch.equal(one, other) for one, other in zip(read.parameters(), plain.parameters(), strict=True))
+
+
+def test_projections_are_read_as_before(tiles):
+    model, plain = made_directly(build("qwen2").bfloat16())
+    found, expected = (output_projection(each.model.layers[0].self_attn, 4, 16) for each in (model, plain))
+    assert torch.equal(found, expected)
+
+
+def test_such_layers_are_quantized_as_others(tiles):
+    model, plain = made_directly(build("llama").bfloat16())
+    for each in (model, plain):
+        quantize_weights(each, "int8")
+    assert type(model.lm_head) is Int8Linear
+    for one, other in zip(model.parameters(), plain.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_answers_are_those_of_torchs_layers(tiles, monkeypatch):
+    source = open_model(MODEL_PATH)
+    text = (MODEL_PATH / "document.txt").read_text()
+    model = load_model(source, "cpu", "bfloat16")
+    monkeypatch.setattr(direct, "cpu_has_tiles", lambda: False)
+    plain = load_model(source, "cpu", "bfloat16")
+    for method in ("adakv", "criticalkv"):
+        found, expected = (
+            winnow.generate(each, source.tokenizer, text, "What is the favorite fruit of Alice?", method=method)
+            for each in (model, plain)
+        )
+        assert found.text == expected.text
+
+
+def test_a_compiled_layer_computes_what_it_did():
+    layer = DirectLinear.of(nn.Linear(32, 24).bfloat16().requires_grad_(False))
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    for shape in ((1, 1), (2, 3), (1, FEW + 1)):
+        given = torch.randn(*shape, 32).bfloat16()
+        assert torch.equal(compiled(given), layer(given))
+    torch._dynamo.reset()
