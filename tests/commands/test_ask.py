@@ -77,7 +77,6 @@ def test_answers_are_those_of_one_process(winnow_run):
     for one, other in zip(together.splitlines(), later.splitlines(), strict=True):
         one, other = json.loads(one), json.loads(other)
         assert {key: one[key] for key in same} == {key: other[key] for key in same}
-        assert other["prefill_seconds"] < one["prefill_seconds"]
 
 
 def test_another_process_gives_the_same_answer_without_the_document(winnow_run, folder, tmp_path):
