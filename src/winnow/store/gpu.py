@@ -60,11 +60,12 @@ def _written(
     own: PackedRows | None, chosen: Chosen, how: Coordinates, precision: Precision, form: Form, of_keys: bool = False
 ) -> PackedRows:
     """Slots in the bits of a form: those that kept channels of their own, if there are such, else the chosen ones."""
+    signed = precision.scales == "signed"
     if own is not None:
-        return quantized(own, form.bits, chosen.rows.shape[-1])
+        return quantized(own, form.bits, chosen.rows.shape[-1], signed)
     if precision.slots_together > 1:
         return PackedRows(ranged(chosen, how, form.bits, by_slots=of_keys))
-    return PackedRows(packed(chosen, how, form.bits, precision.channels_together))
+    return PackedRows(packed(chosen, how, form.bits, precision.channels_together, signed))
 
 
 def _telling(rows: PackedRows, unfit: Tensor) -> Tensor:

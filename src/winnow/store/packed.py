@@ -216,8 +216,7 @@ class Packed(Store):
     def _pieces(self, making: _Making, selection: Selection, form: Forms) -> list[tuple[PackedRows, PackedRows]]:
         """Keys and values of the selected slots, packed, some slots at a time."""
         slots, view = len(selection.positions), making.view
-        nearest = not self._fed(form) and self.precision.scales == "symmetric"
-        if slots and nearest and gpu.packs(view.keys, view.values):
+        if slots and not self._fed(form) and gpu.packs(view.keys, view.values):
             # Imported where it serves: Triton takes a second, and there may be none.
             from winnow.store.gpu import packed_on_a_gpu
 
