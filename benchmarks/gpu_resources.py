@@ -51,6 +51,7 @@ PURPOSES = {
     "pay_keys_most": "Scoring: what keys are paid by the head that pays most",
     "project_values": "Scoring: what values add to the output",
     "pack_slots": "Packing: signed integers with scales",
+    "feed_slots": "Packing: signed integers whose errors make up for each other",
     "pack_ranges": "Packing: integers with scales and zeros",
     "choose_channels": "Packing: channels that slots keep",
     "take_channels": "Packing: kept numbers of rows of different length",

@@ -16,7 +16,16 @@ from winnow.kernels.formats.entries import GROUP, Entries
 from winnow.kernels.gpu.forms import ELEMENTS, Form
 from winnow.kernels.gpu.gathering import Chosen, Coordinates, gathered, gathering
 from winnow.kernels.gpu.tiles import tile_width
-from winnow.kernels.gpu.writing import as_held, divided, inverse, least_integer, rounded, scales_of, store_integers
+from winnow.kernels.gpu.writing import (
+    as_held,
+    divided,
+    inverse,
+    least_integer,
+    rounded,
+    scales_of,
+    store_integers,
+    store_scales,
+)
 
 NUMBERS = 2048
 """Numbers of a program: what four warps hold in registers while they are turned."""
@@ -63,9 +72,7 @@ def pack_slots(
     GROUPS: tl.constexpr = (DIM + GROUP - 1) // GROUP
     grouped = tl.reshape(numbers, [SLOTS, WIDE // GROUP, GROUP])
     held = scales_of(grouped, 2, LEAST, MOST, FORM.element)
-    group = tl.arange(0, WIDE // GROUP)
-    told = tl.where((unfit != 0)[:, None], float("nan"), held).to(FORM.element)
-    tl.store(scales + slot[:, None] * GROUPS + group[None, :], told, mask=inside[:, None] & (group < GROUPS)[None, :])
+    store_scales(scales, slot, inside, held, unfit, FORM, GROUPS, WIDE // GROUP)
     integers = rounded(grouped * inverse(held)[:, :, None], LEAST, MOST)
     store_integers(data, slot, inside, tl.reshape(integers, [SLOTS, WIDE]), FORM, WIDE, SLOTS)
 

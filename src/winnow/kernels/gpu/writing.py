@@ -67,6 +67,16 @@ def rounded(numbers, LEAST: tl.constexpr, MOST: tl.constexpr):
 
 
 @triton.jit
+def store_scales(
+    scales, slots, inside, held, unfit, FORM: tl.constexpr, GROUPS: tl.constexpr, WIDE: tl.constexpr
+):  # fmt: skip
+    """Scales [SLOTS, WIDE], the first GROUPS of each, as rows [S, GROUPS]; NaN where a slot is unfit [SLOTS]."""
+    group = tl.arange(0, WIDE)
+    told = tl.where((unfit != 0)[:, None], float("nan"), held).to(FORM.element)
+    tl.store(scales + slots[:, None] * GROUPS + group[None, :], told, mask=inside[:, None] & (group < GROUPS)[None, :])
+
+
+@triton.jit
 def store_integers(data, slots, inside, integers, FORM: tl.constexpr, WIDE: tl.constexpr, SLOTS: tl.constexpr):
     """Integers [SLOTS, WIDE] as rows [S, FORM.row_length] of bytes, plane by plane; see `formats/bits.py`."""
     channel = tl.arange(0, WIDE)
