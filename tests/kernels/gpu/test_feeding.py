@@ -30,7 +30,7 @@ CPU = torch.device("cpu")
 
 
 def packed_by_triton(store: Packed, view: LayerView, selection: Selection, earlier: Earlier | None = None) -> Block:
-    """What the store packs on a GPU, by kernels alone, on the CPU."""
+    """Blocks that a store packs on a GPU, by kernels alone, on the CPU."""
     there = view._replace(**{name: getattr(view, name).to(DEVICE) for name in ("queries", "keys", "values")})
     if earlier:
         earlier = earlier._replace(block=on_device(earlier.block, DEVICE))

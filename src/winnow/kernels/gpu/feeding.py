@@ -32,7 +32,7 @@ NUMBERS = 1024
 
 
 class Fed(NamedTuple):
-    """What errors of the channels of a head are worth to the channels behind them."""
+    """Worth of the errors of channels to the channels behind them, and the slots that these are of."""
 
     feedback: Tensor
     """[H, D, D] fp32, strictly upper."""
