@@ -289,7 +289,10 @@ def main() -> None:
     if len(wanted) < len(JOBS):
         found = known
     for job, rows in measured(wanted, options.processes):
-        problems += excesses(rows, known if options.check else Table())
+        for problem in excesses(rows, known if options.check else Table()):
+            # Told at once: a check of all cases takes long, and may be cut short.
+            print(problem, file=sys.stderr, flush=True)
+            problems.append(problem)
         if not options.check:
             found.add(job, rows)
             write_tables(found)
