@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -18,14 +17,8 @@ from torch import Tensor
 from winnow.kernels.formats.entries import Entries
 from winnow.kernels.gpu.forms import ELEMENTS, Form
 from winnow.kernels.gpu.gathering import Chosen, Coordinates, gathered, gathering
-from winnow.kernels.gpu.writing import (
-    inverse,
-    least_integer,
-    rounded,
-    scales_of,
-    store_integers,
-    store_scales,
-)
+from winnow.kernels.gpu.packing import room
+from winnow.kernels.gpu.writing import inverse, least_integer, rounded, scales_of, store_integers, store_scales
 
 NUMBERS = 1024
 """Numbers of a program, which is one warp: a row of several would meet in shared memory for each of its channels."""
@@ -86,23 +79,19 @@ def packed_for_queries(
     """Entries of the chosen keys, of 8 to 2 bits and all their channels, as `packing.packed` makes them."""
     chosen = chosen.readable()
     rows, head, token, columns = chosen
-    slots, dim, device = len(token), chosen.width, rows.device
-    constants = gathering(chosen, coordinates, group)
-    form = Form(ELEMENTS[rows.dtype], bits, dim)
-    data = torch.empty(slots, form.row_length, dtype=torch.uint8, device=device)
-    scales = torch.empty(slots, -(-dim // group) if group else 1, dtype=rows.dtype, device=device)
+    entries, constants = room(chosen, bits, group), gathering(chosen, coordinates, group)
     together = max(1, NUMBERS // int(constants["WIDE"]))
-    if slots:
+    if len(token):
         most = int(fed.offsets.diff().max())
         feed_slots[(triton.cdiv(most, together), len(fed.feedback))](
             *(rows, *rows.stride()[:2], head, token, columns, coordinates.means, coordinates.spreads),
-            *(fed.feedback.contiguous(), fed.offsets.to(device), data, scales),
+            *(fed.feedback.contiguous(), fed.offsets.to(rows.device), entries.data, entries.scales),
             **constants,
-            FORM=form,
+            FORM=Form(ELEMENTS[rows.dtype], bits, chosen.width),
             GROUP=group or constants["WIDE"],
             LEAST=least_integer(bits, signed),
             SLOTS=together,
             num_warps=1,
             enable_fp_fusion=False,
         )
-    return Entries(data, bits, scales if group else scales[:, 0], group=group)
+    return entries

@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from winnow.kernels.formats.bits import row_bytes
 from winnow.kernels.formats.entries import GROUP, Entries
 from winnow.kernels.gpu.forms import ELEMENTS, Form
 from winnow.kernels.gpu.gathering import Chosen, Coordinates, gathered, gathering
@@ -129,25 +130,31 @@ def packed(chosen: Chosen, coordinates: Coordinates, bits: int, group: int, sign
     rows, head, token, columns = chosen
     if bits == 16:
         return Entries(rows[head, token] if columns is None else _copied(chosen), bits)
-    slots, dim, device = len(token), chosen.width, rows.device
+    slots, entries = len(token), room(chosen, bits, group)
     constants = gathering(chosen, coordinates, group)
-    form = Form(ELEMENTS[rows.dtype], bits, dim)
-    data = torch.empty(slots, form.row_length, dtype=torch.uint8, device=device)
-    scales = torch.empty(slots, -(-dim // group) if group else 1, dtype=rows.dtype, device=device)
     together = max(1, NUMBERS // int(constants["WIDE"]))
     if slots:
         pack_slots[(triton.cdiv(slots, together),)](
             *(rows, *rows.stride()[:2], head, token, columns, coordinates.means, coordinates.spreads),
-            *(data, scales, slots),
+            *(entries.data, entries.scales, slots),
             **constants,
-            FORM=form,
+            FORM=Form(ELEMENTS[rows.dtype], bits, chosen.width),
             GROUP=group or constants["WIDE"],
             LEAST=least_integer(bits, signed),
             SLOTS=together,
             num_warps=WARPS,
             enable_fp_fusion=False,
         )
-    return Entries(data, bits, scales if group else scales[:, 0], group=group)
+    return entries
+
+
+def room(chosen: Chosen, bits: int, group: int) -> Entries:
+    """Entries of the chosen slots that have yet to be written: signed integers with scales."""
+    slots, dim, device = len(chosen.token), chosen.width, chosen.rows.device
+    data = torch.empty(slots, row_bytes(dim, bits), dtype=torch.uint8, device=device)
+    of_slots = (slots, -(-dim // group)) if group else (slots,)
+    scales = torch.empty(of_slots, dtype=chosen.rows.dtype, device=device)
+    return Entries(data, bits, scales, group=group)
 
 
 def _copied(chosen: Chosen) -> Tensor:
