@@ -112,6 +112,7 @@ def model_pieces(clock: Any, tiny: bool, known: dict[tuple[str, str], Found]) ->
     lengths = (96,) if tiny else (8192, 32768, 122880)
     wanted = [Setting(cache, tokens) for tokens in lengths for cache in CACHES]
     wanted += [Setting(cache, tokens, 2 if tiny else 8) for tokens in lengths[:2] for cache in BATCHED]
+    wanted += [Setting(FEWEST, lengths[-1]), Setting(SLOWEST_TO_PACK, lengths[0])]
     if all((MODELS, setting.name) in known for setting in wanted):
         return
     model = build(miniature() if tiny else eight_billion(), clock.device, torch.float32 if tiny else torch.bfloat16)
@@ -131,6 +132,10 @@ CACHES: Sequence[str] = (
     *("stock", "full", "snapkv @ 2%", "adakv @ 2%", "aperturekv @ 2%", "full+spark(0.5)", "full+bits(8)"),
     "full+bits(k=8, v=4)",
 )
+FEWEST = "snapkv @ 128"
+"""Of the longest prompt; CoKV reports a quarter of the full cache's latency with as many slots."""
+SLOWEST_TO_PACK = "full+bits(4, group=64, round=queries, scales=signed)"
+"""Of the shortest prompt: what rounding where queries look adds to its prefill."""
 BATCHED: Sequence[str] = ("stock", "full", "snapkv @ 2%", "adakv @ 2%")
 
 

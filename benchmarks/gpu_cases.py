@@ -12,8 +12,10 @@ from gpu_compiling import Launched, compiled_only
 from gpu_layers import Shape, layer
 from gpu_layers import packed as packed_layer
 from winnow.kernels.formats.entries import Entries
+from winnow.kernels.formats.signed import lowest_integer
 from winnow.kernels.gpu import support
 from winnow.kernels.gpu.choosing import Splitting
+from winnow.kernels.gpu.feeding import Fed, packed_for_queries
 from winnow.kernels.gpu.forms import Form
 from winnow.kernels.gpu.gathering import Chosen, Coordinates
 from winnow.kernels.gpu.packing import packed, ranged
@@ -78,12 +80,15 @@ class Packing(NamedTuple):
     group: int = 0
     ranged: bool = False
     """True as KIVI does it."""
+    options: str = ""
+    """Others: "scales=signed", "round=queries"."""
 
     @property
     def name(self) -> str:
         """The store, and the side."""
         of_group = f", group={self.group}" if self.group else ""
-        return f"{'kivi' if self.ranged else 'bits'}({self.bits}{of_group}), {self.side}"
+        others = f", {self.options}" if self.options else ""
+        return f"{'kivi' if self.ranged else 'bits'}({self.bits}{of_group}{others}), {self.side}"
 
     def pack(self, chosen: Chosen) -> Entries:
         """Launches it."""
@@ -91,7 +96,12 @@ class Packing(NamedTuple):
         if self.ranged:
             return ranged(chosen, Coordinates(None, None, False), self.bits, by_slots=of_keys)
         coordinates = _moved(chosen) if of_keys else Coordinates(None, None, True)
-        return packed(chosen, coordinates, self.bits, self.group)
+        signed = "scales=signed" in self.options
+        if "round=queries" in self.options:
+            heads, _, dim = chosen.rows.shape
+            fed = Fed(torch.zeros(heads, dim, dim), torch.arange(heads + 1) * SLOTS)
+            return packed_for_queries(chosen, coordinates, fed, self.bits, self.group, signed)
+        return packed(chosen, coordinates, self.bits, self.group, signed)
 
 
 def _moved(chosen: Chosen) -> Coordinates:
@@ -103,12 +113,16 @@ SIDES = ("keys", "values")
 _PACKED = (
     *(Packing(bits, side, ranged=as_kivi) for as_kivi in (False, True) for bits in (8, 4, 3) for side in SIDES),
     *(Packing(bits, "keys", group) for bits, group in ((8, 32), (4, 64))),
+    *(Packing(bits, side, options="scales=signed") for bits in (4, 3) for side in SIDES),
+    Packing(4, "keys", 64, options="scales=signed"),
+    *(Packing(bits, "keys", options="round=queries") for bits in (8, 4, 3)),
+    Packing(4, "keys", 64, options="round=queries, scales=signed"),
 )
 PACKINGS = {each.name: each for each in _PACKED}
 PRUNING = (
     *("spark(0.5)", "spark(0.5, values=0.5)", "spark(0.5, sign=none)", "spark(0.5, saliency=squared)"),
     *(f"spark(0.5, recovery={each})" for each in ("gaussian", "gaussian-printed", "constant")),
-    *("spark(0.5)+bits(4)", "spark-p", "spark-p+bits(8)", "spark-p+bits(3)"),
+    *("spark(0.5)+bits(4)", "spark-p", "spark-p+bits(8)", "spark-p+bits(3)", "spark-p+bits(4, scales=signed)"),
     *("spark-g", "spark-g(by=segments)"),
     *("think(0.5)", "think(0.5)+bits(4)", "think(0.5)+kivi(4)"),
 )
@@ -125,6 +139,7 @@ CASES = (
     *(Case(SCORING, *usual) for usual in (*USUAL, (FP32, 128), (BF16, 256))),
     *(Case(PACKING + name, *usual) for name in PACKINGS for usual in USUAL),
     *(Case(f"{PACKING}{name}, keys", BF16, dim) for name in ("bits(4)", "kivi(4)") for dim in (80, 96, 256)),
+    *(Case(f"{PACKING}bits(4, round=queries), keys", BF16, dim) for dim in (96, 256)),
     *(Case(PACKING + store, *usual) for store in PRUNING for usual in USUAL),
     *(Case(PACKING + store, *unusual) for store in ("spark(0.5)", "spark-p") for unusual in ((FP32, 128), (BF16, 256))),
 )
@@ -205,14 +220,15 @@ def forms_told(given: dict[str, Any]) -> str:
     if "FORM" not in given:
         return "turned" if given.get("TURNED") else ""
     form = given["FORM"]
+    signed = ["signed"] * (given.get("LEAST") == lowest_integer(form.bits))
     if "GROUP" not in given:
-        return f"{form.bits} bits"
+        return ", ".join([f"{form.bits} bits", *signed])
     steps = [name for name in ("CHOSEN", "CENTERED", "SMOOTHED") if given[name]] + ["TURNED"] * (given["STEPS"] > 0)
     if form.zeros:
         told = "scales of 32 slots, zeros" if given["TOGETHER"] > 1 else "scales of channels, zeros"
     else:
         told = f"scales of {given['GROUP']} channels" if given["GROUP"] < given["WIDE"] else "a scale per slot"
-    return ", ".join([f"{form.bits} bits", told, *(step.lower() for step in steps)])
+    return ", ".join([f"{form.bits} bits", told, *signed, *(step.lower() for step in steps)])
 
 
 def queries_of(given: dict[str, Any]) -> int:

@@ -51,6 +51,7 @@ PURPOSES = {
     "pay_keys_most": "Scoring: what keys are paid by the head that pays most",
     "project_values": "Scoring: what values add to the output",
     "pack_slots": "Packing: signed integers with scales",
+    "feed_slots": "Packing: signed integers whose errors make up for each other",
     "pack_ranges": "Packing: integers with scales and zeros",
     "choose_channels": "Packing: channels that slots keep",
     "take_channels": "Packing: kept numbers of rows of different length",
@@ -288,7 +289,10 @@ def main() -> None:
     if len(wanted) < len(JOBS):
         found = known
     for job, rows in measured(wanted, options.processes):
-        problems += excesses(rows, known if options.check else Table())
+        for problem in excesses(rows, known if options.check else Table()):
+            # Told at once: a check of all cases takes long, and may be cut short.
+            print(problem, file=sys.stderr, flush=True)
+            problems.append(problem)
         if not options.check:
             found.add(job, rows)
             write_tables(found)

@@ -68,6 +68,8 @@ def test_a_full_budget_is_as_the_stock_cache(dtype: torch.dtype) -> None:
         {"method": "expectedattention+ada @ 24"},
         {"method": "adakv+spark(0.5) @ 24"},
         {"method": "adakv+bits(8) @ 24"},
+        {"method": "adakv+bits(8, scales=signed) @ 24"},
+        {"method": "adakv+bits(8, group=64, round=queries) @ 24"},
         {"method": "adakv+kivi(4) @ 64"},
         {"method": "snapkv+think(0.5) @ 24"},
         {"method": "adakv @ 24", "fold_every": 4},

@@ -18,6 +18,8 @@ from winnow.cache.prefix import Prefix, next_prefix
 from winnow.cache.tail import Tail
 from winnow.composition.method import Method, own_ranking
 from winnow.store import LayerShape
+from winnow.store.feedback import feedback
+from winnow.store.key_statistics import KeyStatistics
 from winnow.view import LayerView
 
 LENGTH, HEADS, DIM = 200, 4, 64
@@ -35,6 +37,7 @@ WAITS = {
     "snapkv+bits(8)": 6,
     "snapkv+bits(4)": 6,
     "snapkv+bits(k=3, v=2, group=32)": 6,
+    "snapkv+bits(4, round=queries)": 10,
     "adakv+kivi(2)": 7,
     "snapkv+think": 8,
     "snapkv+spark(0.5)": 10,
@@ -46,6 +49,7 @@ WAITS = {
 TRITON_WAITS = {
     "snapkv+bits(8)": 5,
     "snapkv+bits(k=16, v=4)": 5,
+    "snapkv+bits(4, group=32, scales=signed)": 5,
     "adakv+kivi(2)": 6,
     "snapkv+think": 7,
     "snapkv+think+bits(4)": 7,
@@ -96,6 +100,16 @@ def same_there(name: str, most: int) -> None:
         assert torch.equal(mine, its.here if isinstance(its, Elsewhere) else its)
     assert all(isinstance(each, Elsewhere) for each in tensors(found) if each.dtype != torch.int64)
     assert waits(counted(notes)) <= most, notes
+
+
+def test_what_errors_are_worth_is_waited_for_once() -> None:
+    view = a_view(winnow.method("snapkv+bits(4, round=queries)", budget=72))
+    expected = feedback(view, True, KeyStatistics())
+    with gpu_stand_in() as notes:
+        found = feedback(moved(view), True, KeyStatistics())
+    assert isinstance(found, Elsewhere)
+    assert torch.equal(found.here, expected)
+    assert waits(counted(notes)) == 1, notes  # whether queries are finite
 
 
 @pytest.mark.parametrize("lengths", [[3, 3], [3, 1]], ids=str)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,12 +11,11 @@ from hypothesis import strategies as st
 
 import winnow
 from support.dense_attention import DTYPES
-from support.packed_oracle import sylvester
+from support.feedback_oracle import assert_rounded_for_queries
 from support.packed_slots import WINDOW, layer_of, packed_in, selected, slots_of
-from support.quantizers import rounded, signed_scale
 from support.stores import plain_bits, scores_of
 from winnow.errors import MethodError, ModelError
-from winnow.kernels import PackedBlock, parts_of
+from winnow.kernels import PackedBlock
 from winnow.select import Selection
 from winnow.store import Bits, Earlier, MixedBits, Packed
 from winnow.store.feedback import feedback
@@ -26,71 +24,8 @@ from winnow.view import LayerView
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def seen_by(view: LayerView, head: int, basis: np.ndarray) -> np.ndarray:
-    """H [D, D]: mean of q qᵀ over the queries of a head, in a basis, with 1 % of the mean square in every channel."""
-    heads, _, dim = view.keys.shape
-    queries = view.queries[:, -256:].double().reshape(heads, -1, dim)[head].numpy() @ basis
-    if not queries.any():
-        return np.eye(dim)
-    found = queries.T @ queries / len(queries)
-    return found + np.eye(dim) * 0.01 * np.trace(found) / dim
-
-
-class Written(NamedTuple):
-    """The way in which rows become integers."""
-
-    bits: int
-    dtype: torch.dtype
-    wide: int
-    """Channels that share a scale."""
-    signed: bool
-
-    @property
-    def least(self) -> int:
-        return -(2 ** (self.bits - 1)) + (not self.signed)
-
-    def scales(self, numbers: np.ndarray) -> list[float]:
-        """One for every group."""
-        groups = [numbers[first : first + self.wide] for first in range(0, len(numbers), self.wide)]
-        if self.signed:
-            return [signed_scale(group, self.bits, self.dtype) for group in groups]
-        return [rounded(np.abs(group).max() / -self.least, self.dtype) for group in groups]
-
-
-def assert_fed(numbers: np.ndarray, found: np.ndarray, seen: np.ndarray, how: Written) -> None:
-    """Every channel is rounded where, its errors so far given, the errors e to come would make eᵀ H e smallest."""
-    dim, least, most = len(numbers), how.least, 2 ** (how.bits - 1) - 1
-    scales = how.scales(numbers)
-    for channel in range(dim):
-        scale = scales[channel // how.wide]
-        if scale == 0:
-            np.testing.assert_allclose(found[channel], 0, atol=1e-6)
-            continue
-        errors = found[:channel] - numbers[:channel]
-        best = -np.linalg.solve(seen[channel:, channel:], seen[channel:, :channel] @ errors)[0] if channel else 0.0
-        wanted, integer = (numbers[channel] + best) / scale, found[channel] / scale
-        np.testing.assert_allclose(integer, np.round(integer), atol=1e-2)
-        assert least - 1e-2 <= integer <= most + 1e-2
-        assert abs(integer - np.clip(wanted, least, most)) <= 0.5 + 1e-2
-
-
-def assert_rounded_for_queries(store: Packed, view: LayerView, selection: Selection) -> None:
-    """Every slot of every packed part is what the definition says."""
-    block = store.pack(view, selection, WINDOW)
-    assert sum(block.bytes().values()) + 4 * len(selection.positions) == store.bytes(view, selection, WINDOW)
-    packed = [part for part in parts_of(block) if isinstance(part, PackedBlock)]
-    keys = packed[0].keys  # constants of heads are the same in all parts
-    turn = sylvester(keys.dim) if keys.rotated else np.eye(keys.dim)
-    ones, zeros = np.ones((len(view.keys), keys.dim)), np.zeros((len(view.keys), keys.dim))
-    means = zeros if keys.means is None else keys.means.double().numpy()
-    spreads = ones if keys.spreads is None else keys.spreads.double().numpy()
-    writing = {head: part.keys.entries for part in packed for head in range(len(means)) if part.offsets.diff()[head]}
-    for slot in slots_of(block, view, selection, WINDOW):
-        head, own = slot.head, writing[slot.head]
-        numbers, found = (turn @ ((each - means[head]) / spreads[head]) for each in (slot.key, slot.found_key))
-        seen = seen_by(view, head, np.diag(spreads[head]) @ turn.T)
-        signed = store.precision.scales == "signed"
-        assert_fed(numbers, found, seen, Written(own.bits, view.keys.dtype, own.group or keys.dim, signed))
+def assert_packed(store: Packed, view: LayerView, selection: Selection) -> None:
+    assert_rounded_for_queries(store.pack(view, selection, WINDOW), store, view, selection)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -102,7 +37,7 @@ def test_channels_make_up_for_the_errors_before_them(
 ) -> None:
     view = layer_of(dim, 24, dtype=dtype, seed=dim)
     store = Packed(precision=plain_bits(high=4, group=group, round="queries", scales=scales, **options))
-    assert_rounded_for_queries(store, view, selected([9, 24], 24))
+    assert_packed(store, view, selected([9, 24], 24))
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)
@@ -114,7 +49,7 @@ def test_channels_make_up_for_the_errors_before_them(
 )
 def test_of_any_heads_bits_and_lengths(counts: list[int], dim: int, bits: Any, group: int) -> None:
     view = layer_of(dim, 8, length=12, heads=len(counts), group=group, seed=dim)
-    assert_rounded_for_queries(Packed(precision=plain_bits(high=bits, round="queries")), view, selected(counts, 12))
+    assert_packed(Packed(precision=plain_bits(high=bits, round="queries")), view, selected(counts, 12))
 
 
 def test_heads_of_different_bits() -> None:
@@ -123,7 +58,7 @@ def test_heads_of_different_bits() -> None:
         Bits(high=8, low=3, round="queries", scores=scores),
         MixedBits(mean=5, round="queries", scores=scores),
     ):
-        assert_rounded_for_queries(Packed(precision=precision), view, selected([9, 24, 12], 24))
+        assert_packed(Packed(precision=precision), view, selected([9, 24, 12], 24))
 
 
 def test_is_worked_out_once_for_heads_of_different_bits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ _WAITS = (
     "equal",
     "bincount",
     "is_nonzero",
+    "_linalg_check_errors",
 )
 """Operators whose result, or the size of it, the host has to know."""
 _MIXING = ("_to_copy", "copy_", "index", "index_put_", "index_put", "_index_put_impl_")

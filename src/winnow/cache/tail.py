@@ -49,8 +49,10 @@ class Tail:
             return False
         moved = self._reserve(self.longest + new)
         if self.ragged:
-            for row, length in enumerate(self.lengths.tolist()):
-                self._write(row, length, keys[row], values[row])
+            # All rows at once, each behind its own end.
+            places = self.lengths_there[:, None] + torch.arange(new, device=self.keys.device)
+            for held, given in ((self.keys, keys), (self.values, values)):
+                held.scatter_(2, places[:, None, :, None].expand(given.shape), given.detach().to(held.dtype))
         else:
             span = slice(self.longest, self.longest + new)
             self.keys[:, :, span].copy_(keys.detach())

@@ -54,7 +54,8 @@ def feedback(view: LayerView, rotated: bool, statistics: KeyStatistics) -> Tenso
     damping = _DAMPING * seen.diagonal(dim1=1, dim2=2).mean(1)
     seen += torch.diag_embed(torch.where(damping > 0, damping, 1.0)[:, None].expand(-1, seen.shape[1]))
     # With H⁻¹ = Uᵀ U, U upper, the best change of later channels for an error of channel j is row j of U over U_jj.
-    upper = torch.linalg.cholesky(torch.linalg.inv(seen), upper=True)
+    # The damped mean is far from singular, so that nobody need wait for a GPU to hear that it is.
+    upper = torch.linalg.cholesky_ex(torch.linalg.inv_ex(seen).inverse, upper=True).L
     return (upper / upper.diagonal(dim1=1, dim2=2)[..., None]).triu(1).float()
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from winnow.kernels.formats.packed import Form, PackedRows
+from winnow.kernels.gpu.feeding import Fed, packed_for_queries
 from winnow.kernels.gpu.gathering import Chosen, Coordinates
 from winnow.kernels.gpu.packing import packed, ranged
 from winnow.kernels.gpu.pruning import split
@@ -30,10 +31,12 @@ def packed_on_a_gpu(
     precision: Precision,
     form: Forms,
     statistics: KeyStatistics,
+    feedback: Tensor | None,
 ) -> tuple[PackedRows, PackedRows]:
     """Keys and values of the selected slots of a layer, packed.
 
-    statistics: of keys that are written in the form. Raises ModelError where a number is not finite.
+    statistics: of keys that are written in the form. feedback: [H, D, D] of `feedback.py`, where keys are rounded so.
+    Raises ModelError where a number is not finite.
     """
     device = view.keys.device
     head, token = selection.heads(device), selection.positions.to(device)
@@ -43,7 +46,12 @@ def packed_on_a_gpu(
     with torch.cuda.device_of(view.keys):  # Triton launches on the current one
         own = choice.own_keys(partial(split, chosen_keys, unfit[:1]))
         chosen_keys = chosen_keys._replace(columns=choice.columns)
-        keys = _written(own, chosen_keys, Coordinates(*statistics, form.keys.rotated), precision, form.keys, True)
+        coordinates = Coordinates(*statistics, form.keys.rotated)
+        if feedback is None:
+            keys = _written(own, chosen_keys, coordinates, precision, form.keys, True)
+        else:
+            fed = Fed(feedback, selection.offsets)
+            keys = PackedRows(packed_for_queries(chosen_keys, coordinates, fed, form.keys.bits, *_how(precision)))
         own = choice.own_values(partial(split, chosen_values, unfit[1:]))
         values = _written(own, chosen_values, Coordinates(None, None, form.values.rotated), precision, form.values)
     if choice.columns is not None:
@@ -60,11 +68,17 @@ def _written(
     own: PackedRows | None, chosen: Chosen, how: Coordinates, precision: Precision, form: Form, of_keys: bool = False
 ) -> PackedRows:
     """Slots in the bits of a form: those that kept channels of their own, if there are such, else the chosen ones."""
+    group, signed = _how(precision)
     if own is not None:
-        return quantized(own, form.bits, chosen.rows.shape[-1])
+        return quantized(own, form.bits, chosen.rows.shape[-1], signed)
     if precision.slots_together > 1:
         return PackedRows(ranged(chosen, how, form.bits, by_slots=of_keys))
-    return PackedRows(packed(chosen, how, form.bits, precision.channels_together))
+    return PackedRows(packed(chosen, how, form.bits, group, signed))
+
+
+def _how(precision: Precision) -> tuple[int, bool]:
+    """Channels that share a scale, 0 for all; true if scales are signed."""
+    return precision.channels_together, precision.scales == "signed"
 
 
 def _telling(rows: PackedRows, unfit: Tensor) -> Tensor:

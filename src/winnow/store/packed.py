@@ -216,15 +216,18 @@ class Packed(Store):
     def _pieces(self, making: _Making, selection: Selection, form: Forms) -> list[tuple[PackedRows, PackedRows]]:
         """Keys and values of the selected slots, packed, some slots at a time."""
         slots, view = len(selection.positions), making.view
-        nearest = not self._fed(form) and self.precision.scales == "symmetric"
-        if slots and nearest and gpu.packs(view.keys, view.values):
+        feedback = making.feedback if slots and self._fed(form) else None
+        if slots and gpu.packs(view.keys, view.values):
             # Imported where it serves: Triton takes a second, and there may be none.
             from winnow.store.gpu import packed_on_a_gpu
 
-            return [packed_on_a_gpu(view, selection, making.choice, self.precision, form, making.of(form))]
-        return [self._piece(making, selection, start, form) for start in range(0, slots, _AT_ONCE)]
+            how = self.precision
+            return [packed_on_a_gpu(view, selection, making.choice, how, form, making.of(form), feedback)]
+        return [self._piece(making, selection, start, form, feedback) for start in range(0, slots, _AT_ONCE)]
 
-    def _piece(self, making: _Making, selection: Selection, start: int, form: Forms) -> tuple[PackedRows, PackedRows]:
+    def _piece(
+        self, making: _Making, selection: Selection, start: int, form: Forms, feedback: Tensor | None
+    ) -> tuple[PackedRows, PackedRows]:
         """Keys and values of the selected slots from `start` on, packed."""
         view = making.view
         slots = _slots(view, selection, start)
@@ -236,7 +239,6 @@ class Packed(Store):
             keys = _turned(slots.keys, form.keys, making.of(form), slots.head)
         if form.values.rotated:
             values = _turned(slots.values, form.values, nothing, slots.head)
-        feedback = making.feedback if self._fed(form) else None
         return (
             keys.quantized(form.keys.bits, dtype, partial(self._keys, feedback, slots.head)),
             values.quantized(form.values.bits, dtype, self.precision.values),

@@ -15,6 +15,7 @@ from winnow.kernels.formats import Block, PackedBlock, parts_of
 from winnow.kernels.formats.entries import Entries, grouped_by_channels, grouped_by_slots, symmetric, symmetric_groups
 from winnow.kernels.formats.hadamard import hadamard
 from winnow.kernels.formats.serialize import on_device
+from winnow.kernels.formats.signed import signed
 from winnow.kernels.gpu.gathering import Chosen, Coordinates
 from winnow.kernels.gpu.packing import packed, ranged
 from winnow.kernels.rotating import centered_rows, smoothed_rows
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def by_definition(chosen: Chosen, how: Coordinates, bits: int, group: int) -> Entries:
+def by_definition(chosen: Chosen, how: Coordinates, bits: int, group: int, of_either_sign: bool) -> Entries:
     dtype = chosen.rows.dtype
     rows = chosen.rows[chosen.head, chosen.token].float()
     rows = rows if how.means is None else centered_rows(rows, how.means, chosen.head)
@@ -34,6 +35,8 @@ def by_definition(chosen: Chosen, how: Coordinates, bits: int, group: int) -> En
     rows = hadamard(rows) if how.rotated else rows
     if dtype == torch.float16:
         rows = rows.clamp(-65504, 65504)
+    if of_either_sign:
+        return signed(rows, bits, dtype, group)
     return symmetric_groups(rows, bits, dtype, group) if group else symmetric(rows, bits, dtype)
 
 
@@ -51,16 +54,25 @@ def same_entries(expected: Entries, found: Entries) -> None:
     dim=st.sampled_from([64, 128, 192, 80, 96, 40, 24, 33]),
     bits=st.sampled_from([8, 6, 4, 3, 2]),
     group=st.sampled_from([0, 32, 64]),
+    of_either_sign=st.booleans(),
     steps=st.tuples(st.booleans(), st.booleans(), st.booleans()),
     slots=st.integers(0, 20),
     seed=st.integers(0, 99),
 )
 def test_every_form_is_packed_to_the_bit(
-    dtype: torch.dtype, dim: int, bits: int, group: int, steps: tuple[bool, bool, bool], slots: int, seed: int
+    dtype: torch.dtype,
+    dim: int,
+    bits: int,
+    group: int,
+    of_either_sign: bool,
+    steps: tuple[bool, bool, bool],
+    slots: int,
+    seed: int,
 ) -> None:
     generator = torch.Generator().manual_seed(seed)
     rows = (torch.randn(2, 30, dim, generator=generator) * 3).to(dtype)
     rows[0, 1], rows[1, 2, 5] = 0, 60000
+    rows[0, 4, :2] = torch.tensor([50, -50])  # of two as large, the one below zero counts
     if dtype != torch.bfloat16:  # of which the interpreter gets the smallest numbers wrong
         rows[1, 3] = torch.finfo(dtype).tiny / 2
     head = torch.randint(2, (slots,), generator=generator).sort().values
@@ -68,9 +80,10 @@ def test_every_form_is_packed_to_the_bit(
     means = rows.float().mean(1).to(dtype) if steps[0] else None
     spreads = rows.float().std(1).sqrt().to(dtype) if steps[1] else None
     how = Coordinates(means, spreads, steps[2])
-    expected = by_definition(Chosen(rows, head, token), how, bits, group)
+    expected = by_definition(Chosen(rows, head, token), how, bits, group, of_either_sign)
     there = Coordinates(*(None if each is None else each.to(DEVICE) for each in how[:2]), steps[2])
-    found = packed(Chosen(rows.to(DEVICE), head.to(DEVICE), token.to(DEVICE)), there, bits, group)
+    chosen = Chosen(rows.to(DEVICE), head.to(DEVICE), token.to(DEVICE))
+    found = packed(chosen, there, bits, group, of_either_sign)
     same_entries(expected, found)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from support.gpu import DEVICE
 from support.later_slots import later
 from support.packed_slots import WINDOW, layer_of, selected
-from support.stores import ALL, STORES
+from support.stores import ALL, HEAD_SCORES, STORES
 from winnow.errors import ModelError
 from winnow.kernels.formats import Block
 from winnow.kernels.formats.entries import (
@@ -26,6 +26,7 @@ from winnow.kernels.formats.entries import (
 )
 from winnow.kernels.formats.packed import PackedRows
 from winnow.kernels.formats.serialize import on_device, take_apart
+from winnow.kernels.formats.signed import signed
 from winnow.kernels.gpu import support
 from winnow.kernels.gpu.choosing import splitting
 from winnow.kernels.gpu.gathering import Chosen, Coordinates
@@ -34,6 +35,7 @@ from winnow.kernels.gpu.pruning import split
 from winnow.kernels.gpu.requantizing import quantized
 from winnow.kernels.gpu.summing import channel_sums
 from winnow.kernels.pruning import KeepRule, PrunedRows, SegmentRule, Statistic, split_rows
+from winnow.store import Bits, MixedBits, Packed, SparkP, Think
 from winnow.view import LayerView
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -161,18 +163,20 @@ def test_rules_that_do_not_fit_are_refused(rule: KeepRule) -> None:
     dtype=st.sampled_from(DTYPES),
     dim=st.sampled_from(DIMS),
     bits=st.sampled_from([8, 6, 4, 3, 2]),
+    of_either_sign=st.booleans(),
     slots=st.sampled_from([0, 1, 19]),
     seed=st.integers(0, 99),
 )
 def test_rows_of_any_length_become_integers_to_the_bit(
-    dtype: torch.dtype, dim: int, bits: int, slots: int, seed: int
+    dtype: torch.dtype, dim: int, bits: int, of_either_sign: bool, slots: int, seed: int
 ) -> None:
     generator = torch.Generator().manual_seed(seed)
     counts = torch.randint(1, dim + 1, (slots,), generator=generator)
     numbers = (3 * torch.randn(int(counts.sum()), generator=generator)).to(dtype)
     numbers[: dim // 2] = 0
-    expected = quantize_flat(numbers, counts, bits, dtype, symmetric)
-    found = quantized(PackedRows(Entries(numbers.to(DEVICE), 16), None, counts.to(DEVICE)), bits, dim).entries
+    expected = quantize_flat(numbers, counts, bits, dtype, signed if of_either_sign else symmetric)
+    rows = PackedRows(Entries(numbers.to(DEVICE), 16), None, counts.to(DEVICE))
+    found = quantized(rows, bits, dim, of_either_sign).entries
     assert torch.equal(found.data.cpu(), expected.data)
     assert found.scales is not None
     assert expected.scales is not None
@@ -214,8 +218,9 @@ def test_channels_are_summed_up_by_head(counts: list[int]) -> None:
 
 @pytest.fixture
 def on_triton(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stores pack as they do on a GPU."""
+    """Stores pack as they do on a GPU, by kernels alone."""
     monkeypatch.setattr(support, "packs", lambda *sides: True)
+    monkeypatch.delattr(Packed, "_piece")
 
 
 def there(view: LayerView) -> LayerView:
@@ -229,9 +234,17 @@ def same_blocks(found: Block, expected: Block) -> None:
     assert [name for name, tensor in mine.tensors.items() if not torch.equal(its.tensors[name], tensor)] == []
 
 
-@pytest.mark.parametrize("name", STORES | ALL)
+SIGNED: dict[str, Packed] = {
+    "mixed bits, signed": Packed(precision=MixedBits(mean=5, scales="signed", scores=HEAD_SCORES)),
+    "spark-p and 3 bits, signed": Packed(SparkP(share=0.9), Bits(high=3, scales="signed")),
+    "think and 4 bits, signed": Packed(Think(), Bits(high=4, scales="signed")),
+}
+EVERY = STORES | ALL | SIGNED
+
+
+@pytest.mark.parametrize("name", EVERY)
 def test_a_store_packs_and_folds_the_same_on_a_gpu(request: pytest.FixtureRequest, name: str) -> None:
-    how, dtype = (STORES | ALL)[name], DTYPES[len(name) % 3]
+    how, dtype = EVERY[name], DTYPES[len(name) % 3]
     view, selection = layer_of(40, 24, 60, heads=4, dtype=dtype), selected([60, 41, 5, 0], 60)
     block = how.pack(view, selection, WINDOW)
     now = later(block, view, 1)

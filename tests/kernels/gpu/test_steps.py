@@ -61,6 +61,23 @@ def test_tokens_are_appended_without_waiting() -> None:
     assert set(operators.names) <= {"slice", "copy_", "detach", "add_", "alias"}
 
 
+def test_rows_of_different_length_are_appended_to_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "library", lambda: None)
+
+    def operators_of(rows: int) -> list[str]:
+        new = torch.randn(rows, 3, 2, 16, device=DEVICE)
+        tail = Tail(new, new)
+        tail.restore(torch.arange(rows))
+        with Operators() as operators:
+            tail.append(new, new)
+        for row in range(rows):
+            assert torch.equal(tail.row(row)[0][:, row:], new[row])
+        assert operators.waiting == []
+        return operators.names
+
+    assert operators_of(2) == operators_of(8)
+
+
 @pytest.fixture
 def model() -> LlamaForCausalLM:
     torch.manual_seed(0)

@@ -31,7 +31,8 @@ nothing loops over heads or rows.
 | `projecting.py` | sizes of what values add to a layer's output |
 | `gathering.py` | chosen slots where they lie, in the coordinates in which they are packed |
 | `packing.py` | chosen slots as packed integers with scales |
-| `writing.py` | integers rounded, in planes of bytes |
+| `feeding.py` | chosen keys as integers whose errors make up for each other |
+| `writing.py` | integers scaled and rounded, in planes of bytes |
 | `pruning.py` | chosen slots that keep channels of their own, split where they lie |
 | `choosing.py` | the channels that a slot keeps |
 | `summarizing.py` | statistics of what is gone, summed up in the CPU's order |

@@ -12,11 +12,21 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from winnow.kernels.formats.bits import row_bytes
 from winnow.kernels.formats.entries import GROUP, Entries
 from winnow.kernels.gpu.forms import ELEMENTS, Form
 from winnow.kernels.gpu.gathering import Chosen, Coordinates, gathered, gathering
 from winnow.kernels.gpu.tiles import tile_width
-from winnow.kernels.gpu.writing import as_held, divided, inverse, rounded, store_integers
+from winnow.kernels.gpu.writing import (
+    as_held,
+    divided,
+    inverse,
+    least_integer,
+    rounded,
+    scales_of,
+    store_integers,
+    store_scales,
+)
 
 NUMBERS = 2048
 """Numbers of a program: what four warps hold in registers while they are turned."""
@@ -46,12 +56,12 @@ def copy_slots(
 def pack_slots(
     rows, head_stride, token_stride, heads, tokens, columns, means, spreads, data, scales, slots,
     CHOSEN: tl.constexpr, CENTERED: tl.constexpr, SMOOTHED: tl.constexpr, STEPS: tl.constexpr, FACTOR: tl.constexpr,
-    HALF: tl.constexpr, FORM: tl.constexpr, GROUP: tl.constexpr,
+    HALF: tl.constexpr, FORM: tl.constexpr, GROUP: tl.constexpr, LEAST: tl.constexpr,
     DIM: tl.constexpr, WIDE: tl.constexpr, SLOTS: tl.constexpr,
 ):  # fmt: skip
     """data uint8 [S, FORM.row_length] and scales [S, ceil(D / GROUP)] of rows [H, N, D] at heads and tokens [S].
 
-    The scale of a row with a number that is not finite is NaN.
+    LEAST: the lowest integer. The scale of a row with a number that is not finite is NaN.
     """
     slot = tl.program_id(0).to(tl.int64) * SLOTS + tl.arange(0, SLOTS)
     inside = slot < slots
@@ -62,11 +72,9 @@ def pack_slots(
     MOST: tl.constexpr = (1 << (FORM.bits - 1)) - 1
     GROUPS: tl.constexpr = (DIM + GROUP - 1) // GROUP
     grouped = tl.reshape(numbers, [SLOTS, WIDE // GROUP, GROUP])
-    held = as_held(divided(tl.max(tl.abs(grouped), 2), MOST), FORM.element)
-    group = tl.arange(0, WIDE // GROUP)
-    told = tl.where((unfit != 0)[:, None], float("nan"), held).to(FORM.element)
-    tl.store(scales + slot[:, None] * GROUPS + group[None, :], told, mask=inside[:, None] & (group < GROUPS)[None, :])
-    integers = rounded(grouped * inverse(held)[:, :, None], -MOST, MOST)
+    held = scales_of(grouped, 2, LEAST, MOST, FORM.element)
+    store_scales(scales, slot, inside, held, unfit, FORM, GROUPS, WIDE // GROUP)
+    integers = rounded(grouped * inverse(held)[:, :, None], LEAST, MOST)
     store_integers(data, slot, inside, tl.reshape(integers, [SLOTS, WIDE]), FORM, WIDE, SLOTS)
 
 
@@ -112,33 +120,41 @@ def pack_ranges(
     store_integers(data, slot, inside, tl.reshape(integers, [SLOTS, WIDE]), FORM, WIDE, SLOTS)
 
 
-def packed(chosen: Chosen, coordinates: Coordinates, bits: int, group: int) -> Entries:
+def packed(chosen: Chosen, coordinates: Coordinates, bits: int, group: int, signed: bool = False) -> Entries:
     """Entries of the chosen slots, of 16 to 2 bits, with a scale for every `group` channels or, with 0, for all.
 
-    Rows with a number that is not finite get a scale of NaN.
+    signed: scales are those of `formats/signed.py`, else those of `symmetric`. Rows with a number that is not finite
+    get a scale of NaN.
     """
     chosen = chosen.readable()
     rows, head, token, columns = chosen
     if bits == 16:
         return Entries(rows[head, token] if columns is None else _copied(chosen), bits)
-    slots, dim, device = len(token), chosen.width, rows.device
+    slots, entries = len(token), room(chosen, bits, group)
     constants = gathering(chosen, coordinates, group)
-    form = Form(ELEMENTS[rows.dtype], bits, dim)
-    data = torch.empty(slots, form.row_length, dtype=torch.uint8, device=device)
-    scales = torch.empty(slots, -(-dim // group) if group else 1, dtype=rows.dtype, device=device)
     together = max(1, NUMBERS // int(constants["WIDE"]))
     if slots:
         pack_slots[(triton.cdiv(slots, together),)](
             *(rows, *rows.stride()[:2], head, token, columns, coordinates.means, coordinates.spreads),
-            *(data, scales, slots),
+            *(entries.data, entries.scales, slots),
             **constants,
-            FORM=form,
+            FORM=Form(ELEMENTS[rows.dtype], bits, chosen.width),
             GROUP=group or constants["WIDE"],
+            LEAST=least_integer(bits, signed),
             SLOTS=together,
             num_warps=WARPS,
             enable_fp_fusion=False,
         )
-    return Entries(data, bits, scales if group else scales[:, 0], group=group)
+    return entries
+
+
+def room(chosen: Chosen, bits: int, group: int) -> Entries:
+    """Entries of the chosen slots that have yet to be written: signed integers with scales."""
+    slots, dim, device = len(chosen.token), chosen.width, chosen.rows.device
+    data = torch.empty(slots, row_bytes(dim, bits), dtype=torch.uint8, device=device)
+    of_slots = (slots, -(-dim // group)) if group else (slots,)
+    scales = torch.empty(of_slots, dtype=chosen.rows.dtype, device=device)
+    return Entries(data, bits, scales, group=group)
 
 
 def _copied(chosen: Chosen) -> Tensor:

@@ -1,4 +1,4 @@
-"""Integers that a program holds, on their way into bytes: rounded as on a CPU, put into planes, stored."""
+"""Integers that a program holds, on their way into bytes: scaled and rounded as on a CPU, put into planes, stored."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ import torch
 import triton
 import triton.language as tl
 
+from winnow.kernels.formats.entries import largest_integer
+from winnow.kernels.formats.signed import lowest_integer
 from winnow.kernels.gpu.integers import numbers_of
 
 _TINY: tl.constexpr = tl.constexpr(torch.finfo(torch.float32).tiny)
 _ROUNDING: tl.constexpr = tl.constexpr(1.5 * 2.0**23)
 """Added to a number below 2^22 and taken off again, it leaves the nearest integer, of two the even one."""
+
+
+def least_integer(bits: int, signed: bool) -> int:
+    """The lowest integer that numbers become: with scales of `formats/signed.py` one more than with symmetric ones."""
+    return lowest_integer(bits) if signed else -largest_integer(bits)
 
 
 @triton.jit
@@ -29,9 +36,25 @@ def divided(numbers, DIVISOR: tl.constexpr):
 
 
 @triton.jit
+def scales_of(numbers, AXIS: tl.constexpr, LEAST: tl.constexpr, MOST: tl.constexpr, ELEMENT: tl.constexpr):
+    """Scales, as the model's dtype holds them, with which numbers along an axis become integers from LEAST to MOST.
+
+    Where these are one more below zero than above, it is the one that the number of the largest size meets
+    (`formats/signed.py`).
+    """
+    if LEAST < -MOST:
+        least, largest = tl.min(numbers, AXIS), tl.max(numbers, AXIS)
+        # A power of two, whose inverse is exact. Of two as large, the one below zero counts.
+        scales = tl.where(largest > -least, largest, least) * (1.0 / LEAST)
+    else:
+        scales = divided(tl.max(tl.abs(numbers), AXIS), MOST)
+    return as_held(scales, ELEMENT)
+
+
+@triton.jit
 def inverse(scales):
     """1 / s, and 0 where s is 0 or so small that its inverse is infinite."""
-    usable = scales >= _TINY
+    usable = tl.abs(scales) >= _TINY
     return tl.where(usable, tl.div_rn(tl.full(scales.shape, 1.0, tl.float32), tl.where(usable, scales, 1.0)), 0.0)
 
 
@@ -41,6 +64,16 @@ def rounded(numbers, LEAST: tl.constexpr, MOST: tl.constexpr):
     # Clipped before it is rounded, which is the same, for the trick that rounds.
     clipped = tl.minimum(tl.maximum(numbers, LEAST), MOST)
     return ((clipped + _ROUNDING) - _ROUNDING).to(tl.int32)
+
+
+@triton.jit
+def store_scales(
+    scales, slots, inside, held, unfit, FORM: tl.constexpr, GROUPS: tl.constexpr, WIDE: tl.constexpr
+):  # fmt: skip
+    """Scales [SLOTS, WIDE], the first GROUPS of each, as rows [S, GROUPS]; NaN where a slot is unfit [SLOTS]."""
+    group = tl.arange(0, WIDE)
+    told = tl.where((unfit != 0)[:, None], float("nan"), held).to(FORM.element)
+    tl.store(scales + slots[:, None] * GROUPS + group[None, :], told, mask=inside[:, None] & (group < GROUPS)[None, :])
 
 
 @triton.jit
