@@ -37,7 +37,7 @@ def made_directly(model):
     return model, plain
 
 
-@given(st.integers(1, 150), st.integers(1, 150), SHAPES, st.booleans(), st.booleans(), st.integers(0, 99))
+@given(st.integers(2, 150), st.integers(1, 150), SHAPES, st.booleans(), st.booleans(), st.integers(0, 99))
 @settings(max_examples=60, deadline=None)
 def test_products_of_any_shape(inputs, outputs, shape, bias, turned, seed):
     torch.manual_seed(seed)

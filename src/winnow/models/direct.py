@@ -56,7 +56,8 @@ def read_weights_directly(model: nn.Module) -> None:
         return
     for parent in list(model.modules()):
         for name, layer in list(parent.named_children()):
-            if type(layer) is nn.Linear and _is_plain(layer.weight):
+            # Of a single input torch rounds the product before it adds the bias.
+            if type(layer) is nn.Linear and layer.in_features > 1 and _is_plain(layer.weight):
                 setattr(parent, name, DirectLinear.of(layer))
 
 
