@@ -34,7 +34,7 @@ HEADS, GROUP = 8, 4
 GROUPS = [1, 4, 7, 8]
 """Query heads of a KV head: of models without GQA, Llama and Mistral, Qwen2, and the largest of these."""
 IN_MEMORY_MEGABYTES, IN_MEMORY_LAYERS = 16, 96
-"""Of keys and values, and how many layers of them: together more than any cache of a processor."""
+"""Size of a layer's keys and values, and how many layers take turns: together more than a processor's caches hold."""
 UNEVEN = [8.0, 2.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5]
 """Shares of eight heads whose longest is 4.7 times the mean, as head-wise methods leave them."""
 

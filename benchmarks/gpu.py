@@ -133,9 +133,9 @@ CACHES: Sequence[str] = (
     "full+bits(k=8, v=4)",
 )
 FEWEST = "snapkv @ 128"
-"""Of the longest prompt; CoKV reports a quarter of the full cache's latency with as many slots."""
+"""A case of the longest prompt; CoKV reports a quarter of the full cache's latency with as many slots."""
 SLOWEST_TO_PACK = "full+bits(4, group=64, round=queries, scales=signed)"
-"""Of the shortest prompt: what rounding where queries look adds to its prefill."""
+"""A case of the shortest prompt: what rounding where queries look adds to its prefill."""
 BATCHED: Sequence[str] = ("stock", "full", "snapkv @ 2%", "adakv @ 2%")
 
 
