@@ -100,6 +100,10 @@ int32_t winnow_append(const winnow_append_args* args) {
   return winnow::append(*args) ? WINNOW_OK : WINNOW_BAD_LENGTH;
 }
 
+void winnow_lend_threads(void (*team)(void (*)(void*), void*, unsigned, unsigned), int (*number)(void)) {
+  winnow::lend_threads(team, number);
+}
+
 int32_t winnow_step(winnow_step_args* args) {
   const bool has_ring = args->queries.first.target;
   args->tokens.first.source = args->keys;

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define WINNOW_ABI 10
+#define WINNOW_ABI 11
 #define WINNOW_SCALE_GROUP 32 /* channels of a value, or slots of keys, that share a scale and a zero */
 #define WINNOW_START_STEP 32  /* where rows differ in length, the beginning of every 32nd is known */
 #define WINNOW_BLOCK_BYTES 16 /* of a block of numbers of 4 or 2 bits; of 1 bit half as many */
@@ -201,6 +201,11 @@ struct winnow_constant {
 
 /* The constants above that callers rely on, and the sizes of the structs, by name; the last name is null. */
 WINNOW_EXPORT const struct winnow_constant *winnow_contract(void);
+
+/* Has work be done by the threads of the process's OpenMP: its GOMP_parallel and omp_get_thread_num. The first call
+ * counts. Without it, and in a child of fork(), the library has workers of its own. */
+WINNOW_EXPORT void winnow_lend_threads(void (*team)(void (*task)(void *), void *data, unsigned threads, unsigned flags),
+                                       int (*number)(void));
 
 /* Decode attention; returns a winnow_status. Safe to call from several threads at once. */
 WINNOW_EXPORT int32_t winnow_decode(const struct winnow_decode_args *args);

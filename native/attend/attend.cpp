@@ -18,8 +18,10 @@
 namespace winnow {
 namespace {
 
-// Below this many bytes of keys and values, waking a second thread costs more than it saves.
-constexpr int64_t kParallelBytes = 512 * 1024;
+// Below this many bytes of keys and values, a second thread costs more than it saves: one that is awake, as those of a
+// lent team are, and one that has to be woken.
+constexpr int64_t kAwakeBytes = 128 * 1024;
+constexpr int64_t kWokenBytes = 512 * 1024;
 
 // More queries per KV head than this are done in slices, which bounds the memory for partial results.
 constexpr int64_t kSliceQueries = 64;
@@ -56,7 +58,7 @@ class Job {
         chunks_(chunks) {
     const Cutting cutting(args, slice, sharing);
     const Amount amount = cutting.amount();
-    threads_ = amount.read < kParallelBytes ? 1 : std::max(args.threads, 1);
+    threads_ = amount.read < (threads_are_lent() ? kAwakeBytes : kWokenBytes) ? 1 : std::max(args.threads, 1);
     cutting.cut(amount.held, threads_, chunks);
     measure();
     Layout measured(nullptr);

@@ -141,8 +141,26 @@ class Pool {
 
 std::atomic<Pool*> current{nullptr};
 
-// After fork() the child has no workers, and the locks are in whatever state they were: start afresh.
-void forget_pool() { current.store(nullptr); }
+// Of the host's OpenMP. The number is written first and read last.
+std::atomic<NumberFunction> thread_number{nullptr};
+std::atomic<TeamFunction> team_of_host{nullptr};
+
+struct TeamTask {
+  void (*task)(void*, int);
+  void* context;
+};
+
+void run_in_team(void* data) {
+  const TeamTask& mine = *static_cast<TeamTask*>(data);
+  mine.task(mine.context, thread_number.load(std::memory_order_relaxed)());
+}
+
+// After fork() the child has no workers, and the locks are in whatever state they were: start afresh. Nor has it the
+// threads of OpenMP, for which a team would wait forever.
+void forget_threads() {
+  current.store(nullptr);
+  team_of_host.store(nullptr);
+}
 
 Pool& pool() {
   if (Pool* existing = current.load(std::memory_order_acquire)) return *existing;
@@ -155,7 +173,7 @@ Pool& pool() {
 
 // Ends the workers when the library is unloaded or the process exits.
 struct Lifetime {
-  Lifetime() { pthread_atfork(nullptr, nullptr, forget_pool); }
+  Lifetime() { pthread_atfork(nullptr, nullptr, forget_threads); }
   ~Lifetime() {
     if (Pool* existing = current.load(std::memory_order_acquire)) existing->stop();
   }
@@ -163,9 +181,20 @@ struct Lifetime {
 
 }  // namespace
 
+void lend_threads(TeamFunction team, NumberFunction number) {
+  if (team_of_host.load(std::memory_order_acquire)) return;
+  thread_number.store(number, std::memory_order_relaxed);
+  team_of_host.store(team, std::memory_order_release);
+}
+
+bool threads_are_lent() { return team_of_host.load(std::memory_order_relaxed); }
+
 void run_parallel(int threads, void (*task)(void*, int), void* context) {
   if (threads < 2) {
     task(context, 0);
+  } else if (const TeamFunction team = team_of_host.load(std::memory_order_acquire)) {
+    TeamTask mine{task, context};
+    team(run_in_team, &mine, static_cast<unsigned>(threads), 0);
   } else {
     pool().run(threads, task, context);
   }

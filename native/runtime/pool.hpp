@@ -1,7 +1,9 @@
-// A small pool of worker threads.
+// Work on several threads: on those of the host's OpenMP where it lends them, else on a small pool of workers.
 //
-// Why not OpenMP: its threads spin after every region by default and steal the cores from whoever runs next
-// (67 µs became 7.9 ms with busy cores), and its settings belong to the whole process.
+// OpenMP's threads spin after every region by default. In a process that computes with them, as torch's on a CPU, they
+// are awake when attention is called, and workers of our own would wait for the cores on which they spin: a second
+// thread then gained nothing. Where nobody else uses OpenMP it would be the other way round (67 µs became 7.9 ms with
+// busy cores), so that this library brings none along.
 #pragma once
 
 #include <atomic>
@@ -11,8 +13,17 @@
 
 namespace winnow {
 
-// Runs task(context, slot) on the caller (slot 0) and on up to threads - 1 workers (slots 1..threads - 1) and
-// returns when all that started have returned. Workers may start late or not at all, so tasks must share their
+// GOMP_parallel(task, data, threads, flags) runs task(data) on every thread of a team and waits for all of them;
+// omp_get_thread_num() is a thread's number in its team, 0 for the caller. LLVM's and Intel's OpenMP have both, too.
+using TeamFunction = void (*)(void (*task)(void*), void* data, unsigned threads, unsigned flags);
+using NumberFunction = int (*)();
+
+// From here on work is done by teams of these; null: by the pool. The first call counts, in a child of fork() none.
+void lend_threads(TeamFunction team, NumberFunction number);
+bool threads_are_lent();
+
+// Runs task(context, slot) on the caller (slot 0) and on up to threads - 1 others (slots 1..threads - 1) and
+// returns when all that started have returned. The others may start late or not at all, so tasks must share their
 // work through a counter. When another thread is using the pool, only the caller runs.
 void run_parallel(int threads, void (*task)(void* context, int slot), void* context);
 

@@ -78,7 +78,7 @@ def test_exponentials_are_accurate(softcap: float | None) -> None:
 
 @needs_native
 def test_concurrent_calls() -> None:
-    """ctypes releases the GIL: calls from several threads overlap, and the pool serves one of them at a time."""
+    """ctypes releases the GIL: calls from several threads overlap, each with a team where threads are lent."""
     problems = [build(Case(4, 1, 64, 64, [[3000, 500]], 8, [8]), seed=seed) for seed in range(4)]
     plans = [native.NativePlan(problem.prefixes, problem.tail, problem.spec) for problem in problems]
     expected = [plan.run(problem.query) for plan, problem in zip(plans, problems, strict=True)]

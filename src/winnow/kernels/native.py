@@ -34,10 +34,11 @@ from winnow.kernels.native_args import (
     part_list,
     shared_constants,
 )
+from winnow.kernels.openmp import lend_threads
 from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import check_layer, check_query
 
-ABI = 10
+ABI = 11
 LIBRARY_NAME = "libwinnow_native.dylib" if sys.platform == "darwin" else "libwinnow_native.so"
 
 _NUMBERS = {dtype: torch.empty(1, dtype=dtype) for dtype in DTYPES}
@@ -79,6 +80,9 @@ def open_library(path: Path) -> ctypes.CDLL:
     library.winnow_select_isa.argtypes = [ctypes.c_char_p]
     library.winnow_read_sum.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]
     library.winnow_read_sum.restype = ctypes.c_int64
+    library.winnow_lend_threads.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    library.winnow_lend_threads.restype = None
+    lend_threads(library)
     return library
 
 
