@@ -141,6 +141,8 @@ class Pool {
 
 std::atomic<Pool*> current{nullptr};
 
+std::atomic<bool> forked{false};
+
 // Of the host's OpenMP. The number is written first and read last.
 std::atomic<NumberFunction> thread_number{nullptr};
 std::atomic<TeamFunction> team_of_host{nullptr};
@@ -158,6 +160,7 @@ void run_in_team(void* data) {
 // After fork() the child has no workers, and the locks are in whatever state they were: start afresh. Nor has it the
 // threads of OpenMP, for which a team would wait forever.
 void forget_threads() {
+  forked.store(true);
   current.store(nullptr);
   team_of_host.store(nullptr);
 }
@@ -182,7 +185,7 @@ struct Lifetime {
 }  // namespace
 
 void lend_threads(TeamFunction team, NumberFunction number) {
-  if (team_of_host.load(std::memory_order_acquire)) return;
+  if (forked.load() || team_of_host.load(std::memory_order_acquire)) return;
   thread_number.store(number, std::memory_order_relaxed);
   team_of_host.store(team, std::memory_order_release);
 }

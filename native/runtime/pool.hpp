@@ -18,7 +18,7 @@ namespace winnow {
 using TeamFunction = void (*)(void (*task)(void*), void* data, unsigned threads, unsigned flags);
 using NumberFunction = int (*)();
 
-// From here on work is done by teams of these; null: by the pool. The first call counts, in a child of fork() none.
+// From here on work is done by teams of these. The first call counts; in a child of fork() none does.
 void lend_threads(TeamFunction team, NumberFunction number);
 bool threads_are_lent();
 
