@@ -24,6 +24,7 @@ pytestmark = [
 PROGRAM = """
 import hashlib, os, sys, torch
 from winnow.kernels import AttentionSpec, DecodePlan, DenseBlock, TailSegments, native
+from winnow.kernels.openmp import lend_threads
 
 def decoded():
     generator = torch.Generator().manual_seed(0)
@@ -45,7 +46,7 @@ print(*found, threads() - before)
 if sys.argv[1:] == ["fork"]:
     child = os.fork()
     if not child:
-        native.open_library(next(native.library_candidates()))  # lends once more
+        lend_threads(native.loaded_library())
         os._exit(0 if {decoded()} == found else 1)
     print(os.waitpid(child, 0)[1])
 """
