@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 
 from torch import Tensor
+from torch._subclasses.fake_tensor import is_fake
 
 
 def alive() -> dict[int, int]:
-    """Storage address -> bytes, of every tensor that Python can reach."""
+    """Storage address -> bytes, of every tensor that Python can reach and that has memory."""
     gc.collect()
-    tensors = [each for each in gc.get_objects() if isinstance(each, Tensor)]
+    # Tensors that torch.compile traces with have none.
+    tensors = [each for each in gc.get_objects() if isinstance(each, Tensor) and not is_fake(each)]
     return {each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in tensors}
