@@ -16,7 +16,7 @@ import json
 import platform
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -117,28 +117,8 @@ def even_slots(megabytes: int, dim: int, dtype: torch.dtype) -> int:
     return megabytes * 2**20 // (2 * HEADS * dim * dtype.itemsize)
 
 
-def fraction_of_read(megabytes: int, rounds: int, dim: int, group: int, dtype: torch.dtype) -> dict[str, object]:
-    """Speed next to a read-only pass over the same bytes with the same threads."""
-    layer = make_layer([even_slots(megabytes, dim, dtype)] * HEADS, dim, dtype, group)
-    bench = measure({"read": layer.read, "attend": layer.run}, rounds)
-    size = 2 * layer.prefix.keys.nbytes
-    return {
-        "D": dim,
-        "G": group,
-        "dtype": name_of(dtype),
-        "read GB/s": size / bench.median("read") / 1e9,
-        "attend GB/s": size / bench.median("attend") / 1e9,
-        "fraction of read": bench.ratio("read", "attend"),
-    }
-
-
-def fraction_of_read_from_memory(rounds: int, dim: int, group: int, dtype: torch.dtype) -> dict[str, object]:
-    """The same for layer after layer, as a model finds them: since a layer's last step its caches have seen all others.
-
-    Times are those of all layers.
-    """
-    first = make_layer([even_slots(IN_MEMORY_MEGABYTES, dim, dtype)] * HEADS, dim, dtype, group)
-    layers = [first, *(copy_of(first) for _ in range(IN_MEMORY_LAYERS - 1))]
+def fraction_of_read(layers: Sequence[Layer], rounds: int) -> dict[str, object]:
+    """Speed next to a read-only pass over the same bytes with the same threads, of layers of one shape in turn."""
 
     def read() -> None:
         for layer in layers:
@@ -149,15 +129,22 @@ def fraction_of_read_from_memory(rounds: int, dim: int, group: int, dtype: torch
             layer.run()
 
     bench = measure({"read": read, "attend": attend}, rounds)
-    size = 2 * first.prefix.keys.nbytes * len(layers)
+    query, keys = layers[0].query, layers[0].prefix.keys
+    size = 2 * keys.nbytes * len(layers)
     return {
-        "D": dim,
-        "G": group,
-        "dtype": name_of(dtype),
+        "D": keys.shape[1],
+        "G": query.shape[1] // HEADS,
+        "dtype": name_of(keys.dtype),
         "read GB/s": size / bench.median("read") / 1e9,
         "attend GB/s": size / bench.median("attend") / 1e9,
         "fraction of read": bench.ratio("read", "attend"),
     }
+
+
+def in_memory(dim: int, group: int, dtype: torch.dtype) -> list[Layer]:
+    """Layers as a model finds them: since the last step of one, the processor's caches have seen all others."""
+    first = make_layer([even_slots(IN_MEMORY_MEGABYTES, dim, dtype)] * HEADS, dim, dtype, group)
+    return [first, *(copy_of(first) for _ in range(IN_MEMORY_LAYERS - 1))]
 
 
 def cost_of_skew(megabytes: int, rounds: int, dim: int, dtype: torch.dtype) -> dict[str, object]:
@@ -311,9 +298,10 @@ def run_all(megabytes: int, rounds: int, threads: list[int]) -> dict[str, list[R
         torch.set_num_threads(count)
         for dim, group, dtype in itertools.product((64, 128, 256), GROUPS, dtypes):
             if dim != 256 or group in (4, 8):
-                add("Fraction of a read-only pass", count, fraction_of_read(megabytes, rounds, dim, group, dtype))
+                layer = make_layer([even_slots(megabytes, dim, dtype)] * HEADS, dim, dtype, group)
+                add("Fraction of a read-only pass", count, fraction_of_read([layer], rounds))
         for dim, group, dtype in itertools.product((64, 128), GROUPS, dtypes[:2]):
-            row = fraction_of_read_from_memory(max(rounds // 3, 3), dim, group, dtype)
+            row = fraction_of_read(in_memory(dim, group, dtype), max(rounds // 3, 3))
             add("Fraction of a read-only pass from memory", count, row)
         for dtype in dtypes[:2]:
             add("Cost of skew", count, cost_of_skew(megabytes, rounds, 128, dtype))
