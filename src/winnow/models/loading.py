@@ -53,9 +53,9 @@ def load_model(
     model.set_attn_implementation("winnow")
     if weights != "auto":
         quantize_weights(model, weights)
-    if device_map is None and where.type == "cpu":
-        read_weights_directly(model)
     if device_map is None:
+        if where.type == "cpu":
+            read_weights_directly(model)
         return model.to(where).eval()
     if model.device.type == "meta":
         raise ModelError(
