@@ -149,6 +149,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=3, help="prefills")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results", help="folder of the results")
+    parser.add_argument("--page", default="weights", help="name of the results, of which there may be several")
     options = parser.parse_args()
     source = open_model(options.model)
     text = source.tokenizer(options.text.read_text(encoding="utf-8"), return_tensors="pt").input_ids
@@ -176,7 +177,7 @@ def main() -> None:
         }
         for variant in found
     ]
-    write_results(options.out, "weights", about + table + "\n", records)
+    write_results(options.out, options.page, about + table + "\n", records)
 
 
 if __name__ == "__main__":
