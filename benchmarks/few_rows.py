@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from reporting import machine, markdown_table, write_results
-from winnow.models.direct import LINE, DirectLinear
+from winnow.models.direct import DirectLinear
+from winnow.models.lines import LINE
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 SHAPES = ((896, 896), (896, 4864), (4864, 896), (896, 151936), (1536, 8960), (8960, 1536), (4096, 4096))

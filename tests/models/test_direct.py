@@ -17,7 +17,7 @@ from winnow.bundled import MODEL_PATH
 from winnow.cache.fingerprint import ModelFingerprint
 from winnow.cache.projection import output_projection
 from winnow.models import direct, dtypes, load_model, open_model, quantize_weights, read_weights_directly, weights_of
-from winnow.models.direct import FEW, LINE, DirectLinear
+from winnow.models.direct import FEW, DirectLinear
 from winnow.models.int8 import Int8Linear
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -111,40 +111,6 @@ def test_which_models_get_such_layers(monkeypatch, tiles):
     assert type(load_model(open_model(MODEL_PATH), "cpu", "float32").lm_head) is nn.Linear
     monkeypatch.setattr(direct, "cpu_has_tiles", lambda: False)
     assert type(load_model(open_model(MODEL_PATH), "cpu", "bfloat16").lm_head) is nn.Linear
-
-
-def within_a_line(model):
-    """The model with parameters that begin 8 bytes behind a cache line's start, as in many files."""
-    for each in model.parameters():
-        room = torch.empty(each.numel() + LINE, dtype=each.dtype)
-        start = (8 - room.data_ptr()) % LINE // each.element_size()
-        each.data = room[start : start + each.numel()].view(each.shape).copy_(each.detach())
-    assert {each.data_ptr() % LINE for each in model.parameters()} == {8}
-    return model
-
-
-def linear_weights(model):
-    """Weights of linear layers of either kind."""
-    return [layer.weight for layer in model.modules() if isinstance(layer, nn.Linear)]
-
-
-def test_weights_begin_with_a_cache_line(tiles):
-    model, plain = made_directly(within_a_line(build("llama", tie_word_embeddings=True).bfloat16()))
-    assert all(weight.data_ptr() % LINE == 0 for weight in linear_weights(model))
-    assert model.lm_head.weight is model.model.embed_tokens.weight
-    assert all(torch.equal(one, other) for one, other in zip(model.parameters(), plain.parameters(), strict=True))
-    held = [weight.data_ptr() for weight in linear_weights(model)]
-    read_weights_directly(model)
-    assert [weight.data_ptr() for weight in linear_weights(model)] == held
-
-
-def test_workers_share_the_memory_of_a_file(tiles, monkeypatch):
-    monkeypatch.setattr(direct, "parent_process", lambda: object())
-    model = within_a_line(build("llama").bfloat16())
-    held = [weight.data_ptr() for weight in linear_weights(model)]
-    read_weights_directly(model)
-    assert type(model.lm_head) is DirectLinear
-    assert [weight.data_ptr() for weight in linear_weights(model)] == held
 
 
 def test_a_layer_of_one_input_stays_torchs(tiles):
