@@ -55,6 +55,10 @@ class Elsewhere(torch.Tensor):
     def __repr__(self) -> str:
         return f"Elsewhere({self.here!r})"
 
+    def data_ptr(self) -> int:
+        """Where the numbers really lie, for tables of addresses that kernels read."""
+        return self.here.data_ptr()
+
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Work of an operator, done here."""

@@ -1,0 +1,38 @@
+"""Work on a device, captured once and replayed: the seam between a decode step and CUDA graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Captured(Protocol):
+    """Work that can be done again, on the same memory, without the host going through it."""
+
+    output: Tensor
+    """The result of the latest replay, in memory that the next one writes."""
+
+    def replay(self) -> None: ...
+
+
+Capture = Callable[[Callable[[], Tensor], torch.device], Captured]
+"""A way to capture work on a device; it is gone through once, and only a replay does it."""
+
+
+class CudaGraph:
+    """Work on a CUDA device as a graph, with memory of its own for all that lies between.
+
+    Raises RuntimeError for work that waits for the device, or sends numbers there.
+    """
+
+    def __init__(self, work: Callable[[], Tensor], device: torch.device) -> None:
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.device(device), torch.cuda.graph(self._graph):
+            self.output = work()
+
+    def replay(self) -> None:
+        """Does the work again, on the current stream."""
+        self._graph.replay()
