@@ -50,6 +50,7 @@ class _Graph(NamedTuple):
 
     captured: Captured
     layers: list[_LayerMemory]
+    places: Places
 
 
 class _Held(NamedTuple):
@@ -145,7 +146,7 @@ class GraphedDecoder:
         if now is None:
             return self._ordinary()
         if self._graph is None:
-            self._graph = _Graph(self._captured(now), now)
+            self._graph = self._recorded(now)
         return self._replayed(self._graph.captured)
 
     # --- three ways of a step ------------------------------------------------------------------------------------
@@ -167,7 +168,7 @@ class GraphedDecoder:
         self._held.lengths.add_(1)
         return graph.output.clone()
 
-    def _captured(self, memory: Sequence[_LayerMemory]) -> Captured:
+    def _recorded(self, memory: list[_LayerMemory]) -> _Graph:
         """The next step, captured; the cache is as before."""
         places = Places([each.tail for each in memory], [each.recent for each in memory])
         marks = []
@@ -184,7 +185,7 @@ class GraphedDecoder:
             if isinstance(problem, RuntimeError) and not isinstance(problem, CacheError):
                 raise _uncapturable(problem) from problem
             raise
-        return captured
+        return _Graph(captured, memory, places)
 
     def _placed_pass(self, places: Places) -> Tensor:
         places.begin()
@@ -263,7 +264,7 @@ class GraphedDecoder:
 
 def _layers_of(model: PreTrainedModel, cache: CompressedCache) -> list[CompressedLayer]:
     """The layers of a cache. Raises CacheError where steps over it cannot be captured."""
-    if id(model) != id(cache.compression.model()):
+    if not cache.compression.owns(model):
         raise CacheError(
             "this cache is of another model; make a GraphedDecoder of the model that the cache was made for."
         )
