@@ -56,7 +56,7 @@ class Elsewhere(torch.Tensor):
         return f"Elsewhere({self.here!r})"
 
     def data_ptr(self) -> int:
-        """Where the numbers really lie, for tables of addresses that kernels read."""
+        """Address at which the numbers really lie, for tables that kernels read."""
         return self.here.data_ptr()
 
     @classmethod

@@ -7,15 +7,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from support import elsewhere
 from support.device_plan import device_plans
 from support.elsewhere import Elsewhere, moved_model, there
 from support.families import build, prompt
-from support.graphs import EmulatedGraph, graphed_gpu
+from support.graphs import EmulatedGraph, graphed_gpu, refuse
 from winnow import CompressedCache, GraphedDecoder
 from winnow.cache.cuda_graph import CudaGraph
 
@@ -136,3 +138,17 @@ def places(kernels: bool) -> Iterator[Places]:
             return
         with device_plans():
             yield Places(here, device)
+
+
+@contextmanager
+def not_waiting() -> Iterator[None]:
+    """Within, nothing may wait for the device, or send numbers there that the device then waits for."""
+    if ON_GPU:
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        return
+    with mock.patch.object(elsewhere, "_write", refuse):
+        yield

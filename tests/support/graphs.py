@@ -147,7 +147,7 @@ class EmulatedGraph:
         self._redo = recording.redo
 
     def replay(self) -> None:
-        """Does what was recorded."""
+        """The recorded work, once more."""
         assert not _ACTIVE, "a replay within a recording"
         for each in self._redo:
             each()

@@ -34,5 +34,5 @@ class CudaGraph:
             self.output = work()
 
     def replay(self) -> None:
-        """Does the work again, on the current stream."""
+        """The work once more, on the current stream."""
         self._graph.replay()

@@ -57,7 +57,7 @@ class _Held(NamedTuple):
     """The rows of a cache after a step."""
 
     prefixes: list[Prefix | None]
-    """Of the first layer."""
+    """Those of the first layer."""
     lengths: Tensor
     """[R] tokens behind them."""
 

@@ -22,7 +22,7 @@ class Places:
     """Places at which all layers of a cache keep their next token; a step of R rows begins and ends with them."""
 
     def __init__(self, tails: Sequence[Tail], rings: Sequence[RecentQueries | None]) -> None:
-        """Of the tails and rings of a cache's layers, which hold the same tokens.
+        """Those of the tails and rings of a cache's layers, which hold the same tokens.
 
         Raises CacheError where their rings differ.
         """

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -11,12 +16,13 @@ import torch
 
 from support import small_caches
 from support.families import build, needs_latents, prompt
-from support.graphed import CAPTURE, PROMPT, Places, back, places
+from support.graphed import CAPTURE, PROMPT, Places, back, not_waiting, places
 from winnow import CacheError, CompressedCache, GraphedDecoder
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.tail import Tail
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "gpu.md"
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +121,29 @@ def test_forks_go_their_own_way(both_places: Places) -> None:
     fork.graphed()
     fork.steps(2)
     assert both.steps(2) == [True, True]
+
+
+def test_nothing_of_a_replayed_step_waits_for_the_device(both_places: Places) -> None:
+    both = both_places.pair(rows=2)
+    decoder, tokens = both.graphed(), both.device.to(torch.tensor([5, 6]))
+    decoder.step(tokens)
+    decoder.step(tokens)
+    with not_waiting():
+        decoder.step(tokens)
+
+
+def test_the_example_of_the_page_generates_what_the_model_does(both_places: Places) -> None:
+    here, there = both_places.here, both_places.device
+    (example,) = re.findall(r"^def continued.*?^    return .*?$", PAGE.read_text(), flags=re.DOTALL | re.MULTILINE)
+    given = {"CompressedCache": CompressedCache, "GraphedDecoder": partial(GraphedDecoder, capture=CAPTURE)}
+    names: dict[str, Any] = {"torch": torch, "winnow": SimpleNamespace(**given)}
+    exec(example, names)
+    ids = prompt(2, PROMPT)
+    cache = CompressedCache(here.model, "snapkv @ 64")
+    expected = here.model.generate(ids, past_key_values=cache, max_new_tokens=6, do_sample=False)
+    with torch.no_grad():
+        found = names["continued"](there.model, there.to(ids), 6)
+    assert back(found).tolist() == expected[:, PROMPT:].tolist()
 
 
 def test_what_is_held_is_counted_as_ever(both_places: Places) -> None:
