@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -53,6 +53,19 @@ class _Graph(NamedTuple):
     places: Places
 
 
+class _Rehearsal:
+    """A step that is done rather than captured, but in the way of a captured one.
+
+    Kernels are loaded, and libraries make what they need, before a device captures and allows neither.
+    """
+
+    def __init__(self, work: Callable[[], Tensor], device: torch.device) -> None:
+        self.output = work()
+
+    def replay(self) -> None:
+        """Nothing: it is done."""
+
+
 class _Held(NamedTuple):
     """The rows of a cache after a step."""
 
@@ -81,9 +94,9 @@ class GraphedDecoder:
     """Steps of one token per row over a compressed prompt, each one replay of a CUDA graph.
 
     A small model decodes as fast as its kernels run rather than as fast as the host launches them. The first step is an
-    ordinary one, the second is captured; so it is again after whatever moves memory: a fold, `room` tokens, rows in a
-    new order. The cache is after every step what it is after an ordinary one, so both may take turns: the model called
-    with this cache, `generate()`, `crop`, `copy.deepcopy`.
+    ordinary one, the second a rehearsal, the third is captured. After whatever moves memory (a fold, `room` tokens,
+    rows in a new order) one is ordinary again, and the next captured. The cache is after every step what it is after
+    an ordinary one, so both may take turns: the model called with this cache, `generate()`, `crop`, `copy.deepcopy`.
 
     Args:
         model: a decoder-only model on one CUDA device, after `model.set_attn_implementation("winnow")`.
@@ -115,6 +128,7 @@ class GraphedDecoder:
         self._check_ready()
         self._device = self._layers[0].device
         self._graph: _Graph | None = None
+        self._rehearsed = False
         self._held = _Held.by(self._layers[0])
         self._ahead = self._positions_ahead(positions)
         self._place_rows()
@@ -145,11 +159,15 @@ class GraphedDecoder:
             self._graph = None  # before anything else takes memory
         if now is None:
             return self._ordinary()
+        if self._graph is None and not self._rehearsed:
+            rehearsal = self._recorded(now, _Rehearsal)
+            self._rehearsed = True
+            return self._replayed(rehearsal.captured)
         if self._graph is None:
-            self._graph = self._recorded(now)
+            self._graph = self._recorded(now, self._capture)
         return self._replayed(self._graph.captured)
 
-    # --- three ways of a step ------------------------------------------------------------------------------------
+    # --- ways of a step ------------------------------------------------------------------------------------------
 
     def _ordinary(self) -> Tensor:
         """A step of which the host does its part: folding, making room and plans."""
@@ -168,20 +186,21 @@ class GraphedDecoder:
         self._held.lengths.add_(1)
         return graph.output.clone()
 
-    def _recorded(self, memory: list[_LayerMemory]) -> _Graph:
+    def _recorded(self, memory: list[_LayerMemory], capture: Capture) -> _Graph:
         """The next step, captured; the cache is as before."""
         places = Places([each.tail for each in memory], [each.recent for each in memory])
         marks = []
         try:
             for layer, each in zip(self._layers, memory, strict=True):
                 marks.append(layer.begin_capture(each.plan, places))
-            captured = self._capture(lambda: self._placed_pass(places), self._device)
+            captured = capture(lambda: self._placed_pass(places), self._device)
             for layer, mark in zip(self._layers, marks, strict=True):
                 layer.end_capture(mark)
         except BaseException as problem:
             for layer, mark in zip(self._layers, marks, strict=False):
                 layer.take_back(mark)
             self._cache.compression.progress.withdraw_all()
+            self._place_rows()
             if isinstance(problem, RuntimeError) and not isinstance(problem, CacheError):
                 raise _uncapturable(problem) from problem
             raise

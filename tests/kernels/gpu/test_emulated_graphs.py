@@ -39,21 +39,21 @@ def put_where_the_host_knows(recent: RecentQueries, column: Tensor, queries: Ten
 @pytest.mark.parametrize(
     ("owner", "function"), [(Tail, write_where_the_host_knows), (RecentQueries, put_where_the_host_knows)]
 )
-def test_a_place_that_the_host_knows_is_noticed_at_the_second_token(
+def test_a_place_that_the_host_knows_is_noticed_at_the_next_token(
     both_places: Places, owner: type, function: Callable[..., None]
 ) -> None:
     both = both_places.pair("snapkv(window=4) @ 12", fold_every=20)
     both.graphed()
     with mock.patch.object(owner, "write_at", function):
-        assert both.steps(2) == [False, True]
+        assert both.steps(3) == [False, False, True]
         with pytest.raises(AssertionError, match="not close"):
             both.steps(1)
 
 
-def test_a_position_that_the_host_knows_is_noticed_at_the_second_token(both_places: Places) -> None:
+def test_a_position_that_the_host_knows_is_noticed_at_the_next_token(both_places: Places) -> None:
     both = both_places.pair()
     both.graphed()
-    both.steps(1)
+    both.steps(2)
     with mock.patch.object(Elsewhere, "add_", lambda positions, one: positions, create=True):
         assert both.steps(1) == [True]
     with pytest.raises(AssertionError, match="not close"):
