@@ -72,7 +72,7 @@ class Elsewhere(torch.Tensor):
         if wanted is not None:
             kwargs["device"] = torch.device("cpu")
         owners = {id(each.here): each for each in given if isinstance(each, Elsewhere)}
-        result = func(*tree_map(_here, args), **tree_map(_here, kwargs))
+        result = done_here(func, tree_map(_here, args), tree_map(_here, kwargs))
         if name == "_to_copy" and wanted is not None and torch.device(wanted).type == "cpu":
             return result
         return tree_map(lambda each: _there_again(each, owners), result)
@@ -122,6 +122,13 @@ def triton_stand_in() -> Iterator[None]:
         mock.patch.object(support, "packs", lambda *sides: all(side.device == GPU for side in sides)),
     ):
         yield
+
+
+def done_here(operator: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The result of an operator, on the CPU; it may be one of those that only a GPU has for whole numbers."""
+    if operator._schema.name == "aten::histc" and not args[0].is_floating_point():
+        return operator(args[0].float(), *args[1:], **kwargs).to(args[0].dtype)
+    return operator(*args, **kwargs)
 
 
 _NOTES: list[tuple[str, str]] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -125,19 +125,20 @@ def back(tensor: Tensor) -> Tensor:
 @contextmanager
 def places(kernels: bool) -> Iterator[Places]:
     """Within, two equal models; without a GPU the kernels are Triton's, interpreted, or a few operators of torch."""
-    model = build("llama", num_hidden_layers=2)
-    model.set_attn_implementation("winnow")
-    here, twin = Place(model, lambda tensor: tensor), copy.deepcopy(model)
+    model = build("llama", num_hidden_layers=1 if kernels else 2)
     if ON_GPU:
-        yield Places(here, Place(twin.cuda(), Tensor.cuda))
+        yield twins(model)
         return
-    with graphed_gpu():
-        device = Place(moved_model(twin), there)
-        if kernels:
-            yield Places(here, device)
-            return
-        with device_plans():
-            yield Places(here, device)
+    with graphed_gpu(), nullcontext() if kernels else device_plans():
+        yield twins(model)
+
+
+def twins(model: PreTrainedModel) -> Places:
+    """A model, and an equal one on the device; to be used within `places`."""
+    model.set_attn_implementation("winnow")
+    there_too = copy.deepcopy(model)
+    device = Place(there_too.cuda(), Tensor.cuda) if ON_GPU else Place(moved_model(there_too), there)
+    return Places(Place(model, lambda tensor: tensor), device)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter, tree_map
 
 from support import elsewhere
-from support.elsewhere import GPU, Elsewhere, gpu_stand_in
+from support.elsewhere import GPU, Elsewhere, done_here, gpu_stand_in
 
 
 class _Outside(NamedTuple):
@@ -94,7 +94,7 @@ class Recording(TorchDispatchMode):
         def redo() -> None:
             if empty:
                 return
-            result = function(*_thawed(args), **_thawed(kwargs))
+            result = done_here(function, _thawed(args), _thawed(kwargs))
             found = [each for each in tree_iter(result) if isinstance(each, Tensor)]
             for into, each in zip(made, found if made else [], strict=True):
                 into.copy_(each)
@@ -122,8 +122,7 @@ class Recording(TorchDispatchMode):
     def _keep(self, tensor: Tensor) -> None:
         """Memory of the graph, with nothing in it yet."""
         self._own[_key(tensor)] = tensor
-        if tensor.is_floating_point():
-            tensor.fill_(torch.nan)
+        tensor.fill_(torch.nan if tensor.is_floating_point() else 0)  # whole numbers may be indices
 
     def _frozen(self, value: Any) -> Any:
         if isinstance(value, Elsewhere):

@@ -30,8 +30,14 @@ class CudaGraph:
 
     def __init__(self, work: Callable[[], Tensor], device: torch.device) -> None:
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(device), torch.cuda.graph(self._graph):
-            self.output = work()
+        with torch.cuda.device(device):
+            before = torch.cuda.current_stream()
+            try:
+                # torch's own stream for it is on the device that captured first.
+                with torch.cuda.graph(self._graph, stream=torch.cuda.Stream()):
+                    self.output = work()
+            finally:
+                torch.cuda.set_stream(before)  # torch does not where a capture fails
 
     def replay(self) -> None:
         """The work once more, on the current stream."""

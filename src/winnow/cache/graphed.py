@@ -324,5 +324,5 @@ def _uncapturable(problem: RuntimeError) -> CacheError:
     lines = str(problem).strip().splitlines() or [type(problem).__name__]
     return CacheError(
         f"a step of this model cannot be captured in a CUDA graph, as it waits for the device, or sends numbers there "
-        f"(experts chosen on the host, positions that scale rotations): {lines[0]} For its tokens {INSTEAD}."
+        f"(as rotations do that scale with positions): {lines[0]}. For its tokens {INSTEAD}."
     )

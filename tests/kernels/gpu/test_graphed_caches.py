@@ -16,7 +16,7 @@ import torch
 
 from support import small_caches
 from support.families import build, needs_latents, prompt
-from support.graphed import CAPTURE, PROMPT, Places, back, not_waiting, places
+from support.graphed import CAPTURE, PROMPT, Places, back, not_waiting, places, twins
 from winnow import CacheError, CompressedCache, GraphedDecoder
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.tail import Tail
@@ -29,6 +29,14 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "gpu.md"
 def both_places() -> Iterator[Places]:
     with places(kernels=False) as found:
         yield found
+
+
+@pytest.mark.parametrize("family", ["qwen3_moe", "phi"])
+@pytest.mark.usefixtures("both_places")
+def test_other_architectures_have_such_steps(family: str) -> None:
+    both = twins(build(family)).pair(rows=2)
+    both.graphed()
+    assert both.steps(4) == [False, False, True, True]
 
 
 @pytest.mark.parametrize("method", ["snapkv(window=4) @ 12", "h2o @ 12", "knorm @ 12"])
