@@ -103,6 +103,12 @@ class _StandIn(TorchFunctionMode):
         return there(func(*args, **kwargs | {"device": "cpu"}))
 
 
+def check_launch(args: Any) -> None:
+    """Raises AssertionError where a kernel of the GPU is given tensors of the CPU."""
+    strangers = [each for each in args if isinstance(each, Tensor) and not isinstance(each, Elsewhere)]
+    assert not strangers, "a kernel of the GPU is given tensors of the CPU"
+
+
 @contextmanager
 def triton_stand_in() -> Iterator[None]:
     """Keys and values of the GPU that stands in are packed by Triton's interpreter, which finds them here."""
@@ -113,8 +119,7 @@ def triton_stand_in() -> Iterator[None]:
     run = InterpretedFunction.run
 
     def run_here(kernel: Any, *args: Any, **kwargs: Any) -> Any:
-        strangers = [each for each in args if isinstance(each, Tensor) and not isinstance(each, Elsewhere)]
-        assert not strangers, "a kernel of the GPU is given tensors of the CPU"
+        check_launch(args)
         return run(kernel, *map(_here, args), **kwargs)
 
     with (

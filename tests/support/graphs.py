@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter, tree_map
 
 from support import elsewhere
-from support.elsewhere import GPU, Elsewhere, done_here, gpu_stand_in
+from support.elsewhere import GPU, Elsewhere, check_launch, done_here, gpu_stand_in
 
 
 class _Outside(NamedTuple):
@@ -162,8 +162,7 @@ def graphed_gpu() -> Iterator[None]:
     run = InterpretedFunction.run
 
     def run_here(kernel: Any, *args: Any, **kwargs: Any) -> Any:
-        strangers = [each for each in args if isinstance(each, Tensor) and not isinstance(each, Elsewhere)]
-        assert not strangers, "a kernel of the GPU is given tensors of the CPU"
+        check_launch(args)
         if _ACTIVE:
             return _ACTIVE[-1].launch(run, kernel, args, kwargs)
         return run(kernel, *map(elsewhere._here, args), **kwargs)

@@ -164,7 +164,7 @@ class GraphedDecoder:
             self._rehearsed = True
             return self._replayed(rehearsal.captured)
         if self._graph is None:
-            self._graph = self._recorded(now, self._capture)
+            self._graph = self._graphed(now)
         return self._replayed(self._graph.captured)
 
     # --- ways of a step ------------------------------------------------------------------------------------------
@@ -186,6 +186,14 @@ class GraphedDecoder:
         self._held.lengths.add_(1)
         return graph.output.clone()
 
+    def _graphed(self, memory: list[_LayerMemory]) -> _Graph:
+        try:
+            return self._recorded(memory, self._capture)
+        except (CacheError, torch.OutOfMemoryError):
+            raise
+        except RuntimeError as problem:
+            raise _uncapturable(problem) from problem
+
     def _recorded(self, memory: list[_LayerMemory], capture: Capture) -> _Graph:
         """The next step, captured; the cache is as before."""
         places = Places([each.tail for each in memory], [each.recent for each in memory])
@@ -196,13 +204,11 @@ class GraphedDecoder:
             captured = capture(lambda: self._placed_pass(places), self._device)
             for layer, mark in zip(self._layers, marks, strict=True):
                 layer.end_capture(mark)
-        except BaseException as problem:
+        except BaseException:
             for layer, mark in zip(self._layers, marks, strict=False):
                 layer.take_back(mark)
             self._cache.compression.progress.withdraw_all()
             self._place_rows()
-            if isinstance(problem, RuntimeError) and not isinstance(problem, CacheError):
-                raise _uncapturable(problem) from problem
             raise
         return _Graph(captured, memory, places)
 
@@ -253,14 +259,14 @@ class GraphedDecoder:
         if self._held.same_as(first):
             return
         self._graph = None
-        before, self._held = self._held, _Held.by(first)
-        if before.prefixes != self._held.prefixes:
+        if self._held.prefixes != first.prefixes:
             if int(self._ahead.min()) != int(self._ahead.max()):
                 raise CacheError(
                     "rows of this cache were reordered, or folded by others, and positions were given for the rows as "
                     "they were; make a new GraphedDecoder with positions."
                 )
-            self._ahead = self._ahead[:1].expand(len(self._held.prefixes))
+            self._ahead = self._ahead[:1].expand(len(first.prefixes))
+        self._held = _Held.by(first)
         self._place_rows()
 
     def _place_rows(self) -> None:
@@ -324,5 +330,5 @@ def _uncapturable(problem: RuntimeError) -> CacheError:
     lines = str(problem).strip().splitlines() or [type(problem).__name__]
     return CacheError(
         f"a step of this model cannot be captured in a CUDA graph, as it waits for the device, or sends numbers there "
-        f"(as rotations do that scale with positions): {lines[0]}. For its tokens {INSTEAD}."
+        f"(as rotations do that scale with positions): {lines[0].rstrip('.')}. For its tokens {INSTEAD}."
     )

@@ -85,8 +85,9 @@ def test_positions_may_be_given(both_places: Places) -> None:
     both.each(lambda cache: cache.crop(-1))
     both.steps(2, position_ids=torch.tensor([[34], [43]]))
     both.each(lambda cache: cache.reorder_cache(torch.tensor([1, 0])))
-    with pytest.raises(CacheError, match=r"reordered.*make a new GraphedDecoder with positions"):
-        both.steps(1)
+    for _ in range(2):
+        with pytest.raises(CacheError, match=r"reordered.*make a new GraphedDecoder with positions"):
+            both.decoder.step(both.device.to(both.token))
 
 
 @pytest.mark.parametrize("fold_every", [None, 6])
@@ -185,6 +186,20 @@ def test_a_model_that_waits_for_the_device_is_refused_and_goes_on_without(both_p
     both.same()
     both.ordinary(prompt(length=1, seed=8))
     assert both.steps(3)[-1]
+
+
+def test_errors_of_the_model_are_its_own(both_places: Places) -> None:
+    both = both_places.pair()
+    both.graphed()
+    both.steps(2)
+    layer = both.device.model.model.layers[1].mlp
+    with (
+        mock.patch.object(layer, "forward", side_effect=torch.OutOfMemoryError("too much")),
+        pytest.raises(torch.OutOfMemoryError),
+    ):
+        both.decoder.step(both.device.to(torch.tensor([5])))
+    both.same()
+    assert both.steps(2)[-1]
 
 
 def test_attention_that_goes_another_way_is_refused(both_places: Places) -> None:
