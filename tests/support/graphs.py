@@ -110,8 +110,10 @@ class Recording(TorchDispatchMode):
 
     def constant(self, tensor: Tensor) -> Elsewhere:
         """Numbers that the device makes of numbers of the host: the same at every replay."""
-        if self._working or isinstance(tensor, Elsewhere):
-            return elsewhere.Elsewhere(tensor) if not isinstance(tensor, Elsewhere) else tensor
+        if isinstance(tensor, Elsewhere):
+            return tensor
+        if self._working:
+            return Elsewhere(tensor)
         value = tensor.detach()
         first = value.clone()
         self._own[_key(value)] = value

@@ -108,7 +108,7 @@ class GraphedDecoder:
 
     Raises:
         CacheError: a cache of another model, or without a compressed prompt; sliding-window, linear or latent layers;
-            several devices, none with Triton's kernels; a room that is no number of tokens; positions of other rows.
+            several devices; a room that is no number of tokens; positions of other rows.
     """
 
     def __init__(
@@ -142,9 +142,9 @@ class GraphedDecoder:
         They have no gradients.
 
         Raises:
-            CacheError: a step that cannot be captured (the message says why); the cache holds no compressed prompt any
-                more, waits for the end of assisted decoding, or an earlier forward pass was not finished; rows in a new
-                order where positions were given.
+            CacheError: a step that cannot be captured, or kernels other than Triton's; the cache holds no compressed
+                prompt any more, waits for the end of assisted decoding, or an earlier forward pass was not finished;
+                other rows where positions were given.
             ValueError: tokens of other rows.
         """
         self._check_ready()
@@ -260,12 +260,12 @@ class GraphedDecoder:
             return
         self._graph = None
         if self._held.prefixes != first.prefixes:
-            if int(self._ahead.min()) != int(self._ahead.max()):
+            if bool(self._ahead.any()):
                 raise CacheError(
-                    "rows of this cache were reordered, or folded by others, and positions were given for the rows as "
+                    "rows of this cache are others now, or were folded by others, and positions were given for them as "
                     "they were; make a new GraphedDecoder with positions."
                 )
-            self._ahead = self._ahead[:1].expand(len(first.prefixes))
+            self._ahead = torch.zeros(len(first.prefixes), dtype=torch.int64)
         self._held = _Held.by(first)
         self._place_rows()
 
