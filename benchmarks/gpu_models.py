@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache
 
 import winnow
-from gpu_clock import Clock, free_bytes, peak_bytes, peak_reset
+from gpu_clock import Clock, Run, free_bytes, peak_bytes, peak_reset
 
 STOCK = "stock"
 """transformers' DynamicCache with sdpa."""
@@ -92,15 +92,32 @@ def measure_model(setting: Setting, model: PreTrainedModel, clock: Clock) -> dic
     prefill_ms = clock.once(lambda: _forward(model, ids, cache))
     prefill_peak = peak_bytes(clock.device) - before
     token = ids[:, :1]
-    steps = [clock.once(lambda: _forward(model, token, cache)) for _ in range(clock.rounds + 2)][2:]
+    decode_ms = _median_ms(lambda: _forward(model, token, cache), clock)
     return {
         "prefill_ms": prefill_ms,
-        "decode_ms": statistics.median(steps),
-        "tokens_s": setting.rows * 1e3 / statistics.median(steps),
+        "decode_ms": decode_ms,
+        "tokens_s": setting.rows * 1e3 / decode_ms,
         "held_bytes": _held(cache),
         "prefill_peak_bytes": prefill_peak,
         "rows_that_fit": int(0.9 * (free_bytes(clock.device) + _held(cache)) // (_held(cache) / setting.rows)),
+        **_graphed(model, cache, token[:, 0], clock),
     }
+
+
+def _median_ms(step: Run, clock: Clock) -> float:
+    """Milliseconds of a step, once two were taken: the first makes tables, or a graph."""
+    return statistics.median([clock.once(step) for _ in range(clock.rounds + 2)][2:])
+
+
+def _graphed(model: PreTrainedModel, cache: Cache, token: Tensor, clock: Clock) -> dict[str, Any]:
+    """The same for steps that are replayed from a CUDA graph; None without a GPU, and for the stock cache."""
+    if clock.device.type != "cuda" or not isinstance(cache, winnow.CompressedCache):
+        return {"graphed_ms": None}
+    decoder = winnow.GraphedDecoder(model, cache, room=clock.rounds + 3)
+    try:
+        return {"graphed_ms": _median_ms(lambda: decoder.step(token), clock)}
+    except winnow.CacheError as problem:
+        return {"graphed_ms": None, "failed": {"graphed": str(problem)}}
 
 
 def _warm_up(setting: Setting, model: PreTrainedModel, ids: Tensor) -> None:

@@ -43,14 +43,18 @@ def _kernels(records: list[Record]) -> str:
         "host µs",
         *(f"{name} / ours" for name in peers),
     ]
-    notes = [f"{record['name']}: {name}: {why}" for record in records for name, why in record.get("failed", {}).items()]
     body = [_kernel(record, peers) for record in records]
     about = (
         "One layer's decode step. Ours and others took turns, with the second-level cache overwritten in between; "
         "where a CUDA graph could be captured, its replay was timed. *Host µs*: what launching takes without a graph."
     )
-    listed = "".join(f"\n- {note}" for note in notes)
-    return f"## Kernels\n\n{about}\n\n{markdown_table(head, body)}" + (f"\n{listed}" if notes else "")
+    return f"## Kernels\n\n{about}\n\n{markdown_table(head, body)}" + _failures(records)
+
+
+def _failures(records: list[Record]) -> str:
+    """A list of what did not run, and why."""
+    notes = [f"{record['name']}: {name}: {why}" for record in records for name, why in record.get("failed", {}).items()]
+    return "\n" + "".join(f"\n- {note}" for note in notes) if notes else ""
 
 
 def _kernel(record: Record, peers: list[str]) -> list[str]:
@@ -64,8 +68,8 @@ def _kernel(record: Record, peers: list[str]) -> list[str]:
 def _models(records: list[Record]) -> str:
     if not records:
         return ""
-    head = ["cache", "tokens", "rows", "prefill ms", "over full", "decode ms", "tokens/s", "of stock's", "held MB",
-            "prefill peak MB", "rows that fit"]  # fmt: skip
+    head = ["cache", "tokens", "rows", "prefill ms", "over full", "decode ms", "graphed ms", "tokens/s", "of stock's",
+            "held MB", "prefill peak MB", "rows that fit"]  # fmt: skip
     measured = {(r["cache"], r["tokens"], r["rows"]): r for r in records if "skipped" not in r}
     body = [
         _model(record, *(measured.get((each, record["tokens"], record["rows"])) for each in (STOCK, "full")))
@@ -74,21 +78,24 @@ def _models(records: list[Record]) -> str:
     about = (
         "A Llama with random weights. *Over full*: what the prefill takes longer than one that keeps everything in "
         "this cache. *Of stock's*: tokens a second over those of transformers' own cache with sdpa. "
+        "*Graphed ms*: a step by `winnow.GraphedDecoder`, replayed from a CUDA graph; empty for the stock cache, and "
+        "where there is no GPU. "
         "*Rows that fit*: by the bytes that a row holds, in 90% of the memory that the weights leave."
     )
-    return f"## A model of 8B's shape\n\n{about}\n\n{markdown_table(head, body)}"
+    return f"## A model of 8B's shape\n\n{about}\n\n{markdown_table(head, body)}" + _failures(records)
 
 
 def _model(record: Record, stock: Record | None, full: Record | None) -> list[str]:
     facts = [record["cache"], f"{record['tokens']:,}", str(record["rows"])]
     if "skipped" in record:
-        return [*facts, record["skipped"], *[""] * 7]
+        return [*facts, record["skipped"], *[""] * 8]
     ratio = f"{record['tokens_s'] / stock['tokens_s']:.2f}x" if stock else ""
     return [
         *facts,
         f"{record['prefill_ms']:.0f}",
         f"{record['prefill_ms'] / full['prefill_ms'] - 1:+.1%}" if full else "",
         f"{record['decode_ms']:.2f}",
+        "" if record["graphed_ms"] is None else f"{record['graphed_ms']:.2f}",
         f"{record['tokens_s']:.0f}",
         ratio,
         f"{record['held_bytes'] / 1e6:.1f}",

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
         Context as Context,
     )
     from winnow.cache import (
+        GraphedDecoder as GraphedDecoder,
+    )
+    from winnow.cache import (
         compress as compress,
     )
     from winnow.cache import (
@@ -68,6 +71,7 @@ else:
         "CompressedCache": "winnow.cache",
         "Context": "winnow.cache",
         "Diagnosis": "winnow.diagnostics",
+        "GraphedDecoder": "winnow.cache",
         "HeadScores": "winnow.heads",
         "Method": "winnow.composition.method",
         "MethodError": "winnow.errors",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -141,6 +143,25 @@ def test_a_plan_is_captured_and_replayed_while_its_tail_grows() -> None:
         query.copy_(random(1, 8, 1, 64))
         graph.replay()
         torch.testing.assert_close(output, plan.run(query), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("options", [{}, {"fold_every": 4}], ids=["grows", "folds"])
+@pytest.mark.parametrize("method", ["adakv @ 24", "adakv+bits(8) @ 24", "snapkv+spark(0.5) @ 24"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@torch.no_grad()
+def test_graphed_steps_are_those_of_the_same_model(dtype: torch.dtype, method: str, options: dict[str, int]) -> None:
+    """Dtypes whose arithmetic the interpreter lacks; fp32 is in tests/kernels/gpu."""
+    model = made(dtype).cuda()
+    cache = winnow.CompressedCache(model, method, **options)
+    model(prompts(2).cuda(), past_key_values=cache, use_cache=True)
+    ordinary = copy.deepcopy(cache)
+    decoder = winnow.GraphedDecoder(model, cache, room=5)
+    tokens = torch.randint(0, 512, (STEPS, 2), generator=torch.Generator().manual_seed(2)).cuda()
+    for step, each in enumerate(tokens):
+        place = torch.full((2, 1), PROMPT + step, device="cuda")
+        expected = model(each[:, None], past_key_values=ordinary, use_cache=True, position_ids=place).logits[:, -1]
+        torch.testing.assert_close(decoder.step(each), expected, rtol=0, atol=CLOSE[dtype])
+    assert cache.stats().slots == ordinary.stats().slots
 
 
 def test_plans_run_on_several_streams() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from winnow.cache.tail import Tail
 from winnow.kernels.columns import Columns
@@ -37,3 +39,39 @@ def test_tokens_are_the_same_without_the_compiled_library(monkeypatch):
     for row in range(2):
         assert all(map(torch.equal, tails[0].row(row), tails[1].row(row)))
     assert tails[0].lengths.tolist() == tails[1].lengths.tolist() == [30, 29]
+
+
+@given(lengths=st.lists(st.integers(0, 9), min_size=1, max_size=4), heads=st.integers(1, 3), room=st.integers(1, 70))
+def test_tokens_written_at_places_are_those_that_are_appended(lengths: list[int], heads: int, room: int) -> None:
+    """Rows of any lengths; keys and values of different sizes, and of another dtype."""
+    rows = len(lengths)
+    tails = []
+    for _ in range(2):
+        tail = Tail(torch.empty(rows, heads, 0, 4), torch.empty(rows, heads, 0, 5), capacity=10)
+        tail.restore(torch.tensor(lengths))
+        tails.append(tail)
+    placed, appended = tails
+    placed.make_room(room)
+    assert placed.room() >= room
+    for _ in range(min(room, 3)):
+        keys, values = torch.randn(rows, heads, 1, 4, dtype=torch.float64), torch.randn(rows, heads, 1, 5)
+        appended.append(keys, values)
+        placed.write_at(placed.lengths_there, keys, values)
+        placed.lengths_there += 1  # as a graph does on the device
+        placed.count()
+    assert placed.lengths.tolist() == appended.lengths.tolist()
+    assert (placed.longest, placed.ragged) == (appended.longest, appended.ragged)
+    for row, length in enumerate(lengths):
+        for one, other in zip(placed.row(row), appended.row(row), strict=True):
+            assert torch.equal(one[:, length:], other[:, length:])
+
+
+def test_room_ends_where_tails_are_folded():
+    keys = torch.zeros(1, 1, 1, 2)
+    tail = Tail(keys, keys, capacity=2, limit=5)
+    assert tail.make_room(100)
+    assert (tail.room(), tail.make_room(100)) == (5, False)
+    for _ in range(5):
+        tail.append(keys, keys)
+    assert tail.make_room(100)
+    assert tail.room() == 1

@@ -55,6 +55,10 @@ class Elsewhere(torch.Tensor):
     def __repr__(self) -> str:
         return f"Elsewhere({self.here!r})"
 
+    def data_ptr(self) -> int:
+        """Address at which the numbers really lie, for tables that kernels read."""
+        return self.here.data_ptr()
+
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Work of an operator, done here."""
@@ -68,7 +72,7 @@ class Elsewhere(torch.Tensor):
         if wanted is not None:
             kwargs["device"] = torch.device("cpu")
         owners = {id(each.here): each for each in given if isinstance(each, Elsewhere)}
-        result = func(*tree_map(_here, args), **tree_map(_here, kwargs))
+        result = done_here(func, tree_map(_here, args), tree_map(_here, kwargs))
         if name == "_to_copy" and wanted is not None and torch.device(wanted).type == "cpu":
             return result
         return tree_map(lambda each: _there_again(each, owners), result)
@@ -99,6 +103,12 @@ class _StandIn(TorchFunctionMode):
         return there(func(*args, **kwargs | {"device": "cpu"}))
 
 
+def check_launch(args: Any) -> None:
+    """Raises AssertionError where a kernel of the GPU is given tensors of the CPU."""
+    strangers = [each for each in args if isinstance(each, Tensor) and not isinstance(each, Elsewhere)]
+    assert not strangers, "a kernel of the GPU is given tensors of the CPU"
+
+
 @contextmanager
 def triton_stand_in() -> Iterator[None]:
     """Keys and values of the GPU that stands in are packed by Triton's interpreter, which finds them here."""
@@ -109,8 +119,7 @@ def triton_stand_in() -> Iterator[None]:
     run = InterpretedFunction.run
 
     def run_here(kernel: Any, *args: Any, **kwargs: Any) -> Any:
-        strangers = [each for each in args if isinstance(each, Tensor) and not isinstance(each, Elsewhere)]
-        assert not strangers, "a kernel of the GPU is given tensors of the CPU"
+        check_launch(args)
         return run(kernel, *map(_here, args), **kwargs)
 
     with (
@@ -118,6 +127,13 @@ def triton_stand_in() -> Iterator[None]:
         mock.patch.object(support, "packs", lambda *sides: all(side.device == GPU for side in sides)),
     ):
         yield
+
+
+def done_here(operator: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The result of an operator, on the CPU; it may be one of those that only a GPU has for whole numbers."""
+    if operator._schema.name == "aten::histc" and not args[0].is_floating_point():
+        return operator(args[0].float(), *args[1:], **kwargs).to(args[0].dtype)
+    return operator(*args, **kwargs)
 
 
 _NOTES: list[tuple[str, str]] = []

@@ -3,8 +3,9 @@
 from winnow.cache.attention import register
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.context import Context, compress, load_context
+from winnow.cache.graphed import GraphedDecoder
 from winnow.cache.stats import CacheStats
 
 register()
 
-__all__ = ["CacheStats", "CompressedCache", "Context", "compress", "load_context"]
+__all__ = ["CacheStats", "CompressedCache", "Context", "GraphedDecoder", "compress", "load_context"]

@@ -21,6 +21,7 @@ from winnow.cache.gradients import check_no_gradients
 from winnow.cache.handle import ATTRIBUTE, Attended, Handle, Phase, attach
 from winnow.cache.length import LogicalLength
 from winnow.cache.listening import ReadAgain
+from winnow.cache.placed_step import PlacedStep, Places
 from winnow.cache.prefix import Prefix
 from winnow.cache.progress import Part
 from winnow.cache.recent_queries import RecentQueries, RingMark
@@ -76,7 +77,7 @@ class CompressedLayer(CacheLayerMixin):
         self.recent: RecentQueries | None = None  # only where the tail is folded
         self._turn: Turn | None = None  # only from its arrival until it was attended to
         self._plan: AttentionPlan | None = None
-        self._step: TokenStep | None = None  # only from a token on that was the first of its kind
+        self._step: TokenStep | PlacedStep | None = None  # only from a token on that was the first of its kind
 
     # --- what transformers calls ---------------------------------------------------------------------------
 
@@ -258,6 +259,48 @@ class CompressedLayer(CacheLayerMixin):
         rows, heads, _, dim = self.tail.keys.shape
         slot = (dim + self.tail.values.shape[-1]) * self.tail.keys.element_size()
         return rows * heads * self.seen * slot
+
+    # --- what a captured step asks ---------------------------------------------------------------------------
+
+    def ready_plan(self) -> AttentionPlan | None:
+        """The plan by which the next token can attend as the last one did; None: it goes the general way.
+
+        It does where nothing attended yet since rows or buffers moved, where a fold is due, and where there is no room.
+        """
+        tail, fold_every = self._held_tail(), self.compression.fold_every
+        due = fold_every is not None and tail.longest >= fold_every
+        return None if due or tail.room() < 1 else self._plan
+
+    def make_room(self, tokens: int) -> None:
+        """Room for so many more tokens of every row, at most as many as are dense between folds."""
+        if self._held_tail().make_room(tokens):
+            self._plan = self._step = None
+
+    def begin_capture(self, plan: AttentionPlan, places: Places) -> LayerMark:
+        """From now on a token of every row goes to places that the device knows; returns the layer as it is."""
+        mark = self._mark()
+        self._step = PlacedStep(plan, mark.tail, self.recent, places)
+        return mark
+
+    def end_capture(self, mark: LayerMark) -> None:
+        """Tokens go the usual way again, and the one that was captured was none.
+
+        Raises CacheError where it did not go to those places.
+        """
+        step = self._step
+        if not isinstance(step, PlacedStep) or step.tokens != 1:
+            raise CacheError(
+                f"attention of compressed layer {self.index} was not as in the step before, so that this model's steps "
+                "cannot be captured; call the model itself."
+            )
+        self.seen, self._step = mark.seen, None
+
+    def count_token(self) -> None:
+        """Counts a token of every row that a replay brought."""
+        self.seen += 1
+        self._held_tail().count()
+        if self.recent is not None:
+            self.recent.count_one()
 
     # --- what the attention function calls -----------------------------------------------------------------
 
@@ -481,7 +524,7 @@ class CompressedLayer(CacheLayerMixin):
             raise CacheError("this layer is empty; run the prompt through the model first.")
         return self.tail
 
-    def _begin_token(self, step: TokenStep, keys: Tensor, values: Tensor) -> Tensor:
+    def _begin_token(self, step: TokenStep | PlacedStep, keys: Tensor, values: Tensor) -> Tensor:
         """As `update`, for one more token of every row that is as the one before it."""
         progress, part, seen = self.compression.progress, self.part, self.seen
         mark = step.mark(seen)

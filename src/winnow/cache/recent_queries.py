@@ -72,6 +72,19 @@ class RecentQueries:
         size = self.ring.shape[2]
         self.next = (self.next + 1) % size if size else 0
 
+    def write_at(self, column: Tensor, queries: Tensor) -> None:
+        """Writes a query of every row [R, Hq, 1, D] into a column, int64 [1] on the device; `count_one` counts it."""
+        if self.count:
+            self.ring.index_copy_(2, column, queries.detach())
+
+    def count_one(self) -> None:
+        """Counts a query of every row that is in the spare column."""
+        if not self.count:
+            return
+        self.advance()
+        if not self.is_full():
+            self._held = [min(held + 1, self.ring.shape[2] - 1) for held in self._held]
+
     def crop(self, tokens: int) -> None:
         """The last tokens were taken back."""
         if not self.count:
@@ -114,9 +127,7 @@ class RecentQueries:
             self._columns = Columns.over(self.ring)
         if self._columns is None or not self._columns.put(self.next, queries):
             self.ring[:, :, self.next].copy_(queries[:, :, 0])
-        self.advance()
-        if not self.is_full():
-            self._held = [min(held + 1, self.ring.shape[2] - 1) for held in self._held]
+        self.count_one()
 
 
 def columns_of(count: int) -> int:

@@ -64,6 +64,29 @@ class Tail:
         self._columns = Columns.over(self.keys, self.values, self.lengths)
         return moved
 
+    def write_at(self, places: Tensor, keys: Tensor, values: Tensor) -> None:
+        """Writes a token of every row, [R, H, 1, D] and [R, H, 1, Dv], at places [R] int64 on the device.
+
+        The host has no part in it, and must know that there is room; `count` tells it of the token afterwards.
+        """
+        for held, given in ((self.keys, keys), (self.values, values)):
+            held.scatter_(2, places[:, None, None, None].expand(given.shape), given.detach().to(held.dtype))
+
+    def count(self) -> None:
+        """Counts a token of every row that was written, and counted, on the device."""
+        if self.lengths_there is not self.lengths:
+            self.lengths += 1
+        self.longest += 1
+
+    def room(self) -> int:
+        """Tokens that every row can take before buffers move."""
+        return min(self.keys.shape[2], self.values.shape[2]) - self.longest
+
+    def make_room(self, tokens: int) -> bool:
+        """Room for so many more tokens of every row, up to the limit, but for one at least. True if buffers moved."""
+        most = tokens if self.limit is None else min(tokens, self.limit - self.longest)
+        return self._reserve(self.longest + max(1, most))
+
     def append_valid(self, keys: Tensor, values: Tensor, valid: Tensor) -> bool:
         """Adds the tokens of every row that `valid` [R, Q] marks; padding is never stored."""
         valid = valid.cpu()  # the one look at the device, whatever the rows

@@ -48,6 +48,11 @@ class DecodePlan:
         self.run = self.kernels.run
         """query [R, Hq, Q, D] -> output [R, Q, Hq, Dv] in the query's dtype, as documented at the two plans."""
 
+    @property
+    def replays(self) -> bool:
+        """True if a CUDA graph can hold `run`: it reads the tail's lengths on the device and waits for nothing."""
+        return not isinstance(self.kernels, native.NativePlan | ReferencePlan)
+
     def nbytes(self) -> int:
         """Bytes of the tensors that the plan holds beyond prefixes and tail."""
         return self.kernels.nbytes()

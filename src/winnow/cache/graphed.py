@@ -1,0 +1,334 @@
+"""Decoding token by token through a CUDA graph of the whole step: the host's part of it is one launch."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from winnow.cache.compressed import CompressedCache
+from winnow.cache.cuda_graph import Capture, Captured, CudaGraph
+from winnow.cache.guards import check_implementation, optional_count
+from winnow.cache.layer import CompressedLayer
+from winnow.cache.placed_step import Places
+from winnow.cache.prefix import Prefix
+from winnow.cache.recent_queries import RecentQueries
+from winnow.cache.tail import Tail
+from winnow.errors import CacheError
+from winnow.kernels.interface import AttentionPlan, DecodePlan
+
+INSTEAD = "call the model itself, with past_key_values=cache"
+
+
+class _LayerMemory(NamedTuple):
+    """Memory of a layer that a graph reads and writes, by its owners."""
+
+    plan: AttentionPlan
+    tail: Tail
+    recent: RecentQueries | None
+    ring: Tensor | None
+
+    @classmethod
+    def of(cls, layer: CompressedLayer) -> _LayerMemory | None:
+        """The memory of a layer's next token; None where that goes the general way."""
+        plan, tail, recent = layer.ready_plan(), layer.tail, layer.recent
+        if plan is None or tail is None:
+            return None
+        return cls(plan, tail, recent, None if recent is None else recent.ring)
+
+    def same_as(self, other: _LayerMemory) -> bool:
+        """True if these are the very objects."""
+        return all(one is another for one, another in zip(self, other, strict=True))
+
+
+class _Graph(NamedTuple):
+    """A captured step, and the memory that it keeps alive."""
+
+    captured: Captured
+    layers: list[_LayerMemory]
+    places: Places
+
+
+class _Rehearsal:
+    """A step that is done rather than captured, but in the way of a captured one.
+
+    Kernels are loaded, and libraries make what they need, before a device captures and allows neither.
+    """
+
+    def __init__(self, work: Callable[[], Tensor], device: torch.device) -> None:
+        self.output = work()
+
+    def replay(self) -> None:
+        """Nothing: it is done."""
+
+
+class _Held(NamedTuple):
+    """The rows of a cache after a step."""
+
+    prefixes: list[Prefix | None]
+    """Those of the first layer."""
+    lengths: Tensor
+    """[R] tokens behind them."""
+
+    @classmethod
+    def by(cls, layer: CompressedLayer) -> _Held:
+        """The rows as they are now."""
+        assert layer.tail is not None
+        return cls(list(layer.prefixes), layer.tail.lengths.clone())
+
+    def same_as(self, layer: CompressedLayer) -> bool:
+        """True if a layer holds the same tokens."""
+        tail = layer.tail
+        return tail is not None and self.prefixes == layer.prefixes and torch.equal(self.lengths, tail.lengths)
+
+    def tokens(self) -> Tensor:
+        """[R] int64 tokens of every row, without padding."""
+        return self.lengths + torch.tensor([0 if each is None else each.length for each in self.prefixes])
+
+
+class GraphedDecoder:
+    """Steps of one token per row over a compressed prompt, each one replay of a CUDA graph.
+
+    A small model decodes as fast as its kernels run rather than as fast as the host launches them. The first step is an
+    ordinary one, the second a rehearsal, the third is captured. After whatever moves memory (a fold, `room` tokens,
+    rows in a new order) one is ordinary again, and the next captured. The cache is after every step what it is after
+    an ordinary one, so both may take turns: the model called with this cache, `generate()`, `crop`, `copy.deepcopy`.
+
+    Args:
+        model: a decoder-only model on one CUDA device, after `model.set_attn_implementation("winnow")`.
+        cache: its cache, with a prompt that is compressed.
+        room: tokens for which tails get room at a time.
+        positions: [R] or [R, 1] positions of the next tokens. None: tokens that rows hold, without padding, which is
+            what `generate()` counts.
+        capture: a way to capture work on the model's device.
+
+    Raises:
+        CacheError: a cache of another model, or without a compressed prompt; sliding-window, linear or latent layers;
+            several devices; a room that is no number of tokens; positions of other rows.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        cache: CompressedCache,
+        room: int = 256,
+        *,
+        positions: Tensor | None = None,
+        capture: Capture = CudaGraph,
+    ) -> None:
+        self._model = model
+        self._cache = cache
+        self._room = optional_count("room", room, "tokens for which there is to be room") or 1
+        self._capture = capture
+        self._layers = _layers_of(model, cache)
+        self._check_ready()
+        self._device = self._layers[0].device
+        self._graph: _Graph | None = None
+        self._rehearsed = False
+        self._held = _Held.by(self._layers[0])
+        self._ahead = self._positions_ahead(positions)
+        self._place_rows()
+        for layer in self._layers:
+            layer.make_room(self._room)
+
+    @torch.no_grad()
+    def step(self, tokens: Tensor) -> Tensor:
+        """Logits [R, V] of the tokens after these, int64 [R] or [R, 1], which the cache holds then.
+
+        They have no gradients.
+
+        Raises:
+            CacheError: a step that cannot be captured, or kernels other than Triton's; the cache holds no compressed
+                prompt any more, waits for the end of assisted decoding, or an earlier forward pass was not finished;
+                other rows where positions were given.
+            ValueError: tokens of other rows.
+        """
+        self._check_ready()
+        self._follow()
+        if tokens.numel() != self._tokens.numel():
+            raise ValueError(
+                f"tokens have the shape {list(tokens.shape)}; give one for each of {len(self._tokens)} rows."
+            )
+        self._tokens.copy_(tokens.reshape(self._tokens.shape))
+        now = self._memory()
+        if self._graph is not None and not _same(self._graph.layers, now):
+            self._graph = None  # before anything else takes memory
+        if now is None:
+            return self._ordinary()
+        if self._graph is None and not self._rehearsed:
+            rehearsal = self._recorded(now, _Rehearsal)
+            self._rehearsed = True
+            return self._replayed(rehearsal.captured)
+        if self._graph is None:
+            self._graph = self._graphed(now)
+        return self._replayed(self._graph.captured)
+
+    # --- ways of a step ------------------------------------------------------------------------------------------
+
+    def _ordinary(self) -> Tensor:
+        """A step of which the host does its part: folding, making room and plans."""
+        for layer in self._layers:
+            if layer.tail is not None and layer.tail.room() < 1:
+                layer.make_room(self._room)
+        logits = self._pass()
+        self._held = _Held.by(self._layers[0])
+        return logits
+
+    def _replayed(self, graph: Captured) -> Tensor:
+        with self._cache.compression.progress.changing():
+            graph.replay()
+            for layer in self._layers:
+                layer.count_token()
+        self._held.lengths.add_(1)
+        return graph.output.clone()
+
+    def _graphed(self, memory: list[_LayerMemory]) -> _Graph:
+        try:
+            return self._recorded(memory, self._capture)
+        except (CacheError, torch.OutOfMemoryError):
+            raise
+        except RuntimeError as problem:
+            raise _uncapturable(problem) from problem
+
+    def _recorded(self, memory: list[_LayerMemory], capture: Capture) -> _Graph:
+        """The next step, captured; the cache is as before."""
+        places = Places([each.tail for each in memory], [each.recent for each in memory])
+        marks = []
+        try:
+            for layer, each in zip(self._layers, memory, strict=True):
+                marks.append(layer.begin_capture(each.plan, places))
+            captured = capture(lambda: self._placed_pass(places), self._device)
+            for layer, mark in zip(self._layers, marks, strict=True):
+                layer.end_capture(mark)
+        except BaseException:
+            for layer, mark in zip(self._layers, marks, strict=False):
+                layer.take_back(mark)
+            self._cache.compression.progress.withdraw_all()
+            self._place_rows()
+            raise
+        return _Graph(captured, memory, places)
+
+    def _placed_pass(self, places: Places) -> Tensor:
+        places.begin()
+        logits = self._pass()
+        places.end()
+        return logits
+
+    def _pass(self) -> Tensor:
+        """Logits [R, V] of `_tokens` at `_positions`, which then move on."""
+        found = self._model(
+            input_ids=self._tokens, position_ids=self._positions, past_key_values=self._cache, use_cache=True
+        )
+        self._positions.add_(1)
+        logits: Tensor = found.logits[:, -1]
+        return logits
+
+    # --- what the cache is by now --------------------------------------------------------------------------------
+
+    def _check_ready(self) -> None:
+        first = self._layers[0]
+        if not first.compressed or first.tail is None:
+            raise CacheError(
+                "nothing was compressed yet; run the prompt through the model first, then graph its steps."
+            )
+        if any(layer.recording for layer in self._layers):
+            raise CacheError(
+                "assisted decoding takes tokens of this cache back, which no graph can; end it, or make a new "
+                "CompressedCache."
+            )
+        self._cache.get_seq_length()  # raises where the last pass was not finished
+
+    def _memory(self) -> list[_LayerMemory] | None:
+        """Memory of all layers' next token; None where an ordinary step is due."""
+        found = []
+        for layer in self._layers:
+            memory = _LayerMemory.of(layer)
+            if memory is None:
+                return None
+            found.append(memory)
+        _check_plan(found[0].plan)
+        return found
+
+    def _follow(self) -> None:
+        """Takes note of tokens and rows that the cache got otherwise."""
+        first = self._layers[0]
+        if self._held.same_as(first):
+            return
+        self._graph = None
+        if self._held.prefixes != first.prefixes:
+            if bool(self._ahead.any()):
+                raise CacheError(
+                    "rows of this cache are others now, or were folded by others, and positions were given for them as "
+                    "they were; make a new GraphedDecoder with positions."
+                )
+            self._ahead = torch.zeros(len(first.prefixes), dtype=torch.int64)
+        self._held = _Held.by(first)
+        self._place_rows()
+
+    def _place_rows(self) -> None:
+        """Memory for the next tokens and their positions, [R, 1] each."""
+        self._positions = (self._held.tokens() + self._ahead)[:, None].to(self._device)
+        self._tokens = torch.zeros_like(self._positions)
+
+    def _positions_ahead(self, positions: Tensor | None) -> Tensor:
+        """[R] by how much positions are larger than the tokens that rows hold."""
+        held = self._held.tokens()
+        if positions is None:
+            return torch.zeros_like(held)
+        if positions.numel() != len(held) or positions.is_floating_point():
+            raise CacheError(
+                f"positions have the shape {list(positions.shape)} in {positions.dtype}; give a whole number for each "
+                f"of {len(held)} rows."
+            )
+        return positions.detach().cpu().reshape(-1).to(torch.int64) - held
+
+
+def _layers_of(model: PreTrainedModel, cache: CompressedCache) -> list[CompressedLayer]:
+    """The layers of a cache. Raises CacheError where steps over it cannot be captured."""
+    if not cache.compression.owns(model):
+        raise CacheError(
+            "this cache is of another model; make a GraphedDecoder of the model that the cache was made for."
+        )
+    check_implementation(cache.config)
+    others = sorted({type(layer).__name__ for layer in cache.layers if type(layer) is not CompressedLayer})
+    if others:
+        raise CacheError(
+            f"layers of this model ({', '.join(others)}) do not have full attention over heads of their own, and count "
+            f"on the host, so that no CUDA graph can hold a step; {INSTEAD}."
+        )
+    if "position_ids" not in inspect.signature(model.forward).parameters:
+        raise CacheError(f"{type(model).__name__} takes no position_ids, which a graph has to give it; {INSTEAD}.")
+    layers = cache.compressed_layers()
+    devices = {weight.device for weight in model.parameters()}
+    devices |= {layer.device for layer in layers if layer.is_initialized}
+    if len(devices) > 1:
+        raise CacheError(
+            f"the model or its cache lies on several devices ({', '.join(sorted(map(str, devices)))}), and a graph has "
+            f"one; load the model onto one GPU, or {INSTEAD}."
+        )
+    return layers
+
+
+def _check_plan(plan: AttentionPlan) -> None:
+    """Raises CacheError for attention of which the host has a part at every step."""
+    if not (isinstance(plan, DecodePlan) and plan.replays):
+        raise CacheError(
+            "decode attention is not served by Triton's kernels here (a CPU, float64, heads of more than 256 channels, "
+            f"no Triton), so that no CUDA graph can hold a step; move the model to a CUDA device, or {INSTEAD}."
+        )
+
+
+def _same(some: Sequence[_LayerMemory], others: Sequence[_LayerMemory] | None) -> bool:
+    return others is not None and all(one.same_as(other) for one, other in zip(some, others, strict=True))
+
+
+def _uncapturable(problem: RuntimeError) -> CacheError:
+    lines = str(problem).strip().splitlines() or [type(problem).__name__]
+    return CacheError(
+        f"a step of this model cannot be captured in a CUDA graph, as it waits for the device, or sends numbers there "
+        f"(as rotations do that scale with positions): {lines[0].rstrip('.')}. For its tokens {INSTEAD}."
+    )

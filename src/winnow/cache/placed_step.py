@@ -1,0 +1,91 @@
+"""One more token of every row of a compressed layer, written where the device says, so that a CUDA graph can hold it.
+
+Between two replays of a graph only numbers on the device change. So the places of new tokens are kept there, and the
+host counts tokens for itself after every replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from winnow.cache.recent_queries import RecentQueries
+from winnow.cache.tail import Tail
+from winnow.cache.token_step import TokenMark
+from winnow.errors import CacheError
+from winnow.kernels.interface import AttentionPlan, AttentionSpec
+
+
+class Places:
+    """Places at which all layers of a cache keep their next token; a step of R rows begins and ends with them."""
+
+    def __init__(self, tails: Sequence[Tail], rings: Sequence[RecentQueries | None]) -> None:
+        """Those of the tails and rings of a cache's layers, which hold the same tokens.
+
+        Raises CacheError where their rings differ.
+        """
+        sizes = {(ring.ring.shape[2], ring.next) if ring is not None else (0, 0) for ring in rings}
+        if len(sizes) > 1:
+            raise CacheError(
+                "the layers of this cache remember queries of different tokens; start again from the prompt with a new "
+                "CompressedCache."
+            )
+        self._columns, column = sizes.pop()
+        self._counts = [tail.lengths_there for tail in tails]
+        self.column = torch.full((1,), column, device=self._counts[0].device)
+        """int64 [1]: the column of the rings that the next query takes."""
+        self.rows = self._counts[0]
+        """int64 [R]: tokens behind which the tails hold the new one."""
+
+    def begin(self) -> None:
+        """Notes the places of a token of every row, which the tails then count on the device."""
+        self.rows = self._counts[0].clone()
+        torch._foreach_add_(self._counts, 1)  # one launch for all layers
+
+    def end(self) -> None:
+        """Moves on behind that token."""
+        if self._columns:
+            self.column.add_(1).remainder_(self._columns)
+
+
+class PlacedStep:
+    """The part of a layer in a step that is captured; the host counts nothing of it."""
+
+    __slots__ = ("_places", "_recent", "_tail", "plan", "tokens")
+
+    def __init__(self, plan: AttentionPlan, tail: Tail, recent: RecentQueries | None, places: Places) -> None:
+        self.plan = plan
+        self._tail = tail
+        self._recent = recent
+        self._places = places
+        self.tokens = 0
+        """Tokens of every row that went this way."""
+
+    def serves(self, recent: RecentQueries | None) -> bool:
+        """True: layers go this way only while a step is captured."""
+        return True
+
+    def takes(self, keys: Tensor, values: Tensor) -> bool:
+        """True for one token of every row: keys [R, H, 1, D] and values [R, H, 1, Dv]."""
+        return keys.shape[2] == 1 and not self.tokens
+
+    def mark(self, seen: int) -> TokenMark:
+        """The layer, which has seen so many tokens, before the next one."""
+        return seen, self._tail.mark(), 0 if self._recent is None else self._recent.next
+
+    def asks(
+        self, attention: nn.Module, query: Tensor, scaling: float | None, softcap: float | None, sinks: Tensor | None
+    ) -> bool:
+        """True if attention is as in the steps before, which the plan was made for."""
+        factor = query.shape[-1] ** -0.5 if scaling is None else scaling
+        return AttentionSpec(factor, softcap, sinks).same_as(self.plan.spec)
+
+    def run(self, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """The output [R, 1, Hq, Dv] of a query [R, Hq, 1, D]; tail and ring hold the token then."""
+        self._tail.write_at(self._places.rows, keys, values)
+        if self._recent is not None:
+            self._recent.write_at(self._places.column, query)
+        self.tokens += 1
+        return self.plan.run(query)

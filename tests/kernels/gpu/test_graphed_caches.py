@@ -1,0 +1,291 @@
+"""Caches whose steps are CUDA graphs: folded, grown, changed in between, refused, interrupted."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+
+from support import small_caches
+from support.families import build, needs_latents, prompt
+from support.graphed import CAPTURE, PROMPT, Places, back, not_waiting, places, twins
+from winnow import CacheError, CompressedCache, GraphedDecoder
+from winnow.cache.layer import CompressedLayer
+from winnow.cache.tail import Tail
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "gpu.md"
+
+
+@pytest.fixture(scope="module")
+def both_places() -> Iterator[Places]:
+    with places(kernels=False) as found:
+        yield found
+
+
+@pytest.mark.parametrize("family", ["qwen3_moe", "phi"])
+@pytest.mark.usefixtures("both_places")
+def test_other_architectures_have_such_steps(family: str) -> None:
+    both = twins(build(family)).pair(rows=2)
+    both.graphed()
+    assert both.steps(4) == [False, False, True, True]
+
+
+@pytest.mark.parametrize("method", ["snapkv(window=4) @ 12", "h2o @ 12", "knorm @ 12"])
+def test_folds_are_ordinary_steps_and_the_next_one_is_captured_anew(both_places: Places, method: str) -> None:
+    both = both_places.pair(method, rows=2, fold_every=3)
+    both.graphed()
+    assert both.steps(8) == [False, False, True, False, True, True, False, True]
+
+
+def test_rings_of_queries_need_not_be_full(both_places: Places) -> None:
+    both = both_places.pair("snapkv(window=8) @ 12", length=5, fold_every=5)
+    both.graphed()
+    assert both.steps(7) == [False, False, True, True, True, False, True]
+
+
+def test_room_is_made_for_more_tokens(both_places: Places) -> None:
+    with mock.patch.object(CompressedLayer, "_new_tail", lambda layer, keys, values: Tail(keys, values, capacity=0)):
+        both = both_places.pair()
+    with mock.patch("winnow.cache.tail.FIRST_CAPACITY", 1):
+        both.graphed(room=3)
+        assert both.steps(8) == [False, False, True, False, True, True, False, True]
+
+
+def test_rows_may_hold_different_numbers_of_later_tokens(both_places: Places) -> None:
+    both = both_places.pair(rows=2)
+    ids, mask = prompt(2, length=3, seed=3), torch.ones(2, PROMPT + 3, dtype=torch.int64)
+    mask[1, PROMPT + 1 :] = 0
+    both.ordinary(ids, attention_mask=mask, position_ids=torch.arange(PROMPT, PROMPT + 3).expand(2, 3))
+    both.graphed()
+    assert both.steps(4, position_ids=torch.tensor([[PROMPT + 3], [PROMPT + 1]]))[2:] == [True, True]
+
+
+def test_prompts_may_differ_in_length(both_places: Places) -> None:
+    both, other = both_places.pair(), both_places.pair(length=17)
+    both.cache = CompressedCache.joined([both.cache, other.cache])
+    both.expected = CompressedCache.joined([both.expected, other.expected])
+    both.token = torch.arange(2)
+    both.graphed()
+    assert both.steps(4, position_ids=torch.tensor([[PROMPT], [17]]))[2:] == [True, True]
+
+
+def test_positions_may_be_given(both_places: Places) -> None:
+    both = both_places.pair(rows=2)
+    both.graphed(positions=torch.tensor([31, 40]))
+    assert both.steps(4, position_ids=torch.tensor([[31], [40]]))[-1]
+    both.each(lambda cache: cache.crop(-1))
+    both.steps(2, position_ids=torch.tensor([[34], [43]]))
+    both.each(lambda cache: cache.reorder_cache(torch.tensor([1, 0])))
+    for _ in range(2):
+        with pytest.raises(CacheError, match=r"are others now.*make a new GraphedDecoder with positions"):
+            both.decoder.step(both.device.to(both.token))
+
+
+@pytest.mark.parametrize("fold_every", [None, 6])
+def test_the_ordinary_way_and_graphs_take_turns(both_places: Places, fold_every: int | None) -> None:
+    both = both_places.pair("snapkv(window=4) @ 12", rows=2, fold_every=fold_every)
+    both.graphed()
+    assert both.steps(3)[-1]
+    both.ordinary(prompt(2, length=1, seed=4))
+    assert both.steps(1) == [True]
+    both.each(lambda cache: cache.crop(-2))
+    assert both.steps(1) == [True]
+    both.ordinary(prompt(2, length=2, seed=5))
+    both.steps(2)
+    both.ordinary(prompt(2, length=1, seed=6))
+
+
+def test_rows_may_change(both_places: Places) -> None:
+    both = both_places.pair(rows=2)
+    both.graphed()
+    assert both.steps(3)[-1]
+    both.each(lambda cache: cache.reorder_cache(torch.tensor([1, 0])))
+    assert both.steps(2) == [False, True]
+    both.each(lambda cache: cache.batch_repeat_interleave(2))
+    both.token = both.token.repeat_interleave(2)
+    assert both.steps(2) == [False, True]
+    both.each(lambda cache: cache.batch_select_indices(torch.tensor([3])))
+    both.token = both.token[:1]
+    assert both.steps(2) == [False, True]
+
+
+def test_forks_go_their_own_way(both_places: Places) -> None:
+    both = both_places.pair()
+    both.graphed()
+    assert both.steps(3)[-1]
+    fork = copy.copy(both)
+    fork.cache, fork.expected = copy.deepcopy(both.cache), copy.deepcopy(both.expected)
+    fork.token = fork.token + 11
+    both.steps(1)
+    fork.ordinary(prompt(length=1, seed=7))
+    fork.graphed()
+    assert fork.steps(3)[-1]
+    assert both.steps(2) == [True, True]
+
+
+def test_nothing_of_a_replayed_step_waits_for_the_device(both_places: Places) -> None:
+    both = both_places.pair(rows=2)
+    decoder, tokens = both.graphed(), both.device.to(torch.tensor([5, 6]))
+    for _ in range(3):
+        decoder.step(tokens)
+    with not_waiting():
+        decoder.step(tokens)
+
+
+def test_the_example_of_the_page_generates_what_the_model_does(both_places: Places) -> None:
+    here, there = both_places.here, both_places.device
+    (example,) = re.findall(r"^def continued.*?^    return .*?$", PAGE.read_text(), flags=re.DOTALL | re.MULTILINE)
+    given = {"CompressedCache": CompressedCache, "GraphedDecoder": partial(GraphedDecoder, capture=CAPTURE)}
+    names: dict[str, Any] = {"torch": torch, "winnow": SimpleNamespace(**given)}
+    exec(example, names)
+    ids = prompt(2, PROMPT)
+    cache = CompressedCache(here.model, "snapkv @ 64")
+    expected = here.model.generate(ids, past_key_values=cache, max_new_tokens=6, do_sample=False)
+    with torch.no_grad():
+        found = names["continued"](there.model, there.to(ids), 6)
+    assert back(found).tolist() == expected[:, PROMPT:].tolist()
+
+
+def test_what_is_held_is_counted_as_ever(both_places: Places) -> None:
+    both = both_places.pair("snapkv(window=4) @ 12", rows=2)
+    both.graphed()
+    both.steps(3)
+    found, expected = both.cache.stats(), both.expected.stats()
+    assert (found.tail_tokens, found.tokens_seen, found.slots) == ([3, 3], PROMPT + 3, expected.slots)
+
+
+def test_logits_stay_after_the_next_step(both_places: Places) -> None:
+    both = both_places.pair()
+    decoder = both.graphed()
+    assert both.steps(3)[-1]
+    first = decoder.step(both.device.to(torch.tensor([4])))
+    before = back(first).clone()
+    decoder.step(both.device.to(torch.tensor([[50]])))
+    assert torch.equal(back(first), before)
+
+
+def test_a_model_that_waits_for_the_device_is_refused_and_goes_on_without(both_places: Places) -> None:
+    both = both_places.pair("snapkv(window=4) @ 12", fold_every=20)
+    both.graphed()
+    both.steps(2)
+    hook = both.device.model.model.layers[1].mlp.register_forward_hook(
+        lambda module, given, found: found * (2 if float(found.sum()) > 1e9 else 1)
+    )
+    with pytest.raises(CacheError, match=r"cannot be captured in a CUDA graph.*call the model itself"):
+        both.decoder.step(both.device.to(torch.tensor([5])))
+    hook.remove()
+    both.same()
+    both.ordinary(prompt(length=1, seed=8))
+    assert both.steps(3)[-1]
+
+
+def test_errors_of_the_model_are_its_own(both_places: Places) -> None:
+    both = both_places.pair()
+    both.graphed()
+    both.steps(2)
+    layer = both.device.model.model.layers[1].mlp
+    with (
+        mock.patch.object(layer, "forward", side_effect=torch.OutOfMemoryError("too much")),
+        pytest.raises(torch.OutOfMemoryError),
+    ):
+        both.decoder.step(both.device.to(torch.tensor([5])))
+    both.same()
+    assert both.steps(2)[-1]
+
+
+def test_attention_that_goes_another_way_is_refused(both_places: Places) -> None:
+    both = both_places.pair()
+    both.graphed()
+    both.steps(2)
+    attention = both.device.model.model.layers[1].self_attn
+    with mock.patch.object(attention, "scaling", 0.5), pytest.raises(CacheError, match="not as in the step before"):
+        both.decoder.step(both.device.to(torch.tensor([5])))
+    both.same()
+    assert both.steps(3)[-1]
+
+
+def test_a_step_after_an_interrupted_replay_is_refused(both_places: Places) -> None:
+    both = both_places.pair()
+    decoder = both.graphed()
+    assert both.steps(3)[-1]
+    with mock.patch.object(CAPTURE, "replay", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        decoder.step(both.device.to(torch.tensor([5])))
+    for step in (lambda: decoder.step(both.device.to(torch.tensor([5]))), lambda: both.ordinary(prompt(length=1))):
+        with pytest.raises(CacheError, match="start again from the prompt"):
+            step()
+
+
+def test_tokens_of_other_rows_are_refused(both_places: Places) -> None:
+    both = both_places.pair(rows=2)
+    decoder = both.graphed()
+    with pytest.raises(ValueError, match=r"tokens have the shape \[1\]; give one for each of 2 rows"):
+        decoder.step(both.device.to(torch.tensor([5])))
+    both.cache.reset()
+    with pytest.raises(CacheError, match="nothing was compressed yet"):
+        decoder.step(both.device.to(torch.tensor([5, 6])))
+
+
+def test_what_cannot_be_graphed_is_refused(both_places: Places) -> None:
+    both, other = both_places.pair(rows=2), both_places.pair()
+    with pytest.raises(CacheError, match="room is 0; give the number of tokens"):
+        both.graphed(room=0)
+    for positions in (torch.tensor([1]), torch.tensor([1.0, 2.0])):
+        with pytest.raises(CacheError, match="give a whole number for each of 2 rows"):
+            both.graphed(positions=positions)
+    with pytest.raises(CacheError, match="of another model; make a GraphedDecoder of the model"):
+        GraphedDecoder(both.here.model, both.cache)
+    with pytest.raises(CacheError, match="run the prompt through the model first"):
+        GraphedDecoder(both.here.model, CompressedCache(both.here.model, "full"))
+    other.cache.activate_past_recording()
+    with pytest.raises(CacheError, match="assisted decoding"):
+        other.graphed()
+
+
+def test_other_kernels_are_refused() -> None:
+    model = small_caches.made()
+    cache = small_caches.cache(model)
+    ids = prompt()
+    with torch.no_grad():
+        model(ids, past_key_values=cache)
+    decoder = GraphedDecoder(model, cache)
+    first = decoder.step(ids[:, 0])
+    with pytest.raises(CacheError, match=r"not served by Triton's kernels here.*move the model to a CUDA device"):
+        decoder.step(first.argmax(-1))
+
+
+@pytest.mark.parametrize(
+    ("family", "names"),
+    [
+        ("gemma2", "CompactSlidingLayer"),
+        ("falcon_h1", "CompressedHybridLayer"),
+        ("qwen3_next", "LinearAttentionLayer"),
+        pytest.param("deepseek_v3", "LatentLayer", marks=needs_latents),
+    ],
+)
+def test_layers_of_other_kinds_are_refused(family: str, names: str) -> None:
+    model = build(family)
+    model.set_attn_implementation("winnow")
+    cache = CompressedCache(model, "snapkv(window=4) @ 12")
+    with torch.no_grad():
+        model(prompt(), past_key_values=cache)
+    with pytest.raises(CacheError, match=f"{names}.*no CUDA graph can hold a step; call the model itself"):
+        GraphedDecoder(model, cache)
+
+
+def test_models_on_several_devices_are_refused() -> None:
+    model = small_caches.made()
+    cache = small_caches.cache(model)
+    with torch.no_grad():
+        model(prompt(), past_key_values=cache)
+    model.lm_head.to("meta")
+    with pytest.raises(CacheError, match=r"several devices \(cpu, meta\).*load the model onto one GPU"):
+        GraphedDecoder(model, cache)
