@@ -180,6 +180,56 @@ def test_kvec_ranks_alike(scorer: KVEC, request: pytest.FixtureRequest) -> None:
     torch.testing.assert_close(found.basis.cpu(), mine.basis, rtol=2e-5, atol=1e-6)
 
 
+def folded(view: LayerView, seed: int, window: int) -> LayerView:
+    """The view as of a long generation: heads hold tokens of their own before the window, some fewer than others."""
+    generator = torch.Generator().manual_seed(seed)
+    heads, length, _ = view.keys.shape
+    positions = torch.full((heads, length), -1)
+    positions[:, length - window :] = torch.arange(2 * length, 2 * length + window)
+    for head in range(heads):
+        held = int(torch.randint(0, length - window + 1, (), generator=generator))
+        positions[head, :held] = torch.randperm(2 * length, generator=generator)[:held].sort().values
+    absent = positions < 0
+    return view._replace(positions=positions, absent=absent, keys=view.keys.masked_fill(absent[..., None], 0))
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    window=st.integers(1, 20),
+    wider=st.integers(0, 20),
+    before=st.integers(1, 80),
+    heads=st.integers(1, 3),
+    group=st.integers(1, 5),
+    seed=st.integers(0, 99),
+)
+def test_votes_of_heads_that_hold_different_tokens(
+    window: int, wider: int, before: int, heads: int, group: int, seed: int
+) -> None:
+    length = before + window
+    view = folded(random_view(heads=heads, group=group, length=length, seed=seed), seed, window)
+    scorer = KVEC(window=window, wide_window=window + wider)
+    rows = min(window + wider, length)
+    asked = view._replace(queries=view.queries[:, length - rows :])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(support, "serves", lambda rows: True)
+        patch.setattr(kvec, "attention_blocks", None)  # no matrix is made
+        found = scorer._votes(served(asked))
+    each = shares(asked, rows, length)
+    wide, inside = each.mean(dim=1), each[:, :, rows - window :]
+    importance = torch.zeros(heads, before, dtype=torch.float64)
+    for query in range(window):
+        best: dict[int, float] = {}
+        for head in range(heads):
+            for column in range(length):
+                token, most = int(view.positions[head, column]), float(inside[head, :, query, column].max())
+                best[token] = max(best.get(token, 0.0), most)
+        importance += torch.tensor([[best[token] for token in row[:before]] for row in view.positions.tolist()])
+    wanted = (inside.mean(dim=1).mean(dim=1)[:, :before], wide.mean(dim=1)[:, :before], importance / window)
+    held = ~view.absent[:, :before]
+    for mine, definition in zip(found, wanted, strict=True):
+        torch.testing.assert_close(mine.cpu().double()[held], definition[held], rtol=2e-5, atol=1e-7)
+
+
 @pytest.mark.parametrize("normalize", [False, True])
 def test_kvzip_finds_what_it_finds_on_the_cpu(normalize: bool, request: pytest.FixtureRequest) -> None:
     view = random_view(length=70, dtype=torch.float16)
