@@ -1,5 +1,6 @@
 // Several threads that call the library at once, for a build with the thread sanitizer: attention, pruning and reading
-// share one pool of workers, which fall asleep and are woken between the rounds.
+// share one pool of workers, which fall asleep and are woken between the rounds. Then each caller has a team of threads,
+// as OpenMP lends them, which meanwhile begins.
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -92,10 +93,28 @@ class Work {
   int64_t sum_;
 };
 
-}  // namespace
+// OpenMP's two functions, of plain threads: the sanitizer knows nothing of how those of OpenMP wait for each other.
+std::atomic<int> teams{0};
+thread_local int number_in_team = 0;
 
-int main() {
-  const Work work;
+void run_team(void (*task)(void*), void* data, unsigned threads, unsigned) {
+  ++teams;
+  std::vector<std::thread> others;
+  for (unsigned number = 1; number < threads; ++number) {
+    others.emplace_back([=] {
+      number_in_team = static_cast<int>(number);
+      task(data);
+    });
+  }
+  task(data);
+  for (std::thread& other : others) other.join();
+}
+
+int own_number() { return number_in_team; }
+
+// Rounds in which a call gave something else than on one thread; `meanwhile` runs beside the callers.
+template <class Meanwhile>
+int wrong_rounds(const Work& work, const Meanwhile& meanwhile) {
   std::atomic<int> wrong{0};
   std::vector<std::thread> callers;
   for (int caller = 0; caller < kCallers; ++caller) {
@@ -107,7 +126,18 @@ int main() {
       }
     });
   }
+  meanwhile();
   for (std::thread& caller : callers) caller.join();
-  std::printf("%d rounds of %d callers, %d wrong\n", kRounds, kCallers, wrong.load());
-  return wrong ? EXIT_FAILURE : EXIT_SUCCESS;
+  return wrong;
+}
+
+}  // namespace
+
+int main() {
+  const Work work;
+  const int in_pool = wrong_rounds(work, [] {});
+  const int in_teams = wrong_rounds(work, [] { winnow_lend_threads(run_team, own_number); });
+  std::printf("%d rounds of %d callers: %d wrong in the pool, %d in %d teams\n", kRounds, kCallers, in_pool, in_teams,
+              teams.load());
+  return in_pool || in_teams || !teams ? EXIT_FAILURE : EXIT_SUCCESS;
 }

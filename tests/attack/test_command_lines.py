@@ -441,7 +441,7 @@ STREAMS = [
     ("sing", "2>/dev/full", 2, ""),
     ("run --document - --question Why", "<&-", 1, "Cannot read standard input: Bad file descriptor.\n"),
     (
-        "run --document document.txt --question Why",
+        "run --document document.txt --question fruit",
         "> /dev/full",
         1,
         "Cannot write to standard output: No space left on device.\n",

@@ -75,8 +75,11 @@ class Configuration(NamedTuple):
     """Tokens of the first chunks, which are the prompt."""
 
     def cache(self) -> CompressedCache:
-        known = self.prompt if self.chunks[0] < self.prompt else None
-        return CompressedCache(self.model, self.method, prompt_length=known, fold_every=self.every)
+        # A later chunk of as many tokens as the prompt looks like the prompt's next part.
+        told = self.chunks[0] < self.prompt or self.prompt in self.chunks[1:]
+        return CompressedCache(
+            self.model, self.method, prompt_length=self.prompt if told else None, fold_every=self.every
+        )
 
     @property
     def positions(self) -> Tensor:
@@ -189,7 +192,7 @@ def test_native_kernels_are_the_reference_step_by_step(seed: int) -> None:
         if bool(there.any()):
             assert error(found[there], expected[there]) < max(CLOSE[chosen.model.dtype], 1e-4)
         for one, other in zip(past.compressed_layers(), fork.compressed_layers(), strict=True):
-            if not one.index:  # later layers see what earlier ones computed, with their rounding
+            if one is past.layers[0]:  # later layers see what earlier ones computed, with their rounding
                 for mine, theirs in zip(one.prefixes, other.prefixes, strict=True):
                     assert (mine is None) == (theirs is None)
                     if mine is not None:

@@ -113,6 +113,12 @@ def test_which_models_get_such_layers(monkeypatch, tiles):
     assert type(load_model(open_model(MODEL_PATH), "cpu", "bfloat16").lm_head) is nn.Linear
 
 
+def test_a_layer_of_one_input_stays_torchs(tiles):
+    model = nn.Sequential(nn.Linear(1, 4), nn.Linear(4, 1)).bfloat16()
+    read_weights_directly(model)
+    assert [type(layer) for layer in model] == [nn.Linear, DirectLinear]
+
+
 def test_tiles_are_those_that_torch_knows_of(monkeypatch):
     for told, expected in (({"amx_bf16": True}, True), ({"avx512_bf16": True}, False), ({}, False)):
         dtypes.cpu_has_tiles.cache_clear()

@@ -98,7 +98,7 @@ class Case(NamedTuple):
 
 def random_case(rng: Random, stores: Sequence[str] = STORES, length: int = 110, later: int = 14) -> Case:
     """Any composition with one of some stores, folding wherever it can, but for one time in four."""
-    method = method_of(rng.choice(EVICTIONS), rng.choice(stores), rng.randint(12, 60))
+    method = method_of(rng.choice(EVICTIONS), rng.choice(stores), rng.randint(16, 60))
     every = rng.randint(1, 8)
     chunks = [rng.randint(1, length)]
     while sum(chunks[1:]) < later:

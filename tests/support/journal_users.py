@@ -93,6 +93,8 @@ class Needles(JournalUser):
             outcomes = list(run_needles(self._model, self._plan, Journal.open(journal, self._plan.config())))
         finally:
             needle_run.make_run = self._real
+        # Those that the journal has come first, in its order.
+        outcomes.sort(key=lambda outcome: self._plan.cells.index(outcome.cell))
         return mean_scores(self._plan, outcomes).values.tolist(), [outcome.text for outcome in outcomes]
 
     def _run(self, *arguments: Any) -> Any:

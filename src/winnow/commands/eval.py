@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from winnow.commands.eval_about import about_of
 from winnow.commands.eval_lines import tell_results, tell_work
+from winnow.commands.eval_time import tell_time
 from winnow.commands.eval_work import EvalWork, prepare
 from winnow.commands.executors import crew, workers_of_a_device
 from winnow.commands.loading import load, spec_of
@@ -47,6 +48,7 @@ def eval(options: EvalOptions) -> None:
     evaluation = Evaluation(recipe, journal, options.together)
     tell_work(work, evaluation, room)
     if items := evaluation.missing(work.shard):
+        tell_time(work, loaded, items)
         executor = _executor(work, loaded, evaluation.recipe)
         # Workers of their own load their own.
         del loaded

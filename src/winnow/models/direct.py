@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from winnow.models.dtypes import cpu_has_tiles
+from winnow.models.lines import begin_with_lines
 
 FEW = 32
 """Rows of inputs up to which a copy of the weight costs more than the transposed product."""
@@ -51,14 +52,19 @@ def read_weights_directly(model: nn.Module) -> None:
 
     Parameters, their names, and what the layers compute stay, the last bit of outputs aside. Layers in other dtypes, on
     other devices, of libraries, or on processors without tiles are left as they are: there it would be no faster.
+    Parameters may move in memory (`begin_with_lines`).
     """
     if not cpu_has_tiles():
         return
+    replaced = False
     for parent in list(model.modules()):
         for name, layer in list(parent.named_children()):
             # Of a single input torch rounds the product before it adds the bias.
             if type(layer) is nn.Linear and layer.in_features > 1 and _is_plain(layer.weight):
                 setattr(parent, name, DirectLinear.of(layer))
+                replaced = True
+    if replaced:
+        begin_with_lines(model)
 
 
 def _is_plain(weight: Tensor) -> bool:

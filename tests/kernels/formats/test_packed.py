@@ -44,6 +44,7 @@ def broken_blocks() -> dict[str, tuple[str, Any]]:
         "norms of keys": ("spark", pruned(inverse_norms=torch.ones(2, 63))),
         "signs of keys": ("ragged", pruned(signs=torch.ones(40, 8, dtype=byte))),
         "statistics of keys are": ("spark truncated gaussian", pruned(stats=torch.ones(40, 2))),
+        r"statistics of keys .* \[40, 3\]": ("spark truncated gaussian", pruned(stats=torch.ones(40, 4))),
         "the constant of a recovery is inf": ("spark constant", pruned(fill=math.inf)),
         "the constant of a recovery is nan": ("spark constant", pruned(fill=math.nan)),
         "unknown recovery": ("spark", pruned(recovery="other")),

@@ -16,6 +16,7 @@ from winnow.kernels.formats.format import Format
 from winnow.kernels.formats.schema import FINITE, Demand, Rule, Side, cat_present, take_rows
 
 _LARGEST = torch.finfo(torch.float32).max
+_MOST_STATISTICS = max(STATISTICS.values())
 STEP = 32
 """Slots between the known beginnings of rows of different length."""
 
@@ -115,7 +116,7 @@ class Pruned(Format, name="pruned"):
             raise ValueError(f"the constant of a recovery is {self.fill} and must be finite in fp32")
         fitting = Demand("must keep as many channels as there are entries and signs", self._fits(entries, dim))
         yield side.rule("masks", self.masks, torch.uint8, (side.slots, row_bytes(dim, 1)), content=(fitting,))
-        statistics = max(self.stats.shape[-1], STATISTICS[self.recovery])
+        statistics = max(min(self.stats.shape[-1], _MOST_STATISTICS), STATISTICS[self.recovery])
         yield side.rule("statistics", self.stats, side.dtype, (side.slots, statistics), content=(FINITE,))
         if self.inverse_norms is not None:
             norms = self.inverse_norms
