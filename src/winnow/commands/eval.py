@@ -48,7 +48,7 @@ def eval(options: EvalOptions) -> None:
     evaluation = Evaluation(recipe, journal, options.together)
     tell_work(work, evaluation, room)
     if items := evaluation.missing(work.shard):
-        tell_time(work, loaded, items)
+        tell_time(work, evaluation.recipe, loaded, items)
         executor = _executor(work, loaded, evaluation.recipe)
         # Workers of their own load their own.
         del loaded

@@ -19,8 +19,10 @@ MOST, MOST_ON_A_GPU = 8, 32
 """Questions that go side by side, where there is room: what more of them save of a step is little."""
 _SHARE = 0.8
 """Part of what is free that may be planned with: sizes are estimates, and others are there, too."""
-_SCORING = {"cpu": 1 << 26, "cuda": 1 << 28}
-"""Bytes that scoring a layer takes, about."""
+_PROBABILITIES = {"cpu": 1 << 24, "cuda": 1 << 26}
+"""Bytes of a block of probabilities where a layer is scored, at most; three of them are there at a time."""
+_ROWS = 16
+"""Queries of such a block, at least."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,8 @@ def _needed(model: PreTrainedModel, load: Load) -> tuple[int, int]:
     config = model.config.get_text_config(decoder=True)
     heads, token = heads_of(model, config), token_bytes(model)
     queries = len(heads) * config.num_attention_heads * query_dim(config) * model.dtype.itemsize
-    work = _reading(model, load.tokens) + _SCORING.get(model.device.type, _SCORING["cpu"])
+    block = _PROBABILITIES.get(model.device.type, _PROBABILITIES["cpu"])
+    work = _reading(model, load.tokens) + 3 * min(block, 4 * config.num_attention_heads * _ROWS * load.tokens)
     asked = 0 if load.seen else load.question
     tails = load.together * max(FIRST_CAPACITY, int(GROWTH * (asked + load.answer))) * token
     if load.seen:
