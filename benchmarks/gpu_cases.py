@@ -190,6 +190,7 @@ def _scoring(case: Case, capability: int) -> list[Launched]:
         for what in (SHARES, SQUARES, ENTROPY, LARGEST):
             window.paid(SLOTS - WINDOW, what)
         window.paid_most(SLOTS - WINDOW, since=WINDOW // 2)
+        window.paid_most(SLOTS, WINDOW // 2, torch.zeros(HEADS, SLOTS, dtype=torch.int32))
         for squared in (False, True):
             output_sizes(asked.keys, drawn(HEADS * GROUP, OUTPUTS).mT, squared)
     return launches
@@ -215,6 +216,8 @@ def forms_told(given: dict[str, Any]) -> str:
         return _splitting(given["SPLITTING"])
     if "WHAT" in given:
         return PAID[given["WHAT"]]
+    if "LISTED" in given:
+        return "heads with tokens of their own" if given["LISTED"] else ""
     if "SQUARED" in given:
         return "squares" if given["SQUARED"] else "sizes"
     if "FORM" not in given:

@@ -11,6 +11,7 @@ import pytest
 from support.benchmark_files import longbench_row, write_lines
 from winnow.bundled import MODEL_PATH
 from winnow.commands.eval_work import prepare
+from winnow.commands.executors import workers_of_a_device
 from winnow.commands.options.eval import EvalOptions
 from winnow.runs.folder import read_run
 from winnow.tasks.registry import benchmarks
@@ -70,6 +71,76 @@ def test_shards_fill_one_folder(winnow_run, folder):
     run = read_run(folder / "run")
     assert len(run.rows) == 16
     assert sorted(path.name for path in (folder / "run").glob("cells*")) == ["cells.1-of-2.jsonl", "cells.2-of-2.jsonl"]
+
+
+@pytest.fixture
+def several(folder):
+    """A command about one context with three questions."""
+    context = "The code of Anna is 3719. The code of Berta is 5520. The code of Clara is 8004. " * 8
+    asked = [{"context": context, "question": f"Code of {name}?"} for name in ("Anna", "Berta", "Clara")]
+    write_lines(folder / "several.jsonl", [each | {"answers": ["1"], "max_new_tokens": 3} for each in asked])
+    return ("eval", "file", "--data", str(folder / "several.jsonl"), "--allow-zero", "--methods", "snapkv@25%")
+
+
+def answers_of(folder: Path) -> dict[str, tuple[str, float]]:
+    """By cell, each once."""
+    rows = [json.loads(line) for line in (folder / "cells.jsonl").read_text().splitlines()[1:]]
+    found = {row["cell"]: (row["prediction"], row["held_bytes"]) for row in rows}
+    assert len(found) == len(rows) == 6
+    return found
+
+
+def test_free_memory_decides_how_many_questions_go_side_by_side(several, winnow_run, folder, monkeypatch):
+    told = {}
+    for name, free, given in (("plenty", 10**12, ()), ("short", 10**3, ()), ("given", 10**3, ("--batch", "2"))):
+        monkeypatch.setattr("winnow.runs.room.available_memory", lambda device, free=free: free)
+        code, _, told[name] = winnow_run(*several, *given, "--out", str(folder / name))
+        assert code == 0, told[name]
+    assert answers_of(folder / "plenty") == answers_of(folder / "short") == answers_of(folder / "given")
+    assert "Up to 3 questions about one context go side by side, which takes about " in told["plenty"]
+    assert "have no room" not in told["plenty"]
+    assert "Prompts go one by one, which takes about " in told["short"]
+    assert " of the 1000 B that are free: more have no room." in told["short"]
+    assert "Only 1000 B are free: use shorter --lengths." in told["short"]
+    assert "Up to 2 questions" in told["given"]
+    assert "have no room" not in told["given"]
+    assert "Only 1000 B are free: use a smaller --batch, or shorter --lengths." in told["given"]
+
+
+@pytest.mark.parametrize(
+    ("executor", "workers", "device", "gpus", "expected"),
+    [
+        ("local", 4, "auto", 2, 1),
+        ("processes", 3, "cpu", 0, 3),
+        ("processes", 3, "auto", 2, 2),
+        ("processes", 3, "cuda:1", 2, 3),
+        ("processes", 2, "cuda", 4, 1),
+        ("ray", 3, "auto", 2, 1),
+        ("ray", 3, "cpu", 0, 3),
+    ],
+)
+def test_workers_of_a_device_divide_it(monkeypatch, executor, workers, device, gpus, expected):
+    monkeypatch.setattr("winnow.commands.executors.gpus_for", lambda device: gpus)
+    options = EvalOptions(benchmark="facts", out=Path("run"), executor=executor, workers=workers)
+    assert workers_of_a_device(options, device) == expected
+
+
+def test_a_run_goes_on_with_another_number_of_questions_side_by_side(several, winnow_run, folder):
+    out = ("--out", str(folder / "run"))
+    code, _, err = winnow_run(*several, *out, "--batch", "1")
+    assert code == 0, err
+    before = (folder / "run" / "cells.jsonl").read_text()
+    code, _, err = winnow_run(*several, *out)
+    assert code == 0, err
+    assert "6 of them known" in err
+    assert (folder / "run" / "cells.jsonl").read_text() == before
+    lines = before.splitlines(keepends=True)
+    (folder / "run" / "cells.jsonl").write_text("".join(lines[:-2]))  # two questions of a method are gone
+    code, _, err = winnow_run(*several, *out)
+    assert code == 0, err
+    after = (folder / "run" / "cells.jsonl").read_text().splitlines(keepends=True)
+    assert after[: len(lines) - 2] == lines[:-2]
+    assert len(answers_of(folder / "run")) == 6
 
 
 def test_a_full_cache_that_fails_stops_the_run_with_what_it_said(winnow_run, folder):

@@ -44,7 +44,8 @@ def work_of(asked, tmp_path, **given):
     )
     work = prepare(options)
     space = CellSpace("0" * 64, work.protocol)
-    recipe = RunRecipe(None, space, work.groups, work.methods)
+    batch = options.batch or 8
+    recipe = RunRecipe(None, space, work.groups(batch), work.methods, batch)
     return work, Evaluation(recipe, NoJournal())
 
 
@@ -63,7 +64,7 @@ def tokens_of(text):
 @pytest.mark.parametrize("seen", [True, False])
 def test_prompts_are_read_once_and_answers_given_under_every_method(asked, tmp_path, seen):
     work, evaluation = work_of(asked, tmp_path, protocol="plain" if seen else "plain-agnostic")
-    times = times_of(work, evaluation.missing(), SLOW)
+    times = times_of(work, evaluation.recipe, evaluation.missing(), SLOW)
     questions = [example.question for task in work.tasks for example in task.examples]
     read = sum(tokens_of(CONTEXT + each) for each in questions) if seen else tokens_of(CONTEXT + "".join(questions))
     most = work.tasks[0].judging.max_new_tokens
@@ -73,14 +74,14 @@ def test_prompts_are_read_once_and_answers_given_under_every_method(asked, tmp_p
 
 def test_one_question_after_another_takes_twice_the_steps(asked, tmp_path):
     work, evaluation = work_of(asked, tmp_path, batch=1)
-    times = times_of(work, evaluation.missing(), SLOW)
+    times = times_of(work, evaluation.recipe, evaluation.missing(), SLOW)
     assert times.answering == pytest.approx(4.0 * 2 * 3 * work.tasks[0].judging.max_new_tokens)
 
 
 def test_prompts_are_no_longer_than_a_model_reads(asked, tmp_path):
     work, evaluation = work_of(asked, tmp_path)
     work.source.config.max_position_embeddings = 50
-    times = times_of(work, evaluation.missing(), SLOW)
+    times = times_of(work, evaluation.recipe, evaluation.missing(), SLOW)
     assert times.reading == pytest.approx(0.5 * 2 * 50)
 
 
@@ -91,8 +92,9 @@ def test_likelihoods_take_no_answers(tmp_path):
         benchmark="text", data=text, methods="snapkv", budgets="10%", out=tmp_path / "run", lengths="300", examples=1
     )
     work = prepare(options)
-    evaluation = Evaluation(RunRecipe(None, CellSpace("0" * 64, work.protocol), work.groups, work.methods), NoJournal())
-    assert times_of(work, evaluation.missing(), SLOW).answering == 0
+    recipe = RunRecipe(None, CellSpace("0" * 64, work.protocol), work.groups(8), work.methods)
+    evaluation = Evaluation(recipe, NoJournal())
+    assert times_of(work, evaluation.recipe, evaluation.missing(), SLOW).answering == 0
 
 
 def test_only_long_runs_are_told(asked, tmp_path, winnow_run, monkeypatch):

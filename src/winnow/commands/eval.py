@@ -13,7 +13,7 @@ from winnow.commands.eval_about import about_of
 from winnow.commands.eval_lines import tell_results, tell_work
 from winnow.commands.eval_time import tell_time
 from winnow.commands.eval_work import EvalWork, prepare
-from winnow.commands.executors import crew
+from winnow.commands.executors import crew, workers_of_a_device
 from winnow.commands.loading import load, spec_of
 from winnow.commands.options.eval import EvalOptions
 from winnow.commands.progress import progress_bar, resumable
@@ -25,6 +25,7 @@ from winnow.files import make_folder, write_text
 from winnow.runs.cells import CellSpace
 from winnow.runs.evaluation import Evaluation
 from winnow.runs.folder import ABOUT, going_on
+from winnow.runs.room import room_for
 from winnow.runs.rows import Row
 from winnow.runs.worker import RunRecipe
 
@@ -41,11 +42,13 @@ def eval(options: EvalOptions) -> None:
     journal = Journal.open(_journal_path(options.out, work.shard), space.config())
     # Behind the journal: a command that is refused there is none of this run's.
     write_text(options.out / ABOUT, json.dumps(asdict(about), indent=2) + "\n")
-    recipe = RunRecipe(spec_of(work.source, options), space, work.groups, work.methods, options.batch)
+    room = room_for(loaded, work.largest, workers_of_a_device(options, options.device))
+    batch = options.batch or room.questions
+    recipe = RunRecipe(spec_of(work.source, options), space, work.groups(batch), work.methods, batch)
     evaluation = Evaluation(recipe, journal, options.together)
-    tell_work(work, loaded, evaluation)
+    tell_work(work, evaluation, room)
     if items := evaluation.missing(work.shard):
-        tell_time(work, loaded, items)
+        tell_time(work, evaluation.recipe, loaded, items)
         executor = _executor(work, loaded, evaluation.recipe)
         # Workers of their own load their own.
         del loaded

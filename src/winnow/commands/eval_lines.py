@@ -7,44 +7,48 @@ from collections.abc import Sequence
 
 from rich.console import Console
 from rich.markup import escape
-from transformers import PreTrainedModel
 
 from winnow.commands.console import messages, output
 from winnow.commands.eval_table import as_records, print_table
 from winnow.commands.eval_work import EvalWork
 from winnow.commands.formats import written_bytes
 from winnow.commands.model_names import model_name
-from winnow.estimate.shape import token_bytes
-from winnow.models import ModelSource, available_memory
+from winnow.models import ModelSource
 from winnow.runs.evaluation import Evaluation
 from winnow.runs.full_row import beside_printed, published_row
+from winnow.runs.room import Room
 from winnow.runs.rows import Row
 from winnow.runs.summary import summaries
 from winnow.tasks.protocol import Protocol
 
 
-def tell_work(work: EvalWork, loaded: PreTrainedModel, evaluation: Evaluation) -> None:
-    """Lines on what is to come: cells, and the memory that full caches take meanwhile."""
-    longest = max(work.groups, key=lambda group: len(group.examples[0].context))
-    tokens = len(work.source.tokenizer(longest.examples[0].context).input_ids)
-    # Questions that are seen are prefilled each in a cache of its own.
-    rules = work.protocol
-    caches = len(longest.examples) if rules.question_seen else 1
-    held = caches * token_bytes(loaded) * tokens
+def tell_work(work: EvalWork, evaluation: Evaluation, room: Room) -> None:
+    """Lines on what is to come: cells, questions that go side by side, and memory that they take meanwhile."""
     known = f", {evaluation.done:,} of them known" if evaluation.done else ""
     examples = sum(len(task.examples) for task in work.tasks)
     lines = [
         f"{len(evaluation.cells):,} results{known}: {_counted(examples, 'example')} of "
-        f"{_counted(len(work.tasks), 'task')}, {_counted(len(work.methods), 'method')}. The longest context "
-        f"has about {tokens:,} tokens; while it is read, full caches take about {written_bytes(held)}."
+        f"{_counted(len(work.tasks), 'task')}, {_counted(len(work.methods), 'method')}. The longest prompt "
+        f"has about {work.largest.tokens:,} tokens."
     ]
-    if rules.model_limits:
-        lines.append(_limit(rules, work.source))
-    free = available_memory(loaded.device)
-    if free is not None and held > free:
-        lines.append(f"Only {written_bytes(free)} are free: use a smaller --batch, or shorter --lengths.")
+    if work.protocol.model_limits:
+        lines.append(_limit(work.protocol, work.source))
+    lines += _on_memory(room, min(evaluation.recipe.batch, work.most_questions), work)
     for line in lines:
         messages().print(line, markup=False, soft_wrap=True)
+
+
+def _on_memory(room: Room, number: int, work: EvalWork) -> list[str]:
+    """A line on how many questions go side by side; a second one where they want more memory than there is."""
+    needed, most = room.needed(number), min(room.most, work.most_questions)
+    which = f"Up to {number:,} questions about one context go side by side" if number > 1 else "Prompts go one by one"
+    short = not work.options.batch and number < most and room.free is not None
+    why = f" of the {written_bytes(room.free or 0)} that are free: more have no room" if short else ""
+    lines = [f"{which}, which takes about {written_bytes(needed)}{why}."]
+    if room.free is not None and needed > room.free:
+        smaller = "a smaller --batch, or " if number > 1 else ""
+        lines.append(f"Only {written_bytes(room.free)} are free: use {smaller}shorter --lengths.")
+    return lines
 
 
 def _limit(rules: Protocol, source: ModelSource) -> str:

@@ -16,6 +16,7 @@ from winnow.commands.pace import clock_time
 from winnow.estimate.executors.base import Item
 from winnow.evaluate.decoding import clock, prefill
 from winnow.runs.groups import Group
+from winnow.runs.worker import RunRecipe
 from winnow.tasks.example import LIKELIHOODS
 
 LONG = 60.0
@@ -41,11 +42,11 @@ class Times(NamedTuple):
     """If all answers are as long as they may be, and a step of answers side by side takes as long as of one."""
 
 
-def tell_time(work: EvalWork, loaded: PreTrainedModel, items: Sequence[Item]) -> None:
+def tell_time(work: EvalWork, recipe: RunRecipe, loaded: PreTrainedModel, items: Sequence[Item]) -> None:
     """A line on the time that items will take, where that is long."""
     speed = speed_of(loaded)
     workers = 1 if work.options.executor == "local" else work.options.workers
-    times = times_of(work, items, speed)
+    times = times_of(work, recipe, items, speed)
     reading, answering = (each / workers for each in times)
     if reading + answering < LONG:
         return
@@ -57,14 +58,14 @@ def tell_time(work: EvalWork, loaded: PreTrainedModel, items: Sequence[Item]) ->
     )
 
 
-def times_of(work: EvalWork, items: Sequence[Item], speed: Speed) -> Times:
+def times_of(work: EvalWork, recipe: RunRecipe, items: Sequence[Item], speed: Speed) -> Times:
     """Times of items at a speed; a context is read once, whatever the number of its items."""
-    groups = work.groups
+    groups = recipe.groups
     longest = max(groups, key=lambda group: len(group.examples[0].context)).examples[0].context
     tokens = len(work.source.tokenizer(longest).input_ids) / max(1, len(longest))
     limit = work.protocol.prompt_limit(work.source.name) or work.source.context
     read = sum(_read(groups[place], work.protocol.question_seen, tokens, limit) for place in {i.example for i in items})
-    steps = sum(_steps(groups[item.example], work.options.batch) for item in items)
+    steps = sum(_steps(groups[item.example], recipe.batch) for item in items)
     return Times(read * speed.read, steps * speed.decoded)
 
 

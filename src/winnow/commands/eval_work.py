@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import typer
 
@@ -21,6 +22,7 @@ from winnow.errors import WinnowError
 from winnow.metrics import Expected, MetricError, metric
 from winnow.models import ModelSource, open_model
 from winnow.runs.groups import Group, grouped
+from winnow.runs.room import Load
 from winnow.tasks.benchmark import Benchmark, Request
 from winnow.tasks.example import LIKELIHOODS, Task
 from winnow.tasks.protocol import Protocol
@@ -37,10 +39,37 @@ class EvalWork:
     benchmark: Benchmark
     protocol: Protocol
     tasks: tuple[Task, ...]
-    groups: tuple[Group, ...]
     methods: tuple[Method, ...]
     shard: tuple[int, int]
     options: EvalOptions
+
+    def groups(self, batch: int) -> tuple[Group, ...]:
+        """Groups for so many questions side by side."""
+        # A context that is compressed alone is read once, whatever number of questions there is.
+        return tuple(grouped(self.tasks, batch if self.protocol.question_seen else None))
+
+    @cached_property
+    def largest(self) -> Load:
+        """The largest prompt, by its characters, as it will be read."""
+        examples = [example for task in self.tasks for example in task.examples]
+        longest = max(examples, key=lambda each: len(each.context) + len(each.question))
+        context, question = map(self.source.count_tokens, (longest.context, longest.question))
+        limits = [self.protocol.prompt_limit(self.source.name), self.source.context]
+        most = min((limit for limit in limits if limit is not None), default=context + question)
+        return Load(
+            context=min(context, max(0, most - question)),
+            question=min(question, most),
+            answer=max(task.judging.max_new_tokens for task in self.tasks),
+            seen=self.protocol.question_seen,
+            methods=self.methods,
+            together=min(self.options.together, len(self.methods)),
+            fold_every=self.options.fold,
+        )
+
+    @property
+    def most_questions(self) -> int:
+        """Questions about one context, at most."""
+        return max(len(group.examples) for group in grouped(self.tasks, None))
 
 
 def prepare(options: EvalOptions) -> EvalWork:
@@ -72,9 +101,7 @@ def prepare(options: EvalOptions) -> EvalWork:
             _check_judged(task)
     check_methods(source, options, methods, fold_every=options.fold)
     _warn_of_unknown_words(source, tasks)
-    # A context that is compressed alone is read once, whatever number of questions there is.
-    groups = tuple(grouped(tasks, options.batch if rules.question_seen else None))
-    return EvalWork(source, chosen, rules, tasks, groups, methods, shard, options)
+    return EvalWork(source, chosen, rules, tasks, methods, shard, options)
 
 
 def _warn_of_unknown_words(source: ModelSource, tasks: Sequence[Task]) -> None:

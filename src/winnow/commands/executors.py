@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -43,6 +44,14 @@ def crew(options: ExecutorOptions, recipe: AnyRecipe) -> Executor[Any]:
 def gpus_for(device: str) -> int:
     """GPUs of this machine that a model on this device may run on; 0 where it runs on none."""
     return torch.cuda.device_count() if pick_device(device).type == "cuda" else 0
+
+
+def workers_of_a_device(options: ExecutorOptions, device: str) -> int:
+    """Workers that divide a device of this machine among them, at most; in a cluster every GPU has one."""
+    gpus = gpus_for(device)
+    if options.executor == "local" or (options.executor == "ray" and gpus):
+        return 1
+    return max(Counter(devices_of(device, options.workers, gpus)).values())
 
 
 def journal_file(options: _Journaled, shard: Shard | None) -> Path:

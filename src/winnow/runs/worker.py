@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
+import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from winnow.composition.method import Method
@@ -47,45 +50,72 @@ class RunRecipe:
 
     def worker(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Worker[list[Row]]:
         """The same with a model that is loaded already."""
-        reader = _Reader(self, model, tokenizer)
-
-        def evaluate(item: Item) -> list[Row]:
-            return list(reader.rows(item))
-
-        return evaluate
-
-
-class _Part(NamedTuple):
-    """Examples whose contexts are the same also after texts that are too long lost their middles."""
-
-    places: list[int]
-    """Places in the group."""
-    reading: Reading
+        return _Reader(self, model, tokenizer).rows
 
 
 class _Reader:
-    """Reads groups, and keeps the one that was read last."""
+    """Reads groups, and keeps the one that was read last; with fewer questions side by side where memory is short."""
 
     def __init__(self, recipe: RunRecipe, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         self._recipe = recipe
         self._model = model
         self._tokenizer = tokenizer
+        self._batch = recipe.batch
         self._at: int | None = None
         self._fitted: list[Fitted] = []
         self._cells: list[list[str]] = []
-        self._parts: list[_Part] = []
+        self._parts: list[list[int]] = []
+        """Places in the group of examples that are read together: their contexts are the same also after texts that are
+        too long lost their middles."""
+        self._readings: dict[int, Reading] = {}
+        """Those of parts."""
 
-    def rows(self, item: Item) -> Iterator[Row]:
-        if item.example != self._at:
-            self._read(item.example)
-        group, chosen = self._recipe.groups[item.example], self._recipe.places(item)
+    def rows(self, item: Item) -> list[Row]:
+        """Rows of an item. Raises torch.OutOfMemoryError where a GPU has no memory for one question."""
+        found = self._rows_that_fit(item)
+        while found is None:
+            self._halve()
+            found = self._rows_that_fit(item)
+        return found
+
+    def _rows_that_fit(self, item: Item) -> list[Row] | None:
+        """None where the device ran out of memory with several questions side by side."""
+        try:
+            if item.example != self._at:
+                self._begin(item.example)
+            return [row for part in range(len(self._parts)) for row in self._rows(item, part)]
+        except torch.OutOfMemoryError:
+            if self._side_by_side == 1:
+                raise
+            return None
+
+    @property
+    def _side_by_side(self) -> int:
+        """Questions of the group at hand that go side by side, at most."""
+        return min(self._batch, max(map(len, self._parts)))
+
+    def _halve(self) -> None:
+        """Lets go of what was read; from here on half as many questions go side by side."""
+        before, self._batch = self._side_by_side, self._side_by_side // 2
+        self._at = None
+        self._readings.clear()
+        gc.collect()
+        torch.cuda.empty_cache()
+        warnings.warn(
+            f"The GPU has too little memory for {before} questions side by side; from here on it is {self._batch}.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+    def _rows(self, item: Item, part: int) -> Iterator[Row]:
+        group, chosen, places = self._recipe.groups[item.example], self._recipe.places(item), self._parts[part]
         methods = [self._recipe.methods[place] for place in chosen]
-        for part in self._parts:
-            fits = [self._fitted[place].example for place in part.places]
-            found = judged(self._tokenizer, part.reading, methods, fits, group.judging)
-            for method, answers in zip(chosen, found, strict=True):
-                for place, prompt, answer in zip(part.places, part.reading.prompts, answers, strict=True):
-                    yield self._row(group, method, place, prompt.shape[1], answer)
+        fits = [self._fitted[place].example for place in places]
+        reading = self._reading(group, part)
+        found = judged(self._tokenizer, reading, methods, fits, group.judging)
+        for method, answers in zip(chosen, found, strict=True):
+            for place, prompt, answer in zip(places, reading.prompts, answers, strict=True):
+                yield self._row(group, method, place, prompt.shape[1], answer)
 
     def _row(self, group: Group, method: int, place: int, prompt_tokens: int, answer: Judged) -> Row:
         example = group.examples[place]
@@ -111,25 +141,37 @@ class _Reader:
             question=example.question.strip()[-LONGEST_QUESTION:],
         )
 
-    def _read(self, index: int) -> None:
-        group, protocol = self._recipe.groups[index], self._recipe.space.protocol
+    def _begin(self, index: int) -> None:
+        group = self._recipe.groups[index]
         # What was read before goes first: two full caches would need twice the memory.
-        self._at, self._parts = None, []
+        self._at = None
+        self._readings.clear()
         self._cells = self._recipe.space.cells(group, self._recipe.methods)
         rules = prompt_rules(self._recipe, group, self._model)
         self._fitted = [fitted(self._tokenizer, example, rules) for example in group.examples]
-        for places in _by_context([each.example for each in self._fitted]):
-            examples = [self._fitted[place].example for place in places]
-            reading = read_group(
+        most = self._batch if self._recipe.space.protocol.question_seen else len(group.examples)
+        self._parts = [
+            places[first : first + most]
+            for places in _by_context([each.example for each in self._fitted])
+            for first in range(0, len(places), most)
+        ]
+        self._at = index
+
+    def _reading(self, group: Group, part: int) -> Reading:
+        """A part, read; those of a group are all kept for its other methods, unless memory is short."""
+        if part not in self._readings:
+            if self._batch < self._recipe.batch:
+                self._readings.clear()
+            space = self._recipe.space
+            self._readings[part] = read_group(
                 self._model,
                 self._tokenizer,
-                examples,
+                [self._fitted[place].example for place in self._parts[part]],
                 self._recipe.methods,
-                rules.chat_template,
-                Terms(protocol.question_seen, self._recipe.space.fold_every, self._recipe.batch),
+                prompt_rules(self._recipe, group, self._model).chat_template,
+                Terms(space.protocol.question_seen, space.fold_every, self._batch),
             )
-            self._parts.append(_Part(places, reading))
-        self._at = index
+        return self._readings[part]
 
 
 def prompt_rules(recipe: RunRecipe, group: Group, model: PreTrainedModel) -> PromptRules:

@@ -109,7 +109,7 @@ class KVEC(Scorer):
 
     def _votes(self, view: LayerView) -> Votes:
         """One pass over the last O' queries, or over all of a shorter prompt."""
-        if view.positions is None and on_gpu.serves(view):
+        if on_gpu.serves(view):
             return self._votes_on_a_gpu(view)
         heads, length, _ = view.keys.shape
         near = view.keys.new_zeros((heads, length), dtype=torch.float32)
@@ -127,12 +127,16 @@ class KVEC(Scorer):
         return Votes(near[:, :outside] / self.window, wide[:, :outside] / rows, importance[..., :outside] / self.window)
 
     def _votes_on_a_gpu(self, view: LayerView) -> Votes:
-        """The same of a prompt, whose columns are the same tokens in every head."""
+        """The same, and never a matrix of probabilities."""
         length = view.keys.shape[1]
         rows, outside = min(self.wide_window, length), length - self.window
         window, inside = on_gpu.normalized(view, rows), rows - self.window
         near, wide = window.paid(outside, since=inside).mean(dim=1), window.paid(outside).mean(dim=1)
-        importance = window.paid_most(outside, since=inside)
+        if view.positions is None:
+            importance = window.paid_most(outside, since=inside)
+        else:
+            which, columns = _columns_of_tokens(view.positions)
+            importance = window.paid_most(columns.shape[1], inside, columns)[which[:, :outside]]
         return Votes(near / self.window, wide / rows, importance / self.window)
 
     def _coverage(self, view: LayerView) -> Tensor | float:
@@ -162,6 +166,17 @@ def _spread(votes: Tensor, absent: Tensor) -> Tensor:
     held = (~absent).sum(dim=1, keepdim=True).clamp(min=1)
     apart = (votes - votes.masked_fill(absent, 0).sum(dim=1, keepdim=True) / held).masked_fill(absent, 0)
     return (apart.square().sum(dim=1) / held[:, 0]).sqrt()
+
+
+def _columns_of_tokens(positions: Tensor) -> tuple[Tensor, Tensor]:
+    """[H, N] the number, from 0, of the token that each column is, and int32 [H, tokens] the column of every token.
+
+    positions: [H, N], -1 where absent. Where a head does not hold a token its column is -1.
+    """
+    tokens, which = positions.unique(return_inverse=True)
+    numbers = torch.arange(which.shape[1], dtype=torch.int32, device=positions.device).expand_as(which)
+    columns = numbers.new_full((len(which), len(tokens)), -1)
+    return which, columns.scatter_(1, which, numbers)
 
 
 def _strongest(attention: Tensor, tokens: Tensor | None) -> Tensor:

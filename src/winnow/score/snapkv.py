@@ -13,12 +13,14 @@ import torch
 from torch import Tensor
 
 from winnow.parameters import check_choice, check_count, check_number, check_odd, meaning
+from winnow.score import on_gpu
 from winnow.score.base import Scorer
 from winnow.score.diversity import diversified
 from winnow.score.window import (
     Over,
     Pool,
     Reduce,
+    heads_in_parts,
     keep_window,
     last_queries,
     peaks,
@@ -94,9 +96,15 @@ class SnapKV(Scorer):
             return view.keys.new_full((heads, length), torch.inf, dtype=torch.float32)
         if self.diversify:
             view = view._replace(queries=diversified(last_queries(view, self.window), self.diversify))
-        absent = None if view.absent is None else view.absent[:, : length - self.window]
-        scores = self._mean(view, absent) if self.aggregate == "mean" else self._defensive(view, absent)
-        return keep_window(scores, self.window)
+        sums = self.aggregate == "mean" and self.pool_first != "queries"
+        # Sums are found on a GPU without a matrix of what every query pays.
+        parts = [view] if sums and on_gpu.serves(view) else heads_in_parts(view, self.window)
+        return keep_window(torch.cat([self._of_heads(part) for part in parts]), self.window)
+
+    def _of_heads(self, view: LayerView) -> Tensor:
+        """[H, N - w]: the tokens before the window."""
+        absent = None if view.absent is None else view.absent[:, : view.keys.shape[1] - self.window]
+        return self._mean(view, absent) if self.aggregate == "mean" else self._defensive(view, absent)
 
     def _mean(self, view: LayerView, absent: Tensor | None) -> Tensor:
         """[H, N - w] from m[t] = 1/w Σ_i A[i, t], per query head."""

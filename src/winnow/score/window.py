@@ -16,6 +16,7 @@ from torch import Tensor
 from winnow.kernels import prefill
 from winnow.kernels.segments import AttentionSpec
 from winnow.score import on_gpu
+from winnow.score.blocks import numbers_at_once, tokens_at_once
 from winnow.view import LayerView
 
 Reduce = Literal["mean", "max", "sum"]
@@ -23,11 +24,11 @@ Pool = Literal["max", "avg"]
 Over = Literal["visible", "prefix"]
 
 _BLOCK = 1 << 22
-"""Probabilities to hold at once (16 MiB in fp32): they should stay near the processor."""
+"""Probabilities to hold at once on a CPU (16 MiB in fp32): they should stay near it."""
 _FEWEST_ROWS, _MOST_ROWS = 16, 64
 """Queries in a block: fewer waste the matrix product, more waste work above the causal diagonal."""
 _CHUNK = 2048
-"""Keys converted to fp32 at once."""
+"""Keys converted to fp32 at once on a CPU."""
 
 
 class AttentionBlock(NamedTuple):
@@ -52,6 +53,27 @@ def attention_blocks(view: LayerView, rows: int) -> Iterator[AttentionBlock]:
     for start in range(0, rows, step):
         block = queries[:, start : start + step]
         yield AttentionBlock(length - rows + start, _attention(view, block, length - rows + start))
+
+
+def heads_in_parts(view: LayerView, rows: int) -> Iterator[LayerView]:
+    """Views of some KV heads at a time, for matrices of what the last `rows` queries pay to all keys.
+
+    A part has as many heads as a block of such a matrix has room for, and at least one. What attention takes is that
+    of these heads: queries, keys, values, sinks and absent columns.
+    """
+    heads, length, _ = view.keys.shape
+    group = view.queries.shape[0] // heads
+    of_a_head = group * min(rows, _FEWEST_ROWS) * length
+    step = max(1, numbers_at_once(view.keys.device, _BLOCK) // of_a_head)
+    for start in range(0, heads, step):
+        own, asking = slice(start, start + step), slice(start * group, (start + step) * group)
+        yield view._replace(
+            queries=view.queries[asking],
+            keys=view.keys[own],
+            values=view.values[own],
+            sinks=None if view.sinks is None else view.sinks[asking],
+            absent=None if view.absent is None else view.absent[own],
+        )
 
 
 def attention_mass(view: LayerView, rows: int) -> Tensor:
@@ -131,8 +153,12 @@ def strongest_prefix_attention(view: LayerView, window: int) -> Tensor:
     """
     heads, length, _ = view.keys.shape
     mass = view.keys.new_zeros((heads, length - window), dtype=torch.float32)
-    for queries in last_queries(view, window).split(_rows_at_once(view), dim=1):
-        mass += _capped_logits(view, queries, length - window).amax(dim=1).softmax(dim=-1).sum(dim=1)
+    first = 0
+    for part in heads_in_parts(view, window):
+        own = mass[first : first + len(part.keys)]
+        for queries in last_queries(part, window).split(_rows_at_once(part), dim=1):
+            own += _capped_logits(part, queries, length - window).amax(dim=1).softmax(dim=-1).sum(dim=1)
+        first += len(own)
     return mass / window
 
 
@@ -163,7 +189,8 @@ def keep_window(scores: Tensor, window: int) -> Tensor:
 
 
 def _rows_at_once(view: LayerView) -> int:
-    return min(max(_BLOCK // (view.queries.shape[0] * view.keys.shape[1]), _FEWEST_ROWS), _MOST_ROWS)
+    of_a_row = view.queries.shape[0] * view.keys.shape[1]
+    return min(max(numbers_at_once(view.keys.device, _BLOCK) // of_a_row, _FEWEST_ROWS), _MOST_ROWS)
 
 
 def _attention(view: LayerView, queries: Tensor, first: int) -> Tensor:
@@ -202,7 +229,8 @@ def _logits(queries: Tensor, keys: Tensor) -> Tensor:
     if keys.dtype == torch.float32:
         return queries @ keys.transpose(1, 2)
     logits = queries.new_empty(queries.shape[0], queries.shape[1], keys.shape[1])
-    for start in range(0, keys.shape[1], _CHUNK):
-        chunk = keys[:, start : start + _CHUNK].float()
-        logits[..., start : start + _CHUNK] = queries @ chunk.transpose(1, 2)
+    step = tokens_at_once(keys, _CHUNK)
+    for start in range(0, keys.shape[1], step):
+        chunk = keys[:, start : start + step].float()
+        logits[..., start : start + step] = queries @ chunk.transpose(1, 2)
     return logits

@@ -8,12 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import winnow
+from support.families import build, prompt
 from support.gpu import DEVICE
+from support.largest_tensor import LargestTensor
 from support.views import random_view
 from winnow.kernels.gpu import scoring, support
 from winnow.kernels.gpu.paying import ENTROPY, LARGEST, SHARES, SQUARES
 from winnow.kernels.gpu.scoring import Asked, Normalized
-from winnow.score import KVEC, KVzip, kvec
+from winnow.score import KVEC, KVzip, kvec, on_gpu
 from winnow.score import window as torch_form
 from winnow.score.attention_sums import window_attention
 from winnow.view import LayerView, ReplayView
@@ -178,6 +181,89 @@ def test_kvec_ranks_alike(scorer: KVEC, request: pytest.FixtureRequest) -> None:
     found = scorer.rank(served(view))
     torch.testing.assert_close(found.scores.cpu(), mine.scores, rtol=2e-5, atol=1e-6)
     torch.testing.assert_close(found.basis.cpu(), mine.basis, rtol=2e-5, atol=1e-6)
+
+
+def folded(view: LayerView, seed: int, window: int) -> LayerView:
+    """The view as of a long generation: heads hold tokens of their own before the window, some fewer than others."""
+    generator = torch.Generator().manual_seed(seed)
+    heads, length, _ = view.keys.shape
+    positions = torch.full((heads, length), -1)
+    positions[:, length - window :] = torch.arange(2 * length, 2 * length + window)
+    for head in range(heads):
+        held = int(torch.randint(0, length - window + 1, (), generator=generator))
+        positions[head, :held] = torch.randperm(2 * length, generator=generator)[:held].sort().values
+    absent = positions < 0
+    return view._replace(positions=positions, absent=absent, keys=view.keys.masked_fill(absent[..., None], 0))
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    window=st.integers(1, 20),
+    wider=st.integers(0, 20),
+    before=st.integers(1, 80),
+    heads=st.integers(1, 3),
+    group=st.integers(1, 5),
+    seed=st.integers(0, 99),
+)
+def test_votes_of_heads_that_hold_different_tokens(
+    window: int, wider: int, before: int, heads: int, group: int, seed: int
+) -> None:
+    length = before + window
+    view = folded(random_view(heads=heads, group=group, length=length, seed=seed), seed, window)
+    scorer = KVEC(window=window, wide_window=window + wider)
+    rows = min(window + wider, length)
+    asked = view._replace(queries=view.queries[:, length - rows :])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(support, "serves", lambda rows: True)
+        patch.setattr(kvec, "attention_blocks", None)  # no matrix is made
+        found = scorer._votes(served(asked))
+    each = shares(asked, rows, length)
+    wide, inside = each.mean(dim=1), each[:, :, rows - window :]
+    importance = torch.zeros(heads, before, dtype=torch.float64)
+    for query in range(window):
+        best: dict[int, float] = {}
+        for head in range(heads):
+            for column in range(length):
+                token, most = int(view.positions[head, column]), float(inside[head, :, query, column].max())
+                best[token] = max(best.get(token, 0.0), most)
+        importance += torch.tensor([[best[token] for token in row[:before]] for row in view.positions.tolist()])
+    wanted = (inside.mean(dim=1).mean(dim=1)[:, :before], wide.mean(dim=1)[:, :before], importance / window)
+    held = ~view.absent[:, :before]
+    for mine, definition in zip(found, wanted, strict=True):
+        torch.testing.assert_close(mine.cpu().double()[held], definition[held], rtol=2e-5, atol=1e-7)
+
+
+def test_a_fold_makes_no_matrix_of_what_every_query_pays(everywhere: None) -> None:
+    heads, group, length = 2, 3, 600
+    view = served(folded(random_view(heads=heads, group=group, length=length, dtype=torch.float16), 1, 16))
+    view = view._replace(queries=view.queries[:, -32:].clone())
+    with LargestTensor() as seen:
+        KVEC().rank(view)
+    # Nothing larger than the keys, whose bytes the interpreter counts; a matrix has sixteen queries at least.
+    assert seen.elements <= view.keys.nbytes < heads * group * 16 * length
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="tests/cache/test_cuda.py has it on the device")
+def test_long_generations_fold_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build("llama", num_hidden_layers=3)
+    model.set_attn_implementation("winnow")
+
+    def generated() -> tuple[Tensor, list[list[int]]]:
+        cache = winnow.CompressedCache(model, "kvec(window=4, wide_window=8) @ 14", fold_every=8)
+        ids, found = prompt(length=40), []
+        with torch.no_grad():
+            for step in range(20):
+                found.append(model(ids, past_key_values=cache).logits[:, -1])
+                ids = torch.tensor([[(7 * step) % 50]])
+        return torch.stack(found), [head.tolist() for layer in range(3) for head in cache.kept(layer)]
+
+    logits, kept = generated()
+    asked: list[int] = []
+    monkeypatch.setattr(on_gpu, "serves", lambda view: asked.append(view.keys.shape[1]) is None)
+    found, its = generated()
+    assert len(asked) == 9  # three layers of a prompt and of two folds
+    assert its == kept
+    torch.testing.assert_close(found, logits, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("normalize", [False, True])

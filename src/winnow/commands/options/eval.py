@@ -54,8 +54,14 @@ class EvalOptions(ModelOptions, ExecutorOptions):
         typer.Option(min=1, metavar="N", help="Compress again every N answer tokens, for long answers."),
     ] = None
     batch: Annotated[
-        int, typer.Option(min=1, help="Questions about one context that are answered side by side, at most.")
-    ] = 8
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Questions about one context that are answered side by side, at most.",
+            show_default="what fits into free memory: up to 8, or 32 on a GPU",
+        ),
+    ] = None
     together: Annotated[
         int,
         typer.Option(

@@ -79,28 +79,37 @@ def pay_keys(
 
 @triton.jit(do_not_specialize=["visible", "first", "window", "since", "paid_keys"])
 def pay_keys_most(
-    queries, keys, absent, maxima, totals, paid, query_stride, query_token_stride, key_stride, key_token_stride,
-    scaling, softcap, length, visible, first, window, group, since, paid_keys, all_heads,
-    ABSENT: tl.constexpr, CAPPED: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr,
+    queries, keys, absent, maxima, totals, columns, paid, query_stride, query_token_stride, key_stride,
+    key_token_stride, scaling, softcap, length, visible, first, window, group, since, paid_keys, all_heads,
+    ABSENT: tl.constexpr, CAPPED: tl.constexpr, LISTED: tl.constexpr, DIM: tl.constexpr, WIDE: tl.constexpr,
     HEADS: tl.constexpr, WINDOW: tl.constexpr, KEYS: tl.constexpr, PRODUCT: tl.constexpr,
 ):  # fmt: skip
-    """paid [paid_keys]: sums over the tokens from number `since` on, each by the query head that pays a key most."""
-    tokens = tl.program_id(0) * KEYS + tl.arange(0, KEYS)
-    inside = tokens < visible
+    """paid [paid_keys]: sums over the tokens from number `since` on, each by the query head that pays a key most.
+
+    columns int32 [H, paid_keys], where LISTED: which of a head's keys each of them is, -1 for none.
+    """
+    listed = tl.program_id(0) * KEYS + tl.arange(0, KEYS)
+    column, inside = listed, listed < visible
     found = tl.zeros([KEYS], tl.float32)
-    unseeing = tl.maximum(tl.program_id(0) * KEYS - first, since) // WINDOW * WINDOW
+    unseeing = since // WINDOW * WINDOW
+    if not LISTED:
+        # Queries before the first of these keys see none of them.
+        unseeing = tl.maximum(tl.program_id(0) * KEYS - first, since) // WINDOW * WINDOW
     for begin in range(unseeing, window, WINDOW):
         most = tl.zeros([WINDOW, KEYS], tl.float32)
         tiles = tl.cdiv(group, HEADS)
         # One loop, so that no keys stay in registers from tile to tile: there is no room for them.
         for tile in range(all_heads * tiles):
             head, heads = tile // tiles, tile % tiles * HEADS
-            rows = keys_of(keys, head, key_stride, key_token_stride, tokens, inside, DIM, WIDE)
+            if LISTED:
+                column = tl.load(columns + head * paid_keys + listed, mask=listed < paid_keys, other=-1)
+                inside = column >= 0
+            rows = keys_of(keys, head, key_stride, key_token_stride, column, inside, DIM, WIDE)
             shares = shares_of(
-                queries, rows, absent, maxima, totals, None, query_stride, query_token_stride, tokens, inside,
+                queries, rows, absent, maxima, totals, None, query_stride, query_token_stride, column, inside,
                 scaling, softcap, length, first, (begin, window), group, since, head, heads,
                 ABSENT, CAPPED, False, DIM, WIDE, HEADS, WINDOW, PRODUCT,
             )  # fmt: skip
             most = tl.maximum(most, tl.max(tl.reshape(shares, [HEADS, WINDOW, KEYS]), 0))
         found += tl.sum(most, 0)
-    tl.store(paid + tokens, found, mask=tokens < paid_keys)
+    tl.store(paid + listed, found, mask=listed < paid_keys)

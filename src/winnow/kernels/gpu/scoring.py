@@ -185,14 +185,18 @@ class Normalized:
                 )  # fmt: skip
         return paid
 
-    def paid_most(self, keys: int, since: int = 0) -> Tensor:
-        """fp32 [keys]: sums over the tokens from number `since` on, each by the query head that pays a key most."""
+    def paid_most(self, keys: int, since: int = 0, columns: Tensor | None = None) -> Tensor:
+        """fp32 [keys]: sums over the tokens from number `since` on, each by the query head that pays a key most.
+
+        columns: int32 [H, keys], which of a head's keys each of them is, -1 for none; None: the first keys of a head.
+        """
         paid = torch.empty(keys, dtype=torch.float32, device=self._there[1].device)
         if keys:
             with torch.cuda.device_of(paid):
                 pay_keys_most[(triton.cdiv(keys, self._keys_together),)](
-                    *(*self._there, paid, *self._strides, *self._facts, since, keys, self._heads), **self._compiled
-                )
+                    *(*self._there, columns, paid, *self._strides, *self._facts, since, keys, self._heads),
+                    LISTED=columns is not None, **self._compiled,
+                )  # fmt: skip
         return paid
 
 

@@ -1,0 +1,108 @@
+"""Questions that go side by side, against free memory and what is really held."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.alive import alive
+from support.small_runs import recipe, small_task
+from winnow.composition.names import method
+from winnow.estimate.executors.base import Item
+from winnow.estimate.shape import token_bytes
+from winnow.evaluate.batch import decode_rows
+from winnow.runs import reading
+from winnow.runs.room import MOST, Load, Room, free_memory, room_for
+from winnow.tasks.example import Judging
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+SIZES = st.integers(1, 10**12)
+
+
+def load(methods: tuple[str, ...] = ("full",), **facts: object) -> Load:
+    """A prompt of 1,000 tokens."""
+    made = Load(900, 100, 20, True, tuple(map(method, methods)))
+    return replace(made, **facts)  # type: ignore[arg-type]
+
+
+@given(st.none() | SIZES, SIZES, SIZES, st.integers(1, 32))
+def test_as_many_questions_as_four_fifths_of_what_is_free_hold(
+    free: int | None, once: int, each: int, most: int
+) -> None:
+    room = Room(free, once, each, most)
+    fitting = [n for n in range(1, most + 1) if free is None or once + n * each <= int(free * 0.8)]
+    assert room.questions == max(fitting, default=1)
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "expected"), [(1000.0, MOST), (0.0, 1), (None, MOST)], ids=["plenty", "none", "unknown"]
+)
+def test_free_memory_decides(model, monkeypatch, gigabytes, expected):
+    free = None if gigabytes is None else int(gigabytes * 1e9)
+    monkeypatch.setattr("winnow.runs.room.available_memory", lambda device: free)
+    assert free_memory(model) == free
+    assert room_for(model, load()).questions == expected
+
+
+def test_workers_divide_a_device_and_load_a_model_each(model, monkeypatch):
+    monkeypatch.setattr("winnow.runs.room.available_memory", lambda device: 10**9)
+    weights = model.get_memory_footprint()
+    assert room_for(model, load(), workers=1).free == 10**9
+    assert 3 * (room_for(model, load(), workers=3).free + weights) == pytest.approx(10**9 + weights, abs=3)
+
+
+def test_methods_that_keep_more_need_more(model):
+    token = token_bytes(model)
+
+    def each(*methods: str, **facts: object) -> int:
+        return room_for(model, load(methods, **facts)).each
+
+    assert each("full") - each("snapkv @ 10%") == 900 * token
+    assert each("full", "snapkv @ 10%") == each("full")
+    assert each("full", "snapkv @ 10%", together=2) - each("full") == (100 + 64) * token  # its slots and its tail
+    assert each("snapkv @ 1MB") - each("snapkv @ 10%") == min(10**6, 1000 * token) - 100 * token
+    seen, alone = (room_for(model, load(seen=seen)) for seen in (True, False))
+    assert alone.each == 180 * token < seen.each  # one and a half times what is asked and answered
+    assert alone.once > seen.once
+
+
+@pytest.mark.parametrize("methods", [("full", "snapkv @ 10%"), ("snapkv @ 10%",)])
+def test_a_question_takes_what_was_planned_for_it(model, tokenizer, monkeypatch, methods):
+    """Tensors that are alive while answers are decoded."""
+    held: list[int] = []
+
+    def noted(*given: object) -> object:
+        held.append(sum(alive().values()))
+        return decode_rows(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(reading, "decode_rows", noted)
+    task = small_task(documents=1, judging=Judging("contains_any", 12))
+    made, prompts = recipe(model, [task], methods=methods), []
+    examples = made.groups[0].examples
+    for number in (2, 3):
+        group = replace(made.groups[0], examples=examples[:number])
+        worker = replace(made, groups=(group,)).worker(model, tokenizer)
+        prompts.append(worker(Item(0, 0))[0].prompt_tokens)
+        del worker
+    longest = max(prompts)
+    planned = room_for(model, load(methods, context=longest - 20, question=20, answer=12)).each
+    assert planned / 2 < held[1] - held[0] <= 1.02 * planned  # logits, and where slots are, on top
+
+
+def test_a_model_on_several_devices_has_the_memory_of_all(monkeypatch):
+    class Spread(torch.nn.Module):
+        device = torch.device("cuda", 0)
+
+        def parameters(self, recurse: bool = True):
+            return iter([_On("cuda", 0), _On("cuda", 1), _On("cpu")])
+
+    class _On:
+        def __init__(self, *device):
+            self.device = torch.device(*device)
+
+    monkeypatch.setattr("winnow.runs.room.available_memory", lambda device: 10 + (device.index or 0))
+    assert free_memory(Spread()) == 21
