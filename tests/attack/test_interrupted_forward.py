@@ -155,7 +155,8 @@ def ends_alike(tried: Case, reference: Case) -> None:
     assert (mine.slots, mine.tail_tokens, mine.tokens_seen) == (other.slots, other.tail_tokens, other.tokens_seen)
 
 
-@pytest.mark.parametrize("seed", seeds(10, 300))
+# The 27th ends between two lines of taking back the last layer.
+@pytest.mark.parametrize("seed", sorted({*seeds(10, 300), 26}))
 def test_taking_back_that_fails(seed: int) -> None:
     chosen = random.Random(~seed)
     tried, reference = case(seed), case(seed)

@@ -84,8 +84,9 @@ class Progress:
 
     def withdraw(self, part: Part) -> None:
         """A part is what it was before the pass."""
-        self._reached -= self._passes[part] - self._finished
+        reached = self._passes[part] - self._finished
         self._passes[part], self._latest = self._finished, None
+        self._reached -= reached  # last: an interrupt in between must not find that nothing is reached any more
         self.before.pop(part, None)
         self._inside = None
 
@@ -103,8 +104,9 @@ class Progress:
             return False
         reached = next(iter(self._passes.values()), 0)
         if reached > self._finished:
-            self._finished, self._reached, self._latest = reached, 0, None
+            self._finished = reached
             self.before.clear()
+        self._reached, self._latest = 0, None
         return True
 
     def check(self) -> None:
