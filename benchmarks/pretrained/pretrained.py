@@ -34,7 +34,7 @@ from evaluated import (
     write_reference,
 )
 from reporting import markdown_table, resumable, write_results
-from scope import COALITIONS, DIVISIONS, KNOBS, NEEDLES, PARTS, QUESTIONS, TUNING, Division
+from scope import COALITIONS, DIVISIONS, KINDS, KNOBS, NEEDLES, PARTS, QUESTIONS, TUNING, Division
 from winnow.files import write_text
 from winnow.models import open_model
 from winnow.report.accuracy import Line, draw_accuracy
@@ -49,13 +49,15 @@ def run(study: Study, parts: Sequence[Part]) -> None:
     """Estimates head scores and evaluates what is missing."""
     study.folder.mkdir(parents=True, exist_ok=True)
     _write_inputs(study)
-    needle, cokv = study.folder / "headkv-er.safetensors", study.folder / "cokv.safetensors"
-    if not needle.exists():
-        run_command("heads", "needle", "--model", study.model, *NEEDLES, "--out", str(needle))
+    for kind in KINDS:
+        needle = study.folder / f"headkv-{kind}.safetensors"
+        if not needle.exists():
+            run_command("heads", "needle", "--kind", kind, "--model", study.model, *NEEDLES, "--out", str(needle))
+    cokv = study.folder / "cokv.safetensors"
     if not cokv.exists():
         examples = str(study.folder / "questions.jsonl")
         run_command("heads", "cokv", "--model", study.model, "--examples", examples, *COALITIONS, "--out", str(cokv))
-    knobs = {method: _tuned(study, method) for method in ("headkv-er", "cokv")}
+    knobs = {method: _tuned(study, method) for method in (*(f"headkv-{kind}" for kind in KINDS), "cokv")}
     for part in parts:
         evaluate(study, part, knobs)
 

@@ -23,6 +23,10 @@ SCORED = (
     "cokv(scores={folder}/cokv.safetensors, alpha={cokv})",
 )
 """Methods with head scores of the model, which the study estimates first, and the knobs that it chooses."""
+OTHER_NEEDLES = tuple(
+    f"headkv-{kind}(scores={{folder}}/headkv-{kind}.safetensors, beta={{headkv-{kind}}})" for kind in ("r", "r2")
+)
+"""The same for other needles."""
 STORES = (
     "full+bits(8)",
     "full+bits(k=8, v=4)",
@@ -49,7 +53,7 @@ PARTS = (
         "facts-seen",
         f"Facts in generated prose, {SEEN} at compression",
         ("facts", "--lengths", "1400", "--examples", "36", "--protocol", "plain"),
-        (*EVICTIONS, *SCORED, *STORES, *COMBINED),
+        (*EVICTIONS, *SCORED, *OTHER_NEEDLES, *STORES, *COMBINED),
         "2%,5%,10%,25%",
     ),
     Part(
@@ -63,7 +67,7 @@ PARTS = (
         "ruler-2k",
         f"RULER, prompts of 2,048 tokens, {SEEN} at compression",
         _ruler(2048, 8, "ruler"),
-        _SEEN_RULER,
+        (*_SEEN_RULER, *OTHER_NEEDLES),
         "2%,5%,10%,25%",
     ),
     Part(
@@ -125,6 +129,7 @@ QUESTIONS = ("facts", 7, 12)
 """Benchmark, seed and number of the validation questions behind CoKV's scores."""
 TUNING = ("facts", 8, 24)
 """The same of the questions by which knobs are chosen: half of them choose, half confirm."""
-NEEDLES = ("--kind", "er", "--lengths", "256,512", "--depths", "3")
+KINDS = ("er", "r", "r2")
+NEEDLES = ("--lengths", "256,512", "--depths", "3")
 KNOBS = ("--budgets", "28,70", "--split", "0.5", "--metric", "contains_any", "--max-new-tokens", "14")
 COALITIONS = ("--balanced", "--samples", "96", "--metric", "contains_any", "--max-new-tokens", "14")
