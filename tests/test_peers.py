@@ -255,6 +255,21 @@ def test_ratios_are_over_the_best_of_their_kind() -> None:
     assert "a token at 2,000 faster than with f16, no flash attention" in rows[-1]
 
 
+def test_tokens_are_compared_at_the_largest_depth_alone() -> None:
+    """q8_0 is faster where it was measured, which is not as deep."""
+    times = {
+        ("llama.cpp", "f16"): {0: 10, 1000: 30, 2000: 50},
+        ("llama.cpp", "q8_0"): {0: 10, 1000: 20},
+        ("winnow", "adakv @ 5%"): {0: 20, 1000: 20, 2000: 25},
+    }
+    measured = [token(*name, depth, ms) for name, each in times.items() for depth, ms in each.items()]
+    compared = comparison.by_threads(measured)
+    met = race_page.targets_table(compared).splitlines()[-1]
+    assert [cell.strip() for cell in met.split("|")][-4:-1] == ["a token at 2,000 faster than with f16", "2.00x", "yes"]
+    row = next(row for row in race_page.tokens_table(next(iter(compared.values()))).splitlines() if "q8_0" in row)
+    assert [cell.strip() for cell in row.split("|")][5:8] == ["10.0", "20.0", ""]
+
+
 def test_a_slope_in_the_noise_gives_a_bound_and_is_no_reference() -> None:
     noise = (-3.0, 0.0, 3.0)
     measured = [

@@ -103,8 +103,9 @@ class Comparison:
 
     @property
     def fastest(self) -> Line | None:
-        """llama.cpp's fastest cache at the largest depth."""
-        return min(self.theirs, key=lambda line: line.last, default=None)
+        """llama.cpp's fastest cache at the largest depth that one of its caches was measured at."""
+        deepest = max((max(line.ms) for line in self.theirs), default=0)
+        return min((line for line in self.theirs if deepest in line.ms), key=lambda line: line.last, default=None)
 
     def _flattest(self, kind: str) -> Line | None:
         names = {cache.name for cache in CACHES if cache.type == kind}

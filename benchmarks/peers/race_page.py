@@ -111,7 +111,8 @@ def page(measured: Sequence[Measured], about: str, machine: str) -> str:
         "those. *Flatter than f16* is llama.cpp's slope "
         "at f16, with its flash attention or without, whichever is lower, over that of the row; *at equal bits* the "
         "same with its cache of as many bits; *over* stands before a ratio whose slope is lost in the noise, with "
-        "twice the error in its place. *Faster than f16* compares whole tokens, weights and all, at the largest depth.",
+        "twice the error in its place. *Faster than f16* compares whole tokens, weights and all, at the largest depth. "
+        "What was not measured is left empty.",
         *(f"### Threads: {threads}\n\n{tokens_table(each)}" for threads, each in compared.items()),
         _weights_told(measured),
         "## Seconds of a prompt\n\nWith the largest number of threads; in brackets how many times as fast as "
