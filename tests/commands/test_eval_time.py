@@ -102,7 +102,7 @@ def test_only_long_runs_are_told(asked, tmp_path, winnow_run, monkeypatch):
     code, _, quick = winnow_run(*given, str(tmp_path / "quick"))
     assert code == 0, quick
     assert "to read" not in quick
-    monkeypatch.setattr(eval_time, "speed_of", lambda model: SLOW)
+    monkeypatch.setattr(eval_time, "speed_of", lambda model, context: SLOW)
     code, _, slow = winnow_run(*given, str(tmp_path / "slow"))
     assert code == 0, slow
     assert "to read, answers at most about" in slow
@@ -116,3 +116,13 @@ def test_a_model_has_a_speed():
     speed = speed_of(load_model(open_model(MODEL_PATH), "cpu"))
     assert speed.read > 0
     assert speed.decoded > 0
+
+
+def test_a_model_is_asked_for_no_more_than_it_reads(monkeypatch):
+    model, read = load_model(open_model(MODEL_PATH), "cpu"), []
+    monkeypatch.setattr(eval_time, "prefill", lambda model, ids, cache: read.append(ids.shape[1]))
+    for context, expected in ((None, 128), (4096, 128), (40, 37), (3, 2)):
+        speed_of(model, context)
+        assert max(read) == expected
+        assert len(read) == 8
+        read.clear()

@@ -44,7 +44,7 @@ class Times(NamedTuple):
 
 def tell_time(work: EvalWork, recipe: RunRecipe, loaded: PreTrainedModel, items: Sequence[Item]) -> None:
     """A line on the time that items will take, where that is long."""
-    speed = speed_of(loaded)
+    speed = speed_of(loaded, work.source.context)
     workers = 1 if work.options.executor == "local" else work.options.workers
     times = times_of(work, recipe, items, speed)
     reading, answering = (each / workers for each in times)
@@ -69,10 +69,13 @@ def times_of(work: EvalWork, recipe: RunRecipe, items: Sequence[Item], speed: Sp
     return Times(read * speed.read, steps * speed.decoded)
 
 
-def speed_of(model: PreTrainedModel) -> Speed:
-    """The speed of a model with a full cache; a shorter prompt first has everything there that is made once."""
+def speed_of(model: PreTrainedModel, context: int | None = None) -> Speed:
+    """The speed of a model with a full cache; a shorter prompt first has everything there that is made once.
+
+    context: tokens that the model can read, where it says.
+    """
     _timed(model, 2)
-    return _timed(model, _PROMPT)
+    return _timed(model, _PROMPT if context is None else max(2, min(_PROMPT, context - _STEPS)))
 
 
 def _timed(model: PreTrainedModel, tokens: int) -> Speed:
