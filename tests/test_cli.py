@@ -149,17 +149,6 @@ def test_messages_fit_on_a_screen_and_do_nothing_to_it(winnow_run, name, said):
     assert err == said
 
 
-@pytest.mark.parametrize(("before", "then"), [({}, "1"), ({"THP_MEM_ALLOC_ENABLE": "0"}, "0")])
-def test_large_tensors_lie_on_large_pages_unless_that_is_said(before, then):
-    code = (
-        "import os, winnow.cli\n"
-        "winnow.cli.main = lambda: print(os.environ['THP_MEM_ALLOC_ENABLE']) or 0\n"
-        "winnow.cli.program()"
-    )
-    process = subprocess.run([sys.executable, "-c", code], env=environment(**before), capture_output=True, text=True)
-    assert (process.returncode, process.stdout.strip()) == (0, then)
-
-
 def test_a_reader_that_goes_away_ends_the_program_quietly(folder):
     code = "from winnow.cli import program; program()"
     for arguments in (("methods",), ("methods", "--json"), ("--help",)):

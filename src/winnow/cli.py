@@ -5,7 +5,6 @@ Imports of other modules stand inside the functions, so that an interrupt during
 
 from __future__ import annotations
 
-import os
 import sys
 
 from winnow.commands.interrupts import INTERRUPTED, end_at_once
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 def program() -> NoReturn:
     """Runs the command line that the process was started with, and ends the process."""
     end_at_once()
-    # Torch looks at it once, with its first tensor: large ones on pages of 2 MB, whose addresses are found sooner.
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     from winnow.commands import streams
 
     streams.prepare()
