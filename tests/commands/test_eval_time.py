@@ -19,6 +19,7 @@ from winnow.runs.worker import RunRecipe
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CONTEXT = "The garden of Alice grows pears. " * 40
+QUESTIONS = ("What grows in the garden?", "Who has a garden?")
 SLOW = Speed(0.5, 4.0)
 
 
@@ -31,8 +32,7 @@ def folder(tmp_path):
 def asked(tmp_path):
     """A file of two questions about one context, with answers of 7 tokens at most."""
     path = tmp_path / "questions.jsonl"
-    texts = ("What grows in the garden?", "Who has a garden?")
-    rows = [{"context": CONTEXT, "question": text, "answers": ["pears"]} for text in texts]
+    rows = [{"context": CONTEXT, "question": text, "answers": ["pears"]} for text in QUESTIONS]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
@@ -57,8 +57,10 @@ class NoJournal:
 
 
 def tokens_of(text):
-    """Tokens, by the share that the tokenizer makes of the context."""
-    return len(open_model(MODEL_PATH).tokenizer(CONTEXT).input_ids) / len(CONTEXT) * len(text)
+    """Tokens, by the share that the tokenizer makes of the longest prompt."""
+    parts = (CONTEXT, max(QUESTIONS, key=len))
+    counted = sum(map(open_model(MODEL_PATH).count_tokens, parts))
+    return counted / sum(map(len, parts)) * len(text)
 
 
 @pytest.mark.parametrize("seen", [True, False])
@@ -66,7 +68,7 @@ def test_prompts_are_read_once_and_answers_given_under_every_method(asked, tmp_p
     work, evaluation = work_of(asked, tmp_path, protocol="plain" if seen else "plain-agnostic")
     times = times_of(work, evaluation.recipe, evaluation.missing(), SLOW)
     questions = [example.question for task in work.tasks for example in task.examples]
-    read = sum(tokens_of(CONTEXT + each) for each in questions) if seen else tokens_of(CONTEXT + "".join(questions))
+    read = tokens_of(CONTEXT + "".join(questions))  # the context once, seen with questions or not
     most = work.tasks[0].judging.max_new_tokens
     assert times.reading == pytest.approx(0.5 * read)
     assert times.answering == pytest.approx(4.0 * 3 * most), "two questions side by side, under three methods"

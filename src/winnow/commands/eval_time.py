@@ -59,12 +59,10 @@ def tell_time(work: EvalWork, recipe: RunRecipe, loaded: PreTrainedModel, items:
 
 
 def times_of(work: EvalWork, recipe: RunRecipe, items: Sequence[Item], speed: Speed) -> Times:
-    """Times of items at a speed; a context is read once, whatever the number of its items."""
-    groups = recipe.groups
-    longest = max(groups, key=lambda group: len(group.examples[0].context)).examples[0].context
-    tokens = len(work.source.tokenizer(longest).input_ids) / max(1, len(longest))
-    limit = work.protocol.prompt_limit(work.source.name) or work.source.context
-    read = sum(_read(groups[place], work.protocol.question_seen, tokens, limit) for place in {i.example for i in items})
+    """Times of items at a speed; a group is read once, whatever the number of its items."""
+    groups, longest = recipe.groups, work.longest
+    tokens = longest.tokens / max(1, longest.characters)
+    read = sum(_read(groups[place], tokens, work.most_prompt_tokens) for place in {item.example for item in items})
     steps = sum(_steps(groups[item.example], recipe.batch) for item in items)
     return Times(read * speed.read, steps * speed.decoded)
 
@@ -89,11 +87,10 @@ def _timed(model: PreTrainedModel, tokens: int) -> Speed:
     return Speed((read - start) / tokens, (clock(model) - read) / _STEPS)
 
 
-def _read(group: Group, seen: bool, tokens: float, limit: int | None) -> float:
-    """Tokens of a group's prompts. tokens: of a character; seen: each question is read with the context."""
-    context, questions = len(group.examples[0].context), [len(each.question) for each in group.examples]
-    prompts = [context + question for question in questions] if seen else [context + sum(questions)]
-    return sum(min(prompt * tokens, limit or float("inf")) for prompt in prompts)
+def _read(group: Group, tokens: float, most: int | None) -> float:
+    """Tokens that are read of a group. tokens: of a character; most: of each of its prompts."""
+    whole = group.work * tokens
+    return whole if most is None else min(whole, most * len(group.examples))
 
 
 def _steps(group: Group, batch: int) -> int:

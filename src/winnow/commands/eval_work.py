@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import typer
 
@@ -31,6 +32,22 @@ from winnow.tasks.registry import benchmark
 from winnow.tasks.split import part_of
 
 
+class Prompt(NamedTuple):
+    """The size of a prompt."""
+
+    context: int
+    """Tokens of the context."""
+    question: int
+    """Tokens of the question behind it."""
+    characters: int
+    """Of both."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of both."""
+        return self.context + self.question
+
+
 @dataclass(frozen=True)
 class EvalWork:
     """Everything read and checked; only the weights are missing."""
@@ -48,17 +65,28 @@ class EvalWork:
         # A context that is compressed alone is read once, whatever number of questions there is.
         return tuple(grouped(self.tasks, batch if self.protocol.question_seen else None))
 
+    @property
+    def most_prompt_tokens(self) -> int | None:
+        """Tokens of a prompt at most: what the protocol leaves of it, and what the model can read."""
+        limits = (self.protocol.prompt_limit(self.source.name), self.source.context)
+        return min((limit for limit in limits if limit is not None), default=None)
+
     @cached_property
-    def largest(self) -> Load:
-        """The largest prompt, by its characters, as it will be read."""
+    def longest(self) -> Prompt:
+        """The longest prompt by its characters, whole."""
         examples = [example for task in self.tasks for example in task.examples]
         longest = max(examples, key=lambda each: len(each.context) + len(each.question))
         context, question = map(self.source.count_tokens, (longest.context, longest.question))
-        limits = [self.protocol.prompt_limit(self.source.name), self.source.context]
-        most = min((limit for limit in limits if limit is not None), default=context + question)
+        return Prompt(context, question, len(longest.context) + len(longest.question))
+
+    @cached_property
+    def largest(self) -> Load:
+        """The longest prompt as it will be read."""
+        longest = self.longest
+        most = longest.tokens if self.most_prompt_tokens is None else self.most_prompt_tokens
         return Load(
-            context=min(context, max(0, most - question)),
-            question=min(question, most),
+            context=min(longest.context, max(0, most - longest.question)),
+            question=min(longest.question, most),
             answer=max(task.judging.max_new_tokens for task in self.tasks),
             seen=self.protocol.question_seen,
             methods=self.methods,
