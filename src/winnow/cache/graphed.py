@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.cuda_graph import Capture, Captured, CudaGraph
-from winnow.cache.guards import check_implementation, optional_count
+from winnow.cache.guards import check_implementation, is_count
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.placed_step import Places
 from winnow.cache.prefix import Prefix
@@ -122,7 +122,9 @@ class GraphedDecoder:
     ) -> None:
         self._model = model
         self._cache = cache
-        self._room = optional_count("room", room, "tokens for which there is to be room") or 1
+        if not is_count(room):
+            raise CacheError(f"room is {room!r}; give the number of tokens for which there is to be room, from 1.")
+        self._room = int(room)
         self._capture = capture
         self._layers = _layers_of(model, cache)
         self._check_ready()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from numbers import Integral
+from typing import TypeGuard
 
 from transformers import PreTrainedConfig, PreTrainedModel
 
@@ -45,6 +46,11 @@ def optional_count(name: str, value: object, counted: str, error: type[WinnowErr
     """An argument that is a number of something, at least 1, or None; raises `error` for anything else."""
     if value is None:
         return None
-    if isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1:
+    if is_count(value):
         return int(value)
     raise error(f"{name} is {value!r}; give the number of {counted}, a whole number from 1, or None.")
+
+
+def is_count(value: object) -> TypeGuard[int]:
+    """True for a whole number of at least 1."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
