@@ -18,14 +18,14 @@ EVICTIONS = (
     "keydiff",
     "snapkv+global",
 )
-SCORED = (
-    "headkv-er(scores={folder}/headkv-er.safetensors, beta={headkv-er})",
-    "cokv(scores={folder}/cokv.safetensors, alpha={cokv})",
-)
+KINDS = ("er", "r", "r2")
+"""Needles by which heads are scored."""
+_BY_NEEDLES = {
+    kind: f"headkv-{kind}(scores={{folder}}/headkv-{kind}.safetensors, beta={{headkv-{kind}}})" for kind in KINDS
+}
+SCORED = (_BY_NEEDLES["er"], "cokv(scores={folder}/cokv.safetensors, alpha={cokv})")
 """Methods with head scores of the model, which the study estimates first, and the knobs that it chooses."""
-OTHER_NEEDLES = tuple(
-    f"headkv-{kind}(scores={{folder}}/headkv-{kind}.safetensors, beta={{headkv-{kind}}})" for kind in ("r", "r2")
-)
+OTHER_NEEDLES = (_BY_NEEDLES["r"], _BY_NEEDLES["r2"])
 """The same for other needles."""
 STORES = (
     "full+bits(8)",
@@ -129,7 +129,6 @@ QUESTIONS = ("facts", 7, 12)
 """Benchmark, seed and number of the validation questions behind CoKV's scores."""
 TUNING = ("facts", 8, 24)
 """The same of the questions by which knobs are chosen: half of them choose, half confirm."""
-KINDS = ("er", "r", "r2")
 NEEDLES = ("--lengths", "256,512", "--depths", "3")
 KNOBS = ("--budgets", "28,70", "--split", "0.5", "--metric", "contains_any", "--max-new-tokens", "14")
 COALITIONS = ("--balanced", "--samples", "96", "--metric", "contains_any", "--max-new-tokens", "14")
