@@ -160,8 +160,11 @@ def main() -> None:
     head = ["weights", "parameters", "per token", "of the first", "prefill", "of the first", "-log p"]
     table = markdown_table(head, [row(variant, found[0]) for variant in found])
     print(table)
+    skipped = ["--skip", *options.skip] if options.skip else []
+    named = ["--page", options.page] if options.page != parser.get_default("page") else []
+    command = " ".join(["python benchmarks/weights.py MODEL", *skipped, *named])
     about = (
-        f"# Weights of fewer bits\n\n`python benchmarks/weights.py MODEL` on {model_name(source)}. {machine()} A "
+        f"# Weights of fewer bits\n\n`{command}` on {model_name(source)}. {machine()} A "
         f"prompt of {options.tokens:,} tokens, {options.rows} at a time, decoded from a cache of {options.budget} "
         "(adakv), logits of one token; "
         f"medians of {options.steps} steps and {options.rounds} prefills that took turns. Above 1x is faster than "
