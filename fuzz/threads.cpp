@@ -1,6 +1,6 @@
 // Several threads that call the library at once, for a build with the thread sanitizer: attention, pruning and reading
-// share one pool of workers, which fall asleep and are woken between the rounds. Then each caller has a team of threads,
-// as OpenMP lends them, which meanwhile begins.
+// share one pool of workers, which fall asleep and are woken between the rounds. Then the same once more, and while they
+// call, threads are lent as by OpenMP: from there on each call has a team of its own.
 #include <atomic>
 #include <chrono>
 #include <cmath>
