@@ -15,13 +15,21 @@ import pytest
 import torch
 
 from support import small_caches
-from support.families import build, needs_latents, prompt
+from support.families import FAMILIES, build, needs_latents, prompt
 from support.graphed import CAPTURE, PROMPT, Places, back, not_waiting, places, twins
 from winnow import CacheError, CompressedCache, GraphedDecoder
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.tail import Tail
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+SLIDING = ("gemma2", "gemma3_text", "gemma3n_text", "olmo3", "cohere2", "exaone4", "gpt_oss", "llama4_text")
+OTHER_LAYERS = {
+    **dict.fromkeys(SLIDING, "CompactSlidingLayer"),
+    **dict.fromkeys(("qwen3_next", "lfm2"), "LinearAttentionLayer"),
+    "falcon_h1": "CompressedHybridLayer",
+}
+"""Families with layers that no graph can hold, by the layers' type."""
+REFUSED = {*OTHER_LAYERS, "gpt2"}
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "gpu.md"
 
 
@@ -31,12 +39,22 @@ def both_places() -> Iterator[Places]:
         yield found
 
 
-@pytest.mark.parametrize("family", ["qwen3_moe", "phi"])
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family not in REFUSED])
 @pytest.mark.usefixtures("both_places")
-def test_other_architectures_have_such_steps(family: str) -> None:
+def test_every_architecture_with_full_attention_has_such_steps(family: str) -> None:
     both = twins(build(family)).pair(rows=2)
     both.graphed()
     assert both.steps(4) == [False, False, True, True]
+
+
+@pytest.mark.usefixtures("both_places")
+def test_an_architecture_that_looks_for_padding_is_refused() -> None:
+    both = twins(build("gpt2")).pair(rows=2)
+    both.graphed()
+    both.steps(2)
+    with pytest.raises(CacheError, match=r"cannot be captured in a CUDA graph.*call the model itself"):
+        both.decoder.step(both.device.to(both.token))
+    both.same()
 
 
 @pytest.mark.parametrize("method", ["snapkv(window=4) @ 12", "h2o @ 12", "knorm @ 12"])
@@ -264,12 +282,7 @@ def test_other_kernels_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("family", "names"),
-    [
-        ("gemma2", "CompactSlidingLayer"),
-        ("falcon_h1", "CompressedHybridLayer"),
-        ("qwen3_next", "LinearAttentionLayer"),
-        pytest.param("deepseek_v3", "LatentLayer", marks=needs_latents),
-    ],
+    [*OTHER_LAYERS.items(), pytest.param("deepseek_v3", "LatentLayer", marks=needs_latents)],
 )
 def test_layers_of_other_kinds_are_refused(family: str, names: str) -> None:
     model = build(family)
