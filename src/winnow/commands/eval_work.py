@@ -40,7 +40,7 @@ class Prompt(NamedTuple):
     question: int
     """Tokens of the question behind it."""
     characters: int
-    """Of both."""
+    """Characters of both."""
 
     @property
     def tokens(self) -> int:
