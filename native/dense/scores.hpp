@@ -36,7 +36,8 @@ __attribute__((always_inline)) inline void accumulate(Vec (&acc)[Vec::width], co
     Vec k[kTokens][kVectors];
     unroll<kTokens>([&](auto t) { load_key(t, k[t]); });
     unroll<kQueries * kVectors>([&](auto i) {
-      const Vec q = load_query(Count<i % kQueries>{}, Count<i / kQueries>{});
+      Vec q = load_query(Count<i % kQueries>{}, Count<i / kQueries>{});
+      if constexpr (kTokens > 1) load_once(q);
       unroll<kTokens>([&](auto t) {
         constexpr int pair = i % kQueries * kTokens + t;
         acc[pair] = fma(k[t][i / kQueries], q, acc[pair]);
@@ -56,13 +57,16 @@ inline void score_tile(const float* query, const T* keys, int64_t dim, const cha
   constexpr int kTokens = Vec::width / kQueries;
   constexpr int64_t kPair = 2 * Vec::width;
   constexpr int64_t kBytes = static_cast<int64_t>(sizeof(T));
+  // Single lines are asked for in the order of memory, which the second-level cache foresees, and not in that of reading;
+  // pairs of lines as they are read (both measured).
+  constexpr bool kInOrder = kPair * kBytes == kLine;
   Vec acc[Vec::width];
   unroll<Vec::width>([&](auto i) { acc[i] = broadcast(0.0f); });
 
   int64_t d = 0;
   for (; d + kPair <= dim; d += kPair) {
     accumulate<kQueries, kTokens, 2>(acc, query + d * kQueries, [&](auto t, Vec(&k)[2]) {
-      prefetch_span<kPair * kBytes, kTwice>(ahead + (t * dim + d) * kBytes);
+      prefetch_span<kPair * kBytes, kTwice>(ahead + (kInOrder ? d * kTokens + t * kPair : t * dim + d) * kBytes);
       load_pair(keys + t * dim + d, k[0], k[1]);
     });
   }

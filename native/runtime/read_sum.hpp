@@ -5,26 +5,32 @@
 #include <cstring>
 
 #include "simd/prefetch.hpp"
+#include "simd/unroll.hpp"
+#include "simd/vec.hpp"
 
 namespace winnow {
 namespace {
 
 inline int64_t read_sum(const void* data, int64_t bytes) {
-  typedef uint32_t Numbers __attribute__((vector_size(kLine)));
+  // Of wider vectors than it has a compiler makes copies in memory.
+  constexpr int kLanes = Vec::width;
+  typedef uint32_t Numbers __attribute__((vector_size(kLanes * sizeof(uint32_t))));
+  constexpr int kSums = 4 * kLine / static_cast<int>(sizeof(Numbers));
   const char* at = static_cast<const char*>(data);
   const char* end = at + bytes;
-  Numbers sums[4] = {};
+  Numbers sums[kSums] = {};
   for (; at + 4 * kLine <= end; at += 4 * kLine) {
-    for (int i = 0; i < 4; ++i) {
+    for (int line = 0; line < 4; ++line) prefetch(at + line * kLine + kPrefetchBytes);
+    unroll<kSums>([&](auto i) {
       Numbers numbers;
-      prefetch(at + i * kLine + kPrefetchBytes);
-      std::memcpy(&numbers, at + i * kLine, sizeof numbers);
+      std::memcpy(&numbers, at + i * static_cast<int>(sizeof numbers), sizeof numbers);
       sums[i] += numbers;
-    }
+    });
   }
-  const Numbers total = sums[0] + sums[1] + sums[2] + sums[3];
   int64_t sum = 0;
-  for (int i = 0; i < 16; ++i) sum += total[i];
+  for (const Numbers& part : sums) {
+    for (int i = 0; i < kLanes; ++i) sum += part[i];
+  }
   for (; at + 4 <= end; at += 4) {
     uint32_t number;
     std::memcpy(&number, at, sizeof number);

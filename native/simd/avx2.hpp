@@ -18,6 +18,9 @@ struct Vec {
 
 inline Vec broadcast(float x) { return {_mm256_set1_ps(x)}; }
 
+// For a vector from memory that several products meet: a compiler would read it again for each.
+inline void load_once(Vec& a) { asm("" : "+x"(a.v)); }
+
 inline Vec widen(Bf16, __m128i bits) {
   return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16))};
 }

@@ -18,6 +18,9 @@ struct Vec {
 
 inline Vec broadcast(float x) { return {_mm512_set1_ps(x)}; }
 
+// For a vector from memory that several products meet: a compiler would read it again for each.
+inline void load_once(Vec& a) { asm("" : "+v"(a.v)); }
+
 inline Vec widen(Bf16, __m256i bits) {
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
 }

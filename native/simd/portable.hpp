@@ -25,6 +25,9 @@ inline Bits choose(Bits mask, Bits yes, Bits no) { return (mask & yes) | (~mask 
 
 inline Vec broadcast(float x) { return {Vec::Lanes{} + x}; }
 
+// Left to the compiler.
+inline void load_once(Vec&) {}
+
 inline Vec widen(Bf16, Bits bits) { return vec_of(bits << 16); }
 
 // The exponent is rebased by a multiplication, which also makes subnormals come out right.
