@@ -22,15 +22,13 @@ namespace {
 template <int kQueries, class T>
 inline void order_sums(const Shape& shape, float* acc) {
   if constexpr (std::is_same_v<T, Bf16>) {
-    alignas(64) float pair[2 * Vec::width];
     for (int64_t q = 0; q < kQueries; ++q) {
       float* row = acc + q * shape.value_width;
       for (int64_t d = 0; d + 2 * Vec::width <= shape.value_dim; d += 2 * Vec::width) {
-        for (int64_t i = 0; i < Vec::width; ++i) {
-          pair[i] = row[d + 2 * i];
-          pair[Vec::width + i] = row[d + 2 * i + 1];
-        }
-        std::memcpy(row + d, pair, sizeof pair);
+        Vec a = load(row + d), b = load(row + d + Vec::width);
+        deal_lanes(a, b);
+        store(row + d, a);
+        store(row + d + Vec::width, b);
       }
     }
   }

@@ -115,6 +115,16 @@ inline Vec exchange(Vec a) {
   return {_mm256_permute_ps(a.v, kApart == 2 ? 0x4e : 0xb1)};
 }
 
+// The lanes of a and then b, dealt out: those with an even index, and the others.
+inline void deal_lanes(Vec& a, Vec& b) {
+  const auto in_order = [](__m256 mixed) {
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(mixed), 0xd8));
+  };
+  const __m256 even = _mm256_shuffle_ps(a.v, b.v, 0x88), odd = _mm256_shuffle_ps(a.v, b.v, 0xdd);
+  a = {in_order(even)};
+  b = {in_order(odd)};
+}
+
 inline __m128i narrow(Fp16, Vec a) { return _mm256_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT); }
 // Each lane rounded to bf16, in the upper 16 of its 32 bits.
 inline __m256i round_to_bf16(Vec a) {

@@ -104,6 +104,15 @@ inline Vec exchange(Vec a) {
   return {_mm512_permute_ps(a.v, kApart == 2 ? 0x4e : 0xb1)};
 }
 
+// The lanes of a and then b, dealt out: those with an even index, and the others.
+inline void deal_lanes(Vec& a, Vec& b) {
+  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+  const __m512 first = a.v, second = b.v;
+  a = {_mm512_permutex2var_ps(first, even, second)};
+  b = {_mm512_permutex2var_ps(first, odd, second)};
+}
+
 inline __m256i narrow(Fp16, Vec a) { return _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT); }
 // Each lane rounded to bf16, in the upper 16 of its 32 bits.
 inline __m512i round_to_bf16(Vec a) {

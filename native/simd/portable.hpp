@@ -127,6 +127,18 @@ inline Vec exchange(Vec a) {
   return b;
 }
 
+// The lanes of a and then b, dealt out: those with an even index, and the others.
+inline void deal_lanes(Vec& a, Vec& b) {
+  const Vec first = a, second = b;
+  constexpr int kHalf = Vec::width / 2;
+  for (int lane = 0; lane < kHalf; ++lane) {
+    a.v[lane] = first.v[2 * lane];
+    a.v[kHalf + lane] = second.v[2 * lane];
+    b.v[lane] = first.v[2 * lane + 1];
+    b.v[kHalf + lane] = second.v[2 * lane + 1];
+  }
+}
+
 // Each lane rounded to bf16, in the upper 16 of its 32 bits.
 inline Bits round_to_bf16(Vec a) {
   const Bits bits = bits_of(a);

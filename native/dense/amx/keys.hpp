@@ -29,13 +29,18 @@ struct Bf16QueryTiles {
 // The queries [first, first + kQueries) as they are; those behind the last are zero.
 template <int kQueries>
 inline void turn_queries(const Shape& shape, const Queries& queries, int64_t first, Bf16QueryTiles& tiles) {
-  for (int64_t q = 0; q < round_up(kQueries, 4); ++q) {
-    const bool there = q < kQueries && first + q < shape.queries;
-    const char* from = there ? static_cast<const char*>(query_at(shape, queries, first + q, sizeof(Bf16))) : nullptr;
-    for (int64_t pair = 0; pair < shape.key_dim / 2; ++pair) {
-      uint32_t word = 0;
-      if (there) std::memcpy(&word, from + pair * sizeof word, sizeof word);
-      tiles.pairs[pair / kRowPairs][pair % kRowPairs][q] = word;
+  constexpr int64_t kLaneChannels = 8;
+  for (int64_t four = 0; four < kQueries; four += 4) {
+    const Bf16* from[4] = {};
+    for (int64_t i = 0; i < 4 && four + i < kQueries && first + four + i < shape.queries; ++i) {
+      from[i] = static_cast<const Bf16*>(query_at(shape, queries, first + four + i, sizeof(Bf16)));
+    }
+    for (int64_t d = 0; d < shape.key_dim; d += kLaneChannels) {
+      __m128i rows[4];
+      unroll<4>([&](auto i) {
+        rows[i] = from[i] ? _mm_loadu_si128(reinterpret_cast<const __m128i*>(from[i] + d)) : _mm_setzero_si128();
+      });
+      turn_four(rows, &tiles.pairs[d / kRowChannels][d % kRowChannels / 2][four]);
     }
   }
 }

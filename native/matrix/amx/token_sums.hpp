@@ -1,4 +1,5 @@
-// Few queries that meet tokens in tiles: their blocks, and sums of products, which are turned into rows of tokens.
+// Few queries that meet tokens in tiles: their blocks, numbers turned into columns, and sums of products, which are turned
+// into rows of tokens.
 #pragma once
 
 #include <immintrin.h>
@@ -22,6 +23,9 @@ constexpr int64_t kPairTokens = 32;
 // A chunk of fewer tokens than this is not worth the setting up of tiles.
 constexpr int64_t kFewestTileTokens = 64;
 
+// Bytes from row to row of a tile in memory.
+constexpr int64_t kTileRowBytes = 64;
+
 // Calls body(first, Count<size>) for blocks that cover n queries, as for_query_blocks does, of no more than meet a
 // tile.
 template <class Body>
@@ -30,6 +34,17 @@ inline void for_tile_blocks(int64_t n, const Body& body) {
     for_query_blocks(least(kMostTileQueries, n - from), [&](int64_t first, auto size) {
       if constexpr (decltype(size)::value <= kMostTileQueries) body(from + first, size);
     });
+  }
+}
+
+// Four rows of 16 bytes -> row r of `to`, a row of a tile each: bytes 4·r .. 4·r + 3 of all four.
+inline void turn_four(const __m128i (&rows)[4], void* to) {
+  const __m128i a = _mm_unpacklo_epi32(rows[0], rows[1]), b = _mm_unpacklo_epi32(rows[2], rows[3]);
+  const __m128i c = _mm_unpackhi_epi32(rows[0], rows[1]), d = _mm_unpackhi_epi32(rows[2], rows[3]);
+  const __m128i turned[4] = {_mm_unpacklo_epi64(a, b), _mm_unpackhi_epi64(a, b), _mm_unpacklo_epi64(c, d),
+                             _mm_unpackhi_epi64(c, d)};
+  for (int r = 0; r < 4; ++r) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(static_cast<char*>(to) + r * kTileRowBytes), turned[r]);
   }
 }
 

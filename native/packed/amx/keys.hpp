@@ -27,15 +27,6 @@ struct QueryTiles {
   alignas(64) int8_t bytes[kMostTileDim / kRowNumbers][16][64];
 };
 
-// Four rows of 16 bytes -> row r of `to`, `stride` bytes apart: bytes 4·r .. 4·r + 3 of each.
-inline void turn_four(const __m128i (&rows)[4], int8_t* to, int64_t stride) {
-  const __m128i a = _mm_unpacklo_epi32(rows[0], rows[1]), b = _mm_unpacklo_epi32(rows[2], rows[3]);
-  const __m128i c = _mm_unpackhi_epi32(rows[0], rows[1]), d = _mm_unpackhi_epi32(rows[2], rows[3]);
-  const __m128i turned[4] = {_mm_unpacklo_epi64(a, b), _mm_unpackhi_epi64(a, b), _mm_unpacklo_epi64(c, d),
-                             _mm_unpackhi_epi64(c, d)};
-  for (int r = 0; r < 4; ++r) _mm_storeu_si128(reinterpret_cast<__m128i*>(to + r * stride), turned[r]);
-}
-
 // Queries as quantize_queries leaves them -> tiles that meet numbers of kBits bits.
 template <int kQueries, int kBits>
 inline void turn_queries(const Int16Queries<kQueries>& queries, int64_t dim, QueryTiles& tiles) {
@@ -51,7 +42,7 @@ inline void turn_queries(const Int16Queries<kQueries>& queries, int64_t dim, Que
             const auto* at = reinterpret_cast<const __m128i*>(from + (2 * q + half) * kBlockBytes);
             rows[q] = q < kBlock ? _mm_loadu_si128(at) : _mm_setzero_si128();
           }
-          turn_four(rows, tiles.bytes[block][4 * lane] + (2 * four + half) * 16, 64);
+          turn_four(rows, tiles.bytes[block][4 * lane] + (2 * four + half) * 16);
         }
       }
     }

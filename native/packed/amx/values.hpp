@@ -5,7 +5,6 @@
 #include <immintrin.h>
 
 #include <array>
-#include <cstring>
 
 #include "attend/contract.hpp"
 #include "matrix/amx/tiles.hpp"
@@ -96,13 +95,10 @@ inline void add_sums(const ChannelSums& from, const float* scale, const int32_t*
 template <int kBits>
 inline void order_tiles(int64_t dim, float* acc) {
   for (int64_t block = 0; block < dim; block += kRowNumbers, acc += kRowNumbers) {
-    float copy[kRowNumbers];
-    std::memcpy(copy, acc, sizeof copy);
-    for (int64_t k = 0; k < 4; ++k) {
-      for (int lane = 0; lane < 4; ++lane) {
-        std::memcpy(acc + 16 * unit_of<kBits>(lane) + 4 * k, copy + 16 * k + 4 * lane, 4 * sizeof(float));
-      }
-    }
+    __m512 vectors[4];
+    unroll<4>([&](auto tile) { vectors[tile] = load(acc + tile * Vec::width).v; });
+    turn_lanes(vectors);
+    unroll<4>([&](auto lane) { store(acc + unit_of<kBits>(lane) * Vec::width, Vec{vectors[lane]}); });
   }
 }
 

@@ -145,17 +145,18 @@ inline bool whole_lines(int64_t bytes) {
   return Form::kLoads == 1 && bytes % kLine == 0;
 }
 
-// Sums of a row of `dim` channels in the order of quarters -> in that of channels. `copy` is scratch.
+// Sums of a row of `dim` channels in the order of quarters -> in that of channels.
 template <class Form>
-inline void order_quarters(int64_t dim, float* acc, float* copy) {
-  std::memcpy(copy, acc, static_cast<size_t>(dim) * sizeof(float));
+inline void order_quarters(int64_t dim, float* acc) {
   constexpr int kFields = Form::kFields;
-  for (int64_t from = 0; from < dim; from += Vec::width) {
-    const int64_t line = from / (64 * kFields), quarter = from / (16 * kFields) % 4, field = from / 16 % kFields;
-    for (int64_t block = 0; block < 4; ++block) {
-      float* to = acc + ((line * 4 + block) * kFields + field) * 16 + 4 * quarter;
-      std::memcpy(to, copy + from + 4 * block, 4 * sizeof(float));
-    }
+  for (int64_t line = 0; line < dim; line += 4 * kFields * Vec::width, acc += 4 * kFields * Vec::width) {
+    unroll<kFields>([&](auto field) {
+      const auto at = [&](int place) { return acc + (place * kFields + field) * Vec::width; };
+      __m512 vectors[4];
+      unroll<4>([&](auto quarter) { vectors[quarter] = load(at(quarter)).v; });
+      turn_lanes(vectors);
+      unroll<4>([&](auto block) { store(at(block), Vec{vectors[block]}); });
+    });
   }
 }
 
@@ -215,7 +216,7 @@ inline void weigh_int8_rows(const Lift<Form>& lift, const float* weights, const 
     weigh_int8_span<kQueries, Form>(quantized, span, lift, from, dim, bytes, count, ahead, acc, acc_width);
   }
   if (!whole_lines<Form>(bytes)) return;
-  for (int q = 0; q < kQueries; ++q) order_quarters<Form>(dim, acc + q * acc_width, static_cast<float*>(edge));
+  for (int q = 0; q < kQueries; ++q) order_quarters<Form>(dim, acc + q * acc_width);
 }
 
 // The same for numbers with scales of channel groups, added to acc; there are whole granules.

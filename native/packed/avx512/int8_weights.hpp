@@ -48,9 +48,12 @@ inline void quantize_weights(int offset, const float* weights, int64_t tokens, I
     t += row / kQueries * kWeightSpan;
     return load_up_to(weights + row % kQueries * kLogitStride + t, tokens < t ? 0 : tokens - t);
   };
+  // Spans behind the last token are left as they are.
+  const auto is_there = [&](int64_t row) { return row / kQueries * kWeightSpan < tokens; };
   Vec most[kRows];
   unroll<kRows>([&](auto row) {
     most[row] = broadcast(0.0f);
+    if (!is_there(row)) return;
     unroll<kWeightVectors>([&](auto i) { most[row] = larger_magnitude(most[row], at(row, i * Vec::width)); });
   });
   const Vec largest = row_maxima(most);
@@ -59,6 +62,8 @@ inline void quantize_weights(int offset, const float* weights, int64_t tokens, I
   store(result.scale[0], int16_scale(largest));
   Vec sums[kRows];
   unroll<kRows>([&](auto row) {
+    sums[row] = broadcast(0.0f);
+    if (!is_there(row)) return;
     const Vec factor = broadcast(factors[row]);
     __m512i sum = _mm512_setzero_si512();
     unroll<kWeightVectors / 2>([&](auto i) {
