@@ -1,8 +1,8 @@
 """Speed of decode attention over packed prefixes, next to a dense one of as many slots.
 
 One run, one machine, one step of decoding at a time. Every format is measured in turn with a read-only pass over its
-own tensors and with dense attention in the same dtype; a ratio is the median of the ratios of the rounds. Five minutes
-on an idle machine.
+own tensors and with dense attention in the same dtype; a ratio is the median of the ratios of the rounds. Then the same
+formats over few slots, with one thread. Five minutes on an idle machine.
 
     python benchmarks/packed_attention.py [--megabytes 128] [--rounds 11] [--dims 64 128] [--groups 1 4 7 8] [--json]
 
@@ -42,6 +42,10 @@ from winnow.kernels.formats.pruned import Pruned
 DTYPE = torch.bfloat16
 PATTERNS = 4096
 """Different masks; further slots repeat them."""
+FEW_SLOTS = [64, 256, 1024]
+"""Slots of a head as eviction leaves them."""
+REPEATS = 100
+"""Steps over few slots that are timed together."""
 
 
 class Format(NamedTuple):
@@ -242,6 +246,38 @@ def compare(dim: int, groups: list[int], threads: list[int], rounds: int, slots:
     return {f"Fraction of a read-only pass, D {dim}": of_read, f"Times as fast as dense, D {dim}": of_dense[1:]}
 
 
+def attention_over(name: str, form: Format, slots: int) -> Callable[[Tensor], Tensor]:
+    """Attention over as many slots of every head in a format."""
+    return contender(name, form, slots).run
+
+
+def repeatedly(run: Callable[[Tensor], Tensor], query: Tensor) -> None:
+    """Several steps."""
+    for _ in range(REPEATS):
+        run(query)
+
+
+def with_few_slots(dim: int, groups: list[int], rounds: int, wanted: list[str]) -> Tables:
+    """Microseconds of a layer's step over few slots, which lie in the processor's caches, with one thread."""
+    torch.set_num_threads(1)
+
+    def times(name: str, attention: Callable[[int], Callable[[Tensor], Tensor]]) -> Row:
+        row: Row = {"format": name}
+        for slots in FEW_SLOTS:
+            run = attention(slots)
+            for group in groups:
+                query = torch.randn(1, HEADS * group, 1, dim).to(DTYPE)
+                bench = measure({"attend": partial(repeatedly, run, query)}, rounds)
+                row[f"{slots} slots, G {group}"] = bench.median("attend") / REPEATS * 1e6
+        return row
+
+    rows = [times("dense", lambda slots: make_layer([slots] * HEADS, dim, DTYPE).plan.run)]
+    for name, form in formats(dim).items():
+        if not wanted or name in wanted:
+            rows.append(times(name, partial(attention_over, name, form)))
+    return {f"Few slots, D {dim}, microseconds": rows}
+
+
 def main() -> None:
     """Parse arguments, run, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -265,6 +301,7 @@ def main() -> None:
     tables: Tables = {}
     for dim, count in slots.items():
         tables |= compare(dim, options.groups, options.threads, options.rounds, count, options.formats)
+        tables |= with_few_slots(dim, options.groups, options.rounds, options.formats)
     title = "Decode attention from packed prefixes"
     text, data = write_tables(options.out, f"packed_attention-{vendor()}", title, settings, tables)
     print(data if options.json else text)
