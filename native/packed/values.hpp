@@ -50,7 +50,7 @@ inline void weigh_unpacked(const Shape& shape, const Chunk& chunk, const float* 
   for (int64_t t = 0; t < chunk.tokens; t += kTileRows) {
     const int64_t count = least(kTileRows, chunk.tokens - t);
     reader.unpack(count, packed.tile);
-    weigh<kQueries, false>(shape, weights + t, packed.tile, count, reinterpret_cast<const char*>(packed.tile), acc);
+    weigh<kQueries>(shape, weights + t, packed.tile, count, NothingAhead{}, acc);
   }
 }
 
