@@ -104,13 +104,17 @@ inline Vec exchange(Vec a) {
   return {_mm512_permute_ps(a.v, kApart == 2 ? 0x4e : 0xb1)};
 }
 
+// Of the lanes of a and then b those that `chosen` names, and those that follow each.
+inline void deal_lanes(Vec& a, Vec& b, __m512i chosen) {
+  const __m512i following = _mm512_add_epi32(chosen, _mm512_set1_epi32(1));
+  const __m512 first = a.v, second = b.v;
+  a = {_mm512_permutex2var_ps(first, chosen, second)};
+  b = {_mm512_permutex2var_ps(first, following, second)};
+}
+
 // The lanes of a and then b, dealt out: those with an even index, and the others.
 inline void deal_lanes(Vec& a, Vec& b) {
-  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-  const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
-  const __m512 first = a.v, second = b.v;
-  a = {_mm512_permutex2var_ps(first, even, second)};
-  b = {_mm512_permutex2var_ps(first, odd, second)};
+  deal_lanes(a, b, _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30));
 }
 
 inline __m256i narrow(Fp16, Vec a) { return _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT); }
@@ -160,6 +164,20 @@ inline Vec if_less(Vec a, Vec b, Vec yes, Vec no) {
 
 inline float lane_max(Vec a) { return _mm512_reduce_max_ps(a.v); }
 inline float lane_sum(Vec a) { return _mm512_reduce_add_ps(a.v); }
+
+// Quarter i of vector k goes to quarter k of vector i. Numbers change places in whole vectors: a processor waits where it
+// reads one that was written in pieces.
+inline void turn_quarters(__m512i (&vectors)[4]) {
+  __m512i even[2], odd[2];
+  unroll<2>([&](auto pair) {
+    even[pair] = _mm512_shuffle_i32x4(vectors[2 * pair], vectors[2 * pair + 1], 0x88);
+    odd[pair] = _mm512_shuffle_i32x4(vectors[2 * pair], vectors[2 * pair + 1], 0xdd);
+  });
+  vectors[0] = _mm512_shuffle_i32x4(even[0], even[1], 0x88);
+  vectors[1] = _mm512_shuffle_i32x4(odd[0], odd[1], 0x88);
+  vectors[2] = _mm512_shuffle_i32x4(even[0], even[1], 0xdd);
+  vectors[3] = _mm512_shuffle_i32x4(odd[0], odd[1], 0xdd);
+}
 
 // Lane i is rows[i], all lanes of it combined. Four rounds of "exchange halves and combine" on all rows together cost
 // a third of sixteen horizontal sums; where one shuffle and one blend do, the blend relieves the shuffle port.

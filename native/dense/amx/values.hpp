@@ -106,11 +106,10 @@ inline void multiply_values(const uint16_t* weights, const Bf16* rows, int64_t d
 
 // Sums of 32 channels in the order of two tiles -> in that of load_pair for Bf16: the even ones first.
 inline void order_channels(float* acc) {
-  const __m512i even = _mm512_setr_epi32(0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30);
-  const __m512 first = load(acc).v, second = load(acc + Vec::width).v;
-  store(acc, Vec{_mm512_permutex2var_ps(first, even, second)});
-  const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
-  store(acc + Vec::width, Vec{_mm512_permutex2var_ps(first, odd, second)});
+  Vec even = load(acc), odd = load(acc + Vec::width);
+  deal_lanes(even, odd, _mm512_setr_epi32(0, 2, 16, 18, 4, 6, 20, 22, 8, 10, 24, 26, 12, 14, 28, 30));
+  store(acc, even);
+  store(acc + Vec::width, odd);
 }
 
 // acc[q] = sum over tokens of weights[q]·values in the order of Partial, with sums and weights of 2·kQueries rows; acc

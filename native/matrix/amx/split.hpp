@@ -42,12 +42,9 @@ inline void transpose(__m512i (&rows)[16]) {
   }
   // Quarter k of b[4·i + j] has column 4·k + j of rows 4·i .. 4·i + 3.
   for (int j = 0; j < 4; ++j) {
-    const __m512i even = _mm512_shuffle_i32x4(b[j], b[4 + j], 0x88), more_even = _mm512_shuffle_i32x4(b[8 + j], b[12 + j], 0x88);
-    const __m512i odd = _mm512_shuffle_i32x4(b[j], b[4 + j], 0xdd), more_odd = _mm512_shuffle_i32x4(b[8 + j], b[12 + j], 0xdd);
-    rows[j] = _mm512_shuffle_i32x4(even, more_even, 0x88);
-    rows[4 + j] = _mm512_shuffle_i32x4(odd, more_odd, 0x88);
-    rows[8 + j] = _mm512_shuffle_i32x4(even, more_even, 0xdd);
-    rows[12 + j] = _mm512_shuffle_i32x4(odd, more_odd, 0xdd);
+    __m512i columns[4] = {b[j], b[4 + j], b[8 + j], b[12 + j]};
+    turn_quarters(columns);
+    for (int k = 0; k < 4; ++k) rows[4 * k + j] = columns[k];
   }
 }
 

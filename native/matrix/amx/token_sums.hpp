@@ -23,9 +23,6 @@ constexpr int64_t kPairTokens = 32;
 // A chunk of fewer tokens than this is not worth the setting up of tiles.
 constexpr int64_t kFewestTileTokens = 64;
 
-// Bytes from row to row of a tile in memory.
-constexpr int64_t kTileRowBytes = 64;
-
 // Calls body(first, Count<size>) for blocks that cover n queries, as for_query_blocks does, of no more than meet a
 // tile.
 template <class Body>
@@ -43,9 +40,7 @@ inline void turn_four(const __m128i (&rows)[4], void* to) {
   const __m128i c = _mm_unpackhi_epi32(rows[0], rows[1]), d = _mm_unpackhi_epi32(rows[2], rows[3]);
   const __m128i turned[4] = {_mm_unpacklo_epi64(a, b), _mm_unpackhi_epi64(a, b), _mm_unpacklo_epi64(c, d),
                              _mm_unpackhi_epi64(c, d)};
-  for (int r = 0; r < 4; ++r) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(static_cast<char*>(to) + r * kTileRowBytes), turned[r]);
-  }
+  for (int r = 0; r < 4; ++r) _mm_storeu_si128(reinterpret_cast<__m128i*>(static_cast<char*>(to) + 64 * r), turned[r]);
 }
 
 // Sums of products, integers or floats, of a pair of tiles of tokens: columns are those of queries.

@@ -95,10 +95,10 @@ inline void add_sums(const ChannelSums& from, const float* scale, const int32_t*
 template <int kBits>
 inline void order_tiles(int64_t dim, float* acc) {
   for (int64_t block = 0; block < dim; block += kRowNumbers, acc += kRowNumbers) {
-    __m512 vectors[4];
-    unroll<4>([&](auto tile) { vectors[tile] = load(acc + tile * Vec::width).v; });
-    turn_lanes(vectors);
-    unroll<4>([&](auto lane) { store(acc + unit_of<kBits>(lane) * Vec::width, Vec{vectors[lane]}); });
+    __m512i vectors[4];
+    unroll<4>([&](auto tile) { vectors[tile] = _mm512_loadu_si512(acc + tile * Vec::width); });
+    turn_quarters(vectors);
+    unroll<4>([&](auto lane) { _mm512_storeu_si512(acc + unit_of<kBits>(lane) * Vec::width, vectors[lane]); });
   }
 }
 

@@ -136,20 +136,6 @@ inline __m512i broadcast_four(const int8_t* p) {
   return _mm512_set1_epi32(four);
 }
 
-// Lane i of vector k, of four numbers, goes to lane k of vector i. Sums are put into the order of channels in whole vectors:
-// a processor waits where it reads one that was written in pieces.
-inline void turn_lanes(__m512 (&vectors)[4]) {
-  __m512 halves[4];
-  unroll<2>([&](auto pair) {
-    halves[pair] = _mm512_shuffle_f32x4(vectors[2 * pair], vectors[2 * pair + 1], 0x44);
-    halves[2 + pair] = _mm512_shuffle_f32x4(vectors[2 * pair], vectors[2 * pair + 1], 0xee);
-  });
-  unroll<2>([&](auto pair) {
-    vectors[2 * pair] = _mm512_shuffle_f32x4(halves[2 * pair], halves[2 * pair + 1], 0x88);
-    vectors[2 * pair + 1] = _mm512_shuffle_f32x4(halves[2 * pair], halves[2 * pair + 1], 0xdd);
-  });
-}
-
 // Sums of products with halves -> with int16.
 inline __m512i join(__m512i high, __m512i low) { return _mm512_add_epi32(_mm512_slli_epi32(high, 8), low); }
 

@@ -152,10 +152,10 @@ inline void order_quarters(int64_t dim, float* acc) {
   for (int64_t line = 0; line < dim; line += 4 * kFields * Vec::width, acc += 4 * kFields * Vec::width) {
     unroll<kFields>([&](auto field) {
       const auto at = [&](int place) { return acc + (place * kFields + field) * Vec::width; };
-      __m512 vectors[4];
-      unroll<4>([&](auto quarter) { vectors[quarter] = load(at(quarter)).v; });
-      turn_lanes(vectors);
-      unroll<4>([&](auto block) { store(at(block), Vec{vectors[block]}); });
+      __m512i vectors[4];
+      unroll<4>([&](auto quarter) { vectors[quarter] = _mm512_loadu_si512(at(quarter)); });
+      turn_quarters(vectors);
+      unroll<4>([&](auto block) { _mm512_storeu_si512(at(block), vectors[block]); });
     });
   }
 }
