@@ -2,7 +2,7 @@
 
 One run, one machine, one step of decoding at a time. Every format is measured in turn with a read-only pass over its
 own tensors and with dense attention in the same dtype; a ratio is the median of the ratios of the rounds. Then the same
-formats over few slots, with one thread. Five minutes on an idle machine.
+formats over few slots, with one thread. Three minutes on an idle machine.
 
     python benchmarks/packed_attention.py [--megabytes 128] [--rounds 11] [--dims 64 128] [--groups 1 4 7 8] [--json]
 
