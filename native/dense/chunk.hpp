@@ -4,7 +4,7 @@
 #include "attend/contract.hpp"
 #include "attend/partials.hpp"
 #include "attend/queries.hpp"
-#include "attend/softmax.hpp"
+#include "attend/weights.hpp"
 #include "dense/scores.hpp"
 #include "dense/weighted_sum.hpp"
 
@@ -15,11 +15,11 @@ template <int kQueries, class T>
 inline void dense_block(const Shape& shape, const Chunk& chunk, const Queries& queries, const Scratch& scratch,
                         int64_t first, const Partial& out) {
   const T* values = static_cast<const T*>(chunk.values);
-  const T* last = values + chunk.tokens * shape.value_dim - 1;
   gather_queries<kQueries, T, T>(shape, queries, first, scratch.query);
   score<kQueries, T>(shape, chunk, scratch.query, scratch.edge, scratch.logits);
-  softmax_block<kQueries>(shape, chunk, scratch.logits, first, values, last, out);
-  weigh_tokens<kQueries>(shape, scratch.logits, values, chunk.tokens, out.acc + first * shape.value_width);
+  Weights weights(shape, chunk, scratch.logits, first, kQueries, out);
+  weigh_tokens<kQueries>(shape, weights, values, chunk.tokens, out.acc + first * shape.value_width);
+  weights.finish();
 }
 
 template <class T>

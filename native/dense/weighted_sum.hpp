@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attend/contract.hpp"
+#include "attend/weights.hpp"
 #include "simd/prefetch.hpp"
 #include "simd/unroll.hpp"
 #include "simd/vec.hpp"
@@ -9,9 +10,6 @@
 
 namespace winnow {
 namespace {
-
-// Tokens whose values pass through the registers together: few enough to stay in the first-level cache.
-constexpr int64_t kValueBlock = 32;
 
 // What is asked for while values are read: of rows that lie in the first-level cache nothing.
 struct NothingAhead {
@@ -90,16 +88,16 @@ inline void weigh(const Shape& shape, const float* weights, const T* values, int
   }
 }
 
-// The same for values of any number, read where they lie.
+// The same for values of any number, read where they lie, in blocks that stay in the first-level cache.
 template <int kQueries, class T>
-inline void weigh_tokens(const Shape& shape, const float* weights, const T* values, int64_t tokens, float* acc) {
+inline void weigh_tokens(const Shape& shape, Weights& weights, const T* values, int64_t tokens, float* acc) {
   const T* last = values + tokens * shape.value_dim - 1;
-  for (int64_t t = 0; t < tokens; t += kValueBlock) {
+  for (int64_t t = 0; t < tokens; t += kWeightTokens) {
     const T* block = values + t * shape.value_dim;
-    const int64_t count = least(kValueBlock, tokens - t);
+    const int64_t count = least(kWeightTokens, tokens - t);
     // The first strips of a block meet all of its tokens, so that these have to be there before.
     const LinesAhead ahead{clamped_ahead_of(block + count * shape.value_dim, last)};
-    weigh<kQueries>(shape, weights + t, block, count, ahead, acc);
+    weigh<kQueries>(shape, weights.take(t, count), block, count, ahead, acc);
   }
 }
 

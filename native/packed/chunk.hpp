@@ -5,7 +5,7 @@
 #include "attend/contract.hpp"
 #include "attend/partials.hpp"
 #include "attend/queries.hpp"
-#include "attend/softmax.hpp"
+#include "attend/weights.hpp"
 #include "packed/keys.hpp"
 #include "packed/scratch.hpp"
 #include "packed/slot_scales.hpp"
@@ -18,14 +18,12 @@ template <int kQueries, class T>
 inline void packed_block(const Shape& shape, const Chunk& chunk, const Queries& queries, const Scratch& scratch,
                          int64_t first, const Partial& out) {
   const PackedScratch packed = packed_scratch(shape, scratch.packed);
-  const winnow_rows& rows = chunk.part->values;
-  const char* values = static_cast<const char*>(rows.data) + chunk.slot * rows.row_bytes;
-  const char* last = values + chunk.tokens * rows.row_bytes - (rows.row_bytes > 0);
   prefetch_scales<T>(chunk.part->keys, chunk);
-  prefetch_scales<T>(rows, chunk);
+  prefetch_scales<T>(chunk.part->values, chunk);
   score_packed<kQueries, T>(shape, chunk, queries, first, scratch, packed);
-  softmax_block<kQueries>(shape, chunk, scratch.logits, first, values, last, out);
-  weigh_packed<kQueries, T>(shape, chunk, scratch.logits, packed, out.acc + first * shape.value_width);
+  Weights weights(shape, chunk, scratch.logits, first, kQueries, out);
+  weigh_packed<kQueries, T>(shape, chunk, weights, packed, out.acc + first * shape.value_width);
+  weights.finish();
 }
 
 template <class T>

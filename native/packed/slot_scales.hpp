@@ -19,11 +19,17 @@ inline void prefetch_scales(const winnow_rows& rows, const Chunk& chunk) {
   prefetch_for_later(reinterpret_cast<const char*>(scales), chunk.tokens * static_cast<int64_t>(sizeof(T)));
 }
 
-// numbers[q][t] *= scale of slot t, where it is left to be multiplied after all else.
+// Those of a chunk's slots that are left to be multiplied after all else; null where there are none.
+template <class T>
+inline const T* slot_scales(const winnow_rows& rows, const Chunk& chunk) {
+  return rows.scaling == WINNOW_PER_SLOT && !rows.masks ? static_cast<const T*>(rows.scales) + chunk.slot : nullptr;
+}
+
+// numbers[q][t] *= scale of slot t, if it has one.
 template <int kQueries, class T>
 inline void scale_by_slot(const winnow_rows& rows, const Chunk& chunk, float* numbers) {
-  if (rows.scaling != WINNOW_PER_SLOT || rows.masks) return;
-  const T* scales = static_cast<const T*>(rows.scales) + chunk.slot;
+  const T* scales = slot_scales<T>(rows, chunk);
+  if (!scales) return;
   for (int64_t t = 0; t < chunk.tokens; t += Vec::width) {
     const Vec scale = load_up_to(scales + t, chunk.tokens - t);
     unroll<kQueries>([&](auto q) {

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "attend/contract.hpp"
+#include "attend/weights.hpp"
 #include "dense/weighted_sum.hpp"
 #include "packed/dots.hpp"
 #include "packed/rows.hpp"
@@ -36,21 +37,21 @@ inline void order_sums(const Shape& shape, float* acc) {
 
 // Values that are read where they lie, of type Value.
 template <int kQueries, class Value>
-inline void weigh_in_place(const Shape& shape, const Chunk& chunk, const float* weights, float* acc) {
+inline void weigh_in_place(const Shape& shape, const Chunk& chunk, Weights& weights, float* acc) {
   const Value* values = static_cast<const Value*>(chunk.part->values.data) + chunk.slot * shape.value_dim;
   weigh_tokens<kQueries>(shape, weights, values, chunk.tokens, acc);
 }
 
 // Any other values, unpacked a tile at a time.
 template <int kQueries, class T>
-inline void weigh_unpacked(const Shape& shape, const Chunk& chunk, const float* weights, const PackedScratch& packed,
+inline void weigh_unpacked(const Shape& shape, const Chunk& chunk, Weights& weights, const PackedScratch& packed,
                            float* acc) {
   RowReader<T> reader(chunk.part->values, *chunk.part, chunk.head, chunk.slot, shape.value_dim, true, packed.reader,
                       packed.row_floats);
   for (int64_t t = 0; t < chunk.tokens; t += kTileRows) {
     const int64_t count = least(kTileRows, chunk.tokens - t);
     reader.unpack(count, packed.tile);
-    weigh<kQueries>(shape, weights + t, packed.tile, count, NothingAhead{}, acc);
+    weigh<kQueries>(shape, weights.take(t, count), packed.tile, count, NothingAhead{}, acc);
   }
 }
 
@@ -63,12 +64,12 @@ inline void finish_sums(const Shape& shape, const Chunk& chunk, float* acc) {
   order_sums<kQueries, T>(shape, acc);
 }
 
-// Adds the chunk's values under the weights of kQueries queries to acc, in the order of Partial. Overwrites weights.
+// Adds the chunk's values under the weights of kQueries queries to acc, in the order of Partial.
 template <int kQueries, class T>
-inline void weigh_packed(const Shape& shape, const Chunk& chunk, float* weights, const PackedScratch& packed,
+inline void weigh_packed(const Shape& shape, const Chunk& chunk, Weights& weights, const PackedScratch& packed,
                          float* acc) {
   const winnow_rows& rows = chunk.part->values;
-  scale_by_slot<kQueries, T>(rows, chunk, weights);
+  if (const T* scales = slot_scales<T>(rows, chunk)) weights.scale_by(scales);
   if (!rows.masks && rows.bits == 16) return weigh_in_place<kQueries, T>(shape, chunk, weights, acc);
   if (weigh_int8<kQueries, T>(shape, chunk, weights, packed, acc)) {
     // Only their order is left to do.

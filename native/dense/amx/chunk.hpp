@@ -3,7 +3,7 @@
 
 #include "attend/contract.hpp"
 #include "attend/partials.hpp"
-#include "attend/softmax.hpp"
+#include "attend/weights.hpp"
 #include "dense/amx/keys.hpp"
 #include "dense/amx/values.hpp"
 #include "matrix/amx/tiles.hpp"
@@ -47,17 +47,16 @@ inline void for_column_blocks(int64_t n, const Body& body) {
 inline void bf16_chunk(const Shape& shape, const Chunk& chunk, const Queries& queries, const Scratch& scratch,
                        const Partial& out) {
   clear(shape, out);
-  const Bf16* values = static_cast<const Bf16*>(chunk.values);
-  const Bf16* last = values + chunk.tokens * shape.value_dim - 1;
   for_column_blocks(shape.queries, [&](int64_t first, auto size) {
     constexpr int kQueries = decltype(size)::value;
     {
       const Tiles here(16, static_cast<uint16_t>(round_up(kQueries, 4)));
       score_in_tiles<kQueries>(shape, chunk, queries, first, scratch.logits);
     }
-    softmax_block<kQueries>(shape, chunk, scratch.logits, first, values, last, out);
+    Weights weights(shape, chunk, scratch.logits, first, kQueries, out);
     const Tiles here(2 * kQueries, 16, true);
-    weigh_in_tiles<kQueries>(shape, chunk, scratch.logits, out.acc + first * shape.value_width);
+    weigh_in_tiles<kQueries>(shape, chunk, weights, out.acc + first * shape.value_width);
+    weights.finish();
   });
 }
 

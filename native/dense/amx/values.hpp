@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "attend/contract.hpp"
+#include "attend/weights.hpp"
 #include "dense/amx/keys.hpp"
 #include "matrix/amx/tiles.hpp"
 #include "matrix/amx/token_sums.hpp"
@@ -19,36 +20,32 @@
 namespace winnow {
 namespace {
 
-// Tokens of a tile, and of sums that stay in tiles.
-constexpr int64_t kPairedTokens = 32, kDenseSpan = 256;
+// Tokens of a tile, and of those whose weights are split before channels that share no tiles read them again.
+constexpr int64_t kPairedTokens = 32, kDenseSpan = 512;
+static_assert(kPairedTokens == kWeightTokens, "weights come a tile at a time");
 
 // Channels whose sums are in tiles together.
 constexpr int64_t kSummedChannels = 64;
 
-// Weights of a span: row 2·q has what bf16 holds of query q's, cut off, and the next row the rest.
+// Tiles of weights of a span: row 2·q has what bf16 holds of query q's, cut off, and the next row the rest.
 template <int kQueries>
 struct SplitWeights {
-  alignas(64) uint16_t rows[2 * kQueries][kDenseSpan];
+  alignas(64) uint16_t tiles[kDenseSpan / kPairedTokens][2 * kQueries][kPairedTokens];
 };
 
-// logits[q][t ..] -> rows of a span; those behind the last token weigh nothing.
+// Rows of weights, kLogitStride apart -> a tile of them.
 template <int kQueries>
-inline void split_weights(const float* weights, int64_t tokens, SplitWeights<kQueries>& to) {
+inline void split_weights(const float* weights, uint16_t (&tile)[2 * kQueries][kPairedTokens]) {
   const __m512i cut = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+  const auto first = [&](__m512 a) { return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(a), cut)); };
+  const auto put = [](uint16_t* row, __m512 low, __m512 high) {
+    const __m512bh halves = _mm512_cvtne2ps_pbh(high, low);
+    std::memcpy(row, &halves, sizeof halves);
+  };
   unroll<kQueries>([&](auto q) {
-    for (int64_t t = 0; t < kDenseSpan; t += 2 * Vec::width) {
-      const auto at = [&](int64_t from) {
-        return load_up_to(weights + q * kLogitStride + from, tokens < from ? 0 : tokens - from).v;
-      };
-      const auto first = [&](__m512 a) { return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(a), cut)); };
-      const auto put = [](uint16_t* row, __m512 low, __m512 high) {
-        const __m512bh halves = _mm512_cvtne2ps_pbh(high, low);
-        std::memcpy(row, &halves, sizeof halves);
-      };
-      const __m512 a = at(t), b = at(t + Vec::width);
-      put(to.rows[2 * q] + t, first(a), first(b));
-      put(to.rows[2 * q + 1] + t, _mm512_sub_ps(a, first(a)), _mm512_sub_ps(b, first(b)));
-    }
+    const __m512 a = load(weights + q * kLogitStride).v, b = load(weights + q * kLogitStride + Vec::width).v;
+    put(tile[2 * q], first(a), first(b));
+    put(tile[2 * q + 1], _mm512_sub_ps(a, first(a)), _mm512_sub_ps(b, first(b)));
   });
 }
 
@@ -65,13 +62,14 @@ inline void pair_rows(const Bf16* rows, int64_t dim, int64_t tokens, const char*
   for (int64_t t = 0; t < tokens; t += 2, rows += 2 * dim, ahead += 2 * bytes) {
     // Nothing is read past the last row.
     const Bf16* second = t + 1 < tokens ? rows + dim : rows;
+    __m512i a[2], b[2];
+    unroll<2>([&](auto half) { a[half] = _mm512_loadu_si512(rows + half * kRowChannels); });
+    unroll<2>([&](auto half) { prefetch(ahead + half * kLine); });
+    unroll<2>([&](auto half) { b[half] = _mm512_loadu_si512(second + half * kRowChannels); });
+    unroll<2>([&](auto half) { prefetch(ahead + bytes + half * kLine); });
     unroll<2>([&](auto half) {
-      const __m512i a = _mm512_loadu_si512(rows + half * kRowChannels);
-      const __m512i b = _mm512_loadu_si512(second + half * kRowChannels);
-      _mm512_store_si512(tiles.bytes[2 * half][t / 2], _mm512_unpacklo_epi16(a, b));
-      _mm512_store_si512(tiles.bytes[2 * half + 1][t / 2], _mm512_unpackhi_epi16(a, b));
-      prefetch(ahead + half * kLine);
-      prefetch(ahead + bytes + half * kLine);
+      _mm512_store_si512(tiles.bytes[2 * half][t / 2], _mm512_unpacklo_epi16(a[half], b[half]));
+      _mm512_store_si512(tiles.bytes[2 * half + 1][t / 2], _mm512_unpackhi_epi16(a[half], b[half]));
     });
   }
   // Zeros weigh nothing; what lies in memory may be no number.
@@ -80,28 +78,31 @@ inline void pair_rows(const Bf16* rows, int64_t dim, int64_t tokens, const char*
   }
 }
 
-// Sums of both rows of weights of all queries with 64 channels.
-using Bf16Sums = TileSums<float, 4>;
+// Adds the products of a tile of weights with 64 channels of values to the sums in the tiles 0 to 3.
+inline void multiply_values(const uint16_t* weights, const PairedValues& values) {
+  finish_stores();
+  _tile_loadd(4, weights, 64);
+  _tile_loadd(5, values.bytes[0], 64);
+  _tile_dpbf16ps(0, 4, 5);
+  _tile_loadd(6, values.bytes[1], 64);
+  _tile_dpbf16ps(1, 4, 6);
+  _tile_loadd(7, values.bytes[2], 64);
+  _tile_dpbf16ps(2, 4, 7);
+  _tile_loadd(5, values.bytes[3], 64);
+  _tile_dpbf16ps(3, 4, 5);
+}
 
-// Products of the weights of a span, whose rows are kDenseSpan apart, with 64 channels of its values.
-inline void multiply_values(const uint16_t* weights, const Bf16* rows, int64_t dim, int64_t tokens,
-                            const char* ahead, PairedValues& values, Bf16Sums& out) {
-  zero_sums<4>();
-  for (int64_t t = 0; t < tokens; t += kPairedTokens) {
-    pair_rows(rows + t * dim, dim, least(kPairedTokens, tokens - t),
-              ahead + t * dim * static_cast<int64_t>(sizeof(Bf16)), values);
-    finish_stores();
-    _tile_loadd(4, weights + t, kDenseSpan * sizeof(uint16_t));
-    _tile_loadd(5, values.bytes[0], 64);
-    _tile_dpbf16ps(0, 4, 5);
-    _tile_loadd(6, values.bytes[1], 64);
-    _tile_dpbf16ps(1, 4, 6);
-    _tile_loadd(7, values.bytes[2], 64);
-    _tile_dpbf16ps(2, 4, 7);
-    _tile_loadd(5, values.bytes[3], 64);
-    _tile_dpbf16ps(3, 4, 5);
-  }
-  store_sums(out);
+// acc[q][..64) += the sums in the tiles 0 to 3, those of both rows of weights of a query.
+template <int kQueries>
+inline void add_sums(float* acc, int64_t acc_width) {
+  TileSums<float, 4> sums;
+  store_sums(sums);
+  unroll<kQueries>([&](auto q) {
+    unroll<4>([&](auto tile) {
+      float* at = acc + q * acc_width + tile * Vec::width;
+      store(at, load(at) + (load(sums.sums[tile][2 * q]) + load(sums.sums[tile][2 * q + 1])));
+    });
+  });
 }
 
 // Sums of 32 channels in the order of two tiles -> in that of load_pair for Bf16: the even ones first.
@@ -115,25 +116,27 @@ inline void order_channels(float* acc) {
 // acc[q] = sum over tokens of weights[q]·values in the order of Partial, with sums and weights of 2·kQueries rows; acc
 // is zero before.
 template <int kQueries>
-inline void weigh_in_tiles(const Shape& shape, const Chunk& chunk, const float* weights, float* acc) {
+inline void weigh_in_tiles(const Shape& shape, const Chunk& chunk, Weights& weights, float* acc) {
   const int64_t dim = shape.value_dim;
   const Bf16* values = static_cast<const Bf16*>(chunk.values);
   const Bf16* last = values + chunk.tokens * dim - 1;
   SplitWeights<kQueries> split;
   PairedValues paired;
-  Bf16Sums sums;
-  for (int64_t t = 0; t < chunk.tokens; t += kDenseSpan) {
-    const int64_t count = least(kDenseSpan, chunk.tokens - t);
-    const Bf16* from = values + t * dim;
-    split_weights(weights + t, count, split);
+  // Giving sums out waits for all that is being read. Where tiles hold those of all channels, it is done once.
+  const int64_t longest = dim == kSummedChannels ? chunk.tokens : kDenseSpan;
+  for (int64_t t = 0; t < chunk.tokens; t += longest) {
+    const int64_t end = least(t + longest, chunk.tokens);
     for (int64_t d = 0; d < dim; d += kSummedChannels) {
-      multiply_values(split.rows[0], from + d, dim, count, clamped_ahead_of(from + d, last), paired, sums);
-      unroll<kQueries>([&](auto q) {
-        unroll<4>([&](auto tile) {
-          float* at = acc + q * shape.value_width + d + tile * Vec::width;
-          store(at, load(at) + (load(sums.sums[tile][2 * q]) + load(sums.sums[tile][2 * q + 1])));
-        });
-      });
+      zero_sums<4>();
+      for (int64_t at = t; at < end; at += kPairedTokens) {
+        const int64_t count = least(kPairedTokens, end - at);
+        const Bf16* rows = values + at * dim + d;
+        auto& tile = split.tiles[(at - t) / kPairedTokens % (kDenseSpan / kPairedTokens)];
+        if (d == 0) split_weights<kQueries>(weights.take(at, count), tile);
+        pair_rows(rows, dim, count, clamped_ahead_of(rows, last), paired);
+        multiply_values(tile[0], paired);
+      }
+      add_sums<kQueries>(acc + d, shape.value_width);
     }
   }
   for (int64_t q = 0; q < kQueries; ++q) {

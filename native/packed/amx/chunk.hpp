@@ -4,7 +4,7 @@
 #include "attend/contract.hpp"
 #include "attend/partials.hpp"
 #include "attend/queries.hpp"
-#include "attend/softmax.hpp"
+#include "attend/weights.hpp"
 #include "matrix/amx/tiles.hpp"
 #include "matrix/amx/token_sums.hpp"
 #include "packed/amx/keys.hpp"
@@ -55,12 +55,12 @@ inline void score_block_in_tiles(const Shape& shape, const Chunk& chunk, const Q
 }
 
 template <int kQueries, class T>
-inline void weigh_block_in_tiles(const Shape& shape, const Chunk& chunk, float* weights, float* acc) {
+inline void weigh_block_in_tiles(const Shape& shape, const Chunk& chunk, Weights& weights, float* acc) {
   const winnow_rows& rows = chunk.part->values;
   const Tiles here(2 * kQueries, 16, true);
   const uint8_t* data = bytes_at(rows.data) + chunk.slot * rows.row_bytes;
   const char* last = reinterpret_cast<const char*>(data) + chunk.tokens * rows.row_bytes - 1;
-  scale_by_slot<kQueries, T>(rows, chunk, weights);
+  weights.scale_by(slot_scales<T>(rows, chunk));
   for_width(rows.bits, [&](auto width) {
     weigh_in_tiles<kQueries, decltype(width)::value>(true, weights, data, shape.value_dim, chunk.tokens, last, acc,
                                                      shape.value_width);
@@ -73,16 +73,14 @@ void integers_chunk(const Shape& shape, const Chunk& chunk, const Queries& queri
                     const Partial& out) {
   clear(shape, out);
   const PackedScratch packed = packed_scratch(shape, scratch.packed);
-  const winnow_rows& rows = chunk.part->values;
-  const char* values = static_cast<const char*>(rows.data) + chunk.slot * rows.row_bytes;
-  const char* last = values + chunk.tokens * rows.row_bytes - 1;
   prefetch_scales<T>(chunk.part->keys, chunk);
-  prefetch_scales<T>(rows, chunk);
+  prefetch_scales<T>(chunk.part->values, chunk);
   for_tile_blocks(shape.queries, [&](int64_t first, auto size) {
     constexpr int kQueries = decltype(size)::value;
     score_block_in_tiles<kQueries, T>(shape, chunk, queries, first, scratch, packed);
-    softmax_block<kQueries>(shape, chunk, scratch.logits, first, values, last, out);
-    weigh_block_in_tiles<kQueries, T>(shape, chunk, scratch.logits, out.acc + first * shape.value_width);
+    Weights weights(shape, chunk, scratch.logits, first, kQueries, out);
+    weigh_block_in_tiles<kQueries, T>(shape, chunk, weights, out.acc + first * shape.value_width);
+    weights.finish();
   });
 }
 

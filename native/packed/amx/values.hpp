@@ -7,6 +7,7 @@
 #include <array>
 
 #include "attend/contract.hpp"
+#include "attend/weights.hpp"
 #include "matrix/amx/tiles.hpp"
 #include "packed/amx/keys.hpp"
 #include "packed/amx/numbers.hpp"
@@ -105,7 +106,7 @@ inline void order_tiles(int64_t dim, float* acc) {
 // acc[q] = sum over tokens of weights[q]·numbers, in the order of channels, with sums and weights of 2·kQueries rows;
 // acc is zero before.
 template <int kQueries, int kBits>
-__attribute__((noinline)) void weigh_in_tiles(bool is_signed, const float* weights, const uint8_t* rows, int64_t dim,
+__attribute__((noinline)) void weigh_in_tiles(bool is_signed, Weights& weights, const uint8_t* rows, int64_t dim,
                                               int64_t tokens, const char* last, float* acc, int64_t acc_width) {
   const int64_t bytes = dim / 8 * kBits;
   const int32_t offset = is_signed ? offset_of(kBits) : 0;
@@ -117,7 +118,7 @@ __attribute__((noinline)) void weigh_in_tiles(bool is_signed, const float* weigh
   int turn = 0;
   for (int64_t t = 0; t < tokens; t += kWeightSpan) {
     const int64_t span = t / kWeightSpan % quantized.kSets, count = least(kWeightSpan, tokens - t);
-    if (span == 0) quantize_weights(offset, weights + t, tokens - t, quantized);
+    if (span == 0) quantize_weights(offset, weights, t, tokens, quantized);
     const uint8_t* from = rows + t * bytes;
     const char* ahead = clamped_ahead_of(from, last) + kSpanAhead;
     const int64_t parts = divide_up(count, kValueTokens), taken = kValueTokens * bytes / blocks;

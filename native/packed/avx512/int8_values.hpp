@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "attend/contract.hpp"
+#include "attend/weights.hpp"
 #include "packed/avx512/group_scales.hpp"
 #include "packed/avx512/int8.hpp"
 #include "packed/avx512/int8_weights.hpp"
@@ -201,14 +202,13 @@ inline void weigh_int8_span(const Int16Weights<kQueries>& weights, int64_t span,
 // acc[q] = sum over tokens of weights[q]·numbers, in the order of channels; acc is zero before. `edge` is for the rows
 // of a span.
 template <int kQueries, class Form>
-inline void weigh_int8_rows(const Lift<Form>& lift, const float* weights, const uint8_t* rows, int64_t dim,
+inline void weigh_int8_rows(const Lift<Form>& lift, Weights& weights, const uint8_t* rows, int64_t dim,
                             int64_t tokens, const char* last, void* edge, float* acc, int64_t acc_width) {
   const int64_t bytes = dim / (16 * Form::kFields) * Form::kBytes;
   Int16Weights<kQueries> quantized;
   for (int64_t t = 0; t < tokens; t += kWeightSpan) {
-    const int64_t span = t / kWeightSpan % quantized.kSets, rest = tokens - t;
-    const int64_t count = rest < kWeightSpan ? rest : kWeightSpan;
-    if (span == 0) quantize_weights(lift.offset, weights + t, rest, quantized);
+    const int64_t span = t / kWeightSpan % quantized.kSets, count = least(kWeightSpan, tokens - t);
+    if (span == 0) quantize_weights(lift.offset, weights, t, tokens, quantized);
     const uint8_t* from = rows + t * bytes;
     const char* ahead = clamped_ahead_of(from, last);
     // Tokens go by fours, and nothing is read past the end: the rest is copied. Whatever lies behind has no weight.
@@ -221,7 +221,7 @@ inline void weigh_int8_rows(const Lift<Form>& lift, const float* weights, const 
 
 // The same for numbers with scales of channel groups, added to acc; there are whole granules.
 template <int kQueries, class Form, class T>
-inline void weigh_int8_groups(const Groups<T>& groups, const Lift<Form>& lift, const float* weights,
+inline void weigh_int8_groups(const Groups<T>& groups, const Lift<Form>& lift, Weights& weights,
                               const uint8_t* rows, int64_t dim, int64_t tokens, const char* last, void* edge,
                               float* acc, int64_t acc_width) {
   constexpr int kVectors = Form::kFields == 1 ? 2 : 1, kStrips = kVectors * Form::kFields;
@@ -235,9 +235,10 @@ inline void weigh_int8_groups(const Groups<T>& groups, const Lift<Form>& lift, c
     const char* ahead = clamped_ahead_of(from, last);
     if (count % 4) from = static_cast<uint8_t*>(std::memcpy(edge, from, static_cast<size_t>(count * bytes)));
     const Groups<T> here = later(groups, t);
+    const float* taken = weights.take(t, count);
     for (int64_t first = 0; first < groups.count; first += folded.kSets) {
       const int64_t used = least(folded.kSets, groups.count - first), end = least((first + used) * groups.size, dim);
-      fold_weights<kQueries>(here, lift.offset, first, used, weights + t, count, folded, acc, acc_width);
+      fold_weights<kQueries>(here, lift.offset, first, used, taken, count, folded, acc, acc_width);
       for (int64_t d = first * groups.size; d < end; d += kStrips * 16) {
         std::array<int64_t, kSets> sets;
         unroll<kSets>([&](auto set) { sets[set] = (d + set * kGranule) / groups.size - first; });
@@ -255,7 +256,7 @@ inline void weigh_int8_groups(const Groups<T>& groups, const Lift<Form>& lift, c
 // Adds the values of a chunk of integers under weights to acc, in the order of channels; false where the format is
 // another, or the model's numbers are.
 template <int kQueries, class T>
-inline bool weigh_int8(const Shape& shape, const Chunk& chunk, const float* weights, const PackedScratch& packed,
+inline bool weigh_int8(const Shape& shape, const Chunk& chunk, Weights& weights, const PackedScratch& packed,
                        float* acc) {
   const winnow_rows& rows = chunk.part->values;
   if constexpr (!std::is_same_v<T, float>) {

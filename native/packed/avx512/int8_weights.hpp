@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attend/contract.hpp"
+#include "attend/weights.hpp"
 #include "packed/avx512/group_scales.hpp"
 #include "packed/avx512/int8.hpp"
 #include "simd/unroll.hpp"
@@ -41,9 +42,12 @@ inline void store_halves(int8_t* to, int64_t apart, __m512i a, __m512i b) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + apart), _mm512_extracti64x4_epi64(halves, 1));
 }
 
+// Weights from `first` on, as many spans as there are sets or up to the last token.
 template <int kQueries>
-inline void quantize_weights(int offset, const float* weights, int64_t tokens, Int16Weights<kQueries>& result) {
+inline void quantize_weights(int offset, Weights& source, int64_t first, int64_t last, Int16Weights<kQueries>& result) {
   constexpr int kRows = Vec::width;
+  const int64_t tokens = least(result.kSets * kWeightSpan, last - first);
+  const float* weights = source.take(first, tokens);
   const auto at = [&](int64_t row, int64_t t) __attribute__((always_inline)) {
     t += row / kQueries * kWeightSpan;
     return load_up_to(weights + row % kQueries * kLogitStride + t, tokens < t ? 0 : tokens - t);
