@@ -45,13 +45,14 @@ inline int64_t visible_tokens(const Shape& shape, const Chunk& chunk, int64_t qu
 }
 
 // Those of a chunk and of a block of queries, whose logits lie in rows kLogitStride apart.
+template <int kQueries>
 class Weights {
  public:
-  // For the queries [first, first + count), of which those of the padding see nothing. Gives their maxima to `out`.
-  Weights(const Shape& shape, const Chunk& chunk, float* logits, int64_t first, int64_t count, const Partial& out)
-      : logits_(logits), count_(count), tokens_(chunk.tokens), max_(out.max + first), sum_(out.sum + first) {
+  // For the queries from `first` on, of which those of the padding see nothing. Gives their maxima to `out`.
+  Weights(const Shape& shape, const Chunk& chunk, float* logits, int64_t first, const Partial& out)
+      : logits_(logits), tokens_(chunk.tokens), max_(out.max + first), sum_(out.sum + first) {
     const int64_t padded = round_up(chunk.tokens, kWeightTokens);
-    for (int64_t q = 0; q < count; ++q) {
+    for (int64_t q = 0; q < kQueries; ++q) {
       const int64_t query = first + q;
       const int64_t visible = query < shape.queries ? visible_tokens(shape, chunk, query) : 0;
       float* row = logits + q * kLogitStride;
@@ -80,14 +81,14 @@ class Weights {
 
   // Gives the sums of all weights, which have been taken.
   void finish() const {
-    for (int64_t q = 0; q < count_; ++q) sum_[q] = visible_[q] > 0 ? lane_sum(sums_[q]) : 0.0f;
+    for (int64_t q = 0; q < kQueries; ++q) sum_[q] = visible_[q] > 0 ? lane_sum(sums_[q]) : 0.0f;
   }
 
  private:
   static constexpr int kVectors = kWeightTokens / Vec::width;
 
   void take_block(int64_t t) {
-    for (int64_t q = 0; q < count_; ++q) {
+    unroll<kQueries>([&](auto q) {
       const Vec shift = broadcast(max_[q]);
       float* row = logits_ + q * kLogitStride + t;
       unroll<kVectors>([&](auto i) {
@@ -95,14 +96,14 @@ class Weights {
         store(row + i * Vec::width, weight);
         sums_[q] = sums_[q] + weight;
       });
-    }
+    });
     if (t + kWeightTokens > all_see_) hide(t);
     if (scales_) scale(t);
   }
 
   // Where nothing is seen, the difference from the maximum tells nothing.
   void hide(int64_t t) {
-    for (int64_t q = 0; q < count_; ++q) {
+    for (int64_t q = 0; q < kQueries; ++q) {
       const int64_t seen = visible_[q] < t ? 0 : visible_[q] - t;
       if (seen < kWeightTokens) fill_behind(logits_ + q * kLogitStride + t, seen, kWeightTokens, 0.0f);
     }
@@ -111,7 +112,7 @@ class Weights {
   void scale(int64_t t) {
     for (int64_t end = least(t + kWeightTokens, tokens_); t < end; t += Vec::width) {
       const Vec scale = load_scales_(scales_, t, end - t);
-      for (int64_t q = 0; q < count_; ++q) {
+      for (int64_t q = 0; q < kQueries; ++q) {
         float* at = logits_ + q * kLogitStride + t;
         store(at, scale * load(at));
       }
@@ -119,12 +120,12 @@ class Weights {
   }
 
   float* logits_;
-  int64_t count_, tokens_;
+  int64_t tokens_;
   float* max_;
   float* sum_;
   int64_t all_see_ = kMaxChunkTokens;
-  int64_t visible_[kQueryPad];
-  Vec sums_[kQueryPad];
+  int64_t visible_[kQueries];
+  Vec sums_[kQueries];
   const void* scales_ = nullptr;
   Vec (*load_scales_)(const void*, int64_t, int64_t) = nullptr;
 };

@@ -17,7 +17,7 @@ inline void dense_block(const Shape& shape, const Chunk& chunk, const Queries& q
   const T* values = static_cast<const T*>(chunk.values);
   gather_queries<kQueries, T, T>(shape, queries, first, scratch.query);
   score<kQueries, T>(shape, chunk, scratch.query, scratch.edge, scratch.logits);
-  Weights weights(shape, chunk, scratch.logits, first, kQueries, out);
+  Weights<kQueries> weights(shape, chunk, scratch.logits, first, out);
   weigh_tokens<kQueries>(shape, weights, values, chunk.tokens, out.acc + first * shape.value_width);
   weights.finish();
 }

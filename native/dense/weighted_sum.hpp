@@ -90,7 +90,7 @@ inline void weigh(const Shape& shape, const float* weights, const T* values, int
 
 // The same for values of any number, read where they lie, in blocks that stay in the first-level cache.
 template <int kQueries, class T>
-inline void weigh_tokens(const Shape& shape, Weights& weights, const T* values, int64_t tokens, float* acc) {
+inline void weigh_tokens(const Shape& shape, Weights<kQueries>& weights, const T* values, int64_t tokens, float* acc) {
   const T* last = values + tokens * shape.value_dim - 1;
   for (int64_t t = 0; t < tokens; t += kWeightTokens) {
     const T* block = values + t * shape.value_dim;

@@ -21,7 +21,7 @@ inline void packed_block(const Shape& shape, const Chunk& chunk, const Queries& 
   prefetch_scales<T>(chunk.part->keys, chunk);
   prefetch_scales<T>(chunk.part->values, chunk);
   score_packed<kQueries, T>(shape, chunk, queries, first, scratch, packed);
-  Weights weights(shape, chunk, scratch.logits, first, kQueries, out);
+  Weights<kQueries> weights(shape, chunk, scratch.logits, first, out);
   weigh_packed<kQueries, T>(shape, chunk, weights, packed, out.acc + first * shape.value_width);
   weights.finish();
 }

@@ -37,14 +37,14 @@ inline void order_sums(const Shape& shape, float* acc) {
 
 // Values that are read where they lie, of type Value.
 template <int kQueries, class Value>
-inline void weigh_in_place(const Shape& shape, const Chunk& chunk, Weights& weights, float* acc) {
+inline void weigh_in_place(const Shape& shape, const Chunk& chunk, Weights<kQueries>& weights, float* acc) {
   const Value* values = static_cast<const Value*>(chunk.part->values.data) + chunk.slot * shape.value_dim;
   weigh_tokens<kQueries>(shape, weights, values, chunk.tokens, acc);
 }
 
 // Any other values, unpacked a tile at a time.
 template <int kQueries, class T>
-inline void weigh_unpacked(const Shape& shape, const Chunk& chunk, Weights& weights, const PackedScratch& packed,
+inline void weigh_unpacked(const Shape& shape, const Chunk& chunk, Weights<kQueries>& weights, const PackedScratch& packed,
                            float* acc) {
   RowReader<T> reader(chunk.part->values, *chunk.part, chunk.head, chunk.slot, shape.value_dim, true, packed.reader,
                       packed.row_floats);
@@ -66,7 +66,7 @@ inline void finish_sums(const Shape& shape, const Chunk& chunk, float* acc) {
 
 // Adds the chunk's values under the weights of kQueries queries to acc, in the order of Partial.
 template <int kQueries, class T>
-inline void weigh_packed(const Shape& shape, const Chunk& chunk, Weights& weights, const PackedScratch& packed,
+inline void weigh_packed(const Shape& shape, const Chunk& chunk, Weights<kQueries>& weights, const PackedScratch& packed,
                          float* acc) {
   const winnow_rows& rows = chunk.part->values;
   if (const T* scales = slot_scales<T>(rows, chunk)) weights.scale_by(scales);

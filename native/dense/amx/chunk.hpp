@@ -53,7 +53,7 @@ inline void bf16_chunk(const Shape& shape, const Chunk& chunk, const Queries& qu
       const Tiles here(16, static_cast<uint16_t>(round_up(kQueries, 4)));
       score_in_tiles<kQueries>(shape, chunk, queries, first, scratch.logits);
     }
-    Weights weights(shape, chunk, scratch.logits, first, kQueries, out);
+    Weights<kQueries> weights(shape, chunk, scratch.logits, first, out);
     const Tiles here(2 * kQueries, 16, true);
     weigh_in_tiles<kQueries>(shape, chunk, weights, out.acc + first * shape.value_width);
     weights.finish();

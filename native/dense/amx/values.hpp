@@ -116,7 +116,7 @@ inline void order_channels(float* acc) {
 // acc[q] = sum over tokens of weights[q]·values in the order of Partial, with sums and weights of 2·kQueries rows; acc
 // is zero before.
 template <int kQueries>
-inline void weigh_in_tiles(const Shape& shape, const Chunk& chunk, Weights& weights, float* acc) {
+inline void weigh_in_tiles(const Shape& shape, const Chunk& chunk, Weights<kQueries>& weights, float* acc) {
   const int64_t dim = shape.value_dim;
   const Bf16* values = static_cast<const Bf16*>(chunk.values);
   const Bf16* last = values + chunk.tokens * dim - 1;

@@ -55,7 +55,7 @@ inline void score_block_in_tiles(const Shape& shape, const Chunk& chunk, const Q
 }
 
 template <int kQueries, class T>
-inline void weigh_block_in_tiles(const Shape& shape, const Chunk& chunk, Weights& weights, float* acc) {
+inline void weigh_block_in_tiles(const Shape& shape, const Chunk& chunk, Weights<kQueries>& weights, float* acc) {
   const winnow_rows& rows = chunk.part->values;
   const Tiles here(2 * kQueries, 16, true);
   const uint8_t* data = bytes_at(rows.data) + chunk.slot * rows.row_bytes;
@@ -78,7 +78,7 @@ void integers_chunk(const Shape& shape, const Chunk& chunk, const Queries& queri
   for_tile_blocks(shape.queries, [&](int64_t first, auto size) {
     constexpr int kQueries = decltype(size)::value;
     score_block_in_tiles<kQueries, T>(shape, chunk, queries, first, scratch, packed);
-    Weights weights(shape, chunk, scratch.logits, first, kQueries, out);
+    Weights<kQueries> weights(shape, chunk, scratch.logits, first, out);
     weigh_block_in_tiles<kQueries, T>(shape, chunk, weights, out.acc + first * shape.value_width);
     weights.finish();
   });

@@ -31,8 +31,8 @@ struct WeightSets {
   const int32_t* offset[kSets];
 
   // The queries from `first` on.
-  template <class Weights>
-  WeightSets(const Weights& weights, const std::array<int64_t, kSets>& sets, int first) {
+  template <class Quantized>
+  WeightSets(const Quantized& weights, const std::array<int64_t, kSets>& sets, int first) {
     for (int i = 0; i < kSets; ++i) {
       halves[i] = weights.halves[sets[i]][first][0];
       scale[i] = weights.scale[sets[i]] + first;
@@ -202,7 +202,7 @@ inline void weigh_int8_span(const Int16Weights<kQueries>& weights, int64_t span,
 // acc[q] = sum over tokens of weights[q]·numbers, in the order of channels; acc is zero before. `edge` is for the rows
 // of a span.
 template <int kQueries, class Form>
-inline void weigh_int8_rows(const Lift<Form>& lift, Weights& weights, const uint8_t* rows, int64_t dim,
+inline void weigh_int8_rows(const Lift<Form>& lift, Weights<kQueries>& weights, const uint8_t* rows, int64_t dim,
                             int64_t tokens, const char* last, void* edge, float* acc, int64_t acc_width) {
   const int64_t bytes = dim / (16 * Form::kFields) * Form::kBytes;
   Int16Weights<kQueries> quantized;
@@ -221,7 +221,7 @@ inline void weigh_int8_rows(const Lift<Form>& lift, Weights& weights, const uint
 
 // The same for numbers with scales of channel groups, added to acc; there are whole granules.
 template <int kQueries, class Form, class T>
-inline void weigh_int8_groups(const Groups<T>& groups, const Lift<Form>& lift, Weights& weights,
+inline void weigh_int8_groups(const Groups<T>& groups, const Lift<Form>& lift, Weights<kQueries>& weights,
                               const uint8_t* rows, int64_t dim, int64_t tokens, const char* last, void* edge,
                               float* acc, int64_t acc_width) {
   constexpr int kVectors = Form::kFields == 1 ? 2 : 1, kStrips = kVectors * Form::kFields;
@@ -256,7 +256,7 @@ inline void weigh_int8_groups(const Groups<T>& groups, const Lift<Form>& lift, W
 // Adds the values of a chunk of integers under weights to acc, in the order of channels; false where the format is
 // another, or the model's numbers are.
 template <int kQueries, class T>
-inline bool weigh_int8(const Shape& shape, const Chunk& chunk, Weights& weights, const PackedScratch& packed,
+inline bool weigh_int8(const Shape& shape, const Chunk& chunk, Weights<kQueries>& weights, const PackedScratch& packed,
                        float* acc) {
   const winnow_rows& rows = chunk.part->values;
   if constexpr (!std::is_same_v<T, float>) {
