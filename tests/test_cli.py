@@ -48,6 +48,21 @@ def test_an_unknown_command_is_one_line_and_code_2(winnow_run):
 
 
 @pytest.mark.parametrize(
+    ("arguments", "usage"),
+    [
+        (("compress", "--document", "report.txt"), "winnow compress [OPTIONS] DOC; winnow compress --help"),
+        (("run", "report.txt"), "winnow run [OPTIONS]; winnow run --help"),
+        (("heads", "merge", "--oot", "x"), "winnow heads merge [OPTIONS]"),
+    ],
+)
+def test_words_that_a_command_does_not_know_are_one_line_with_its_usage(winnow_run, arguments, usage):
+    code, out, err = winnow_run(*arguments)
+    assert (code, out) == (2, "")
+    assert f". Usage: {usage}" in err
+    assert err.count("\n") == 1, err
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("export", "run"), "Missing option '--to'. Choose from: kvpress, lm-eval, csv, json\n"),

@@ -26,6 +26,10 @@ LOG.addHandler(logging.NullHandler())
 _OUTPUT = (errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC, errno.EPIPE)
 _FOREIGN = "Value error, "
 """Words that typer leaves before some reasons."""
+_UNKNOWN = ("UsageError", "NoSuchOption")
+"""Typer's errors, of whichever version, for words of a command line that mean nothing to a command."""
+_BRACES = str.maketrans("", "", "{}")
+"""Which typer puts around arguments."""
 _LONGEST_WORD, _LONGEST_TEXT = 200, 2000
 
 
@@ -62,13 +66,22 @@ def _told(problem: Exception) -> tuple[str, int]:
     written = getattr(problem, "format_message", None)
     if written is not None:
         text = " ".join(written().split()).replace(_FOREIGN, "")
-        return text or "Give a command; see winnow --help.", getattr(problem, "exit_code", USAGE)
+        return (text + _usage(problem)) or "Give a command; see winnow --help.", getattr(problem, "exit_code", USAGE)
     said = next(iter(str(problem).strip().splitlines()), "")
     return (
         f"Unexpected error, {type(problem).__name__}{': ' if said else ''}{said} (winnow --traceback COMMAND … shows "
         "where it came from; please report it).",
         UNEXPECTED,
     )
+
+
+def _usage(problem: Exception) -> str:
+    """How a command is called, after an option or an argument that it does not have."""
+    context = getattr(problem, "ctx", None)
+    if context is None or type(problem).__name__ not in _UNKNOWN or hasattr(context.command, "commands"):
+        return ""
+    usage = " ".join(context.get_usage().split()).translate(_BRACES)
+    return f". {usage}; {context.command_path} --help lists the options."
 
 
 def _is_of_output(problem: Exception) -> bool:
