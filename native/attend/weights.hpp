@@ -1,5 +1,5 @@
-// The weights of values: softmax numerators of logits, made in place a few tokens at a time, just before values meet them.
-// All at once they would be a long while in which nothing is asked for from memory.
+// The weights of values: softmax numerators of logits, made in place a few tokens at a time, just before values meet
+// them. All at once they would be a long while in which nothing is asked for from memory.
 #pragma once
 
 #include "attend/contract.hpp"
@@ -69,7 +69,9 @@ class Weights {
   template <class T>
   void scale_by(const T* scales) {
     scales_ = scales;
-    load_scales_ = [](const void* from, int64_t t, int64_t rest) { return load_up_to(static_cast<const T*>(from) + t, rest); };
+    load_scales_ = [](const void* from, int64_t t, int64_t rest) {
+      return load_up_to(static_cast<const T*>(from) + t, rest);
+    };
   }
 
   // weights[q][t] of the tokens [first, first + tokens), and zeros up to a whole block. To be called once for each, from

@@ -44,8 +44,8 @@ inline void weigh_in_place(const Shape& shape, const Chunk& chunk, Weights<kQuer
 
 // Any other values, unpacked a tile at a time.
 template <int kQueries, class T>
-inline void weigh_unpacked(const Shape& shape, const Chunk& chunk, Weights<kQueries>& weights, const PackedScratch& packed,
-                           float* acc) {
+inline void weigh_unpacked(const Shape& shape, const Chunk& chunk, Weights<kQueries>& weights,
+                           const PackedScratch& packed, float* acc) {
   RowReader<T> reader(chunk.part->values, *chunk.part, chunk.head, chunk.slot, shape.value_dim, true, packed.reader,
                       packed.row_floats);
   for (int64_t t = 0; t < chunk.tokens; t += kTileRows) {

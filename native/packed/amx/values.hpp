@@ -106,8 +106,9 @@ inline void order_tiles(int64_t dim, float* acc) {
 // acc[q] = sum over tokens of weights[q]·numbers, in the order of channels, with sums and weights of 2·kQueries rows;
 // acc is zero before.
 template <int kQueries, int kBits>
-__attribute__((noinline)) void weigh_in_tiles(bool is_signed, Weights<kQueries>& weights, const uint8_t* rows, int64_t dim,
-                                              int64_t tokens, const char* last, float* acc, int64_t acc_width) {
+__attribute__((noinline)) void weigh_in_tiles(bool is_signed, Weights<kQueries>& weights, const uint8_t* rows,
+                                              int64_t dim, int64_t tokens, const char* last, float* acc,
+                                              int64_t acc_width) {
   const int64_t bytes = dim / 8 * kBits;
   const int32_t offset = is_signed ? offset_of(kBits) : 0;
   const __m512i flip = every_byte(offset);

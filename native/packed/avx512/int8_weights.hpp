@@ -44,7 +44,8 @@ inline void store_halves(int8_t* to, int64_t apart, __m512i a, __m512i b) {
 
 // Weights from `first` on, as many spans as there are sets or up to the last token.
 template <int kQueries>
-inline void quantize_weights(int offset, Weights<kQueries>& source, int64_t first, int64_t last, Int16Weights<kQueries>& result) {
+inline void quantize_weights(int offset, Weights<kQueries>& source, int64_t first, int64_t last,
+                             Int16Weights<kQueries>& result) {
   constexpr int kRows = Vec::width;
   const int64_t tokens = least(result.kSets * kWeightSpan, last - first);
   const float* weights = source.take(first, tokens);

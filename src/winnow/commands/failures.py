@@ -29,7 +29,7 @@ _FOREIGN = "Value error, "
 _UNKNOWN = ("UsageError", "NoSuchOption")
 """Typer's errors, of whichever version, for words of a command line that mean nothing to a command."""
 _BRACES = str.maketrans("", "", "{}")
-"""Which typer puts around arguments."""
+"""Signs that typer puts around arguments."""
 _LONGEST_WORD, _LONGEST_TEXT = 200, 2000
 
 
@@ -76,7 +76,7 @@ def _told(problem: Exception) -> tuple[str, int]:
 
 
 def _usage(problem: Exception) -> str:
-    """How a command is called, after an option or an argument that it does not have."""
+    """Words on how a command is called, after an option or an argument that it does not have."""
     context = getattr(problem, "ctx", None)
     if context is None or type(problem).__name__ not in _UNKNOWN or hasattr(context.command, "commands"):
         return ""
