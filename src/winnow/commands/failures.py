@@ -66,7 +66,8 @@ def _told(problem: Exception) -> tuple[str, int]:
     written = getattr(problem, "format_message", None)
     if written is not None:
         text = " ".join(written().split()).replace(_FOREIGN, "")
-        return (text + _usage(problem)) or "Give a command; see winnow --help.", getattr(problem, "exit_code", USAGE)
+        told = f"{text}{_usage(problem, text)}"
+        return told or "Give a command; see winnow --help.", getattr(problem, "exit_code", USAGE)
     said = next(iter(str(problem).strip().splitlines()), "")
     return (
         f"Unexpected error, {type(problem).__name__}{': ' if said else ''}{said} (winnow --traceback COMMAND … shows "
@@ -75,13 +76,13 @@ def _told(problem: Exception) -> tuple[str, int]:
     )
 
 
-def _usage(problem: Exception) -> str:
-    """Words on how a command is called, after an option or an argument that it does not have."""
+def _usage(problem: Exception, after: str) -> str:
+    """Words on how a command is called, after a text about an option or an argument that it does not have."""
     context = getattr(problem, "ctx", None)
     if context is None or type(problem).__name__ not in _UNKNOWN or hasattr(context.command, "commands"):
         return ""
     usage = " ".join(context.get_usage().split()).translate(_BRACES)
-    return f". {usage}; {context.command_path} --help lists the options."
+    return f"{'' if after.endswith(('.', '?')) else '.'} {usage}; {context.command_path} --help lists the options."
 
 
 def _is_of_output(problem: Exception) -> bool:
