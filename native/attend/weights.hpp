@@ -44,6 +44,18 @@ inline int64_t visible_tokens(const Shape& shape, const Chunk& chunk, int64_t qu
   return visible < 0 ? 0 : least(visible, chunk.tokens);
 }
 
+// numbers[q][t] *= the scale of token t, for the tokens [first, end); load_scales(t, rest) gives those from t on.
+template <int kQueries, class Load>
+inline void scale_tokens(float* numbers, int64_t first, int64_t end, const Load& load_scales) {
+  for (int64_t t = first; t < end; t += Vec::width) {
+    const Vec scale = load_scales(t, end - t);
+    unroll<kQueries>([&](auto q) {
+      float* at = numbers + q * kLogitStride + t;
+      store(at, scale * load(at));
+    });
+  }
+}
+
 // Those of a chunk and of a block of queries, whose logits lie in rows kLogitStride apart.
 template <int kQueries>
 class Weights {
@@ -112,13 +124,8 @@ class Weights {
   }
 
   void scale(int64_t t) {
-    for (int64_t end = least(t + kWeightTokens, tokens_); t < end; t += Vec::width) {
-      const Vec scale = load_scales_(scales_, t, end - t);
-      for (int64_t q = 0; q < kQueries; ++q) {
-        float* at = logits_ + q * kLogitStride + t;
-        store(at, scale * load(at));
-      }
-    }
+    scale_tokens<kQueries>(logits_, t, least(t + kWeightTokens, tokens_),
+                           [&](int64_t at, int64_t rest) { return load_scales_(scales_, at, rest); });
   }
 
   float* logits_;
@@ -129,6 +136,7 @@ class Weights {
   int64_t visible_[kQueries];
   Vec sums_[kQueries];
   const void* scales_ = nullptr;
+  // Functions that take weights know nothing of the type of scales: packed ones would be compiled for each.
   Vec (*load_scales_)(const void*, int64_t, int64_t) = nullptr;
 };
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "attend/contract.hpp"
+#include "attend/weights.hpp"
 #include "simd/prefetch.hpp"
-#include "simd/unroll.hpp"
 #include "simd/vec.hpp"
 
 namespace winnow {
@@ -30,13 +30,8 @@ template <int kQueries, class T>
 inline void scale_by_slot(const winnow_rows& rows, const Chunk& chunk, float* numbers) {
   const T* scales = slot_scales<T>(rows, chunk);
   if (!scales) return;
-  for (int64_t t = 0; t < chunk.tokens; t += Vec::width) {
-    const Vec scale = load_up_to(scales + t, chunk.tokens - t);
-    unroll<kQueries>([&](auto q) {
-      float* at = numbers + q * kLogitStride + t;
-      store(at, scale * load(at));
-    });
-  }
+  scale_tokens<kQueries>(numbers, 0, chunk.tokens,
+                         [&](int64_t t, int64_t rest) { return load_up_to(scales + t, rest); });
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "attend/contract.hpp"
 #include "attend/weights.hpp"
 #include "dense/amx/keys.hpp"
+#include "matrix/amx/channel_sums.hpp"
 #include "matrix/amx/tiles.hpp"
 #include "matrix/amx/token_sums.hpp"
 #include "simd/element.hpp"
@@ -23,9 +24,6 @@ namespace {
 // Tokens of a tile, and of those whose weights are split before channels that share no tiles read them again.
 constexpr int64_t kPairedTokens = 32, kDenseSpan = 512;
 static_assert(kPairedTokens == kWeightTokens, "weights come a tile at a time");
-
-// Channels whose sums are in tiles together.
-constexpr int64_t kSummedChannels = 64;
 
 // Tiles of weights of a span: row 2·q has what bf16 holds of query q's, cut off, and the next row the rest.
 template <int kQueries>
@@ -49,15 +47,10 @@ inline void split_weights(const float* weights, uint16_t (&tile)[2 * kQueries][k
   });
 }
 
-// Tiles of 64 channels and 32 tokens: row r has tokens 2·r and 2·r + 1. Of 32 channels in eights, the first tile has the
-// first four of every eight and the second the others.
-struct PairedValues {
-  alignas(64) uint8_t bytes[4][16][64];
-};
-
-// The first `tokens` rows of these tiles, or fewer; what lies behind them has no weight. Asks for as many bytes as 64
-// channels have from `ahead` on.
-inline void pair_rows(const Bf16* rows, int64_t dim, int64_t tokens, const char* ahead, PairedValues& tiles) {
+// The first `tokens` rows of tiles, or fewer, 64 channels of each: row r has tokens 2·r and 2·r + 1. Of 32 channels in
+// eights, one tile has the first four of every eight and the next the others. What lies behind the tokens has no weight.
+// Asks for as many bytes as 64 channels have from `ahead` on.
+inline void pair_rows(const Bf16* rows, int64_t dim, int64_t tokens, const char* ahead, ValueTiles& tiles) {
   const int64_t bytes = dim * static_cast<int64_t>(sizeof(Bf16));
   for (int64_t t = 0; t < tokens; t += 2, rows += 2 * dim, ahead += 2 * bytes) {
     // Nothing is read past the last row.
@@ -76,20 +69,6 @@ inline void pair_rows(const Bf16* rows, int64_t dim, int64_t tokens, const char*
   for (int64_t t = round_up(tokens, 2); t < kPairedTokens; t += 2) {
     unroll<4>([&](auto tile) { _mm512_store_si512(tiles.bytes[tile][t / 2], _mm512_setzero_si512()); });
   }
-}
-
-// Adds the products of a tile of weights with 64 channels of values to the sums in the tiles 0 to 3.
-inline void multiply_values(const uint16_t* weights, const PairedValues& values) {
-  finish_stores();
-  _tile_loadd(4, weights, 64);
-  _tile_loadd(5, values.bytes[0], 64);
-  _tile_dpbf16ps(0, 4, 5);
-  _tile_loadd(6, values.bytes[1], 64);
-  _tile_dpbf16ps(1, 4, 6);
-  _tile_loadd(7, values.bytes[2], 64);
-  _tile_dpbf16ps(2, 4, 7);
-  _tile_loadd(5, values.bytes[3], 64);
-  _tile_dpbf16ps(3, 4, 5);
 }
 
 // acc[q][..64) += the sums in the tiles 0 to 3, those of both rows of weights of a query.
@@ -121,7 +100,7 @@ inline void weigh_in_tiles(const Shape& shape, const Chunk& chunk, Weights<kQuer
   const Bf16* values = static_cast<const Bf16*>(chunk.values);
   const Bf16* last = values + chunk.tokens * dim - 1;
   SplitWeights<kQueries> split;
-  PairedValues paired;
+  ValueTiles paired;
   // Giving sums out waits for all that is being read. Where tiles hold those of all channels, it is done once.
   const int64_t longest = dim == kSummedChannels ? chunk.tokens : kDenseSpan;
   for (int64_t t = 0; t < chunk.tokens; t += longest) {
@@ -131,10 +110,11 @@ inline void weigh_in_tiles(const Shape& shape, const Chunk& chunk, Weights<kQuer
       for (int64_t at = t; at < end; at += kPairedTokens) {
         const int64_t count = least(kPairedTokens, end - at);
         const Bf16* rows = values + at * dim + d;
+        // Where a span is longer than its tiles, each is met once, just after it was split.
         auto& tile = split.tiles[(at - t) / kPairedTokens % (kDenseSpan / kPairedTokens)];
         if (d == 0) split_weights<kQueries>(weights.take(at, count), tile);
         pair_rows(rows, dim, count, clamped_ahead_of(rows, last), paired);
-        multiply_values(tile[0], paired);
+        multiply_values(tile[0], 64, paired);
       }
       add_sums<kQueries>(acc + d, shape.value_width);
     }

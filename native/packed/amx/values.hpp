@@ -8,6 +8,7 @@
 
 #include "attend/contract.hpp"
 #include "attend/weights.hpp"
+#include "matrix/amx/channel_sums.hpp"
 #include "matrix/amx/tiles.hpp"
 #include "packed/amx/keys.hpp"
 #include "packed/amx/numbers.hpp"
@@ -24,15 +25,11 @@ namespace {
 
 // Tokens of a tile of values.
 constexpr int64_t kValueTokens = 64;
+static_assert(kRowNumbers == kSummedChannels, "a block of a row fills four tiles");
 
-// Four tiles of 64 channels: row r of tile k has, in its 16 columns, tokens 4·r .. 4·r + 3 of bytes 4·k .. 4·k + 3 of
-// every lane of an unpacked row.
-struct ValueTiles {
-  alignas(64) uint8_t bytes[4][16][64];
-};
-
-// The first `tokens` rows of a tile, or fewer, a block of 64 channels of each. What lies behind them has no weight. Asks
-// for as many bytes from `ahead` on, little by little.
+// The first `tokens` rows of tiles, or fewer, a block of 64 channels of each: row r of tile k has, in its 16 columns,
+// tokens 4·r .. 4·r + 3 of bytes 4·k .. 4·k + 3 of every lane of an unpacked row. What lies behind them has no weight.
+// Asks for as many bytes from `ahead` on, little by little.
 template <int kBits>
 __attribute__((noinline)) void interleave_rows(const uint8_t* rows, int64_t bytes, int64_t dim, int64_t block,
                                                int64_t tokens, __m512i flip, const char* ahead, ValueTiles& tiles) {
@@ -62,20 +59,6 @@ __attribute__((noinline)) void interleave_rows(const uint8_t* rows, int64_t byte
 
 // Sums of halves of all queries with four tiles of channels.
 using ChannelSums = TileSums<int32_t, 4>;
-
-// Adds the products with a tile of weights, whose rows are kWeightSpan apart, to the sums in the tiles 0 to 3.
-inline void multiply_values(const int8_t* weights, const ValueTiles& values) {
-  finish_stores();
-  _tile_loadd(4, weights, kWeightSpan);
-  _tile_loadd(5, values.bytes[0], 64);
-  _tile_dpbsud(0, 4, 5);
-  _tile_loadd(6, values.bytes[1], 64);
-  _tile_dpbsud(1, 4, 6);
-  _tile_loadd(7, values.bytes[2], 64);
-  _tile_dpbsud(2, 4, 7);
-  _tile_loadd(5, values.bytes[3], 64);
-  _tile_dpbsud(3, 4, 5);
-}
 
 // acc[q][16·k ..] += scale[q]·(sums of tile k + offset[q])
 template <int kQueries>
@@ -133,7 +116,7 @@ __attribute__((noinline)) void weigh_in_tiles(bool is_signed, Weights<kQueries>&
     for (int64_t block = 0; block < blocks; ++block) {
       zero_sums<4>();
       for (int64_t part = 0; part < parts; ++part) {
-        multiply_values(quantized.halves[span][0][0] + part * kValueTokens, values[turn]);
+        multiply_values(quantized.halves[span][0][0] + part * kValueTokens, kWeightSpan, values[turn]);
         turn ^= 1;
         if (part + 1 < parts) {
           take(block, part + 1);
