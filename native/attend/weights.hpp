@@ -93,6 +93,17 @@ class Weights {
     return logits_ + first;
   }
 
+  // The same with zeros up to a whole span of so many tokens.
+  const float* take_spans(int64_t first, int64_t tokens, int64_t span) {
+    for (int64_t q = 0; q < kQueries; ++q) {
+      float* row = logits_ + q * kLogitStride + first;
+      for (int64_t t = round_up(tokens, kWeightTokens); t < round_up(tokens, span); t += Vec::width) {
+        store(row + t, broadcast(0.0f));
+      }
+    }
+    return take(first, tokens);
+  }
+
   // Gives the sums of all weights, which have been taken.
   void finish() const {
     for (int64_t q = 0; q < kQueries; ++q) sum_[q] = visible_[q] > 0 ? lane_sum(sums_[q]) : 0.0f;

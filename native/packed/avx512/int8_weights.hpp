@@ -16,6 +16,7 @@ namespace {
 // weights themselves are exact in fp32: 128·kMostInt16 < 2^24.
 constexpr int64_t kWeightSpan = 128;
 constexpr int kWeightVectors = kWeightSpan / Vec::width;
+static_assert(kMaxChunkTokens % kWeightSpan == 0, "weights are zeros up to a whole span");
 
 // Sets of the weights of a few queries and a span of tokens each: of several spans, as many as there are lanes for
 // their largest, or of a span with the scales of several groups. Weights behind the last token are zero.
@@ -48,10 +49,9 @@ inline void quantize_weights(int offset, Weights<kQueries>& source, int64_t firs
                              Int16Weights<kQueries>& result) {
   constexpr int kRows = Vec::width;
   const int64_t tokens = least(result.kSets * kWeightSpan, last - first);
-  const float* weights = source.take(first, tokens);
+  const float* weights = source.take_spans(first, tokens, kWeightSpan);
   const auto at = [&](int64_t row, int64_t t) __attribute__((always_inline)) {
-    t += row / kQueries * kWeightSpan;
-    return load_up_to(weights + row % kQueries * kLogitStride + t, tokens < t ? 0 : tokens - t);
+    return load(weights + row % kQueries * kLogitStride + row / kQueries * kWeightSpan + t);
   };
   // Spans behind the last token are left as they are.
   const auto is_there = [&](int64_t row) { return row / kQueries * kWeightSpan < tokens; };
@@ -92,6 +92,7 @@ inline void fold_weights(const Groups<T>& groups, int offset, int64_t first, int
   alignas(64) float scales[kSets][kWeightSpan], zeros[kSets][kWeightSpan], folded[kRows][kWeightSpan];
   alignas(64) float most[kRows], factors[kRows];
   const int64_t padded = round_up(tokens, 2 * Vec::width);
+  static_assert(kWeightTokens % (2 * Vec::width) == 0, "weights are zeros so far");
   const auto spread = [&](const T* from, float* to) {
     spread_groups(from, groups.count, first, count, tokens, to, kWeightSpan);
     if (round_up(tokens, Vec::width) == padded) return;
@@ -105,7 +106,7 @@ inline void fold_weights(const Groups<T>& groups, int offset, int64_t first, int
     for (int64_t t = 0; t < padded; t += Vec::width) {
       const Vec scale = load(scales[set] + t), zero = groups.zeros ? load(zeros[set] + t) : broadcast(0.0f);
       unroll<kQueries>([&](auto q) {
-        const Vec weight = load_up_to(weights + q * kLogitStride + t, tokens < t ? 0 : tokens - t);
+        const Vec weight = load(weights + q * kLogitStride + t);
         const Vec product = weight * scale;
         store(folded[set * kQueries + q] + t, product);
         largest[q] = larger_magnitude(largest[q], product);
