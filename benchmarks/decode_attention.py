@@ -35,6 +35,10 @@ GROUPS = [1, 4, 7, 8]
 """Query heads of a KV head: of models without GQA, Llama and Mistral, Qwen2, and the largest of these."""
 IN_MEMORY_MEGABYTES, IN_MEMORY_LAYERS = 16, 96
 """Size of a layer's keys and values, and how many layers take turns: together more than a processor's caches hold."""
+SHORT = [(64, 7), (128, 6)]
+"""D and G of Qwen2.5-0.5B and 1.5B, which have two KV heads: of what such a model holds, chunks are few."""
+SHORT_HEADS, SHORT_LAYERS = 2, 24
+SHORT_SLOTS = [512, 1024, 2048, 4096, 8192]
 UNEVEN = [8.0, 2.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5]
 """Shares of eight heads whose longest is 4.7 times the mean, as head-wise methods leave them."""
 
@@ -133,7 +137,7 @@ def fraction_of_read(layers: Sequence[Layer], rounds: int) -> dict[str, object]:
     size = 2 * keys.nbytes * len(layers)
     return {
         "D": keys.shape[1],
-        "G": query.shape[1] // HEADS,
+        "G": query.shape[1] // (len(layers[0].prefix.offsets) - 1),
         "dtype": name_of(keys.dtype),
         "read GB/s": size / bench.median("read") / 1e9,
         "attend GB/s": size / bench.median("attend") / 1e9,
@@ -145,6 +149,13 @@ def in_memory(dim: int, group: int, dtype: torch.dtype) -> list[Layer]:
     """Layers as a model finds them: since the last step of one, the processor's caches have seen all others."""
     first = make_layer([even_slots(IN_MEMORY_MEGABYTES, dim, dtype)] * HEADS, dim, dtype, group)
     return [first, *(copy_of(first) for _ in range(IN_MEMORY_LAYERS - 1))]
+
+
+def of_short_context(dim: int, group: int, dtype: torch.dtype, slots: int, rounds: int) -> dict[str, object]:
+    """The layers of a small model in turn, of few slots each."""
+    first = make_layer([slots] * SHORT_HEADS, dim, dtype, group)
+    row = fraction_of_read([first, *(copy_of(first) for _ in range(SHORT_LAYERS - 1))], rounds)
+    return {"slots": slots, **row}
 
 
 def cost_of_skew(megabytes: int, rounds: int, dim: int, dtype: torch.dtype) -> dict[str, object]:
@@ -303,6 +314,8 @@ def run_all(megabytes: int, rounds: int, threads: list[int]) -> dict[str, list[R
         for dim, group, dtype in itertools.product((64, 128), GROUPS, dtypes[:2]):
             row = fraction_of_read(in_memory(dim, group, dtype), max(rounds // 3, 3))
             add("Fraction of a read-only pass from memory", count, row)
+        for (dim, group), slots in itertools.product(SHORT, SHORT_SLOTS):
+            add("Two heads, short contexts", count, of_short_context(dim, group, torch.bfloat16, slots, 5 * rounds))
         for dtype in dtypes[:2]:
             add("Cost of skew", count, cost_of_skew(megabytes, rounds, 128, dtype))
         slow_rounds = max(rounds // 3, 3)

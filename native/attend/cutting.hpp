@@ -12,10 +12,13 @@
 namespace winnow {
 namespace {
 
-// Chunks are small enough to balance the threads and large enough to hide what a chunk costs besides reading.
+// Chunks are small enough to balance the threads and large enough to hide what a chunk costs besides reading, which is
+// as much as 50 to 100 tokens: two for a thread, which has nothing to balance when it is alone, or one where they would
+// be small.
+constexpr int64_t kChunksPerThread = 2;
 constexpr int64_t kLeastChunkBytes = 64 * 1024;
+constexpr int64_t kSmallChunkBytes = 128 * 1024;
 constexpr int64_t kMostChunkBytes = 512 * 1024;
-constexpr int64_t kChunksPerThread = 16;
 constexpr int64_t kChunkTokenStep = 32;
 
 // Rows that read a chunk together have no more queries than this, or are one row: many queries are long work, which
@@ -62,7 +65,10 @@ class Cutting {
 
   // Cuts segments into chunks of nearly equal length. `bytes` are those held by all, for `threads`.
   void cut(int64_t bytes, int threads, Chunks& chunks) const {
-    const int64_t wanted = std::clamp(bytes / (kChunksPerThread * threads), kLeastChunkBytes, kMostChunkBytes);
+    const int64_t share = bytes / threads;
+    int64_t wanted = threads == 1 ? share : share / kChunksPerThread;
+    if (wanted < kSmallChunkBytes) wanted = least(share, kSmallChunkBytes);
+    wanted = std::clamp(wanted, kLeastChunkBytes, kMostChunkBytes);
     const int64_t most =
         std::clamp(round_up(wanted / token_bytes_, kChunkTokenStep), kChunkTokenStep, kMaxChunkTokens);
     chunks.all.clear();
