@@ -4,7 +4,8 @@ One run, one machine, one step of decoding at a time. Every format is measured i
 own tensors and with dense attention in the same dtype; a ratio is the median of the ratios of the rounds. Then the same
 formats over few slots, with one thread. Three minutes on an idle machine.
 
-    python benchmarks/packed_attention.py [--megabytes 128] [--rounds 11] [--dims 64 128] [--groups 1 4 7 8] [--json]
+    python benchmarks/packed_attention.py [--megabytes 128] [--rounds 11] [--dims 64 128] [--groups 1 4 7 8]
+        [--steepness 1] [--json]
 
 Results have a page for each vendor of processors, so that a run on one leaves the other's figures alone.
 """
@@ -209,10 +210,13 @@ def contender(name: str, form: Format, slots: int) -> Contender:
     return Contender(name, sum(block.bytes().values()), plan_for(block).run, read)
 
 
-def compare(dim: int, groups: list[int], threads: list[int], rounds: int, slots: int, wanted: list[str]) -> Tables:
+def compare(
+    dim: int, groups: list[int], threads: list[int], rounds: int, slots: int, wanted: list[str], steepness: float
+) -> Tables:
     """Every format of heads of one size with every size of a GQA group and every number of threads.
 
     Two tables of a row for each format: fractions of a read-only pass, and times as fast as dense attention.
+    Random queries are multiplied by `steepness`.
     """
     layer = make_layer([slots] * HEADS, dim, DTYPE)
     dense = Contender("dense", layer.prefix.keys.nbytes + layer.prefix.values.nbytes, layer.plan.run, layer.read)
@@ -225,7 +229,7 @@ def compare(dim: int, groups: list[int], threads: list[int], rounds: int, slots:
         for count in threads:
             torch.set_num_threads(count)
             for group in groups:
-                query = torch.randn(1, HEADS * group, 1, dim).to(DTYPE)
+                query = (steepness * torch.randn(1, HEADS * group, 1, dim)).to(DTYPE)
                 steps: dict[str, Step] = {
                     "read": one.read,
                     "attend": partial(one.run, query),
@@ -287,6 +291,7 @@ def main() -> None:
     parser.add_argument("--dims", type=int, nargs="+", default=[64, 128], help="sizes of heads, two tables each")
     parser.add_argument("--groups", type=int, nargs="+", default=GROUPS, help="query heads of a KV head")
     parser.add_argument("--formats", nargs="+", default=[], help="only these")
+    parser.add_argument("--steepness", type=float, default=1.0, help="multiplies queries; at 40 one slot counts")
     parser.add_argument("--out", type=Path, default=Path("docs/results"), help="folder for the .json and .md")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args()
@@ -297,10 +302,13 @@ def main() -> None:
         "rounds": options.rounds,
         "H": HEADS,
         "dtype": name_of(DTYPE),
+        "steepness": options.steepness,
     }
     tables: Tables = {}
     for dim, count in slots.items():
-        tables |= compare(dim, options.groups, options.threads, options.rounds, count, options.formats)
+        tables |= compare(
+            dim, options.groups, options.threads, options.rounds, count, options.formats, options.steepness
+        )
         tables |= with_few_slots(dim, options.groups, options.rounds, options.formats)
     title = "Decode attention from packed prefixes"
     text, data = write_tables(options.out, f"packed_attention-{vendor()}", title, settings, tables)

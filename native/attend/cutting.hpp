@@ -13,8 +13,7 @@ namespace winnow {
 namespace {
 
 // Chunks are small enough to balance the threads and large enough to hide what a chunk costs besides reading, which is
-// as much as 50 to 100 tokens: two for a thread, which has nothing to balance when it is alone, or one where they would
-// be small.
+// as much as 50 to 100 tokens. There are two for every thread; one where two would be small, or where it is alone.
 constexpr int64_t kChunksPerThread = 2;
 constexpr int64_t kLeastChunkBytes = 64 * 1024;
 constexpr int64_t kSmallChunkBytes = 128 * 1024;

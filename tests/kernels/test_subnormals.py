@@ -6,7 +6,6 @@ from __future__ import annotations
 import ctypes
 import platform
 import sys
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -30,10 +29,10 @@ pytestmark = [
 
 
 @pytest.fixture
-def flags() -> Iterator[ctypes.CDLL]:
+def flags() -> ctypes.CDLL:
     """The flags of this thread, which does all the work."""
     torch.set_num_threads(1)
-    yield ctypes.CDLL("libm.so.6")
+    return ctypes.CDLL("libm.so.6")
 
 
 def underflows(plan: native.NativePlan, query: Tensor, flags: ctypes.CDLL) -> bool:
