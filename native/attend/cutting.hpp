@@ -65,9 +65,8 @@ class Cutting {
   // Cuts segments into chunks of nearly equal length. `bytes` are those held by all, for `threads`.
   void cut(int64_t bytes, int threads, Chunks& chunks) const {
     const int64_t share = bytes / threads;
-    int64_t wanted = threads == 1 ? share : share / kChunksPerThread;
-    if (wanted < kSmallChunkBytes) wanted = least(share, kSmallChunkBytes);
-    wanted = std::clamp(wanted, kLeastChunkBytes, kMostChunkBytes);
+    const int64_t fair = threads == 1 ? share : std::max(share / kChunksPerThread, least(share, kSmallChunkBytes));
+    const int64_t wanted = std::clamp(fair, kLeastChunkBytes, kMostChunkBytes);
     const int64_t most =
         std::clamp(round_up(wanted / token_bytes_, kChunkTokenStep), kChunkTokenStep, kMaxChunkTokens);
     chunks.all.clear();

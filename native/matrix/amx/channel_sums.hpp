@@ -20,7 +20,8 @@ struct ValueTiles {
 };
 
 // Adds the products of a tile of weights, whose rows are `row_bytes` apart, with values to the sums in the tiles 0 to 3.
-// Weights are bf16, as values then are, or halves of int16, which meet bytes.
+// Weights are bf16, as values then are, or halves of int16, which meet bytes. Tiles have to be named by literals, which
+// leaves products to be written out for either.
 template <class Weight>
 inline void multiply_values(const Weight* weights, int64_t row_bytes, const ValueTiles& values) {
   static_assert(std::is_same_v<Weight, uint16_t> || std::is_same_v<Weight, int8_t>);
