@@ -39,6 +39,7 @@ SHORT = [(64, 7), (128, 6)]
 """D and G of Qwen2.5-0.5B and 1.5B, which have two KV heads: of what such a model holds, chunks are few."""
 SHORT_HEADS, SHORT_LAYERS = 2, 24
 SHORT_SLOTS = [512, 1024, 2048, 4096, 8192]
+"""Slots of a head."""
 UNEVEN = [8.0, 2.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5]
 """Shares of eight heads whose longest is 4.7 times the mean, as head-wise methods leave them."""
 

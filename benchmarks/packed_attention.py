@@ -189,6 +189,11 @@ Tables = dict[str, list[Row]]
 Step = Callable[[], object]
 
 
+def random_query(dim: int, group: int, steepness: float) -> Tensor:
+    """One token's queries, random numbers times `steepness`."""
+    return (steepness * torch.randn(1, HEADS * group, 1, dim)).to(DTYPE)
+
+
 class Contender(NamedTuple):
     """Attention over a block with any query, and a read-only pass over the block."""
 
@@ -216,7 +221,6 @@ def compare(
     """Every format of heads of one size with every size of a GQA group and every number of threads.
 
     Two tables of a row for each format: fractions of a read-only pass, and times as fast as dense attention.
-    Random queries are multiplied by `steepness`.
     """
     layer = make_layer([slots] * HEADS, dim, DTYPE)
     dense = Contender("dense", layer.prefix.keys.nbytes + layer.prefix.values.nbytes, layer.plan.run, layer.read)
@@ -229,7 +233,7 @@ def compare(
         for count in threads:
             torch.set_num_threads(count)
             for group in groups:
-                query = (steepness * torch.randn(1, HEADS * group, 1, dim)).to(DTYPE)
+                query = random_query(dim, group, steepness)
                 steps: dict[str, Step] = {
                     "read": one.read,
                     "attend": partial(one.run, query),
@@ -261,7 +265,7 @@ def repeatedly(run: Callable[[Tensor], Tensor], query: Tensor) -> None:
         run(query)
 
 
-def with_few_slots(dim: int, groups: list[int], rounds: int, wanted: list[str]) -> Tables:
+def with_few_slots(dim: int, groups: list[int], rounds: int, wanted: list[str], steepness: float) -> Tables:
     """Microseconds of a layer's step over few slots, which lie in the processor's caches, with one thread."""
     torch.set_num_threads(1)
 
@@ -270,7 +274,7 @@ def with_few_slots(dim: int, groups: list[int], rounds: int, wanted: list[str]) 
         for slots in FEW_SLOTS:
             run = attention(slots)
             for group in groups:
-                query = torch.randn(1, HEADS * group, 1, dim).to(DTYPE)
+                query = random_query(dim, group, steepness)
                 bench = measure({"attend": partial(repeatedly, run, query)}, rounds)
                 row[f"{slots} slots, G {group}"] = bench.median("attend") / REPEATS * 1e6
         return row
@@ -309,7 +313,7 @@ def main() -> None:
         tables |= compare(
             dim, options.groups, options.threads, options.rounds, count, options.formats, options.steepness
         )
-        tables |= with_few_slots(dim, options.groups, options.rounds, options.formats)
+        tables |= with_few_slots(dim, options.groups, options.rounds, options.formats, options.steepness)
     title = "Decode attention from packed prefixes"
     text, data = write_tables(options.out, f"packed_attention-{vendor()}", title, settings, tables)
     print(data if options.json else text)
