@@ -18,8 +18,8 @@ constexpr int64_t kMaxChunkTokens = 1024;
 // Per-query statistics are padded to whole vectors of the widest instruction set.
 constexpr int64_t kQueryPad = 16;
 
-// Query blocks may run one query past the last (3 are handled as 4), so rows of queries have one to spare.
-constexpr int64_t kSpareQueries = 1;
+// Query blocks may run past the last (3 are handled as 4, in tiles 5 as 8), so rows of queries have some to spare.
+constexpr int64_t kSpareQueries = 3;
 
 // The largest of "no logits at all": finite, so that differences of it never make NaN.
 constexpr float kNoMax = -1e30f;

@@ -64,6 +64,13 @@ class MaskedRows {
     ++slot_;
   }
 
+  // Past `slots` rows, behind which entries and signs are where they are told to be.
+  void jump(int64_t slots, const uint8_t* data, const uint8_t* signs) {
+    slot_ += slots;
+    data_ = data;
+    signs_ = signs;
+  }
+
   // The lines of a row to come.
   void prefetch_row() const {
     const char* ahead = reinterpret_cast<const char*>(data_) + kPrefetchBytes;

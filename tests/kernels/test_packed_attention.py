@@ -99,6 +99,19 @@ def test_dense_slots_in_tiles(group: int, isas: list[str]) -> None:
         check(build(layer, BF16, case), isas, BF16)
 
 
+PRUNED = ["spark", "spark 8", "spark without signs", "spark of means", "spark constant", "ragged", "ragged 8"]
+
+
+@pytest.mark.parametrize("group", [1, 2, 4, 5, 8, 13])
+@pytest.mark.parametrize("name", [*PRUNED, "think half"])
+def test_pruned_keys_in_tiles(name: str, group: int, isas: list[str]) -> None:
+    """Whole tiles and not, rows far from the ends of arrays and near them, beside values of every kind."""
+    for case, (dim, values) in enumerate(((64, DENSE), (128, DENSE), (192, VALUES["8"]), (256, VALUES["3"]))):
+        lengths = [[1, 301, 66], [64, 129, 0]][case % 2]
+        layer = Layer([[(KEYS[name], values)]], [[lengths]], [0], dim, 64 * (case + 1), group)
+        check(build(layer, BF16, case), isas, BF16)
+
+
 @pytest.mark.parametrize("dim", [256, 512, 528])
 @pytest.mark.parametrize("name", ["8", "6", "4", "8 by 32", "kivi 8", "kivi 4"])
 def test_largest_sums_of_integers(name: str, dim: int, isas: list[str]) -> None:

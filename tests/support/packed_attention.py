@@ -28,7 +28,7 @@ class Format(NamedTuple):
     group: int = 0
     """Channels of a slot that share a scale, without zeros; 0 for all of them."""
     kept: str = "all"
-    """"all", "channels" (of a head), "mask" (per slot, one number of them) or "ragged" (any number)."""
+    """"all", "channels" or "half" (of a head), "mask" (per slot, one number of them) or "ragged" (any number)."""
     norms: bool = True
     signs: bool = True
     recovery: str = "degenerate"
@@ -126,8 +126,8 @@ class Maker:
             spreads = guarded(self.positive(heads, dim)) if form.smoothed else None
             entries = self.entries(form, slots, dim, True)
             return PackedKeys(dim, entries, rotated=form.rotated, means=means, spreads=spreads)
-        if form.kept == "channels":
-            count = int(self.below(dim + 1, 1))
+        if form.kept in ("channels", "half"):
+            count = dim // 2 if form.kept == "half" else int(self.below(dim + 1, 1))
             chosen = torch.stack([torch.randperm(dim, generator=self.generator)[:count].msort() for _ in range(heads)])
             return PackedKeys(dim, self.entries(form, slots, count, True), guarded(chosen.to(torch.int16)))
         entries, pruned = self.masked(form, slots, heads, dim)
@@ -258,6 +258,7 @@ KEYS = {
     "smoothed kivi 4": Format(4, grouped=True, smoothed=True),
     "rotated, centered and smoothed 4": Format(4, rotated=True, centered=True, smoothed=True),
     "think": Format(kept="channels"),
+    "think half": Format(kept="half"),
     "think 8": Format(8, kept="channels"),
     "think 4": Format(4, kept="channels"),
     "think 4 by 32": Format(4, group=32, kept="channels"),

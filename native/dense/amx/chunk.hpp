@@ -27,19 +27,16 @@ inline bool tiles_of_bf16(const Shape& shape, const Chunk& chunk) {
          shape.value_dim % kSummedChannels == 0;
 }
 
-// Calls body(first, Count<size>) for blocks that cover n queries, as for_tile_blocks does, but 5 and 6 are one block,
-// too: columns of a tile cost nothing, another pass over keys and values does.
+// Calls body(first, Count<size>) for blocks that cover n queries, as for_tile_blocks does, but 5 and 6 are no 8: their
+// weights are less.
 template <class Body>
 inline void for_column_blocks(int64_t n, const Body& body) {
   for (int64_t first = 0; first < n; first += kMostTileQueries) {
-    switch (least(kMostTileQueries, n - first)) {
-      case 1: body(first, Count<1>{}); break;
-      case 2: body(first, Count<2>{}); break;
-      case 3:
-      case 4: body(first, Count<4>{}); break;
+    const int64_t rest = least(kMostTileQueries, n - first);
+    switch (rest) {
       case 5: body(first, Count<5>{}); break;
       case 6: body(first, Count<6>{}); break;
-      default: body(first, Count<kMostTileQueries>{});
+      default: for_tile_blocks(rest, [&](int64_t, auto size) { body(first, size); });
     }
   }
 }

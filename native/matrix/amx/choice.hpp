@@ -23,7 +23,7 @@ bool many_serve(const Shape& shape, const Chunk& chunk) {
 template <class T>
 bool serves_in_tiles(const Shape& shape, const Chunk& chunk) {
   if (std::is_same_v<T, Bf16> && tiles_of_bf16(shape, chunk)) return true;
-  return tiles_of_integers(shape, chunk) || many_serve<T>(shape, chunk);
+  return packed_fits_tiles<T>(shape, chunk) || many_serve<T>(shape, chunk);
 }
 
 inline void dense_in_tiles(const Shape& shape, const Chunk& chunk, const Queries& queries, const Scratch& scratch,
@@ -35,7 +35,7 @@ inline void dense_in_tiles(const Shape& shape, const Chunk& chunk, const Queries
 template <class T>
 void packed_in_tiles(const Shape& shape, const Chunk& chunk, const Queries& queries, const Scratch& scratch,
                      const Partial& out) {
-  if (!many_serve<T>(shape, chunk)) return integers_chunk<T>(shape, chunk, queries, scratch, out);
+  if (!many_serve<T>(shape, chunk)) return few_queries_in_tiles<T>(shape, chunk, queries, scratch, out);
   if constexpr (std::is_same_v<T, Bf16>) {
     tiles_packed_chunk(shape, chunk, queries, scratch, out);
   } else {

@@ -23,14 +23,18 @@ constexpr int64_t kPairTokens = 32;
 // A chunk of fewer tokens than this is not worth the setting up of tiles.
 constexpr int64_t kFewestTileTokens = 64;
 
-// Calls body(first, Count<size>) for blocks that cover n queries, as for_query_blocks does, of no more than meet a
-// tile.
+// Calls body(first, Count<size>) for blocks that cover n queries. The last may run past n: columns of a tile cost little,
+// another pass over keys and values much.
 template <class Body>
 inline void for_tile_blocks(int64_t n, const Body& body) {
-  for (int64_t from = 0; from < n; from += kMostTileQueries) {
-    for_query_blocks(least(kMostTileQueries, n - from), [&](int64_t first, auto size) {
-      if constexpr (decltype(size)::value <= kMostTileQueries) body(from + first, size);
-    });
+  for (int64_t first = 0; first < n; first += kMostTileQueries) {
+    switch (least(kMostTileQueries, n - first)) {
+      case 1: body(first, Count<1>{}); break;
+      case 2: body(first, Count<2>{}); break;
+      case 3:
+      case 4: body(first, Count<4>{}); break;
+      default: body(first, Count<kMostTileQueries>{});
+    }
   }
 }
 

@@ -1,52 +1,74 @@
-// The chunk function of integers that few queries meet, as products in tiles of bytes.
+// The chunk function of packed rows that few queries meet, as products in tiles. As without tiles, how logits are found
+// depends on the keys only, how values are summed on the values only.
 #pragma once
+
+#include <type_traits>
 
 #include "attend/contract.hpp"
 #include "attend/partials.hpp"
 #include "attend/queries.hpp"
 #include "attend/weights.hpp"
+#include "dense/amx/chunk.hpp"
+#include "dense/amx/keys.hpp"
+#include "dense/amx/values.hpp"
 #include "matrix/amx/tiles.hpp"
 #include "matrix/amx/token_sums.hpp"
+#include "packed/amx/fitting.hpp"
 #include "packed/amx/keys.hpp"
+#include "packed/amx/pruned_keys.hpp"
 #include "packed/amx/values.hpp"
-#include "packed/avx512/int8_keys.hpp"
 #include "packed/format.hpp"
 #include "packed/keys.hpp"
 #include "packed/queries.hpp"
 #include "packed/scratch.hpp"
 #include "packed/slot_scales.hpp"
 #include "packed/values.hpp"
+#include "simd/element.hpp"
+#include "sizes.hpp"
 
 namespace winnow {
 namespace {
 
-// From this many queries on, tiles are faster than products in vectors, whose time grows with every query.
-constexpr int64_t kFewestTileQueries = 3;
+// From this many queries on, tiles are faster than products in vectors, whose time grows with every query. Pruned keys
+// have to be expanded either way; a single query is worth it where tokens make up for the setting up.
+constexpr int64_t kFewestTileQueries = 3, kFewestExpandedTokens = 128;
 
-// True where they are: keys and values are integers in whole rows of tiles.
-inline bool tiles_of_integers(const Shape& shape, const Chunk& chunk) {
-  const auto fits = [](const winnow_rows& rows, int64_t dim) {
-    return rows.bits != 16 && !rows.masks && !rows.channels && rows.kept == dim && dim % kRowNumbers == 0 &&
-           dim <= kMostTileDim && rows.scaling == WINNOW_PER_SLOT;
-  };
-  return shape.queries >= kFewestTileQueries && chunk.tokens >= kFewestTileTokens && chunk.part &&
-         fits(chunk.part->keys, shape.key_dim) && fits(chunk.part->values, shape.value_dim) &&
-         sums_fit(chunk.part->keys, shape.key_dim);
+inline int64_t fewest_queries(const Shape& shape, const Chunk& chunk, TileRows keys) {
+  switch (keys) {
+    case TileRows::kNumbers: return fewest_bf16_queries(shape);
+    case TileRows::kIntegers: return kFewestTileQueries;
+    default: return chunk.tokens < kFewestExpandedTokens ? kFewestTileQueries : 1;
+  }
+}
+
+// True where they are, and keys and values fill tiles.
+template <class T>
+bool packed_fits_tiles(const Shape& shape, const Chunk& chunk) {
+  if (!chunk.part || chunk.tokens < kFewestTileTokens) return false;
+  const TileRows keys = keys_in_tiles<T>(shape, chunk.part->keys);
+  return keys != TileRows::kNone && shape.queries >= fewest_queries(shape, chunk, keys) &&
+         values_in_tiles<T>(shape, chunk.part->values) != TileRows::kNone;
+}
+
+inline const uint8_t* first_row(const winnow_rows& rows, const Chunk& chunk) {
+  return bytes_at(rows.data) + chunk.slot * rows.row_bytes;
+}
+
+inline const char* last_byte(const winnow_rows& rows, const Chunk& chunk) {
+  return reinterpret_cast<const char*>(first_row(rows, chunk)) + chunk.tokens * rows.row_bytes - 1;
 }
 
 template <int kQueries, class T>
-inline void score_block_in_tiles(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first,
-                                 const Scratch& scratch, const PackedScratch& packed) {
+inline void score_integers(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first,
+                           const Scratch& scratch, const PackedScratch& packed) {
   const winnow_rows& rows = chunk.part->keys;
   const Tiles here(16, columns_of(kQueries));
-  const uint8_t* data = bytes_at(rows.data) + chunk.slot * rows.row_bytes;
-  const char* last = reinterpret_cast<const char*>(data) + chunk.tokens * rows.row_bytes - 1;
   int8_t* halves = reinterpret_cast<int8_t*>(packed.tile);
   float bias[kQueries] = {};
   gather_for<kQueries, float, T>(shape, chunk, queries, first, scratch.query);
   for_width(rows.bits, [&](auto width) {
-    score_in_tiles<kQueries, decltype(width)::value>(true, scratch.query, shape.key_dim, bias, data, chunk.tokens, last,
-                                                     halves, scratch.logits);
+    score_in_tiles<kQueries, decltype(width)::value>(true, scratch.query, shape.key_dim, bias, first_row(rows, chunk),
+                                                     chunk.tokens, last_byte(rows, chunk), halves, scratch.logits);
   });
   scale_by_slot<kQueries, T>(rows, chunk, scratch.logits);
   if (!rows.means) return;
@@ -54,23 +76,80 @@ inline void score_block_in_tiles(const Shape& shape, const Chunk& chunk, const Q
   add_bias<kQueries>(bias, chunk.tokens, scratch.logits);
 }
 
+// Keys in bf16, of which a head may lack channels.
+template <int kQueries>
+inline void score_numbers(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first,
+                          const Scratch& scratch, const PackedScratch& packed) {
+  const winnow_rows& rows = chunk.part->keys;
+  const Tiles here(16, static_cast<uint16_t>(round_up(kQueries, 4)));
+  Chunk numbers = chunk;
+  numbers.keys = first_row(rows, chunk);
+  numbers.values = first_row(chunk.part->values, chunk);
+  if (!lacks_channels(rows)) {
+    return score_in_tiles<kQueries>(shape, numbers, queries, first, scratch.logits);
+  }
+  const Asked asked = pick_channels<kQueries>(shape, chunk, queries, first, reinterpret_cast<Bf16*>(packed.queries));
+  score_in_tiles<kQueries>(asked.shape, numbers, asked.queries, 0, scratch.logits);
+}
+
+template <int kQueries, class Kept>
+inline void score_pruned_block(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first,
+                               const Scratch& scratch, const PackedScratch& packed) {
+  const Tiles here(16, columns_of(kQueries));
+  int8_t* halves = reinterpret_cast<int8_t*>(packed.tile);
+  score_pruned_in_tiles<kQueries, Kept>(shape, chunk, queries, first, scratch.query, halves, scratch.logits);
+}
+
 template <int kQueries, class T>
-inline void weigh_block_in_tiles(const Shape& shape, const Chunk& chunk, Weights<kQueries>& weights, float* acc) {
+inline void score_block_in_tiles(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first,
+                                 const Scratch& scratch, const PackedScratch& packed) {
+  if constexpr (std::is_same_v<T, Bf16>) {
+    switch (keys_in_tiles<T>(shape, chunk.part->keys)) {
+      case TileRows::kNumbers:
+        return score_numbers<kQueries>(shape, chunk, queries, first, scratch, packed);
+      case TileRows::kPrunedNumbers:
+        return score_pruned_block<kQueries, TilesOfNumbers>(shape, chunk, queries, first, scratch, packed);
+      case TileRows::kPrunedIntegers:
+        return score_pruned_block<kQueries, TilesOfIntegers>(shape, chunk, queries, first, scratch, packed);
+      default: break;
+    }
+  }
+  score_integers<kQueries, T>(shape, chunk, queries, first, scratch, packed);
+}
+
+template <int kQueries, class T>
+inline void weigh_integers(const Shape& shape, const Chunk& chunk, Weights<kQueries>& weights, float* acc) {
   const winnow_rows& rows = chunk.part->values;
   const Tiles here(2 * kQueries, 16, true);
-  const uint8_t* data = bytes_at(rows.data) + chunk.slot * rows.row_bytes;
-  const char* last = reinterpret_cast<const char*>(data) + chunk.tokens * rows.row_bytes - 1;
   weights.scale_by(slot_scales<T>(rows, chunk));
   for_width(rows.bits, [&](auto width) {
-    weigh_in_tiles<kQueries, decltype(width)::value>(true, weights, data, shape.value_dim, chunk.tokens, last, acc,
-                                                     shape.value_width);
+    weigh_in_tiles<kQueries, decltype(width)::value>(true, weights, first_row(rows, chunk), shape.value_dim,
+                                                     chunk.tokens, last_byte(rows, chunk), acc, shape.value_width);
   });
   finish_sums<kQueries, T>(shape, chunk, acc);
 }
 
+// Values in bf16. Tiles go through long rows more than once, which one or two queries in vectors do not.
+template <int kQueries>
+inline void weigh_numbers(const Shape& shape, const Chunk& chunk, Weights<kQueries>& weights, float* acc) {
+  if (kQueries <= 2 && shape.value_dim > kShortRow) return weigh_in_place<kQueries, Bf16>(shape, chunk, weights, acc);
+  const Tiles here(2 * kQueries, 16, true);
+  Chunk numbers = chunk;
+  numbers.values = first_row(chunk.part->values, chunk);
+  weigh_in_tiles<kQueries>(shape, numbers, weights, acc);
+}
+
+template <int kQueries, class T>
+inline void weigh_block_in_tiles(const Shape& shape, const Chunk& chunk, Weights<kQueries>& weights, float* acc) {
+  if constexpr (std::is_same_v<T, Bf16>) {
+    if (chunk.part->values.bits == 16) return weigh_numbers<kQueries>(shape, chunk, weights, acc);
+  }
+  weigh_integers<kQueries, T>(shape, chunk, weights, acc);
+}
+
 template <class T>
-void integers_chunk(const Shape& shape, const Chunk& chunk, const Queries& queries, const Scratch& scratch,
-                    const Partial& out) {
+void few_queries_in_tiles(const Shape& shape, const Chunk& chunk, const Queries& queries, const Scratch& scratch,
+                           const Partial& out) {
   clear(shape, out);
   const PackedScratch packed = packed_scratch(shape, scratch.packed);
   prefetch_scales<T>(chunk.part->keys, chunk);

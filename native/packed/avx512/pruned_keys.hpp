@@ -63,11 +63,11 @@ struct KeptIntegers {
   static Vec scaled(Sum sum, float scale) { return Vec{_mm512_cvtepi32_ps(sum)} * broadcast(scale); }
 };
 
-// Numbers of 16 bits go to the lanes of a mask in their order, with zeros between. The intrinsic's register would wait
-// for what it held before, whatever that was.
-inline __m512i expand_numbers(uint32_t mask, __m512i numbers) {
+// Numbers of 16 bits go to the lanes of the first 32 bits of a mask in their order, with zeros between. The intrinsic's
+// register would wait for what it held before, whatever that was.
+inline __m512i expand_numbers(__mmask64 mask, __m512i numbers) {
   __m512i result = _mm512_setzero_si512();
-  asm("vpexpandw %1, %0%{%2%}" : "+v"(result) : "v"(numbers), "Yk"(static_cast<__mmask32>(mask)));
+  asm("vpexpandw %1, %0%{%2%}" : "+v"(result) : "v"(numbers), "Yk"(mask));
   return result;
 }
 

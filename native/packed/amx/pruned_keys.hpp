@@ -1,0 +1,296 @@
+// Logits of keys that keep channels of their own, as products in tiles (see packed/avx512/pruned_keys.hpp for what is
+// summed up). A row of a tile is a token: its kept entries with zeros between, and, as bytes, ±1 where a sign stands for
+// what is gone. A column is a query, or one half of a query over the norms in int16.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "attend/contract.hpp"
+#include "attend/queries.hpp"
+#include "dense/amx/keys.hpp"
+#include "matrix/amx/tiles.hpp"
+#include "matrix/amx/token_sums.hpp"
+#include "packed/amx/keys.hpp"
+#include "packed/amx/numbers.hpp"
+#include "packed/avx512/int8_keys.hpp"
+#include "packed/avx512/pruned_keys.hpp"
+#include "packed/format.hpp"
+#include "packed/masked_rows.hpp"
+#include "packed/scratch.hpp"
+#include "packed/unpack.hpp"
+#include "simd/bits.hpp"
+#include "simd/element.hpp"
+#include "simd/prefetch.hpp"
+#include "simd/unroll.hpp"
+#include "simd/vec.hpp"
+#include "sizes.hpp"
+
+namespace winnow {
+namespace {
+
+// Sums of a pair of tiles of tokens: in the first two tiles those of kept entries, in the others those of signs.
+using PrunedSums = TileSums<int32_t, 4>;
+
+// Sixteen sums of products with halves of int16 -> as floats, lane t of dots[i]: token t, query 4·four + i.
+inline void join_halves(const int32_t (*sums)[16], int four, Vec (&dots)[4]) {
+  __m512i high[4], low[4];
+  turn_sums(sums, 8 * four, high);
+  turn_sums(sums, 8 * four + 4, low);
+  unroll<4>([&](auto i) { dots[i] = {_mm512_cvtepi32_ps(join(high[i], low[i]))}; });
+}
+
+// Kept entries in bf16, which meet queries as they are.
+struct TilesOfNumbers {
+  static constexpr int64_t kBytes = 2;
+
+  template <int kQueries>
+  struct Side {
+    Bf16QueryTiles tiles;
+    float scaling;
+
+    void take(const Shape& shape, const Queries& queries, int64_t first, const float*, int8_t*) {
+      scaling = shape.scaling;
+      winnow::turn_queries<kQueries>(shape, queries, first, tiles);
+    }
+    // Lane t of dots[i]: the sum of token t and query 4·four + i.
+    void dots(const int32_t (*sums)[16], int four, Vec, Vec (&dots)[4]) const {
+      __m512i turned[4];
+      turn_sums(sums, 4 * four, turned);
+      unroll<4>([&](auto i) { dots[i] = Vec{_mm512_castsi512_ps(turned[i])} * broadcast(scaling); });
+    }
+  };
+
+  // Entries of 64 channels go to their places. How many of the first 32 are kept comes with them.
+  static void expand(__mmask64 mask, int64_t count_low, const uint8_t* entries, uint8_t* to) {
+    _mm512_store_si512(to, expand_numbers(mask, _mm512_loadu_si512(entries)));
+    const __m512i rest = _mm512_loadu_si512(entries + kBytes * count_low);
+    _mm512_store_si512(to + 64, expand_numbers(_kshiftri_mask64(mask, kAtOnce), rest));
+  }
+
+  // Products of two tiles of tokens, in the tiles 0 and 1.
+  template <int kQueries>
+  static void multiply(const uint8_t* rows, int64_t dim, const Side<kQueries>& queries) {
+    for (int64_t block = 0; block < dim / kRowChannels; ++block) {
+      const uint8_t* at = rows + block * kRowChannels * kBytes;
+      _tile_loadd(6, queries.tiles.pairs[block], 64);
+      _tile_loadd(4, at, dim * kBytes);
+      _tile_loadd(5, at + 16 * dim * kBytes, dim * kBytes);
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_dpbf16ps(1, 5, 6);
+    }
+  }
+};
+
+// Kept entries as integers with a scale for each slot, which meet halves of queries in int16.
+struct TilesOfIntegers {
+  static constexpr int64_t kBytes = 1;
+
+  template <int kQueries>
+  struct Side {
+    QueryTiles tiles;
+    Int16Queries<kQueries> int16;
+
+    void take(const Shape& shape, const Queries&, int64_t, const float* block, int8_t* halves) {
+      int16 = quantize_queries<kQueries>(block, shape.key_dim, halves);
+      winnow::turn_queries<kQueries, 8>(int16, shape.key_dim, tiles);
+    }
+    void dots(const int32_t (*sums)[16], int four, Vec scale, Vec (&dots)[4]) const {
+      join_halves(sums, four, dots);
+      unroll<4>([&](auto i) {
+        if (4 * four + i < kQueries) dots[i] = dots[i] * (scale * int16.scale[4 * four + i]);
+      });
+    }
+  };
+
+  static void expand(__mmask64 mask, int64_t, const uint8_t* entries, uint8_t* to) {
+    _mm512_store_si512(to, _mm512_maskz_expand_epi8(mask, _mm512_loadu_si512(entries)));
+  }
+
+  template <int kQueries>
+  static void multiply(const uint8_t* rows, int64_t dim, const Side<kQueries>& queries) {
+    for (int64_t block = 0; block < dim / kRowNumbers; ++block) {
+      const uint8_t* at = rows + block * kRowNumbers;
+      _tile_loadd(6, queries.tiles.bytes[block], 64);
+      _tile_loadd(4, at, dim);
+      _tile_loadd(5, at + 16 * dim, dim);
+      _tile_dpbssd(0, 4, 6);
+      _tile_dpbssd(1, 5, 6);
+    }
+  }
+};
+
+// Products of the signs of two tiles of tokens with halves of queries, in the tiles 2 and 3.
+inline void multiply_signs(const uint8_t* signs, int64_t dim, const QueryTiles& queries) {
+  for (int64_t block = 0; block < dim / kRowNumbers; ++block) {
+    const uint8_t* at = signs + block * kRowNumbers;
+    _tile_loadd(7, queries.bytes[block], 64);
+    _tile_loadd(4, at, dim);
+    _tile_loadd(5, at + 16 * dim, dim);
+    _tile_dpbssd(2, 4, 7);
+    _tile_dpbssd(3, 5, 7);
+  }
+}
+
+// Keys of two tiles.
+template <class Kept>
+struct ExpandedKeys {
+  alignas(64) uint8_t kept[kPairTokens * kMostTileDim * Kept::kBytes];
+  alignas(64) uint8_t signs[kPairTokens * kMostTileDim];
+};
+
+// Expands a key of kBlocks·64 channels; without signs all are positive. Returns how many entries it keeps.
+template <class Kept, int kBlocks>
+__attribute__((always_inline)) inline int64_t expand_key(const uint8_t* mask, const uint8_t* entries,
+                                                         const uint8_t* signs, uint8_t* kept, uint8_t* bytes) {
+  const __m512i plus = every_byte(1), minus = every_byte(-1);
+  int64_t count = 0;
+  unroll<kBlocks>([&](auto block) __attribute__((always_inline)) {
+    uint64_t here = load_word(mask + 8 * block), gone = ~here;
+    // Or masks of lanes would be made of bits, and bits of these, more often than is needed.
+    asm("" : "+r"(here), "+r"(gone));
+    const uint64_t negative = signs ? deposit(bits_at(signs, kRowNumbers * block - count), gone) : 0;
+    const __mmask64 lanes = _cvtu64_mask64(here);
+    Kept::expand(lanes, __builtin_popcount(static_cast<uint32_t>(here)), entries + Kept::kBytes * count,
+                 kept + block * kRowNumbers * Kept::kBytes);
+    const __m512i positive = _mm512_maskz_mov_epi8(_knot_mask64(lanes), plus);
+    _mm512_store_si512(bytes + block * kRowNumbers, _mm512_mask_mov_epi8(positive, negative, minus));
+    count += count_bits(here);
+  });
+  return count;
+}
+
+// The same for a key near the end of an array, behind which nothing may be read.
+template <class Kept, int kBlocks>
+__attribute__((noinline)) int64_t expand_last_key(const winnow_rows& rows, const MaskedRows& reader, uint8_t* kept,
+                                                  uint8_t* bytes) {
+  constexpr int64_t kDim = kBlocks * kRowNumbers;
+  alignas(64) uint8_t mask_copy[kDim / 8 + kRowSlack], sign_copy[kDim / 8 + kRowSlack];
+  alignas(64) uint8_t data_copy[kDim * Kept::kBytes + kRowSlack];
+  const int64_t count = reader.count_kept();
+  const uint8_t* mask = readable(reader.mask(), reader.mask_bytes(), reader.mask_end(), mask_copy);
+  const uint8_t* data = readable(reader.data(), count * Kept::kBytes, bytes_at(rows.data) + rows.data_bytes, data_copy);
+  const uint8_t* signs = reader.signs();
+  if (signs) signs = readable(signs, bytes_of_bits(kDim - count), rows.signs + rows.signs_bytes, sign_copy);
+  return expand_key<Kept, kBlocks>(mask, data, signs, kept, bytes);
+}
+
+// The next `count` keys, behind which there is more to be read; kFixed: all keep as many entries.
+template <class Kept, int kBlocks, bool kFixed>
+__attribute__((noinline)) void expand_open_keys(const winnow_rows& rows, int64_t count, MaskedRows& reader,
+                                                ExpandedKeys<Kept>& keys) {
+  constexpr int64_t kDim = kBlocks * kRowNumbers;
+  const uint8_t *mask = reader.mask(), *entries = reader.data(), *signs = reader.signs();
+  uint8_t *kept = keys.kept, *bytes = keys.signs;
+  for (int64_t t = 0; t < count; ++t, mask += kDim / 8, kept += kDim * Kept::kBytes, bytes += kDim) {
+    const char* ahead = reinterpret_cast<const char*>(entries) + kPrefetchBytes;
+    const int64_t used = expand_key<Kept, kBlocks>(mask, entries, signs, kept, bytes);
+    const int64_t step = kFixed ? rows.row_bytes : used * Kept::kBytes;
+    for (int64_t byte = 0; byte < step; byte += kLine) prefetch_twice(ahead + byte);
+    entries += step;
+    if (signs) signs += kFixed ? rows.sign_row_bytes : bytes_of_bits(kDim - used);
+  }
+  reader.jump(count, entries, signs);
+}
+
+// The next `count` keys.
+template <class Kept, int kBlocks>
+inline void expand_keys(const winnow_rows& rows, int64_t count, MaskedRows& reader, ExpandedKeys<Kept>& keys) {
+  if (reader.open_ahead(count)) {
+    if (!rows.starts) return expand_open_keys<Kept, kBlocks, true>(rows, count, reader, keys);
+    return expand_open_keys<Kept, kBlocks, false>(rows, count, reader, keys);
+  }
+  constexpr int64_t kDim = kBlocks * kRowNumbers;
+  for (int64_t t = 0; t < count; ++t) {
+    reader.step(expand_last_key<Kept, kBlocks>(rows, reader, keys.kept + t * kDim * Kept::kBytes,
+                                               keys.signs + t * kDim));
+  }
+}
+
+// A block of queries as they meet kept entries, and over the norms, as they meet signs.
+template <int kQueries, class Kept>
+struct PrunedTileQueries {
+  typename Kept::template Side<kQueries> kept;
+  Int16Queries<kQueries> over_norms;
+  QueryTiles signs;
+};
+
+template <int kQueries, class Kept>
+inline void take_pruned_queries(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first,
+                                float* block, int8_t* halves, PrunedTileQueries<kQueries, Kept>& result) {
+  const winnow_rows& rows = chunk.part->keys;
+  const int64_t dim = shape.key_dim;
+  gather_queries<kQueries, float, Bf16>(shape, queries, first, block);
+  result.kept.take(shape, queries, first, block, halves);
+  if (rows.inverse_norms) {
+    const float* norms = rows.inverse_norms + chunk.head * dim;
+    for (int64_t d = 0; d < dim; d += Vec::width) {
+      unroll<kQueries>([&](auto q) {
+        float* at = block + d * kQueries + q * Vec::width;
+        store(at, load(at) * load(norms + d));
+      });
+    }
+  }
+  result.over_norms = quantize_queries<kQueries>(block, dim, halves);
+  turn_queries<kQueries, 8>(result.over_norms, dim, result.signs);
+}
+
+// logits[q][t] of a pair of tiles, of which there are `count` tokens from `slot` on.
+template <int kQueries, class Kept>
+inline void give_pruned_logits(const PrunedSums& sums, const PrunedTileQueries<kQueries, Kept>& queries,
+                               const winnow_rows& rows, int64_t slot, int64_t count, float* logits) {
+  const Bf16 *scales = static_cast<const Bf16*>(rows.scales), *stats = static_cast<const Bf16*>(rows.stats);
+  const bool constant = rows.recovery == WINNOW_CONSTANT;
+  for (int64_t t = 0; t < count; t += Vec::width) {
+    const Vec statistic = constant ? broadcast(rows.fill) : load_up_to(stats + slot + t, count - t);
+    const Vec scale = scales ? load_up_to(scales + slot + t, count - t) : broadcast(1.0f);
+    const int tile = static_cast<int>(t / Vec::width);
+    for (int four = 0; four < fours_of(kQueries); ++four) {
+      Vec kept[4], gone[4];
+      queries.kept.dots(sums.sums[tile], four, scale, kept);
+      join_halves(sums.sums[2 + tile], four, gone);
+      unroll<4>([&](auto i) {
+        const int q = 4 * four + i;
+        if (q >= kQueries) return;
+        store(logits + q * kLogitStride + t, fma(gone[i], statistic * queries.over_norms.scale[q], kept[i]));
+      });
+    }
+  }
+}
+
+// logits[q][t] for all tokens of a chunk, with tiles of 16 rows and columns_of(kQueries) columns; writes up to a pair of
+// tiles past the last token.
+template <int kQueries, class Kept>
+inline void score_pruned_in_tiles(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first,
+                                  float* block, int8_t* halves, float* logits) {
+  const winnow_rows& rows = chunk.part->keys;
+  const int64_t dim = shape.key_dim;
+  PrunedTileQueries<kQueries, Kept> turned;
+  take_pruned_queries<kQueries, Kept>(shape, chunk, queries, first, block, halves, turned);
+  MaskedRows reader(rows, chunk.part->slots, chunk.slot, dim, sizeof(Bf16));
+  ExpandedKeys<Kept> keys[2];
+  PrunedSums sums;
+  const auto take = [&](int64_t t) {
+    const int64_t count = least(kPairTokens, chunk.tokens - t);
+    for_blocks(dim, [&](auto blocks) {
+      expand_keys<Kept, decltype(blocks)::value>(rows, count, reader, keys[t / kPairTokens % 2]);
+    });
+  };
+  take(0);
+  for (int64_t t = 0; t < chunk.tokens; t += kPairTokens) {
+    const int64_t count = least(kPairTokens, chunk.tokens - t);
+    const ExpandedKeys<Kept>& here = keys[t / kPairTokens % 2];
+    finish_stores();
+    zero_sums<4>();
+    Kept::multiply(here.kept, dim, turned.kept);
+    multiply_signs(here.signs, dim, turned.signs);
+    // Products take long: meanwhile the next tokens are expanded.
+    if (t + kPairTokens < chunk.tokens) take(t + kPairTokens);
+    store_sums(sums);
+    give_pruned_logits<kQueries, Kept>(sums, turned, rows, chunk.slot + t, count, logits + t);
+  }
+}
+
+}  // namespace
+}  // namespace winnow
