@@ -112,6 +112,22 @@ def test_pruned_keys_in_tiles(name: str, group: int, isas: list[str]) -> None:
         check(build(layer, BF16, case), isas, BF16)
 
 
+SCALED = ["6 by 64", "4 by 32", "4 by 64", "3 by 32", "kivi 6", "kivi 4", "kivi 3", "kivi 2"]
+SCALED += ["rotated kivi 4", "centered kivi 2", "smoothed kivi 4"]
+
+
+@pytest.mark.parametrize("group", [5, 8, 13])
+@pytest.mark.parametrize("name", SCALED)
+def test_scaled_groups_in_tiles(name: str, group: int, isas: list[str]) -> None:
+    """Whole tiles and not, beside values whose scales are of groups, too, and beside others."""
+    values = [VALUES["kivi 4"], VALUES["4 by 32"], VALUES["6 by 64"], VALUES["kivi 3"], VALUES["rotated kivi 2"], DENSE]
+    for case, form in enumerate(values):
+        dim, value_dim = 64 * (case % 4 + 1), 64 * (case % 3 + 1)
+        lengths = [[1, 301, 66], [128, 135, 0], [1303, 7, 160]][case % 3]
+        dtype = (BF16, FP16)[case // 3]
+        check(build(Layer([[(KEYS[name], form)]], [[lengths]], [0], dim, value_dim, group), dtype, case), isas, dtype)
+
+
 @pytest.mark.parametrize("dim", [256, 512, 528])
 @pytest.mark.parametrize("name", ["8", "6", "4", "8 by 32", "kivi 8", "kivi 4"])
 def test_largest_sums_of_integers(name: str, dim: int, isas: list[str]) -> None:

@@ -14,9 +14,12 @@
 #include "matrix/amx/tiles.hpp"
 #include "matrix/amx/token_sums.hpp"
 #include "packed/amx/fitting.hpp"
+#include "packed/amx/grouped_keys.hpp"
+#include "packed/amx/grouped_values.hpp"
 #include "packed/amx/keys.hpp"
 #include "packed/amx/pruned_keys.hpp"
 #include "packed/amx/values.hpp"
+#include "packed/avx512/group_scales.hpp"
 #include "packed/format.hpp"
 #include "packed/keys.hpp"
 #include "packed/queries.hpp"
@@ -29,25 +32,30 @@
 namespace winnow {
 namespace {
 
-// From this many queries on, tiles are faster than products in vectors, whose time grows with every query. Pruned keys
-// have to be expanded either way; a single query is worth it where tokens make up for the setting up.
-constexpr int64_t kFewestTileQueries = 3, kFewestExpandedTokens = 128;
+// From this many queries on, tiles are faster than products in vectors, whose time grows with every query: of integers
+// with a scale for each slot, and of those whose groups of channels have scales. Expanding what meets tiles is worth it
+// from so many tokens on, for pruned keys whatever the queries are.
+constexpr int64_t kFewestTileQueries = 3, kFewestGroupQueries = 5, kFewestExpandedTokens = 128;
 
-inline int64_t fewest_queries(const Shape& shape, const Chunk& chunk, TileRows keys) {
+inline bool keys_gain(const Shape& shape, const Chunk& chunk, TileRows keys) {
   switch (keys) {
-    case TileRows::kNumbers: return fewest_bf16_queries(shape);
-    case TileRows::kIntegers: return kFewestTileQueries;
-    default: return chunk.tokens < kFewestExpandedTokens ? kFewestTileQueries : 1;
+    case TileRows::kNone: return false;
+    case TileRows::kNumbers: return shape.queries >= fewest_bf16_queries(shape);
+    case TileRows::kIntegers:
+    case TileRows::kGroups:
+    case TileRows::kSharedScales: return shape.queries >= kFewestTileQueries;
+    default: return shape.queries >= kFewestTileQueries || chunk.tokens >= kFewestExpandedTokens;
   }
 }
 
-// True where they are, and keys and values fill tiles.
+// True where tiles are faster, and keys and values fill them.
 template <class T>
 bool packed_fits_tiles(const Shape& shape, const Chunk& chunk) {
   if (!chunk.part || chunk.tokens < kFewestTileTokens) return false;
-  const TileRows keys = keys_in_tiles<T>(shape, chunk.part->keys);
-  return keys != TileRows::kNone && shape.queries >= fewest_queries(shape, chunk, keys) &&
-         values_in_tiles<T>(shape, chunk.part->values) != TileRows::kNone;
+  const TileRows keys = keys_in_tiles<T>(shape, chunk.part->keys), values = values_in_tiles<T>(shape, chunk.part->values);
+  if (values == TileRows::kNone || !keys_gain(shape, chunk, keys)) return false;
+  const bool scaled = keys == TileRows::kGroups || keys == TileRows::kSharedScales || values == TileRows::kGroups;
+  return !scaled || (shape.queries >= kFewestGroupQueries && chunk.tokens >= kFewestExpandedTokens);
 }
 
 inline const uint8_t* first_row(const winnow_rows& rows, const Chunk& chunk) {
@@ -62,15 +70,32 @@ template <int kQueries, class T>
 inline void score_integers(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first,
                            const Scratch& scratch, const PackedScratch& packed) {
   const winnow_rows& rows = chunk.part->keys;
-  const Tiles here(16, columns_of(kQueries));
-  int8_t* halves = reinterpret_cast<int8_t*>(packed.tile);
+  const uint8_t* data = first_row(rows, chunk);
+  const char* last = last_byte(rows, chunk);
+  const int64_t dim = shape.key_dim;
   float bias[kQueries] = {};
   gather_for<kQueries, float, T>(shape, chunk, queries, first, scratch.query);
-  for_width(rows.bits, [&](auto width) {
-    score_in_tiles<kQueries, decltype(width)::value>(true, scratch.query, shape.key_dim, bias, first_row(rows, chunk),
-                                                     chunk.tokens, last_byte(rows, chunk), halves, scratch.logits);
-  });
-  scale_by_slot<kQueries, T>(rows, chunk, scratch.logits);
+  if (rows.scaling == WINNOW_PER_SLOT) {
+    const Tiles here(16, columns_of(kQueries));
+    for_width(rows.bits, [&](auto width) {
+      score_in_tiles<kQueries, decltype(width)::value>(true, scratch.query, dim, bias, data, chunk.tokens, last,
+                                                       reinterpret_cast<int8_t*>(packed.tile), scratch.logits);
+    });
+    scale_by_slot<kQueries, T>(rows, chunk, scratch.logits);
+  } else {
+    const Tiles here;
+    for_levels(rows.bits, [&](auto width) {
+      constexpr int kBits = decltype(width)::value;
+      if (rows.scaling == WINNOW_CHANNEL_GROUPS) {
+        return score_groups_in_tiles<kQueries, kBits>(groups_of<T>(rows, chunk, dim), scratch.query, data, dim,
+                                                      chunk.tokens, last, scratch.logits);
+      }
+      const int64_t channels = chunk.slot / kScaleGroup * dim;
+      score_channels_in_tiles<kQueries, kBits>(static_cast<const T*>(rows.scales) + channels,
+                                               static_cast<const T*>(rows.zeros) + channels, scratch.query, data, dim,
+                                               chunk.tokens, last, scratch.logits);
+    });
+  }
   if (!rows.means) return;
   score_mean<kQueries, T>(shape, chunk, queries, first, bias);
   add_bias<kQueries>(bias, chunk.tokens, scratch.logits);
@@ -120,12 +145,24 @@ inline void score_block_in_tiles(const Shape& shape, const Chunk& chunk, const Q
 template <int kQueries, class T>
 inline void weigh_integers(const Shape& shape, const Chunk& chunk, Weights<kQueries>& weights, float* acc) {
   const winnow_rows& rows = chunk.part->values;
-  const Tiles here(2 * kQueries, 16, true);
-  weights.scale_by(slot_scales<T>(rows, chunk));
-  for_width(rows.bits, [&](auto width) {
-    weigh_in_tiles<kQueries, decltype(width)::value>(true, weights, first_row(rows, chunk), shape.value_dim,
-                                                     chunk.tokens, last_byte(rows, chunk), acc, shape.value_width);
-  });
+  const uint8_t* data = first_row(rows, chunk);
+  const char* last = last_byte(rows, chunk);
+  const int64_t dim = shape.value_dim;
+  if (rows.scaling == WINNOW_PER_SLOT) {
+    const Tiles here(2 * kQueries, 16, true);
+    weights.scale_by(slot_scales<T>(rows, chunk));
+    for_width(rows.bits, [&](auto width) {
+      weigh_in_tiles<kQueries, decltype(width)::value>(true, weights, data, dim, chunk.tokens, last, acc,
+                                                       shape.value_width);
+    });
+  } else {
+    const Tiles here(2 * kQueries, 16);
+    for_levels(rows.bits, [&](auto width) {
+      weigh_groups_in_tiles<kQueries, decltype(width)::value>(groups_of<T>(rows, chunk, dim),
+                                                              rows.scaling != WINNOW_GROUPED, weights, data, dim,
+                                                              chunk.tokens, last, acc, shape.value_width);
+    });
+  }
   finish_sums<kQueries, T>(shape, chunk, acc);
 }
 

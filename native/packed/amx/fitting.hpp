@@ -18,6 +18,8 @@ namespace {
 enum class TileRows {
   kNone,
   kIntegers,        // with a scale for each slot
+  kGroups,          // with scales of channel groups of each slot
+  kSharedScales,    // with scales of channels that 32 slots share: of keys only
   kNumbers,         // the model's own, in bf16
   kPrunedNumbers,   // of which every row keeps channels of its own
   kPrunedIntegers,  // the same in 8 bits
@@ -43,15 +45,18 @@ inline TileRows whole_in_tiles(const winnow_rows& rows, int64_t dim, int64_t mul
     const bool fits = std::is_same_v<T, Bf16> && dim % multiple_of_numbers == 0 && is_plain(rows);
     return fits ? TileRows::kNumbers : TileRows::kNone;
   }
-  return rows.scaling == WINNOW_PER_SLOT && dim % kRowNumbers == 0 ? TileRows::kIntegers : TileRows::kNone;
+  if (dim % kRowNumbers) return TileRows::kNone;
+  if (rows.scaling == WINNOW_PER_SLOT) return TileRows::kIntegers;
+  return rows.bits < 8 ? TileRows::kGroups : TileRows::kNone;
 }
 
 template <class T>
 inline TileRows keys_in_tiles(const Shape& shape, const winnow_rows& rows) {
   if (rows.masks) return pruned_in_tiles<T>(rows, shape.key_dim);
   const TileRows kind = whole_in_tiles<T>(rows, rows.kept, kRowChannels);
-  const bool fits = kind != TileRows::kIntegers || (!rows.channels && sums_fit(rows, rows.kept));
-  return fits ? kind : TileRows::kNone;
+  if (kind == TileRows::kNumbers) return kind;
+  if (rows.channels || (kind == TileRows::kIntegers && !sums_fit(rows, rows.kept))) return TileRows::kNone;
+  return kind == TileRows::kGroups && rows.scaling == WINNOW_GROUPED ? TileRows::kSharedScales : kind;
 }
 
 template <class T>
