@@ -33,29 +33,25 @@ namespace winnow {
 namespace {
 
 // From this many queries on, tiles are faster than products in vectors, whose time grows with every query: of integers
-// with a scale for each slot, and of those whose groups of channels have scales. Expanding what meets tiles is worth it
-// from so many tokens on, for pruned keys whatever the queries are.
+// with a scale for each slot, and of those whose groups of channels have scales. What has to be expanded for tiles is worth
+// it from so many tokens on; pruned keys then are, whatever the queries.
 constexpr int64_t kFewestTileQueries = 3, kFewestGroupQueries = 5, kFewestExpandedTokens = 128;
 
-inline bool keys_gain(const Shape& shape, const Chunk& chunk, TileRows keys) {
-  switch (keys) {
-    case TileRows::kNone: return false;
-    case TileRows::kNumbers: return shape.queries >= fewest_bf16_queries(shape);
-    case TileRows::kIntegers:
-    case TileRows::kGroups:
-    case TileRows::kSharedScales: return shape.queries >= kFewestTileQueries;
-    default: return shape.queries >= kFewestTileQueries || chunk.tokens >= kFewestExpandedTokens;
+inline bool tiles_gain(const Shape& shape, const Chunk& chunk, TileRows keys, TileRows values) {
+  const bool enough = chunk.tokens >= kFewestExpandedTokens;
+  if (keys == TileRows::kSharedScales || keys == TileRows::kGroups || values == TileRows::kGroups) {
+    return enough && shape.queries >= kFewestGroupQueries;
   }
+  if (keys == TileRows::kNumbers) return shape.queries >= fewest_bf16_queries(shape);
+  return shape.queries >= kFewestTileQueries || (enough && keys != TileRows::kIntegers);
 }
 
-// True where tiles are faster, and keys and values fill them.
+// True where they do, and keys and values fill them.
 template <class T>
 bool packed_fits_tiles(const Shape& shape, const Chunk& chunk) {
   if (!chunk.part || chunk.tokens < kFewestTileTokens) return false;
   const TileRows keys = keys_in_tiles<T>(shape, chunk.part->keys), values = values_in_tiles<T>(shape, chunk.part->values);
-  if (values == TileRows::kNone || !keys_gain(shape, chunk, keys)) return false;
-  const bool scaled = keys == TileRows::kGroups || keys == TileRows::kSharedScales || values == TileRows::kGroups;
-  return !scaled || (shape.queries >= kFewestGroupQueries && chunk.tokens >= kFewestExpandedTokens);
+  return keys != TileRows::kNone && values != TileRows::kNone && tiles_gain(shape, chunk, keys, values);
 }
 
 inline const uint8_t* first_row(const winnow_rows& rows, const Chunk& chunk) {

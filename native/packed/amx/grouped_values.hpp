@@ -126,6 +126,18 @@ inline void order_levels(float* acc) {
   store(acc + Vec::width, Vec{_mm512_permutex2var_ps(a.v, second, b.v)});
 }
 
+// acc[q] += the sums of weights times zeros, the same for all channels of a group.
+template <int kQueries>
+inline void add_zeros(const GroupTiles<kQueries>& scaled, int64_t dim, int64_t size, float* acc, int64_t acc_width) {
+  for (int64_t d = 0; d < dim; d += size) {
+    unroll<kQueries>([&](auto q) {
+      const Vec sum = broadcast(lane_sum(scaled.zeros[d / size][q]));
+      float* to = acc + q * acc_width + d;
+      for (int64_t i = 0; i < size; i += Vec::width) store(to + i, load(to + i) + sum);
+    });
+  }
+}
+
 // acc[q] = sum over tokens of weights[q]·values, in the order of channels, with sums and weights of 2·kQueries rows; acc
 // is zero before.
 template <int kQueries, int kBits, class T>
@@ -165,14 +177,7 @@ inline void weigh_groups_in_tiles(const Groups<T>& groups, bool is_signed, Weigh
   for (int64_t q = 0; q < kQueries; ++q) {
     for (int64_t d = 0; d < dim; d += kLevels) order_levels(acc + q * acc_width + d);
   }
-  if (!groups.zeros) return;
-  for (int64_t d = 0; d < dim; d += groups.size) {
-    unroll<kQueries>([&](auto q) {
-      const Vec sum = broadcast(lane_sum(scaled.zeros[d / groups.size][q]));
-      float* to = acc + q * acc_width + d;
-      for (int64_t i = 0; i < groups.size; i += Vec::width) store(to + i, load(to + i) + sum);
-    });
-  }
+  if (groups.zeros) add_zeros<kQueries>(scaled, dim, groups.size, acc, acc_width);
 }
 
 }  // namespace
