@@ -35,7 +35,7 @@ namespace {
 // From this many queries on, tiles are faster than products in vectors, whose time grows with every query: of integers
 // with a scale for each slot, and of those whose groups of channels have scales. What has to be expanded for tiles is worth
 // it from so many tokens on; pruned keys then are, whatever the queries.
-constexpr int64_t kFewestTileQueries = 3, kFewestGroupQueries = 5, kFewestExpandedTokens = 128;
+constexpr int64_t kFewestTileQueries = 3, kFewestGroupQueries = 6, kFewestExpandedTokens = 128;
 
 inline bool tiles_gain(const Shape& shape, const Chunk& chunk, TileRows keys, TileRows values) {
   const bool enough = chunk.tokens >= kFewestExpandedTokens;
