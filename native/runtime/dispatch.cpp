@@ -13,14 +13,13 @@ namespace winnow {
 namespace {
 
 #ifdef WINNOW_AMX
-// True if the processor multiplies tiles of bf16 and of bytes and permutes bytes, and the operating system gives this process, which asks
+// True if the processor multiplies tiles of bf16 and of bytes, and the operating system gives this process, which asks
 // for it, room for their state.
 bool has_tiles() {
 #ifdef __linux__
   constexpr long kAskForState = 0x1023, kTileData = 18;
   return __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&
-         __builtin_cpu_supports("amx-int8") && __builtin_cpu_supports("avx512vbmi") &&
-         syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
+         __builtin_cpu_supports("amx-int8") && syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
 #else
   return false;
 #endif

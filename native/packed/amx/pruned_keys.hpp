@@ -45,8 +45,9 @@ inline void join_halves(const int32_t (*sums)[16], int four, Vec (&dots)[4]) {
 struct TilesOfNumbers {
   static constexpr int64_t kBytes = 2;
 
+  // A block of queries, in columns.
   template <int kQueries>
-  struct Side {
+  struct Columns {
     Bf16QueryTiles tiles;
     float scaling;
 
@@ -71,7 +72,7 @@ struct TilesOfNumbers {
 
   // Products of two tiles of tokens, in the tiles 0 and 1.
   template <int kQueries>
-  static void multiply(const uint8_t* rows, int64_t dim, const Side<kQueries>& queries) {
+  static void multiply(const uint8_t* rows, int64_t dim, const Columns<kQueries>& queries) {
     for (int64_t block = 0; block < dim / kRowChannels; ++block) {
       const uint8_t* at = rows + block * kRowChannels * kBytes;
       _tile_loadd(6, queries.tiles.pairs[block], 64);
@@ -88,7 +89,7 @@ struct TilesOfIntegers {
   static constexpr int64_t kBytes = 1;
 
   template <int kQueries>
-  struct Side {
+  struct Columns {
     QueryTiles tiles;
     Int16Queries<kQueries> int16;
 
@@ -109,7 +110,7 @@ struct TilesOfIntegers {
   }
 
   template <int kQueries>
-  static void multiply(const uint8_t* rows, int64_t dim, const Side<kQueries>& queries) {
+  static void multiply(const uint8_t* rows, int64_t dim, const Columns<kQueries>& queries) {
     for (int64_t block = 0; block < dim / kRowNumbers; ++block) {
       const uint8_t* at = rows + block * kRowNumbers;
       _tile_loadd(6, queries.tiles.bytes[block], 64);
@@ -211,7 +212,7 @@ inline void expand_keys(const winnow_rows& rows, int64_t count, MaskedRows& read
 // A block of queries as they meet kept entries, and over the norms, as they meet signs.
 template <int kQueries, class Kept>
 struct PrunedTileQueries {
-  typename Kept::template Side<kQueries> kept;
+  typename Kept::template Columns<kQueries> kept;
   Int16Queries<kQueries> over_norms;
   QueryTiles signs;
 };
