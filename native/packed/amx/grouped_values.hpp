@@ -10,6 +10,7 @@
 #include "attend/weights.hpp"
 #include "dense/amx/values.hpp"
 #include "matrix/amx/channel_sums.hpp"
+#include "matrix/amx/split.hpp"
 #include "matrix/amx/tiles.hpp"
 #include "packed/amx/levels.hpp"
 #include "packed/amx/numbers.hpp"
@@ -42,17 +43,11 @@ inline void spread_tile(const Groups<T>& groups, const T* from, int64_t tokens, 
   for (int64_t group = 0; group < groups.count; ++group) store(to[group] + Vec::width, broadcast(0.0f));
 }
 
-// Weights of sixteen tokens and of the sixteen behind them, in pairs: what bf16 holds of them, cut off, and the rest.
+// Weights of sixteen tokens and of the sixteen behind them, in pairs: what bf16 holds of them, and the rest.
 __attribute__((always_inline)) inline void split_apart(Vec first, Vec second, uint16_t* held, uint16_t* rest) {
-  constexpr int kChoose = 0xca;
-  const __m512i cut = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
-  const auto held_of = [&](Vec a) { return Vec{_mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(a.v), cut))}; };
-  const auto put = [&](Vec a, Vec b, uint16_t* to) {
-    const __m512i low = _mm512_srli_epi32(_mm512_castps_si512(a.v), 16);
-    _mm512_store_si512(to, _mm512_ternarylogic_epi32(cut, _mm512_castps_si512(b.v), low, kChoose));
-  };
-  put(first, second, held);
-  put(first - held_of(first), second - held_of(second), rest);
+  const Split a = split(first), b = split(second);
+  _mm512_store_si512(held, pair(a.first, b.first));
+  _mm512_store_si512(rest, pair(a.rest, b.rest));
 }
 
 // Weights of a tile of tokens -> tiles for every group.
