@@ -27,8 +27,8 @@ inline bool tiles_of_bf16(const Shape& shape, const Chunk& chunk) {
          shape.value_dim % kSummedChannels == 0;
 }
 
-// Calls body(first, Count<size>) for blocks that cover n queries, as for_tile_blocks does, but 5 and 6 are no 8: their
-// weights are less.
+// Calls body(first, Count<size>) for blocks that cover n queries, as for_tile_blocks does, but 5 and 6 have blocks of their
+// own, with fewer weights to be made.
 template <class Body>
 inline void for_column_blocks(int64_t n, const Body& body) {
   for (int64_t first = 0; first < n; first += kMostTileQueries) {
