@@ -39,9 +39,7 @@ constexpr int64_t kFewestTileQueries = 3, kFewestGroupQueries = 6, kFewestExpand
 
 inline bool tiles_gain(const Shape& shape, const Chunk& chunk, TileRows keys, TileRows values) {
   const bool enough = chunk.tokens >= kFewestExpandedTokens;
-  if (keys == TileRows::kSharedScales || keys == TileRows::kGroups || values == TileRows::kGroups) {
-    return enough && shape.queries >= kFewestGroupQueries;
-  }
+  if (keys == TileRows::kGroups || values == TileRows::kGroups) return enough && shape.queries >= kFewestGroupQueries;
   if (keys == TileRows::kNumbers) return shape.queries >= fewest_bf16_queries(shape);
   return shape.queries >= kFewestTileQueries || (enough && keys != TileRows::kIntegers);
 }

@@ -18,8 +18,7 @@ namespace {
 enum class TileRows {
   kNone,
   kIntegers,        // with a scale for each slot
-  kGroups,          // with scales of channel groups of each slot
-  kSharedScales,    // with scales of channels that 32 slots share: of keys only
+  kGroups,          // with scales of groups: of a slot's channels, or, of keys, of a channel's slots
   kNumbers,         // the model's own, in bf16
   kPrunedNumbers,   // of which every row keeps channels of its own
   kPrunedIntegers,  // the same in 8 bits
@@ -55,8 +54,8 @@ inline TileRows keys_in_tiles(const Shape& shape, const winnow_rows& rows) {
   if (rows.masks) return pruned_in_tiles<T>(rows, shape.key_dim);
   const TileRows kind = whole_in_tiles<T>(rows, rows.kept, kRowChannels);
   if (kind == TileRows::kNumbers) return kind;
-  if (rows.channels || (kind == TileRows::kIntegers && !sums_fit(rows, rows.kept))) return TileRows::kNone;
-  return kind == TileRows::kGroups && rows.scaling == WINNOW_GROUPED ? TileRows::kSharedScales : kind;
+  const bool fits = !rows.channels && (kind != TileRows::kIntegers || sums_fit(rows, rows.kept));
+  return fits ? kind : TileRows::kNone;
 }
 
 template <class T>
