@@ -24,7 +24,7 @@ constexpr int64_t kAwakeBytes = 128 * 1024;
 constexpr int64_t kWokenBytes = 512 * 1024;
 
 // More queries per KV head than this are done in slices, which bounds the memory for partial results.
-constexpr int64_t kSliceQueries = 64;
+constexpr int64_t kSliceQueries = 256;
 
 // Hands out consecutive pieces of a workspace, or only measures them when it has no base.
 class Layout {

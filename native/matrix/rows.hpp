@@ -18,6 +18,8 @@ namespace {
 template <class T, bool kPaired>
 class DenseRows {
  public:
+  static constexpr bool kInPairs = kPaired;
+
   DenseRows(const void* rows, int64_t dim) : at_(static_cast<const T*>(rows)), dim_(dim) {}
 
   int64_t dim() const { return dim_; }
@@ -54,6 +56,8 @@ class DenseRows {
 template <class T, bool kKeys>
 class PackedRows {
  public:
+  static constexpr bool kInPairs = false;
+
   // `memory` is for kReaderRows rows.
   PackedRows(const winnow_rows& rows, const Chunk& chunk, int64_t dim, float* memory, int64_t memory_row)
       : rows_(rows),
@@ -98,14 +102,19 @@ class PackedRows {
   RowReader<T> reader_;
 };
 
-// The next `count` tokens of a chunk; logits are scaled with their keys.
+// Logits are scaled with their keys.
+inline void scale_logits(const Shape& shape, const MatrixScratch& matrix, int64_t count) {
+  for (int64_t t = 0; t < count; t += Vec::width) {
+    store(matrix.key_scales + t, broadcast(shape.scaling) * load(matrix.key_scales + t));
+  }
+}
+
+// The next `count` tokens of a chunk.
 template <class Keys, class Values>
 inline void read_block(const Shape& shape, const MatrixScratch& matrix, Keys& keys, Values& values, int64_t count) {
   keys.read(count, matrix.keys, matrix.key_scales);
   values.read(count, matrix.values, matrix.value_scales);
-  for (int64_t t = 0; t < count; t += Vec::width) {
-    store(matrix.key_scales + t, broadcast(shape.scaling) * load(matrix.key_scales + t));
-  }
+  scale_logits(shape, matrix, count);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace winnow {
 
 #ifdef __AMX_INT8__
 constexpr MatrixKernels matrix::WINNOW_ISA = {
-    {matrix_dense_chunk<float>, dense_in_tiles, matrix_dense_chunk<Fp16>},
+    {matrix_dense_chunk<float>, dense_in_tiles<Bf16>, dense_in_tiles<Fp16>},
     {matrix_packed_chunk<float>, packed_in_tiles<Bf16>, packed_in_tiles<Fp16>},
     {matrix_serves<float>, serves_in_tiles<Bf16>, serves_in_tiles<Fp16>}};
 #else

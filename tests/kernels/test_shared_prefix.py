@@ -36,6 +36,43 @@ def test_sizes_of_heads(dtype: torch.dtype, isas: list[str]) -> None:
             check(build(Layer([[forms]], [[[70, 3]]], [0] * 33, dim, value_dim, 2), dtype), isas, dtype)
 
 
+HELD = [*(KEYS[name] for name in ("8", "6", "4", "3", "2", "rotated 4", "think half")), KEYS["kivi 4"], KEYS["spark"]]
+
+
+@pytest.mark.parametrize("rows", [9, 17, 29, 50])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_numbers_that_bf16_holds(dtype: torch.dtype, rows: int, isas: list[str]) -> None:
+    """Dense slots and integers as they lie, beside values of every kind; whole tiles of tokens and channels and not."""
+    values = [DENSE, VALUES["8"], VALUES["3"], VALUES["kivi 4"]]
+    for case, keys in enumerate([None, *HELD]):
+        dim, value_dim = (64, 128, 192, 256)[case % 4], (32, 96, 64, 128)[case // 2 % 4]
+        forms = None if keys is None else (keys, values[case % 4])
+        lengths = [[1, 97, 64], [300, 31, 0]][case % 2]
+        softcap = 3.0 if case % 3 == 0 else None
+        layer = Layer([[forms]], [[lengths]], [0] * rows, dim, value_dim, 1, softcap=softcap, sinks=case % 2 == 0)
+        check(build(layer, dtype, case), isas, dtype)
+
+
+@pytest.mark.usefixtures("isa")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("order", ["growing", "shrinking", "one token"])
+def test_maxima_of_later_blocks(order: str, dtype: torch.dtype) -> None:
+    """Sums of the blocks before are scaled anew, or left, as the largest logit demands."""
+    problem = build_dense(Case(4, 1, 64, 64, [[400, 3], *[None] * 15], 4, [3] * 16), dtype)
+    shared = problem.prefixes[0]
+    assert isinstance(shared, DenseBlock)
+    size = torch.linspace(0.1, 5, len(shared.keys))
+    if order == "one token":
+        size = torch.where(torch.arange(len(size)) == 333, 8.0, 0.3)
+    factors = (size.flip(0) if order == "shrinking" else size)[:, None]
+    shared.keys.copy_((shared.keys.float().abs() * factors).to(dtype))
+    query = problem.query.abs()
+    query[::2] *= -1
+    problem = problem._replace(prefixes=[shared] * 16, query=query)
+    out = native.NativePlan(problem.prefixes, problem.tail, problem.spec).run(problem.query)
+    assert_close(out, dense_oracle(problem), dtype)
+
+
 @pytest.mark.usefixtures("isa", "threads")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_more_rows_than_are_read_for_together(dtype: torch.dtype) -> None:

@@ -1,12 +1,15 @@
-// Keys, values, weights and queries as the operands of products in tiles.
+// Keys, values and queries as the operands of products in tiles.
 #pragma once
 
 #include <cstring>
 
 #include "attend/contract.hpp"
+#include "attend/queries.hpp"
 #include "matrix/amx/sizes.hpp"
 #include "matrix/amx/split.hpp"
 #include "matrix/queries.hpp"
+#include "simd/element.hpp"
+#include "simd/unroll.hpp"
 #include "simd/vec.hpp"
 
 namespace winnow {
@@ -15,7 +18,7 @@ namespace {
 // Rows [tokens, dim] of keys -> rows of bf16, as they lie, up to a whole tile of tokens and channels.
 inline void take_keys(const Shape& shape, const float* rows, int64_t dim, int64_t tokens, bool exact,
                       const TileScratch& tiles) {
-  const int64_t words = padded_keys(shape) / 2, padded = round_up(tokens, 2 * kTilePairs);
+  const int64_t words = padded_keys(shape) / 2, padded = round_up(tokens, kTileTokens);
   const auto half = [](__m512i numbers) { return _mm512_cvtepi32_epi16(_mm512_srli_epi32(numbers, 16)); };
   for (int64_t t = 0; t < padded; ++t) {
     for (int64_t d = 0; d < 2 * words; d += Vec::width) {
@@ -30,46 +33,65 @@ inline void take_keys(const Shape& shape, const float* rows, int64_t dim, int64_
 
 // Rows [tokens, dim] of values -> tiles whose rows are channels and whose pairs are tokens.
 inline void take_values(const float* rows, int64_t dim, int64_t tokens, bool exact, const TileScratch& tiles) {
-  const int64_t token_tiles = divide_up(tokens, kTileChannels);
   for (int64_t d = 0; d < dim; d += Vec::width) {
-    for (int64_t tile = 0; tile < token_tiles; ++tile) {
-      __m512i first[kTilePairs], rest[kTilePairs];
-      for (int64_t pair_index = 0; pair_index < kTilePairs; ++pair_index) {
-        const auto at = [&](int64_t t) {
-          return split(t < tokens ? load_up_to(rows + t * dim + d, dim - d) : broadcast(0.0f));
-        };
-        const int64_t t = tile * kTileChannels + 2 * pair_index;
-        const Split a = at(t), b = at(t + 1);
-        first[pair_index] = pair(a.first, b.first);
-        rest[pair_index] = pair(a.rest, b.rest);
-      }
-      uint32_t* to = tiles.values + (d / Vec::width * (kBlockTokens / kTileChannels) + tile) * kTileWords;
-      const auto put = [](__m512i(&words)[kTilePairs], uint32_t* at) {
-        transpose(words);
-        for (int64_t i = 0; i < kTilePairs; ++i) _mm512_storeu_si512(at + i * Vec::width, words[i]);
+    __m512i first[kTilePairs], rest[kTilePairs];
+    for (int64_t i = 0; i < kTilePairs; ++i) {
+      const auto at = [&](int64_t t) {
+        return split(t < tokens ? load_up_to(rows + t * dim + d, dim - d) : broadcast(0.0f));
       };
-      put(first, to);
-      if (!exact) put(rest, to + tiles.value_words);
+      const Split a = at(2 * i), b = at(2 * i + 1);
+      first[i] = pair(a.first, b.first);
+      rest[i] = pair(a.rest, b.rest);
     }
+    uint32_t* to = tiles.values + d / Vec::width * kTileWords;
+    const auto put = [](__m512i(&words)[kTilePairs], uint32_t* at) {
+      transpose(words);
+      for (int64_t i = 0; i < kTilePairs; ++i) _mm512_storeu_si512(at + i * Vec::width, words[i]);
+    };
+    put(first, to);
+    if (!exact) put(rest, to + tiles.value_words);
   }
 }
 
-// Weights [tokens, lanes] of a panel -> tiles whose rows are pairs of tokens; those behind the last weigh nothing.
-template <int kVectors>
-inline void take_weights(const float* weights, int64_t tokens, const TileScratch& tiles) {
-  constexpr int64_t kLanes = kVectors * Vec::width;
-  const int64_t padded = round_up(tokens, kTileChannels);
-  for (int64_t t = 0; t < padded; t += 2) {
-    for (int64_t v = 0; v < kVectors; ++v) {
-      const auto at = [&](int64_t token) {
-        return split(token < tokens ? load(weights + token * kLanes + v * Vec::width) : broadcast(0.0f));
-      };
-      const Split a = at(t), b = at(t + 1);
-      const int64_t tile = t / kTileChannels * 2 + v, row = t % kTileChannels / 2;
-      uint32_t* to = tiles.weights + tile * kTileWords + row * Vec::width;
-      _mm512_storeu_si512(to, pair(a.first, b.first));
-      _mm512_storeu_si512(to + tiles.weight_words, pair(a.rest, b.rest));
+// The same of rows in bf16 with whole tiles of channels. kInPairs: in the order of load_pair, the even ones first.
+template <bool kInPairs>
+inline void take_values(const Bf16* rows, int64_t dim, int64_t tokens, const TileScratch& tiles) {
+  for (int64_t d = 0; d < dim; d += kTileChannels) {
+    const auto at = [&](int64_t t) {
+      return t < tokens ? _mm512_loadu_si512(rows + t * dim + d) : _mm512_setzero_si512();
+    };
+    // Of every eight channels one half of the pairs has the first four, the other the others.
+    unroll<2>([&](auto half) {
+      __m512i pairs[kTilePairs];
+      for (int64_t i = 0; i < kTilePairs; ++i) {
+        const __m512i a = at(2 * i), b = at(2 * i + 1);
+        pairs[i] = half ? _mm512_unpackhi_epi16(a, b) : _mm512_unpacklo_epi16(a, b);
+      }
+      transpose(pairs);
+      uint32_t* to = tiles.values + d / kTilePairs * kTileWords;
+      unroll<kTilePairs>([&](auto i) {
+        constexpr int64_t channel = i / 4 * 8 + 4 * half + i % 4;
+        constexpr int64_t place = kInPairs ? channel % 2 * kTilePairs + channel / 2 : channel;
+        _mm512_storeu_si512(to + place * Vec::width, pairs[i]);
+      });
+    });
+  }
+}
+
+// Queries [first, first + 16) in bf16, whose channels fill tiles, as they are -> tiles whose rows are pairs of channels.
+inline void take_queries(const Shape& shape, const Queries& queries, int64_t first, const TileScratch& tiles) {
+  const int64_t blocks = padded_keys(shape) / kTileChannels;
+  uint32_t* to = tiles.queries + first / Vec::width * blocks * kTileWords;
+  for (int64_t block = 0; block < blocks; ++block, to += kTileWords) {
+    __m512i rows[kTilePairs];
+    for (int64_t i = 0; i < kTilePairs; ++i) {
+      rows[i] = _mm512_setzero_si512();
+      if (first + i >= shape.queries) continue;
+      const auto* from = static_cast<const Bf16*>(query_at(shape, queries, first + i, sizeof(Bf16)));
+      rows[i] = _mm512_loadu_si512(from + block * kTileChannels);
     }
+    transpose(rows);
+    unroll<kTilePairs>([&](auto i) { _mm512_storeu_si512(to + i * Vec::width, rows[i]); });
   }
 }
 
