@@ -102,19 +102,14 @@ class PackedRows {
   RowReader<T> reader_;
 };
 
-// Logits are scaled with their keys.
-inline void scale_logits(const Shape& shape, const MatrixScratch& matrix, int64_t count) {
-  for (int64_t t = 0; t < count; t += Vec::width) {
-    store(matrix.key_scales + t, broadcast(shape.scaling) * load(matrix.key_scales + t));
-  }
-}
-
-// The next `count` tokens of a chunk.
+// The next `count` tokens of a chunk; logits are scaled with their keys.
 template <class Keys, class Values>
 inline void read_block(const Shape& shape, const MatrixScratch& matrix, Keys& keys, Values& values, int64_t count) {
   keys.read(count, matrix.keys, matrix.key_scales);
   values.read(count, matrix.values, matrix.value_scales);
-  scale_logits(shape, matrix, count);
+  for (int64_t t = 0; t < count; t += Vec::width) {
+    store(matrix.key_scales + t, broadcast(shape.scaling) * load(matrix.key_scales + t));
+  }
 }
 
 }  // namespace

@@ -16,8 +16,8 @@ namespace {
 // From this many queries on, a block of tokens is read once for all of them: at once where bf16 holds numbers as they lie,
 // integers later. What has to be split into two bf16 is worth it later still, and more so where blocks of queries meet it
 // in tiles.
-constexpr int64_t kManyMeetNumbers = kMostTileQueries + 1, kManyMeetShortIntegers = 16, kManyMeetSplit = 28,
-                  kManyMeetSplitInTiles = 48;
+constexpr int64_t kManyMeetNumbers = kMostTileQueries + 1, kManyMeetShortIntegers = 16, kManyMeetIntegers = 28,
+                  kManyMeetSplit = 28, kManyMeetSplitInTiles = 48;
 
 template <class T>
 int64_t fewest_of_many(const Shape& shape, const Chunk& chunk) {
@@ -29,14 +29,13 @@ int64_t fewest_of_many(const Shape& shape, const Chunk& chunk) {
     return packed_fits_tiles<T>(shape, chunk) ? kManyMeetSplitInTiles : kManyMeetSplit;
   }
   if (keys.bits == 16 && values.bits == 16) return kManyMeetNumbers;
-  return shape.key_dim <= kShortRow ? kManyMeetShortIntegers : kManyMeetSplit;
+  return shape.key_dim <= kShortRow ? kManyMeetShortIntegers : kManyMeetIntegers;
 }
 
 // Many queries that all see the chunk.
 template <class T>
 bool many_serve(const Shape& shape, const Chunk& chunk) {
-  return chunk.visible >= chunk.tokens && shape.queries > kMostTileQueries &&
-         shape.queries >= fewest_of_many<T>(shape, chunk);
+  return chunk.visible >= chunk.tokens && shape.queries >= fewest_of_many<T>(shape, chunk);
 }
 
 template <class T>

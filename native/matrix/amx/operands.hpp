@@ -15,12 +15,12 @@
 namespace winnow {
 namespace {
 
-// Rows [tokens, dim] of keys -> rows of bf16, as they lie, up to a whole tile of tokens and channels.
+// Rows [tokens, dim] of keys -> rows of bf16, as they lie, up to a whole block of tokens and tile of channels.
 inline void take_keys(const Shape& shape, const float* rows, int64_t dim, int64_t tokens, bool exact,
                       const TileScratch& tiles) {
-  const int64_t words = padded_keys(shape) / 2, padded = round_up(tokens, kTileTokens);
+  const int64_t words = padded_keys(shape) / 2;
   const auto half = [](__m512i numbers) { return _mm512_cvtepi32_epi16(_mm512_srli_epi32(numbers, 16)); };
-  for (int64_t t = 0; t < padded; ++t) {
+  for (int64_t t = 0; t < kTileTokens; ++t) {
     for (int64_t d = 0; d < 2 * words; d += Vec::width) {
       const Vec numbers = t < tokens && d < dim ? load_up_to(rows + t * dim + d, dim - d) : broadcast(0.0f);
       const Split parts = split(numbers);
