@@ -51,7 +51,7 @@ struct TileBlock {
   int64_t tokens;
 };
 
-// Logits are powers of two.
+// Logits are exponents of two.
 inline float log2_scaling(const Shape& shape) { return shape.scaling * kLog2E; }
 
 template <class T, class Reader>

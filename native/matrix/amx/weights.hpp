@@ -1,5 +1,5 @@
 // Products of a block of tokens with a panel of queries -> softmax numerators as tiles, beside those of the blocks before.
-// Logits and their maxima are powers of two until a chunk is done.
+// Logits and their maxima are exponents of two until a chunk is done.
 #pragma once
 
 #include <immintrin.h>
@@ -20,8 +20,8 @@ namespace {
 
 constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
 
-// Numerators are relative to a maximum of the blocks before, too, as long as none is larger than two to this: most blocks
-// then leave the sums before them as they are.
+// Numerators are relative to the maximum of the blocks before as long as none is larger than two to this: most blocks then
+// leave the sums before them as they are.
 constexpr float kMostAbove = 11.0f;
 
 // Maxima over tokens take several vectors: one would wait for itself.
