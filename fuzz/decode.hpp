@@ -15,7 +15,7 @@ class DecodeProblem {
     args.rows = from.among(1, 3);
     args.heads = from.among(1, 3);
     args.group_size = from.among(1, 9);
-    args.queries = from.coin() ? 1 : from.among(1, 20);
+    args.queries = from.coin() ? 1 : from.among(1, 60);
     args.key_dim = dim();
     args.value_dim = from.coin() ? args.key_dim : dim();
     args.tail_capacity = from.below(70);

@@ -18,7 +18,7 @@ struct DecodeSizes {
 };
 
 inline DecodeSizes sizes_of_rows(Bytes& from) {
-  return {from.among(1, 3), from.among(1, 3), from.among(1, 8), from.coin() ? 1 : from.among(1, 9), from.below(3)};
+  return {from.among(1, 3), from.among(1, 3), from.among(1, 8), from.coin() ? 1 : from.among(1, 70), from.below(3)};
 }
 inline DecodeSizes sizes_of_shared(Bytes& from) {
   return {from.among(2, 12), from.among(1, 2), from.among(1, 8), from.among(1, 5), from.among(1, 2)};

@@ -138,7 +138,7 @@ CASES = {
     "weak softcap": Case(1, 1, 64, 64, [[40, 130]], 9, [9], softcap=50.0),
     "sinks": Case(4, 2, 64, 64, [[40, 3], None], 9, [9, 1], sinks=True),
     "softcap and sinks": Case(8, 1, 64, 64, [[400, 3]], 9, [5], softcap=5.0, sinks=True),
-    "sliced queries": Case(3, 50, 32, 16, [[40, 0]], 70, [61]),
+    "sliced queries": Case(3, 190, 32, 16, [[40, 0]], 210, [201]),
 }
 
 
