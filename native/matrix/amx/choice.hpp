@@ -32,10 +32,10 @@ int64_t fewest_of_many(const Shape& shape, const Chunk& chunk) {
   return shape.key_dim <= kShortRow ? kManyMeetShortIntegers : kManyMeetIntegers;
 }
 
-// Many queries that all see the chunk.
+// Many queries that all see the chunk. A step of decoding has few, and asks no further.
 template <class T>
 bool many_serve(const Shape& shape, const Chunk& chunk) {
-  return chunk.visible >= chunk.tokens && shape.queries >= fewest_of_many<T>(shape, chunk);
+  return shape.queries > kMostTileQueries && chunk.visible >= chunk.tokens && shape.queries >= fewest_of_many<T>(shape, chunk);
 }
 
 template <class T>
