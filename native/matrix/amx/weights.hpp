@@ -55,6 +55,15 @@ struct AllTokens {
   Vec weigh(Vec weight, int64_t) const { return weight; }
 };
 
+// The same once logits are capped, which have met those of keys.
+template <class Scales>
+struct Capped {
+  const Scales& scales;
+
+  Vec of_keys(int64_t) const { return broadcast(1.0f); }
+  Vec weigh(Vec weight, int64_t t) const { return scales.weigh(weight, t); }
+};
+
 // The products of one vector of queries.
 struct LogitColumn {
   float* at;
@@ -65,7 +74,7 @@ struct LogitColumn {
 // Products -> capped logits, where they are.
 template <class Scales>
 inline void cap_logits(float softcap, const Scales& scales, Vec bias, const LogitColumn& column) {
-  const Vec size = broadcast(softcap), inverse = broadcast(kLn2 / softcap);
+  const Vec size = broadcast(kLog2E * softcap), inverse = broadcast(kLn2 / softcap);
   for (int64_t t = 0; t < column.tokens; ++t) {
     float* at = column.at + t * column.lanes;
     store(at, size * tanh(fma(load(at), scales.of_keys(t), bias) * inverse));
@@ -126,7 +135,7 @@ struct LaneStatistics {
 // Takes a block in. Returns whether a factor is not one.
 template <class Scales>
 inline bool softmax(const Scales& scales, Vec bias, const LogitColumn& column, const LaneStatistics& lanes,
-                   NextRows& next) {
+                    NextRows& next) {
   const Vec before = load(lanes.max), here = largest_logit(scales, bias, column);
   const bool is_above = _mm512_cmp_ps_mask(here.v, (before + broadcast(kMostAbove)).v, _CMP_GT_OQ);
   const Vec largest = is_above ? max(before, here) : before;
@@ -138,18 +147,12 @@ inline bool softmax(const Scales& scales, Vec bias, const LogitColumn& column, c
   return is_above;
 }
 
-// Scales of the weights of capped logits, which have met those of keys.
-inline EachToken scales_of_capped(const EachToken& scales, const float* log2e) { return {log2e, scales.values}; }
-inline AllTokens scales_of_capped(const AllTokens&, const float*) { return {broadcast(kLog2E)}; }
-
 template <class Scales>
 inline bool softmax_column(float softcap, const Scales& scales, Vec bias, const LogitColumn& column,
-                          const LaneStatistics& lanes, NextRows& next) {
+                           const LaneStatistics& lanes, NextRows& next) {
   if (softcap == 0.0f) return softmax(scales, bias, column, lanes, next);
-  alignas(64) float log2e[kTileTokens];
-  for (int64_t t = 0; t < kTileTokens; t += Vec::width) store(log2e + t, broadcast(kLog2E));
   cap_logits(softcap, scales, bias, column);
-  return softmax(scales_of_capped(scales, log2e), broadcast(0.0f), column, lanes, next);
+  return softmax(Capped<Scales>{scales}, broadcast(0.0f), column, lanes, next);
 }
 
 }  // namespace
