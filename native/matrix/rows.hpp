@@ -7,6 +7,7 @@
 #include "matrix/sizes.hpp"
 #include "packed/format.hpp"
 #include "packed/rows.hpp"
+#include "packed/slot_scales.hpp"
 #include "simd/prefetch.hpp"
 #include "simd/vec.hpp"
 #include "sizes.hpp"
@@ -63,19 +64,20 @@ class PackedRows {
       : rows_(rows),
         dim_(rows.masks ? dim : rows.kept),
         slot_(chunk.slot),
+        slot_scales_(slot_scales<T>(rows, chunk)),
         reader_(rows, *chunk.part, chunk.head, chunk.slot, dim, !kKeys, memory, memory_row) {}
 
   int64_t dim() const { return dim_; }
 
   void read(int64_t count, float* out, float* scales) {
     reader_.unpack(count, out);
-    const bool by_slot = rows_.scaling == WINNOW_PER_SLOT && !rows_.masks;
     for (int64_t t = 0; t < count; t += Vec::width) {
-      store(scales + t, by_slot ? load_up_to(numbers(rows_.scales) + slot_ + t, count - t) : broadcast(1.0f));
+      store(scales + t, slot_scales_ ? load_up_to(slot_scales_ + t, count - t) : broadcast(1.0f));
     }
     if (kKeys && rows_.scaling == WINNOW_GROUPED) {
       for (int64_t i = 0; i < count; ++i) scale(slot_ + i, out + i * dim_);
     }
+    if (slot_scales_) slot_scales_ += count;
     slot_ += count;
   }
 
@@ -99,6 +101,7 @@ class PackedRows {
   const winnow_rows& rows_;
   int64_t dim_;
   int64_t slot_;
+  const T* slot_scales_;
   RowReader<T> reader_;
 };
 

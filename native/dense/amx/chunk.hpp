@@ -6,6 +6,7 @@
 #include "attend/weights.hpp"
 #include "dense/amx/keys.hpp"
 #include "dense/amx/values.hpp"
+#include "matrix/amx/sizes.hpp"
 #include "matrix/amx/tiles.hpp"
 #include "matrix/amx/token_sums.hpp"
 
@@ -23,7 +24,7 @@ constexpr int64_t fewest_bf16_queries(const Shape& shape) {
 // True where they are, and rows fill tiles.
 inline bool tiles_of_bf16(const Shape& shape, const Chunk& chunk) {
   return !chunk.part && shape.queries >= fewest_bf16_queries(shape) && chunk.tokens >= kFewestTileTokens &&
-         shape.key_dim % kRowChannels == 0 && shape.key_dim <= kMostTileDim &&
+         shape.key_dim % kTileChannels == 0 && shape.key_dim <= kMostTileDim &&
          shape.value_dim % kSummedChannels == 0;
 }
 

@@ -6,7 +6,8 @@
 #include <cstring>
 
 #include "attend/contract.hpp"
-#include "attend/queries.hpp"
+#include "matrix/amx/query_tiles.hpp"
+#include "matrix/amx/sizes.hpp"
 #include "matrix/amx/tiles.hpp"
 #include "matrix/amx/token_sums.hpp"
 #include "simd/element.hpp"
@@ -18,41 +19,14 @@
 namespace winnow {
 namespace {
 
-// Channels of a row of a tile.
-constexpr int64_t kRowPairs = 16, kRowChannels = 2 * kRowPairs;
-
-// A tile of columns for every 32 channels: row r has channels 2·r and 2·r + 1 of every query.
-struct Bf16QueryTiles {
-  alignas(64) uint32_t pairs[kMostTileDim / kRowChannels][kRowPairs][16];
-};
-
-// The queries [first, first + kQueries) as they are; those behind the last are zero.
-template <int kQueries>
-inline void turn_queries(const Shape& shape, const Queries& queries, int64_t first, Bf16QueryTiles& tiles) {
-  constexpr int64_t kLaneChannels = 8;
-  for (int64_t four = 0; four < kQueries; four += 4) {
-    const Bf16* from[4] = {};
-    for (int64_t i = 0; i < 4 && four + i < kQueries && first + four + i < shape.queries; ++i) {
-      from[i] = static_cast<const Bf16*>(query_at(shape, queries, first + four + i, sizeof(Bf16)));
-    }
-    for (int64_t d = 0; d < shape.key_dim; d += kLaneChannels) {
-      __m128i rows[4];
-      unroll<4>([&](auto i) {
-        rows[i] = from[i] ? _mm_loadu_si128(reinterpret_cast<const __m128i*>(from[i] + d)) : _mm_setzero_si128();
-      });
-      turn_four(rows, &tiles.pairs[d / kRowChannels][d % kRowChannels / 2][four]);
-    }
-  }
-}
-
 // Products of two tiles of keys with the queries, in the tiles 0 and 1; asks for half as many bytes from `ahead` on,
 // since prefetching waits where it is asked for too much at once.
 inline void multiply_keys(const Bf16* keys, int64_t dim, const char* ahead, const Bf16QueryTiles& queries) {
   const int64_t bytes = dim * static_cast<int64_t>(sizeof(Bf16));
   finish_stores();
   zero_sums<2>();
-  for (int64_t block = 0; block < dim / kRowChannels; ++block, ahead += kPairTokens / 2 * kLine) {
-    const Bf16* at = keys + block * kRowChannels;
+  for (int64_t block = 0; block < dim / kTileChannels; ++block, ahead += kPairTokens / 2 * kLine) {
+    const Bf16* at = keys + block * kTileChannels;
     _tile_loadd(6, queries.pairs[block], 64);
     _tile_loadd(4, at, bytes);
     _tile_loadd(5, at + 16 * dim, bytes);
@@ -88,9 +62,9 @@ inline void score_in_tiles(const Shape& shape, const Chunk& chunk, const Queries
   const Bf16* keys = static_cast<const Bf16*>(chunk.keys);
   const Bf16* end = keys + chunk.tokens * dim;
   Bf16QueryTiles tiles;
-  turn_queries<kQueries>(shape, queries, first, tiles);
+  turn_queries<kQueries>(shape, queries, first, tiles.pairs[0][0]);
   TokenSums sums;
-  const int64_t asked = kPairTokens / 2 * dim / kRowChannels;  // lines, half of those of a pair of tiles
+  const int64_t asked = kPairTokens / 2 * dim / kTileChannels;  // lines, half of those of a pair of tiles
   for (int64_t t = 0; t < chunk.tokens; t += kPairTokens) {
     const Bf16* from = keys + t * dim;
     const char* ahead = ahead_of(from, end, chunk.values);

@@ -8,8 +8,8 @@
 
 #include "attend/contract.hpp"
 #include "attend/weights.hpp"
-#include "dense/amx/keys.hpp"
 #include "matrix/amx/channel_sums.hpp"
+#include "matrix/amx/sizes.hpp"
 #include "matrix/amx/tiles.hpp"
 #include "matrix/amx/token_sums.hpp"
 #include "simd/element.hpp"
@@ -56,9 +56,9 @@ inline void pair_rows(const Bf16* rows, int64_t dim, int64_t tokens, const char*
     // Nothing is read past the last row.
     const Bf16* second = t + 1 < tokens ? rows + dim : rows;
     __m512i a[2], b[2];
-    unroll<2>([&](auto half) { a[half] = _mm512_loadu_si512(rows + half * kRowChannels); });
+    unroll<2>([&](auto half) { a[half] = _mm512_loadu_si512(rows + half * kTileChannels); });
     unroll<2>([&](auto half) { prefetch(ahead + half * kLine); });
-    unroll<2>([&](auto half) { b[half] = _mm512_loadu_si512(second + half * kRowChannels); });
+    unroll<2>([&](auto half) { b[half] = _mm512_loadu_si512(second + half * kTileChannels); });
     unroll<2>([&](auto half) { prefetch(ahead + bytes + half * kLine); });
     unroll<2>([&](auto half) {
       _mm512_store_si512(tiles.bytes[2 * half][t / 2], _mm512_unpacklo_epi16(a[half], b[half]));

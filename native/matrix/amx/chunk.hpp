@@ -11,12 +11,12 @@
 #include "matrix/amx/next_rows.hpp"
 #include "matrix/amx/operands.hpp"
 #include "matrix/amx/products.hpp"
+#include "matrix/amx/query_tiles.hpp"
 #include "matrix/amx/sizes.hpp"
 #include "matrix/amx/weights.hpp"
 #include "matrix/queries.hpp"
 #include "matrix/rows.hpp"
 #include "matrix/sizes.hpp"
-#include "packed/dots.hpp"
 #include "packed/queries.hpp"
 #include "packed/values.hpp"
 #include "simd/element.hpp"
@@ -29,8 +29,7 @@ template <class T, class Reader>
 struct TileSource {
   HeldRows<T> held;
   Reader reader;
-  bool exact;   // what is read as fp32
-  bool scaled;  // each token by a number of its own, later
+  bool exact;  // what is read as fp32
 
   int64_t dim() const { return reader.dim(); }
 };
@@ -40,8 +39,6 @@ template <class T>
 bool reads_exactly(const winnow_rows& rows) {
   return !rows.masks && (rows.bits == 16 ? std::is_same_v<T, Bf16> : rows.scaling == WINNOW_PER_SLOT);
 }
-
-inline bool scales_tokens(const winnow_rows& rows) { return rows.scaling == WINNOW_PER_SLOT && !rows.masks; }
 
 // A block of tokens as tiles.
 struct TileBlock {
@@ -81,7 +78,7 @@ inline void read_values(const Shape& shape, const MatrixScratch& matrix, const T
 template <class Keys, class Values>
 inline TileBlock read_tiles(const Shape& shape, const MatrixScratch& matrix, const TileScratch& tiles, int64_t count,
                             Keys& keys, Values& values) {
-  const bool scaled = keys.scaled || values.scaled;
+  const bool scaled = keys.held.scaled() || values.held.scaled();
   const KeyRows rows = read_keys(shape, matrix, tiles, count, keys);
   read_values(shape, matrix, tiles, count, values);
   for (int64_t t = 0; scaled && t < count; t += Vec::width) {
@@ -154,7 +151,7 @@ bool are_plain_queries(const Shape& shape, const winnow_rows* keys) {
 inline void take_plain_queries(const Shape& shape, const Queries& queries, const MatrixScratch& matrix,
                                const TileScratch& tiles) {
   for (int64_t first = 0; first < shape.queries; first += Vec::width) {
-    take_queries(shape, queries, first, tiles);
+    turn_queries<Vec::width>(shape, queries, first, tiles.queries + first * padded_keys(shape) / 2);
     store(matrix.biases + first, broadcast(0.0f));
   }
 }
@@ -165,8 +162,8 @@ void tiles_dense_chunk(const Shape& shape, const Chunk& chunk, const Queries& qu
   constexpr bool kExact = std::is_same_v<T, Bf16>;
   const MatrixScratch matrix = matrix_scratch(shape, scratch.matrix);
   const TileScratch tiles = tile_scratch(shape, scratch.tiles);
-  TileSource<T, DenseRows<T, false>> keys{{chunk.keys, shape.key_dim}, {chunk.keys, shape.key_dim}, kExact, false};
-  TileSource<T, DenseRows<T, true>> values{{chunk.values, shape.value_dim}, {chunk.values, shape.value_dim}, kExact, false};
+  TileSource<T, DenseRows<T, false>> keys{{chunk.keys, shape.key_dim}, {chunk.keys, shape.key_dim}, kExact};
+  TileSource<T, DenseRows<T, true>> values{{chunk.values, shape.value_dim}, {chunk.values, shape.value_dim}, kExact};
   if (are_plain_queries<T>(shape, nullptr)) {
     take_plain_queries(shape, queries, matrix, tiles);
   } else {
@@ -185,10 +182,10 @@ void tiles_packed_chunk(const Shape& shape, const Chunk& chunk, const Queries& q
   const winnow_rows &key_rows = chunk.part->keys, &value_rows = chunk.part->values;
   TileSource<T, PackedRows<T, true>> keys{{key_rows, chunk},
                                           {key_rows, chunk, shape.key_dim, packed.reader, packed.row_floats},
-                                          reads_exactly<T>(key_rows), scales_tokens(key_rows)};
+                                          reads_exactly<T>(key_rows)};
   TileSource<T, PackedRows<T, false>> values{{value_rows, chunk},
                                              {value_rows, chunk, shape.value_dim, packed.tile, packed.row_floats},
-                                             reads_exactly<T>(value_rows), scales_tokens(value_rows)};
+                                             reads_exactly<T>(value_rows)};
   if (are_plain_queries<T>(shape, &key_rows)) {
     take_plain_queries(shape, queries, matrix, tiles);
   } else {

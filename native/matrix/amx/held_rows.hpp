@@ -10,13 +10,11 @@
 #include "attend/contract.hpp"
 #include "matrix/amx/next_rows.hpp"
 #include "matrix/amx/sizes.hpp"
-#include "matrix/amx/token_sums.hpp"
 #include "packed/amx/levels.hpp"
 #include "packed/amx/numbers.hpp"
 #include "packed/format.hpp"
 #include "packed/slot_scales.hpp"
 #include "simd/element.hpp"
-#include "simd/prefetch.hpp"
 #include "simd/unroll.hpp"
 #include "simd/vec.hpp"
 #include "sizes.hpp"
@@ -24,25 +22,35 @@
 namespace winnow {
 namespace {
 
+// Where each number of a vector lies in the order of Levels.
+struct ChannelOrder {
+  alignas(64) uint16_t from[kLevels];
+};
+
+constexpr ChannelOrder channel_order() {
+  ChannelOrder order{};
+  for (int i = 0; i < kLevels; ++i) order.from[i] = static_cast<uint16_t>(i % 2 * kLevels / 2 + i / 2);
+  return order;
+}
+
 // Integers of 64 channels -> bf16, in their order.
 template <int kBits>
 class HeldIntegers {
  public:
-  HeldIntegers() : levels_(true) {
-    for (int i = 0; i < kLevels; ++i) order_[i] = static_cast<uint16_t>(i % 2 * kLevels / 2 + i / 2);
-  }
+  HeldIntegers() : levels_(true), order_(_mm512_load_si512(kOrder.from)) {}
 
   void unpack(const uint8_t* row, int64_t block, int64_t dim, Bf16* to) const {
-    const __m512i order = _mm512_load_si512(order_);
     unroll<2>([&](auto half) {
       const __m512i numbers = levels_.template take<half>(row, block, dim);
-      _mm512_storeu_si512(to + half * kLevels, _mm512_permutexvar_epi16(order, numbers));
+      _mm512_storeu_si512(to + half * kLevels, _mm512_permutexvar_epi16(order_, numbers));
     });
   }
 
  private:
+  static constexpr ChannelOrder kOrder = channel_order();
+
   Levels<kBits> levels_;
-  alignas(64) uint16_t order_[kLevels];
+  __m512i order_;
 };
 
 template <>
@@ -95,6 +103,8 @@ class HeldRows {
   // False where bf16 does not hold them, or they do not fill tiles.
   bool any() const { return dim_ > 0; }
   int64_t dim() const { return dim_; }
+  // Whether slots have scales that are left to logits or weights, of whatever numbers.
+  bool scaled() const { return scales_ != nullptr; }
   // The next `count` rows in memory.
   Bytes to_come(int64_t count) const { return {reinterpret_cast<const char*>(at_), any() ? count * row_bytes_ : 0}; }
 

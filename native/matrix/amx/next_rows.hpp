@@ -18,7 +18,7 @@ struct Bytes {
 
 class NextRows {
  public:
-  // In so many steps.
+  // In so many steps. Both are asked for as far as the longer one is: what lies behind the shorter one is not used.
   NextRows(const Bytes& keys, const Bytes& values, int64_t steps)
       : keys_(keys.at),
         values_(values.at),

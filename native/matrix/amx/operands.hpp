@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "attend/contract.hpp"
-#include "attend/queries.hpp"
 #include "matrix/amx/sizes.hpp"
 #include "matrix/amx/split.hpp"
 #include "matrix/queries.hpp"
@@ -75,23 +74,6 @@ inline void take_values(const Bf16* rows, int64_t dim, int64_t tokens, const Til
         _mm512_storeu_si512(to + place * Vec::width, pairs[i]);
       });
     });
-  }
-}
-
-// Queries [first, first + 16) in bf16, whose channels fill tiles, as they are -> tiles whose rows are pairs of channels.
-inline void take_queries(const Shape& shape, const Queries& queries, int64_t first, const TileScratch& tiles) {
-  const int64_t blocks = padded_keys(shape) / kTileChannels;
-  uint32_t* to = tiles.queries + first / Vec::width * blocks * kTileWords;
-  for (int64_t block = 0; block < blocks; ++block, to += kTileWords) {
-    __m512i rows[kTilePairs];
-    for (int64_t i = 0; i < kTilePairs; ++i) {
-      rows[i] = _mm512_setzero_si512();
-      if (first + i >= shape.queries) continue;
-      const auto* from = static_cast<const Bf16*>(query_at(shape, queries, first + i, sizeof(Bf16)));
-      rows[i] = _mm512_loadu_si512(from + block * kTileChannels);
-    }
-    transpose(rows);
-    unroll<kTilePairs>([&](auto i) { _mm512_storeu_si512(to + i * Vec::width, rows[i]); });
   }
 }
 

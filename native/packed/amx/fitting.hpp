@@ -4,8 +4,8 @@
 #include <type_traits>
 
 #include "attend/contract.hpp"
-#include "dense/amx/keys.hpp"
 #include "matrix/amx/channel_sums.hpp"
+#include "matrix/amx/sizes.hpp"
 #include "matrix/amx/token_sums.hpp"
 #include "packed/amx/numbers.hpp"
 #include "packed/avx512/int8_keys.hpp"
@@ -52,7 +52,7 @@ inline TileRows whole_in_tiles(const winnow_rows& rows, int64_t dim, int64_t mul
 template <class T>
 inline TileRows keys_in_tiles(const Shape& shape, const winnow_rows& rows) {
   if (rows.masks) return pruned_in_tiles<T>(rows, shape.key_dim);
-  const TileRows kind = whole_in_tiles<T>(rows, rows.kept, kRowChannels);
+  const TileRows kind = whole_in_tiles<T>(rows, rows.kept, kTileChannels);
   if (kind == TileRows::kNumbers) return kind;
   const bool fits = !rows.channels && (kind != TileRows::kIntegers || sums_fit(rows, rows.kept));
   return fits ? kind : TileRows::kNone;

@@ -8,7 +8,8 @@
 #include <cstring>
 
 #include "attend/contract.hpp"
-#include "dense/amx/keys.hpp"
+#include "matrix/amx/query_tiles.hpp"
+#include "matrix/amx/sizes.hpp"
 #include "matrix/amx/tiles.hpp"
 #include "matrix/amx/token_sums.hpp"
 #include "packed/amx/levels.hpp"
@@ -60,7 +61,7 @@ inline void split_row(__m512 row, uint32_t* to) {
 // Queries as they are -> tiles.
 inline void split_queries(const PairedQueries& paired, int64_t dim, Bf16QueryTiles& tiles) {
   for (int64_t row = 0; row < dim / 2; ++row) {
-    split_row(_mm512_load_ps(paired.rows[row]), tiles.pairs[row / kRowPairs][row % kRowPairs]);
+    split_row(_mm512_load_ps(paired.rows[row]), tiles.pairs[row / kTilePairs][row % kTilePairs]);
   }
 }
 
@@ -88,7 +89,7 @@ inline void fold_queries(const PairedQueries& paired, const T* scales, const T* 
   for (int64_t row = 0; row < dim / 2; row += 2) {
     unroll<2>([&](auto i) {
       const __m512 queries = _mm512_load_ps(paired.rows[row + i]);
-      split_row(_mm512_mul_ps(queries, both(scale + 2 * (row + i))), tiles.pairs[row / kRowPairs][(row + i) % kRowPairs]);
+      split_row(_mm512_mul_ps(queries, both(scale + 2 * (row + i))), tiles.pairs[row / kTilePairs][(row + i) % kTilePairs]);
       sums[i] = _mm512_fmadd_ps(queries, both(zero + 2 * (row + i)), sums[i]);
     });
   }
@@ -131,9 +132,9 @@ inline void multiply_levels(const LevelRows& rows, int64_t dim, int64_t first, i
                             const Bf16QueryTiles& queries, TileSums<float, 2>& sums) {
   finish_stores();
   zero_sums<2>();
-  for (int64_t d = first; d < first + count; d += kRowChannels) {
+  for (int64_t d = first; d < first + count; d += kTileChannels) {
     const uint8_t* at = rows.bytes + 2 * d;
-    _tile_loadd(6, queries.pairs[d / kRowChannels], 64);
+    _tile_loadd(6, queries.pairs[d / kTileChannels], 64);
     _tile_loadd(4, at, 2 * dim);
     _tile_loadd(5, at + 32 * dim, 2 * dim);
     _tile_dpbf16ps(0, 4, 6);

@@ -9,7 +9,8 @@
 
 #include "attend/contract.hpp"
 #include "attend/queries.hpp"
-#include "dense/amx/keys.hpp"
+#include "matrix/amx/query_tiles.hpp"
+#include "matrix/amx/sizes.hpp"
 #include "matrix/amx/tiles.hpp"
 #include "matrix/amx/token_sums.hpp"
 #include "packed/amx/keys.hpp"
@@ -53,7 +54,7 @@ struct TilesOfNumbers {
 
     void take(const Shape& shape, const Queries& queries, int64_t first, const float*, int8_t*) {
       scaling = shape.scaling;
-      winnow::turn_queries<kQueries>(shape, queries, first, tiles);
+      winnow::turn_queries<kQueries>(shape, queries, first, tiles.pairs[0][0]);
     }
     // Lane t of dots[i]: the sum of token t and query 4·four + i.
     void dots(const int32_t (*sums)[16], int four, Vec, Vec (&dots)[4]) const {
@@ -73,8 +74,8 @@ struct TilesOfNumbers {
   // Products of two tiles of tokens, in the tiles 0 and 1.
   template <int kQueries>
   static void multiply(const uint8_t* rows, int64_t dim, const Columns<kQueries>& queries) {
-    for (int64_t block = 0; block < dim / kRowChannels; ++block) {
-      const uint8_t* at = rows + block * kRowChannels * kBytes;
+    for (int64_t block = 0; block < dim / kTileChannels; ++block) {
+      const uint8_t* at = rows + block * kTileChannels * kBytes;
       _tile_loadd(6, queries.tiles.pairs[block], 64);
       _tile_loadd(4, at, dim * kBytes);
       _tile_loadd(5, at + 16 * dim * kBytes, dim * kBytes);
