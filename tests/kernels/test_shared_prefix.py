@@ -36,15 +36,15 @@ def test_sizes_of_heads(dtype: torch.dtype, isas: list[str]) -> None:
             check(build(Layer([[forms]], [[[70, 3]]], [0] * 33, dim, value_dim, 2), dtype), isas, dtype)
 
 
-HELD = [*(KEYS[name] for name in ("8", "6", "4", "3", "2", "rotated 4", "think half")), KEYS["kivi 4"], KEYS["spark"]]
+KINDS = [KEYS[name] for name in ("8", "6", "4", "3", "2", "rotated 4", "think half", "kivi 4", "spark")]
 
 
 @pytest.mark.parametrize("rows", [9, 17, 29, 50])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_numbers_that_bf16_holds(dtype: torch.dtype, rows: int, isas: list[str]) -> None:
-    """Dense slots and integers as they lie, beside values of every kind; whole tiles of tokens and channels and not."""
+def test_many_queries_of_every_kind(dtype: torch.dtype, rows: int, isas: list[str]) -> None:
+    """Keys that bf16 holds and keys that it does not beside values of every kind; whole tiles and parts of them."""
     values = [DENSE, VALUES["8"], VALUES["3"], VALUES["kivi 4"]]
-    for case, keys in enumerate([None, *HELD]):
+    for case, keys in enumerate([None, *KINDS]):
         dim, value_dim = (64, 128, 192, 256)[case % 4], (32, 96, 64, 128)[case // 2 % 4]
         forms = None if keys is None else (keys, values[case % 4])
         lengths = [[1, 97, 64], [300, 31, 0]][case % 2]
