@@ -5,7 +5,8 @@
 
 Weights and tokens are random: what is measured is time and memory, not quality. The prompt is prefilled once per shape
 and length with everything kept; each method then compresses a copy of that prefill, so its overhead is timed by itself
-instead of as a difference of two long runs. Decoding steps of all caches are interleaved and medians reported.
+instead of as a difference of two long runs. Methods that sum attention up while the model attends have a prefill of
+their own, and their overhead is that difference. Decoding steps of all caches are interleaved and medians reported.
 """
 
 from __future__ import annotations
@@ -169,26 +170,43 @@ class Contender:
     payload: int | None = None
 
 
+def read(model: PreTrainedModel, ids: Tensor, cache: winnow.CompressedCache) -> float:
+    """Seconds of a prefill."""
+    model.set_attn_implementation("winnow")
+    begin = time.perf_counter()
+    with torch.no_grad():
+        model(ids, past_key_values=cache, logits_to_keep=1)
+    return time.perf_counter() - begin
+
+
 def prefill(model: PreTrainedModel, ids: Tensor) -> tuple[winnow.CompressedCache, float]:
     """A prefilled cache whose compression still waits, and the seconds of the prefill."""
     model.set_attn_implementation("winnow")
     cache = winnow.CompressedCache(model, winnow.method("full"))
     cache.activate_past_recording()
-    begin = time.perf_counter()
-    with torch.no_grad():
-        model(ids, past_key_values=cache, logits_to_keep=1)
-    return cache, time.perf_counter() - begin
+    return cache, read(model, ids, cache)
 
 
-def compressed(waiting: winnow.CompressedCache, name: str, budget: int | None, repeats: int) -> Contender:
+def compressed(waiting: winnow.CompressedCache, name: str, budget: int | None, repeats: int = 3) -> Contender:
     """The prefill compressed by one method; the median time of `repeats` compressions."""
     seconds = []
     for _ in range(repeats):
         cache = waiting.compressed_by(winnow.method(name, budget=budget))
         seconds.append(cache.stats().compress_seconds)
-    dim, itemsize = model_dim(waiting), waiting.compressed_layers()[0].dtype.itemsize
-    payload = sum(map(sum, cache.stats().slots)) * 2 * dim * itemsize
-    return Contender(name, "winnow", cache, lambda: cache.stats().held_bytes, statistics.median(seconds), payload)
+    return contender(name, cache, statistics.median(seconds))
+
+
+def compressed_meanwhile(model: PreTrainedModel, ids: Tensor, name: str, budget: int, plain: float) -> Contender:
+    """A prefill of one method's own, beside one that took `plain` seconds without compression."""
+    cache = winnow.CompressedCache(model, winnow.method(name, budget=budget))
+    return contender(name, cache, read(model, ids, cache) - plain)
+
+
+def contender(name: str, cache: winnow.CompressedCache, seconds: float) -> Contender:
+    """A compressed cache that decodes."""
+    layer = cache.compressed_layers()[0]
+    payload = sum(map(sum, cache.stats().slots)) * 2 * dense(layer)[0].shape[-1] * layer.dtype.itemsize
+    return Contender(name, "winnow", cache, lambda: cache.stats().held_bytes, seconds, payload)
 
 
 def dense(layer: CompressedLayer) -> tuple[Tensor, Tensor]:
@@ -196,11 +214,6 @@ def dense(layer: CompressedLayer) -> tuple[Tensor, Tensor]:
     if layer.tail is None:
         raise RuntimeError("the prompt has not been prefilled")
     return layer.tail.filled()
-
-
-def model_dim(waiting: winnow.CompressedCache) -> int:
-    """Head dimension."""
-    return dense(waiting.compressed_layers()[0])[0].shape[-1]
 
 
 def stock(waiting: winnow.CompressedCache) -> DynamicCache:
@@ -212,19 +225,15 @@ def stock(waiting: winnow.CompressedCache) -> DynamicCache:
     return cache
 
 
-def contenders(waiting: winnow.CompressedCache, budget: int, methods: list[str], steps: int) -> list[Contender]:
-    """Every reference and every method, ready to decode."""
+def references(waiting: winnow.CompressedCache, steps: int) -> list[Contender]:
+    """Caches that keep everything, ready to decode so many steps."""
     plain = stock(waiting)
     roomy = PreallocatedCache(plain, steps + 8)
-    made = [
+    return [
         Contender("stock cache, sdpa", "sdpa", plain, lambda: sum(k.nbytes + v.nbytes for k, v, *_ in plain)),
         Contender("preallocated, folded sdpa", "folded", roomy, roomy.nbytes),
         compressed(waiting, "full", None, 1),
     ]
-    for name in methods:
-        made.append(compressed(waiting, name, budget, 1 if name == "h2o" else 3))
-        print(f"    {name}: compressed in {made[-1].compress_seconds:.3f} s", flush=True)
-    return made
 
 
 def decode(model: PreTrainedModel, made: list[Contender], steps: int) -> dict[str, float]:
@@ -249,7 +258,13 @@ def measure(shape: Shape, tokens: int, share: float, methods: list[str], steps: 
     prefill(model, ids[:, :512])
     waiting, seconds = prefill(model, ids)
     print(f"  prefill {seconds:.1f} s", flush=True)
-    made = contenders(waiting, int(tokens * share), methods, steps)
+    made, budget = references(waiting, steps), int(tokens * share)
+    for name in methods:
+        sums = winnow.method(name, budget=budget).scorer.sums_attention
+        made.append(
+            compressed_meanwhile(model, ids, name, budget, seconds) if sums else compressed(waiting, name, budget)
+        )
+        print(f"    {name}: compressed in {made[-1].compress_seconds:.3f} s", flush=True)
     held = {each.name: each.held() for each in made}
     del waiting
     gc.collect()
@@ -335,7 +350,10 @@ def main() -> None:
             rows = [row for row in rows if (row.shape, row.tokens) != (SHAPES[name].name, tokens)]
             print(f"{SHAPES[name].name}, {tokens} tokens", flush=True)
             rows += measure(SHAPES[name], tokens, args.share, args.methods.split(","), args.steps)
-            text = f"Budget {100 * args.share:g} % of the prompt. {machine()}\n\n{table(rows)}\n"
+            text = (
+                "# Methods end to end\n\n`python benchmarks/end_to_end.py`: Llamas with random weights in fp32, of "
+                f"whose prompts {100 * args.share:g} % is kept. {machine()}\n\n{table(rows)}\n"
+            )
             write_results(args.out, "end_to_end", text, [asdict(row) for row in rows])
     print("\n" + table(rows))
 

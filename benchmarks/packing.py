@@ -53,7 +53,7 @@ def contenders(waiting: CompressedCache, budget: int) -> list[Contender]:
     plain = stock(waiting)
     made = [Contender("stock cache, sdpa", "sdpa", plain, lambda: sum(k.nbytes + v.nbytes for k, v, *_ in plain))]
     for name, slots in [(name, None) for name in named("full")] + [(name, budget) for name in named("adakv")]:
-        made.append(compressed(waiting, name, slots, 3))
+        made.append(compressed(waiting, name, slots))
         print(f"    {name}: compressed in {made[-1].compress_seconds:.3f} s", flush=True)
     return made
 
