@@ -86,9 +86,9 @@ def attention(shape: Shape, rounds: int) -> dict[str, Any]:
     def draw(heads: int, tokens: int) -> Tensor:
         return torch.randn(heads, tokens, shape.dim, generator=generator).to(shape.dtype)
 
-    prompt = prefill.Prompt(
-        draw(shape.query_heads, shape.queries), draw(shape.heads, shape.tokens), draw(shape.heads, shape.tokens)
-    )
+    # As models lay them: queries and keys head by head, since they were rotated, values token by token.
+    values = draw(shape.tokens, shape.heads).transpose(0, 1)
+    prompt = prefill.Prompt(draw(shape.query_heads, shape.queries), draw(shape.heads, shape.tokens), values)
     spec = AttentionSpec(shape.dim**-0.5)
     runs: dict[str, Callable[[], Any]] = {
         SDPA: partial(sdpa, prompt, spec),

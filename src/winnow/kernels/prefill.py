@@ -14,6 +14,8 @@ from winnow.kernels.segments import AttentionSpec
 
 _MOST_TOKENS = 1 << 24
 """Numbers of tokens that fp32 tells apart."""
+_MANY_QUERIES = 1024
+"""Queries of a KV head that read its keys and values so often that a copy of them side by side is worth its time."""
 
 
 class Prompt(NamedTuple):
@@ -78,6 +80,9 @@ def _paid(keys: Tensor) -> Tensor:
 def _run(prompt: Prompt, spec: AttentionSpec, output: Tensor | None, paid: Tensor | None) -> None:
     queries, keys, values = (each if each.stride(-1) == 1 else each.contiguous() for each in prompt)
     _check(queries, keys, values, spec)
+    if queries.shape[0] // keys.shape[0] * queries.shape[1] >= _MANY_QUERIES:
+        # Models leave the heads of a token beside each other: rows of one head then lie in pages of their own.
+        keys, values = keys.contiguous(), values.contiguous()
     sinks = None if spec.sinks is None else spec.sinks.detach().to(torch.float32).contiguous()
     args = PrefillArgs(
         heads=keys.shape[0],
