@@ -350,6 +350,7 @@ def main() -> None:
             rows = [row for row in rows if (row.shape, row.tokens) != (SHAPES[name].name, tokens)]
             print(f"{SHAPES[name].name}, {tokens} tokens", flush=True)
             rows += measure(SHAPES[name], tokens, args.share, args.methods.split(","), args.steps)
+            rows.sort(key=lambda row: row.tokens)
             text = (
                 "# Methods end to end\n\n`python benchmarks/end_to_end.py`: Llamas with random weights in fp32, of "
                 f"whose prompts {100 * args.share:g} % is kept. {machine()}\n\n{table(rows)}\n"
