@@ -81,8 +81,7 @@ def _run(prompt: Prompt, spec: AttentionSpec, output: Tensor | None, paid: Tenso
     queries, keys, values = (each if each.stride(-1) == 1 else each.contiguous() for each in prompt)
     _check(queries, keys, values, spec)
     if queries.shape[0] // keys.shape[0] * queries.shape[1] >= _MANY_QUERIES:
-        # Models leave the heads of a token beside each other: rows of one head then lie in pages of their own.
-        keys, values = keys.contiguous(), values.contiguous()
+        keys, values = _side_by_side(keys), _side_by_side(values)
     sinks = None if spec.sinks is None else spec.sinks.detach().to(torch.float32).contiguous()
     args = PrefillArgs(
         heads=keys.shape[0],
@@ -110,6 +109,14 @@ def _run(prompt: Prompt, spec: AttentionSpec, output: Tensor | None, paid: Tenso
     )
     if native.loaded_library().winnow_prefill(ctypes.byref(args)):
         raise MemoryError("no memory for the scratch of attention over a prompt; prefill it in smaller chunks")
+
+
+def _side_by_side(rows: Tensor) -> Tensor:
+    """Rows [H, N, D], those of a head one after another.
+
+    Models leave the heads of a token beside each other, so that rows of one head can lie in pages of their own.
+    """
+    return rows if rows.stride(1) == rows.shape[2] else rows.contiguous()
 
 
 def _check(queries: Tensor, keys: Tensor, values: Tensor, spec: AttentionSpec) -> None:
