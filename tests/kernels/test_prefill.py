@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn.functional import pad
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from support.instruction_sets import ISAS, available, needs_native
 from winnow.kernels import native, prefill
@@ -118,6 +122,31 @@ def test_many_queries_of_heads_beside_each_other() -> None:
     expected = by_definition(prompt, spec)
     close(found.output, expected.output, 1e-5)
     close(found.paid, expected.paid, 1e-5)
+
+
+class Copies(TorchDispatchMode):
+    """Counts tensors that are copied."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func is torch.ops.aten.clone.default
+        return func(*args, **(kwargs or {}))
+
+
+def test_rows_of_a_buffer_are_read_where_they_lie() -> None:
+    """Keys and values of a tail with room behind them."""
+    prompt = random_prompt(3, 4, 300, 310, 32, 24, torch.float32)
+    apart = prompt._replace(keys=prompt.keys.contiguous(), values=prompt.values.contiguous())
+    roomy = apart._replace(
+        keys=pad(apart.keys, (0, 0, 0, 50))[:, :310], values=pad(apart.values, (0, 0, 0, 50))[:, :310]
+    )
+    with Copies() as copies:
+        found = prefill.attended(roomy, AttentionSpec(0.2))
+    assert copies.count == 0
+    with Copies() as copies:
+        assert torch.equal(prefill.attended(prompt, AttentionSpec(0.2)), found)
+    assert copies.count == 1
 
 
 def test_threads_change_nothing(isa: str, threads: None) -> None:
