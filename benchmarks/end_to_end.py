@@ -6,7 +6,8 @@
 Weights and tokens are random: what is measured is time and memory, not quality. The prompt is prefilled once per shape
 and length with everything kept; each method then compresses a copy of that prefill, so its overhead is timed by itself
 instead of as a difference of two long runs. Methods that sum attention up while the model attends have a prefill of
-their own, and their overhead is that difference. Decoding steps of all caches are interleaved and medians reported.
+their own right behind one of `full`, and their overhead is that difference (prefill.py has medians of it). Decoding
+steps of all caches are interleaved and medians reported.
 """
 
 from __future__ import annotations
@@ -172,7 +173,6 @@ class Contender:
 
 def read(model: PreTrainedModel, ids: Tensor, cache: winnow.CompressedCache) -> float:
     """Seconds of a prefill."""
-    model.set_attn_implementation("winnow")
     begin = time.perf_counter()
     with torch.no_grad():
         model(ids, past_key_values=cache, logits_to_keep=1)
@@ -196,8 +196,9 @@ def compressed(waiting: winnow.CompressedCache, name: str, budget: int | None, r
     return contender(name, cache, statistics.median(seconds))
 
 
-def compressed_meanwhile(model: PreTrainedModel, ids: Tensor, name: str, budget: int, plain: float) -> Contender:
-    """A prefill of one method's own, beside one that took `plain` seconds without compression."""
+def compressed_meanwhile(model: PreTrainedModel, ids: Tensor, name: str, budget: int) -> Contender:
+    """A prefill of one method's own, timed against one right before it that keeps everything."""
+    plain = read(model, ids, winnow.CompressedCache(model, "full"))
     cache = winnow.CompressedCache(model, winnow.method(name, budget=budget))
     return contender(name, cache, read(model, ids, cache) - plain)
 
@@ -261,9 +262,7 @@ def measure(shape: Shape, tokens: int, share: float, methods: list[str], steps: 
     made, budget = references(waiting, steps), int(tokens * share)
     for name in methods:
         sums = winnow.method(name, budget=budget).scorer.sums_attention
-        made.append(
-            compressed_meanwhile(model, ids, name, budget, seconds) if sums else compressed(waiting, name, budget)
-        )
+        made.append(compressed_meanwhile(model, ids, name, budget) if sums else compressed(waiting, name, budget))
         print(f"    {name}: compressed in {made[-1].compress_seconds:.3f} s", flush=True)
     held = {each.name: each.held() for each in made}
     del waiting
