@@ -4,9 +4,9 @@
 #include "append/append.hpp"
 #include "attend/arguments.hpp"
 #include "attend/attend.hpp"
+#include "prefill/job.hpp"
 #include "runtime/dispatch.hpp"
 #include "runtime/pool.hpp"
-#include "prefill/job.hpp"
 #include "runtime/rows.hpp"
 #include "winnow_native.h"
 
@@ -14,6 +14,9 @@ namespace {
 
 // Bytes that a thread reads at a time.
 constexpr int64_t kReadBlock = 256 * 1024;
+
+// Queries of a KV head for which laying a prompt's rows as tiles is worth its time.
+constexpr int64_t kFewestInTiles = 64;
 
 // The status of work that may find no memory.
 template <class Work>
@@ -119,8 +122,14 @@ int32_t winnow_step(winnow_step_args* args) {
 }
 
 int32_t winnow_prefill(const winnow_prefill_args* args) {
-  const auto prefill = winnow::active_kernels().prefill[args->dtype];
-  return with_memory([&] { winnow::prefill_rows(*args, prefill); });
+  const bool in_tiles = args->output && winnow_prefill_in_tiles(args->dtype, args->group_size * args->queries);
+  const winnow::InstructionSet& isa = winnow::active_isa();
+  const auto& kernel = in_tiles ? *isa.matrix.prefill[args->dtype] : isa.kernels.prefill[args->dtype];
+  return with_memory([&] { winnow::prefill_rows(*args, kernel); });
+}
+
+int32_t winnow_prefill_in_tiles(int32_t dtype, int64_t queries) {
+  return winnow::active_isa().matrix.prefill[dtype] && queries >= kFewestInTiles;
 }
 
 const char* winnow_isa(void) { return winnow::active_isa().name; }

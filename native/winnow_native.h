@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define WINNOW_ABI 11
+#define WINNOW_ABI 12
 #define WINNOW_SCALE_GROUP 32 /* channels of a value, or slots of keys, that share a scale and a zero */
 #define WINNOW_START_STEP 32  /* where rows differ in length, the beginning of every 32nd is known */
 #define WINNOW_BLOCK_BYTES 16 /* of a block of numbers of 4 or 2 bits; of 1 bit half as many */
@@ -228,6 +228,9 @@ WINNOW_EXPORT int32_t winnow_step(struct winnow_step_args *args);
 
 /* Attention over a dense prompt. Returns a winnow_status. Safe to call from several threads at once. */
 WINNOW_EXPORT int32_t winnow_prefill(const struct winnow_prefill_args *args);
+
+/* 1 where a prompt of a dtype that so many queries of a KV head meet, with an output, is products in tiles of bf16. */
+WINNOW_EXPORT int32_t winnow_prefill_in_tiles(int32_t dtype, int64_t queries);
 
 /* The instruction set in use: "amx", "avx512bf16", "avx512vnni", "avx512", "avx2" or "portable". */
 WINNOW_EXPORT const char *winnow_isa(void);

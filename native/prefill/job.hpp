@@ -6,6 +6,6 @@
 namespace winnow {
 
 // Throws std::bad_alloc.
-void prefill_rows(const winnow_prefill_args& args, PrefillFunction function);
+void prefill_rows(const winnow_prefill_args& args, const PrefillKernel& kernel);
 
 }  // namespace winnow

@@ -13,6 +13,27 @@
 namespace winnow {
 namespace {
 
+// Lanes of a block, vectors times lanes of one, of the widest instruction set.
+constexpr int64_t kMostLanes = 48;
+// Tokens whose logits are softmaxed together: they and their values stay in the first-level cache.
+constexpr int64_t kPrefillTokens = 64;
+
+constexpr int64_t padded_tokens(const winnow_prefill_args& args) { return round_up(args.tokens, kPrefillTokens); }
+
+// Pieces of a thread's scratch, in floats.
+struct PrefillSizes {
+  int64_t query, sums, rows, weights, maxima;
+
+  constexpr explicit PrefillSizes(const winnow_prefill_args& args)
+      : query(args.key_dim * kMostLanes),
+        sums(round_up(args.value_dim, 16) * kMostLanes),
+        rows(kPrefillTokens * (round_up(args.key_dim, 16) + round_up(args.value_dim, 16))),
+        weights((args.paid ? padded_tokens(args) : kPrefillTokens) * kMostLanes),
+        maxima((args.paid ? padded_tokens(args) / kPrefillTokens : 1) * kMostLanes) {}
+
+  constexpr int64_t all() const { return query + sums + rows + weights + maxima; }
+};
+
 // As many accumulators as registers hold beside a vector of each operand.
 constexpr int kBlockVectors = 3;
 constexpr int kTileRows = Vec::width == 16 ? 8 : 4;
@@ -288,12 +309,16 @@ class QueryBlock {
 };
 
 template <class T>
-void prefill(const winnow_prefill_args& args, int64_t head, int64_t stripe, int64_t stripes, float* scratch,
-             float* paid) {
-  QueryBlock<T> block(args, head, scratch);
+void prefill(const winnow_prefill_args& args, const PrefillPart& part) {
+  QueryBlock<T> block(args, part.head, part.scratch);
   const int64_t blocks = divide_up(prefill_queries(args), kLanes);
-  for (int64_t i = stripe; i < blocks; i += stripes) block.run(i * kLanes, paid);
+  for (int64_t i = part.stripe; i < blocks; i += part.stripes) block.run(i * kLanes, part.paid);
 }
+
+inline int64_t prefill_floats(const winnow_prefill_args& args) { return PrefillSizes(args).all(); }
+
+template <class T>
+constexpr PrefillKernel kPrefill = {prefill<T>, prefill_floats, nullptr, nullptr};
 
 }  // namespace
 }  // namespace winnow

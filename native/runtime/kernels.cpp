@@ -19,6 +19,6 @@ constexpr Kernels isa::WINNOW_ISA = {{dense_chunk<float>, dense_chunk<Bf16>, den
                                      {prune<float>, prune<Bf16>, prune<Fp16>},
                                      {take<float>, take<Bf16>, take<Fp16>},
                                      {rotate<float>, rotate<Bf16>, rotate<Fp16>},
-                                     {prefill<float>, prefill<Bf16>, prefill<Fp16>}};
+                                     {kPrefill<float>, kPrefill<Bf16>, kPrefill<Fp16>}};
 
 }  // namespace winnow

@@ -21,7 +21,7 @@ struct Kernels {
   PruneFunction prune[kDtypes];
   PruneFunction take[kDtypes];
   RotateFunction rotate[kDtypes];
-  PrefillFunction prefill[kDtypes];
+  PrefillKernel prefill[kDtypes];
 };
 
 // True where products of matrices are faster for a chunk than functions that read it where it lies.
@@ -31,6 +31,7 @@ struct MatrixKernels {
   ChunkFunction dense[kDtypes];
   ChunkFunction packed[kDtypes];
   ServesFunction serves[kDtypes];
+  const PrefillKernel* prefill[kDtypes];  // null: there is none that is faster
 };
 
 // One of each name that CMakeLists.txt gives to kernels.cpp.

@@ -4,6 +4,7 @@
 
 #ifdef __AMX_INT8__
 #include "matrix/amx/choice.hpp"
+#include "prefill/amx/panel.hpp"
 #endif
 
 namespace winnow {
@@ -12,12 +13,14 @@ namespace winnow {
 constexpr MatrixKernels matrix::WINNOW_ISA = {
     {matrix_dense_chunk<float>, dense_in_tiles<Bf16>, dense_in_tiles<Fp16>},
     {matrix_packed_chunk<float>, packed_in_tiles<Bf16>, packed_in_tiles<Fp16>},
-    {matrix_serves<float>, serves_in_tiles<Bf16>, serves_in_tiles<Fp16>}};
+    {matrix_serves<float>, serves_in_tiles<Bf16>, serves_in_tiles<Fp16>},
+    {nullptr, &kPrefillInTiles, nullptr}};
 #else
 constexpr MatrixKernels matrix::WINNOW_ISA = {
     {matrix_dense_chunk<float>, matrix_dense_chunk<Bf16>, matrix_dense_chunk<Fp16>},
     {matrix_packed_chunk<float>, matrix_packed_chunk<Bf16>, matrix_packed_chunk<Fp16>},
-    {matrix_serves<float>, matrix_serves<Bf16>, matrix_serves<Fp16>}};
+    {matrix_serves<float>, matrix_serves<Bf16>, matrix_serves<Fp16>},
+    {nullptr, nullptr, nullptr}};
 #endif
 
 }  // namespace winnow

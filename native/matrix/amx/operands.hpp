@@ -52,29 +52,34 @@ inline void take_values(const float* rows, int64_t dim, int64_t tokens, bool exa
   }
 }
 
-// The same of rows in bf16 with whole tiles of channels. kInPairs: in the order of load_pair, the even ones first.
+// The same of the 32 channels from d on of rows in bf16: at(t, d) has them of a token. kInPairs: in the order of load_pair,
+// the even ones first.
+template <bool kInPairs, class Rows>
+inline void turn_values(const Rows& at, int64_t d, uint32_t* tiles) {
+  // Of every eight channels one half of the pairs has the first four, the other the others.
+  unroll<2>([&](auto half) {
+    __m512i pairs[kTilePairs];
+    for (int64_t i = 0; i < kTilePairs; ++i) {
+      const __m512i a = at(2 * i, d), b = at(2 * i + 1, d);
+      pairs[i] = half ? _mm512_unpackhi_epi16(a, b) : _mm512_unpacklo_epi16(a, b);
+    }
+    transpose(pairs);
+    uint32_t* to = tiles + d / kTilePairs * kTileWords;
+    unroll<kTilePairs>([&](auto i) {
+      constexpr int64_t channel = i / 4 * 8 + 4 * half + i % 4;
+      constexpr int64_t place = kInPairs ? channel % 2 * kTilePairs + channel / 2 : channel;
+      _mm512_storeu_si512(to + place * Vec::width, pairs[i]);
+    });
+  });
+}
+
+// Rows with whole tiles of channels.
 template <bool kInPairs>
 inline void take_values(const Bf16* rows, int64_t dim, int64_t tokens, const TileScratch& tiles) {
-  for (int64_t d = 0; d < dim; d += kTileChannels) {
-    const auto at = [&](int64_t t) {
-      return t < tokens ? _mm512_loadu_si512(rows + t * dim + d) : _mm512_setzero_si512();
-    };
-    // Of every eight channels one half of the pairs has the first four, the other the others.
-    unroll<2>([&](auto half) {
-      __m512i pairs[kTilePairs];
-      for (int64_t i = 0; i < kTilePairs; ++i) {
-        const __m512i a = at(2 * i), b = at(2 * i + 1);
-        pairs[i] = half ? _mm512_unpackhi_epi16(a, b) : _mm512_unpacklo_epi16(a, b);
-      }
-      transpose(pairs);
-      uint32_t* to = tiles.values + d / kTilePairs * kTileWords;
-      unroll<kTilePairs>([&](auto i) {
-        constexpr int64_t channel = i / 4 * 8 + 4 * half + i % 4;
-        constexpr int64_t place = kInPairs ? channel % 2 * kTilePairs + channel / 2 : channel;
-        _mm512_storeu_si512(to + place * Vec::width, pairs[i]);
-      });
-    });
-  }
+  const auto at = [&](int64_t t, int64_t d) {
+    return t < tokens ? _mm512_loadu_si512(rows + t * dim + d) : _mm512_setzero_si512();
+  };
+  for (int64_t d = 0; d < dim; d += kTileChannels) turn_values<kInPairs>(at, d, tiles.values);
 }
 
 // Panels of queries, `dim` channels each -> tiles whose rows are pairs of channels.

@@ -14,17 +14,25 @@
 namespace winnow {
 namespace {
 
-// One or two tiles of columns, whose products with the tiles 4 and 5 are added to tiles 0 to 3.
+// One or two tiles of columns, 6 and 7, whose products with the tiles 4 and 5 are added to tiles 0 to 3. All are loaded
+// before the first product.
+template <int kColumns>
+__attribute__((always_inline)) inline void load_columns(const void* left, const void* right, int64_t column_bytes) {
+  _tile_loadd(6, left, column_bytes);
+  if constexpr (kColumns == 2) _tile_loadd(7, right, column_bytes);
+}
+template <int kColumns>
+__attribute__((always_inline)) inline void add_products() {
+  _tile_dpbf16ps(0, 4, 6);
+  if constexpr (kColumns == 2) _tile_dpbf16ps(1, 4, 7);
+  _tile_dpbf16ps(2, 5, 6);
+  if constexpr (kColumns == 2) _tile_dpbf16ps(3, 5, 7);
+}
+
 template <int kColumns>
 __attribute__((always_inline)) inline void add_columns(const void* left, const void* right, int64_t column_bytes) {
-  _tile_loadd(6, left, column_bytes);
-  _tile_dpbf16ps(0, 4, 6);
-  _tile_dpbf16ps(2, 5, 6);
-  if constexpr (kColumns == 2) {
-    _tile_loadd(7, right, column_bytes);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_dpbf16ps(3, 5, 7);
-  }
+  load_columns<kColumns>(left, right, column_bytes);
+  add_products<kColumns>();
 }
 
 // The same of two tiles of rows, which stay in tiles 4 and 5.
@@ -32,8 +40,9 @@ template <int kColumns>
 __attribute__((always_inline)) inline void add_tiles(const uint32_t* upper, const uint32_t* lower, int64_t row_bytes,
                                                      const void* left, const void* right, int64_t column_bytes) {
   _tile_loadd(4, upper, row_bytes);
+  load_columns<kColumns>(left, right, column_bytes);
   _tile_loadd(5, lower, row_bytes);
-  add_columns<kColumns>(left, right, column_bytes);
+  add_products<kColumns>();
 }
 
 // Two rows of one or two tiles of sums, a panel of kVectors vectors wide, from memory and back. Where both are the same,

@@ -125,6 +125,18 @@ inline Vec write_weights(const Scales& scales, Vec bias, LogitColumn column, Nex
   return sums[0] + sums[1];
 }
 
+// The maximum of a vector of queries after a block, and what sums relative to the one before are multiplied by.
+struct Maximum {
+  Vec max, factor;
+  bool is_above;  // a factor is not one
+};
+
+inline Maximum raise(Vec before, Vec here) {
+  if (!_mm512_cmp_ps_mask(here.v, (before + broadcast(kMostAbove)).v, _CMP_GT_OQ)) return {before, broadcast(1.0f), false};
+  const Vec largest = max(before, here);
+  return {largest, power_of_two(before - largest), true};
+}
+
 // What a vector of queries has of a panel's statistics.
 struct LaneStatistics {
   float* max;
@@ -136,15 +148,12 @@ struct LaneStatistics {
 template <class Scales>
 inline bool softmax(const Scales& scales, Vec bias, const LogitColumn& column, const LaneStatistics& lanes,
                     NextRows& next) {
-  const Vec before = load(lanes.max), here = largest_logit(scales, bias, column);
-  const bool is_above = _mm512_cmp_ps_mask(here.v, (before + broadcast(kMostAbove)).v, _CMP_GT_OQ);
-  const Vec largest = is_above ? max(before, here) : before;
-  const Vec factor = is_above ? power_of_two(before - largest) : broadcast(1.0f);
-  const Vec sum = write_weights(scales, bias - largest, column, next);
-  store(lanes.max, largest);
-  store(lanes.sum, fma(factor, load(lanes.sum), sum));
-  store(lanes.factor, factor);
-  return is_above;
+  const Maximum raised = raise(load(lanes.max), largest_logit(scales, bias, column));
+  const Vec sum = write_weights(scales, bias - raised.max, column, next);
+  store(lanes.max, raised.max);
+  store(lanes.sum, fma(raised.factor, load(lanes.sum), sum));
+  store(lanes.factor, raised.factor);
+  return raised.is_above;
 }
 
 template <class Scales>

@@ -38,7 +38,7 @@ from winnow.kernels.openmp import lend_threads
 from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import check_layer, check_query
 
-ABI = 11
+ABI = 12
 LIBRARY_NAME = "libwinnow_native.dylib" if sys.platform == "darwin" else "libwinnow_native.so"
 
 _NUMBERS = {dtype: torch.empty(1, dtype=dtype) for dtype in DTYPES}
@@ -76,6 +76,7 @@ def open_library(path: Path) -> ctypes.CDLL:
     library.winnow_append.argtypes = [ctypes.POINTER(AppendArgs)]
     library.winnow_step.argtypes = [ctypes.POINTER(StepArgs)]
     library.winnow_prefill.argtypes = [ctypes.POINTER(PrefillArgs)]
+    library.winnow_prefill_in_tiles.argtypes = [ctypes.c_int32, ctypes.c_int64]
     library.winnow_isa.restype = ctypes.c_char_p
     library.winnow_select_isa.argtypes = [ctypes.c_char_p]
     library.winnow_read_sum.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]

@@ -44,6 +44,15 @@ def supports(queries: Tensor, keys: Tensor) -> bool:
     return known and 0 < queries.shape[-2] <= keys.shape[-2] < _MOST_TOKENS and native.library() is not None
 
 
+def in_tiles(queries: Tensor, keys: Tensor) -> bool:
+    """True if attention of supported queries [Hq, Q, D] over keys [H, N, D], with its output, is products in tiles.
+
+    These multiply bfloat16 as the processor does (AMX): numerators of the softmax are rounded to it, in the output and
+    in what was paid, as sdpa rounds them.
+    """
+    return bool(native.loaded_library().winnow_prefill_in_tiles(DTYPES[keys.dtype], _queries_of_a_head(queries, keys)))
+
+
 def attend(prompt: Prompt, spec: AttentionSpec) -> Attention:
     """Causal attention of the last Q tokens over all N, and what they paid; the prompt must be supported.
 
@@ -80,7 +89,8 @@ def _paid(keys: Tensor) -> Tensor:
 def _run(prompt: Prompt, spec: AttentionSpec, output: Tensor | None, paid: Tensor | None) -> None:
     queries, keys, values = (each if each.stride(-1) == 1 else each.contiguous() for each in prompt)
     _check(queries, keys, values, spec)
-    if queries.shape[0] // keys.shape[0] * queries.shape[1] >= _MANY_QUERIES:
+    tiled = output is not None and in_tiles(queries, keys)  # and laid side by side there
+    if not tiled and _queries_of_a_head(queries, keys) >= _MANY_QUERIES:
         keys, values = _side_by_side(keys), _side_by_side(values)
     sinks = None if spec.sinks is None else spec.sinks.detach().to(torch.float32).contiguous()
     args = PrefillArgs(
@@ -109,6 +119,10 @@ def _run(prompt: Prompt, spec: AttentionSpec, output: Tensor | None, paid: Tenso
     )
     if native.loaded_library().winnow_prefill(ctypes.byref(args)):
         raise MemoryError("no memory for the scratch of attention over a prompt; prefill it in smaller chunks")
+
+
+def _queries_of_a_head(queries: Tensor, keys: Tensor) -> int:
+    return queries.shape[0] // keys.shape[0] * queries.shape[1]
 
 
 def _side_by_side(rows: Tensor) -> Tensor:
