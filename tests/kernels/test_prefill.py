@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from support.backends import TILED
 from support.instruction_sets import ISAS, available, needs_native
 from winnow.kernels import native, prefill
 from winnow.kernels.interface import AttentionSpec
@@ -29,8 +30,6 @@ SHAPES = [
 ]
 """KV heads, query heads for each, queries, tokens, D, Dv."""
 TOLERANCES = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
-TILED = 2.0**-8
-"""Relative error of what was paid where numerators and, with them, denominators are rounded to bfloat16."""
 
 
 def random_prompt(
