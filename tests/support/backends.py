@@ -130,15 +130,21 @@ def assert_steps_agree(model: Any, case: Case, kernels: str) -> None:
         assert error(found, expected) < CLOSE[model.dtype]
 
 
-ATTENTION = ((attention, "_over_tail"), (attention, "paid_attention"), (h2o, "attention_paid"))
-"""Functions that give attention over compressed layers, or what a prompt's or a fold's queries paid in all."""
+ATTENTION = (
+    (attention, "_over_tail"),
+    (attention, "dense_attention"),
+    (attention, "padded_attention"),
+    (attention, "paid_attention"),
+    (h2o, "attention_paid"),
+)
+"""Functions that give attention over compressed layers and prompts, or what a prompt's or a fold's queries paid."""
 NOTED = (*ATTENTION, (CompressedLayer, "attend_token"))
 """These, and the shorter way of tokens that come one by one, which a fork goes only from its second token on."""
 
 
 @contextmanager
 def attention_noted() -> Iterator[list[Any]]:
-    """Within, all attention over compressed layers is noted, in order."""
+    """Within, all attention is noted, in order."""
     noted: list[Any] = []
 
     def noting(attend: Callable[..., Any]) -> Callable[..., Any]:
@@ -158,7 +164,7 @@ def attention_noted() -> Iterator[list[Any]]:
 
 @contextmanager
 def attention_given(noted: Sequence[Any], close: float) -> Iterator[None]:
-    """Within, attention over compressed layers is what was noted; its own may differ from that by rounding."""
+    """Within, attention is what was noted; its own may differ from that by rounding."""
     left = list(noted)
 
     def giving(attend: Callable[..., Any]) -> Callable[..., Any]:

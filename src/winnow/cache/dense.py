@@ -29,14 +29,15 @@ def dense_attention(
 
     `mask` is boolean or additive [R | 1, Hq | 1, Q, N]; None means causal, the last query seeing everything
     (`is_causal=False`: everything seen by all). Soft-capping and attention sinks, which transformers' own sdpa
-    function lacks, are computed by the compiled kernels where these serve, else blockwise over the queries. So are
-    chunks: sdpa would be given a mask, and would multiply what that hides. Returns [R, Q, Hq, Dv].
+    function lacks, are computed by the compiled kernels where these serve, else blockwise over the queries. The
+    compiled kernels take chunks, too, for which sdpa would be given a mask and would multiply what that hides, and
+    prompts that they multiply in tiles. Returns [R, Q, Hq, Dv].
     """
     causal = mask is None and query.shape[2] > 1 and is_causal is not False and getattr(module, "is_causal", True)
     explicit = spec.softcap is not None or spec.sinks is not None
     chunk = causal and query.shape[2] != key.shape[2]
-    compiled = explicit or (chunk and not dropout and not _faster_elsewhere(key.dtype))
-    if causal and compiled and prefill.supports(query, key) and not wants_gradients(query, key, value):
+    served = causal and prefill.supports(query, key) and not wants_gradients(query, key, value)
+    if served and (explicit or (not dropout and _faster_compiled(query, key, chunk))):
         return _compiled_attention(query, key, value, spec)
     if explicit:
         return _explicit_attention(query, key, value, mask, spec, causal)
@@ -73,14 +74,17 @@ def causal_mask(queries: int, keys: int, device: torch.device) -> Tensor:
     return torch.ones(1, 1, queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
 
 
-def _faster_elsewhere(dtype: torch.dtype) -> bool:
-    """True where sdpa multiplies by instructions that the compiled kernels do not use at prefill."""
-    return dtype == torch.bfloat16 and cpu_has_bfloat16()
+def _faster_compiled(query: Tensor, key: Tensor, chunk: bool) -> bool:
+    """True where the compiled kernels take less time than sdpa over supported queries and keys without dropout."""
+    if prefill.in_tiles(query[0], key[0]):
+        return True
+    # Without tiles they multiply bfloat16 as fp32, where sdpa has instructions for it.
+    return chunk and not (key.dtype == torch.bfloat16 and cpu_has_bfloat16())
 
 
 def _compiled_attention(query: Tensor, key: Tensor, value: Tensor, spec: AttentionSpec) -> Tensor:
-    rows = zip(query, key, value, strict=True)
-    return torch.stack([prefill.attended(prefill.Prompt(*row), spec) for row in rows])
+    rows = [prefill.attended(prefill.Prompt(*row), spec) for row in zip(query, key, value, strict=True)]
+    return torch.stack(rows) if len(rows) > 1 else rows[0][None]
 
 
 def _explicit_attention(

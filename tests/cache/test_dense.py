@@ -1,0 +1,94 @@
+"""Attention over dense keys and values: who computes it, and that all who may give the same."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from support.instruction_sets import available, needs_native
+from winnow.cache import dense
+from winnow.kernels import native, prefill
+from winnow.kernels.interface import AttentionSpec
+
+DIM, GROUP, TOKENS = 32, 2, 50
+SPEC = AttentionSpec(DIM**-0.5)
+pytestmark = needs_native
+
+
+class Grouped(nn.Module):
+    """What sdpa asks of a layer."""
+
+    num_key_value_groups = GROUP
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Rows that the compiled kernels attended with so far."""
+    served: list[int] = []
+    attended = prefill.attended
+
+    def noted(prompt: prefill.Prompt, spec: AttentionSpec) -> Tensor:
+        served.append(prompt.queries.shape[1])
+        return attended(prompt, spec)
+
+    monkeypatch.setattr(prefill, "attended", noted)
+    return served
+
+
+@pytest.fixture
+def tiles() -> None:
+    if "amx" not in available():
+        pytest.skip("no amx here")
+
+
+def drawn(rows: int, queries: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(rows)
+    shapes = (rows, 2 * GROUP, queries, DIM), (rows, 2, TOKENS, DIM), (rows, 2, TOKENS, DIM)
+    query, key, value = (torch.randn(*shape, generator=generator).to(dtype) for shape in shapes)
+    return query, key, value
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, dropout: float = 0.0, is_causal: bool | None = None) -> Tensor:
+    return dense.dense_attention(Grouped(), query, key, value, None, SPEC, dropout, is_causal)
+
+
+def expected(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    keys, values = (each.double().repeat_interleave(GROUP, dim=1) for each in (key, value))
+    logits = query.double() @ keys.mT * SPEC.scaling
+    seen = torch.ones(logits.shape[-2:]).tril(TOKENS - query.shape[2]).bool()
+    return (logits.masked_fill(~seen, -torch.inf).softmax(-1) @ values).transpose(1, 2)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("queries", [TOKENS, 32])
+def test_bfloat16_is_attended_to_in_tiles(tiles: None, compiled: list[int], rows: int, queries: int) -> None:
+    asked = drawn(rows, queries, torch.bfloat16)
+    torch.testing.assert_close(attend(*asked).double(), expected(*asked), atol=2e-2, rtol=2e-2)
+    assert compiled == [queries] * rows
+
+
+@pytest.mark.parametrize("isa", ["avx2", "portable"])
+def test_whole_prompts_without_tiles_are_left_to_sdpa(compiled: list[int], isa: str) -> None:
+    used = native.isa()
+    native.select_isa(isa if isa in available() else "portable")
+    asked = drawn(1, TOKENS, torch.bfloat16)
+    found = attend(*asked)
+    native.select_isa(used)
+    torch.testing.assert_close(found.double(), expected(*asked), atol=2e-2, rtol=2e-2)
+    assert not compiled
+
+
+def test_chunks_are_not_left_to_sdpa_but_whole_prompts_in_fp32_are(compiled: list[int]) -> None:
+    for queries, served in ((TOKENS, []), (20, [20])):
+        asked = drawn(1, queries, torch.float32)
+        torch.testing.assert_close(attend(*asked).double(), expected(*asked), atol=1e-5, rtol=1e-5)
+        assert compiled == served
+
+
+def test_dropout_gradients_and_what_is_not_causal_are_torchs(tiles: None, compiled: list[int]) -> None:
+    query, key, value = drawn(1, TOKENS, torch.bfloat16)
+    attend(query, key, value, dropout=0.5)
+    attend(query, key, value, is_causal=False)
+    attend(query.clone().requires_grad_(), key, value).sum().backward()
+    assert not compiled
