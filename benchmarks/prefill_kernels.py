@@ -53,9 +53,13 @@ SHAPES = [
     Shape(8, 2, 64, 4096, 4096, torch.float32),
     Shape(4, 1, 128, 8192, 8192, torch.float32),
     Shape(14, 2, 64, 1400, 1400, torch.float32),
+    Shape(14, 2, 64, 1400, 1400, torch.bfloat16),
     Shape(8, 2, 64, 4096, 4096, torch.bfloat16),
+    Shape(4, 1, 128, 8192, 8192, torch.bfloat16),
+    Shape(8, 4, 256, 2048, 2048, torch.bfloat16),
     Shape(8, 2, 64, 4096, 1024, torch.float32),
     Shape(14, 2, 64, 2048, 512, torch.float32),
+    Shape(14, 2, 64, 2048, 512, torch.bfloat16),
 ]
 INPUTS, OUTPUTS, TOKENS = 896, 4864, (512, 1)
 """Sizes of a product, and of how many rows: a prompt, a step."""
