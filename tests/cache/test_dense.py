@@ -17,7 +17,7 @@ pytestmark = needs_native
 
 
 class Grouped(nn.Module):
-    """What sdpa asks of a layer."""
+    """A layer as sdpa asks it."""
 
     num_key_value_groups = GROUP
 
