@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "bytes.hpp"
+#include "instruction_sets.hpp"
 #include "known/append.hpp"
 #include "known/compare.hpp"
 #include "known/decode.hpp"
@@ -55,7 +56,7 @@ int main(int count, char** options) {
   const int64_t cases = count > 1 ? std::atoll(options[1]) : 200;
   const char* only = count > 2 ? options[2] : nullptr;
   int64_t wrong = 0, run = 0;
-  for (const char* isa : {"portable", "avx2", "avx512", "avx512vnni", "avx512bf16", "amx"}) {
+  for (const char* isa : kInstructionSets) {
     if (winnow_select_isa(isa) != WINNOW_OK) continue;
     for (const Kernel& kernel : kernels) {
       if (only && std::strcmp(only, kernel.name)) continue;

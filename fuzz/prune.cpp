@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "instruction_sets.hpp"
 #include "pruning.hpp"
 
 namespace {
@@ -15,9 +16,8 @@ void expect(bool right, const char* what) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  constexpr const char* isas[] = {"portable", "avx2", "avx512", "avx512vnni", "avx512bf16"};
   Bytes from(data, size);
-  winnow_select_isa(isas[from.below(5)]);
+  choose_instruction_set(from);
   Arrays arrays(static_cast<uint64_t>(from.below(65536)));
   const bool any = from.below(4) == 0;
   winnow_prune_args args = pruning_of(from, arrays, any);

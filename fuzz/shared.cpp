@@ -1,13 +1,11 @@
 // libFuzzer target: winnow_decode on rows that share a prefix, met by many queries as matrices; results are known.
 #include "bytes.hpp"
+#include "instruction_sets.hpp"
 #include "known/decode.hpp"
-#include "winnow_native.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  constexpr const char* isas[] = {"portable", "avx2", "avx512", "avx512vnni", "avx512bf16", "amx"};
   Bytes from(data, size);
-  // One that the machine lacks leaves the last one in use.
-  winnow_select_isa(isas[from.below(6)]);
+  choose_instruction_set(from);
   const uint64_t seed = static_cast<uint64_t>(from.below(65536));
   // What is wrong is thrown, and the fuzzer takes an exception that nobody catches for a finding.
   check_shared(from, seed);

@@ -52,21 +52,21 @@ __attribute__((always_inline)) inline void accumulate(Vec (&acc)[Vec::width], co
 // One accumulator per pair and one lane per pair after the reduction: the horizontal sums of a whole tile are
 // taken together. kWholePairs says that a key fills whole pairs of vectors; any further loop over the rest
 // would make the compiler keep the accumulators in memory.
-template <int kQueries, bool kWholePairs, bool kTwice, class T>
+template <int kQueries, bool kWholePairs, bool kBusy, class T>
 inline void score_tile(const float* query, const T* keys, int64_t dim, const char* ahead, float* logits) {
   constexpr int kTokens = Vec::width / kQueries;
   constexpr int64_t kPair = 2 * Vec::width;
   constexpr int64_t kBytes = static_cast<int64_t>(sizeof(T));
   // Single lines are asked for in the order of memory, which the second-level cache foresees, and not in that of reading;
   // pairs of lines as they are read (both measured).
-  constexpr bool kInOrder = kPair * kBytes == kLine;
+  constexpr bool kInOrder = kAskOnce || kPair * kBytes == kLine;
   Vec acc[Vec::width];
   unroll<Vec::width>([&](auto i) { acc[i] = broadcast(0.0f); });
 
   int64_t d = 0;
   for (; d + kPair <= dim; d += kPair) {
     accumulate<kQueries, kTokens, 2>(acc, query + d * kQueries, [&](auto t, Vec(&k)[2]) {
-      prefetch_span<kPair * kBytes, kTwice>(ahead + (kInOrder ? d * kTokens + t * kPair : t * dim + d) * kBytes);
+      prefetch_span<kPair * kBytes, kBusy>(ahead + (kInOrder ? d * kTokens + t * kPair : t * dim + d) * kBytes);
       load_pair(keys + t * dim + d, k[0], k[1]);
     });
   }
@@ -90,7 +90,7 @@ inline void score_tile(const float* query, const T* keys, int64_t dim, const cha
 }
 
 // logits[q][t] for kQueries queries and all tokens of the chunk; writes up to a tile past the last token.
-template <int kQueries, bool kWholePairs, bool kTwice, class T>
+template <int kQueries, bool kWholePairs, bool kBusy, class T>
 inline void score_tokens(const Shape& shape, const Chunk& chunk, const float* query, void* edge, float* logits) {
   constexpr int kTokens = Vec::width / kQueries;
   const int64_t dim = shape.key_dim;
@@ -99,7 +99,7 @@ inline void score_tokens(const Shape& shape, const Chunk& chunk, const float* qu
   int64_t t = 0;
   for (; t + kTokens <= chunk.tokens; t += kTokens) {
     const T* tile = keys + t * dim;
-    score_tile<kQueries, kWholePairs, kTwice>(query, tile, dim, ahead_of(tile, end, chunk.values), logits + t);
+    score_tile<kQueries, kWholePairs, kBusy>(query, tile, dim, ahead_of(tile, end, chunk.values), logits + t);
   }
   if (t < chunk.tokens) {
     // The rest is copied: a tile must not read past the end of the keys. What follows is cleared although
@@ -109,17 +109,17 @@ inline void score_tokens(const Shape& shape, const Chunk& chunk, const float* qu
     const size_t used = static_cast<size_t>((chunk.tokens - t) * dim) * sizeof(T);
     std::memcpy(tile, keys + t * dim, used);
     std::memset(static_cast<char*>(edge) + used, 0, size - used);
-    score_tile<kQueries, kWholePairs, kTwice>(query, tile, dim, static_cast<const char*>(chunk.values), logits + t);
+    score_tile<kQueries, kWholePairs, kBusy>(query, tile, dim, static_cast<const char*>(chunk.values), logits + t);
   }
 }
 
-// kTwice says how keys are prefetched.
-template <int kQueries, class T, bool kTwice = meet_arithmetic(kQueries, sizeof(T))>
+// kBusy says how keys are prefetched.
+template <int kQueries, class T, bool kBusy = meet_arithmetic(kQueries, sizeof(T))>
 inline void score(const Shape& shape, const Chunk& chunk, const float* query, void* edge, float* logits) {
   if (shape.key_dim % (2 * Vec::width) == 0) {
-    score_tokens<kQueries, true, kTwice, T>(shape, chunk, query, edge, logits);
+    score_tokens<kQueries, true, kBusy, T>(shape, chunk, query, edge, logits);
   } else {
-    score_tokens<kQueries, false, kTwice, T>(shape, chunk, query, edge, logits);
+    score_tokens<kQueries, false, kBusy, T>(shape, chunk, query, edge, logits);
   }
 }
 

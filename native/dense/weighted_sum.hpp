@@ -1,6 +1,8 @@
 // Sums of values under the weights of a few queries.
 #pragma once
 
+#include <algorithm>
+
 #include "attend/contract.hpp"
 #include "attend/weights.hpp"
 #include "simd/prefetch.hpp"
@@ -11,6 +13,9 @@
 namespace winnow {
 namespace {
 
+// A block of values, half of which is read at a time where it has more bytes.
+constexpr int64_t kMostBlockBytes = kAskOnce ? 16384 : 1 << 30;
+
 // What is asked for while values are read: of rows that lie in the first-level cache nothing.
 struct NothingAhead {
   template <int64_t kBytes>
@@ -18,7 +23,7 @@ struct NothingAhead {
 };
 
 // Of others lines from `first` on, one after another, whatever strips are at hand: the second-level cache foresees what
-// comes in order. And the same strips again, a few tokens before they are read.
+// comes in order. And, but for kAskOnce, the same strips again, a few tokens before they are read.
 struct LinesAhead {
   static constexpr int64_t kTokens = 8;
   const char* first;
@@ -27,8 +32,12 @@ struct LinesAhead {
   template <int64_t kBytes>
   void ask(const char* strips, int64_t row_bytes, int64_t asked) const {
     for (int64_t byte = 0; byte < kBytes; byte += kLine) {
-      prefetch_for_later(first + asked + byte, 1);
-      prefetch(strips + kTokens * row_bytes + byte);
+      if (kAskOnce) {
+        prefetch(first + asked + byte);
+      } else {
+        prefetch_for_later(first + asked + byte, 1);
+        prefetch(strips + kTokens * row_bytes + byte);
+      }
     }
   }
 };
@@ -57,11 +66,19 @@ inline void weighted_tile(const float* weights, const T* values, int64_t dim, in
   });
 }
 
+// Strips that a pass sums up for so many queries: a power of two, so that rows are whole passes.
+constexpr int strips_at_once(int queries) {
+  const int most = queries == 5 || queries == 6 ? 24 : Vec::width;
+  int strips = 1;
+  while (2 * strips * queries <= most) strips *= 2;
+  return strips;
+}
+
 // The same for all of the value dimension: as many strips at once as registers allow, then a pair, then the rest.
 template <int kQueries, class T, class Ahead>
 inline void weigh_block(const Shape& shape, const float* weights, const T* values, int64_t tokens, const Ahead& ahead,
                         float* acc) {
-  constexpr int kStrips = Vec::width / kQueries;
+  constexpr int kStrips = strips_at_once(kQueries);
   const int64_t dim = shape.value_dim;
   const auto pairs = [](const T* p, auto& v) {
     unroll<sizeof(v) / sizeof(Vec) / 2>([&](auto i) { load_pair(p + 2 * i * Vec::width, v[2 * i], v[2 * i + 1]); });
@@ -73,6 +90,10 @@ inline void weigh_block(const Shape& shape, const float* weights, const T* value
     d += strips * Vec::width;
   };
   while (d + kStrips * Vec::width <= dim) run(Count<kStrips>{}, pairs);
+  if constexpr (kAskOnce && kStrips > 4) {
+    while (d + kStrips / 2 * Vec::width <= dim) run(Count<kStrips / 2>{}, pairs);
+    while (d + 4 * Vec::width <= dim) run(Count<4>{}, pairs);
+  }
   while (d + 2 * Vec::width <= dim) run(Count<2>{}, pairs);
   if (d + Vec::width <= dim) run(Count<1>{}, [](const T* p, Vec(&v)[1]) { v[0] = load(p); });
   if (d < dim) run(Count<1>{}, [&](const T* p, Vec(&v)[1]) { v[0] = load_first(p, dim - d); });
@@ -88,16 +109,30 @@ inline void weigh(const Shape& shape, const float* weights, const T* values, int
   }
 }
 
+// The lines to ask for while a block is read. Its first strips meet all of its tokens, so that these have to be there before.
+template <class T>
+inline LinesAhead lines_behind(const T* block, const T* end, const T* last) {
+  if (!kAskOnce) return {clamped_ahead_of(end, last)};
+  // As near as they may be: the first-level cache has to hold this block, too.
+  const char* ahead = reinterpret_cast<const char*>(block) + kPrefetchBytes;
+  return {std::min(std::max(ahead, reinterpret_cast<const char*>(end)), reinterpret_cast<const char*>(last))};
+}
+
 // The same for values of any number, read where they lie, in blocks that stay in the first-level cache.
 template <int kQueries, class T>
 inline void weigh_tokens(const Shape& shape, Weights<kQueries>& weights, const T* values, int64_t tokens, float* acc) {
-  const T* last = values + tokens * shape.value_dim - 1;
+  const int64_t dim = shape.value_dim;
+  const T* last = values + tokens * dim - 1;
+  const int64_t whole = kWeightTokens * dim * static_cast<int64_t>(sizeof(T));
+  const int64_t most = whole > kMostBlockBytes ? kWeightTokens / 2 : kWeightTokens;
   for (int64_t t = 0; t < tokens; t += kWeightTokens) {
-    const T* block = values + t * shape.value_dim;
     const int64_t count = least(kWeightTokens, tokens - t);
-    // The first strips of a block meet all of its tokens, so that these have to be there before.
-    const LinesAhead ahead{clamped_ahead_of(block + count * shape.value_dim, last)};
-    weigh<kQueries>(shape, weights.take(t, count), block, count, ahead, acc);
+    const float* taken = weights.take(t, count);
+    for (int64_t i = 0; i < count; i += most) {
+      const T* block = values + (t + i) * dim;
+      const int64_t some = least(most, count - i);
+      weigh<kQueries>(shape, taken + i, block, some, lines_behind(block, block + some * dim, last), acc);
+    }
   }
 }
 

@@ -26,7 +26,7 @@ bool has_tiles() {
 }
 #endif
 
-// The best that this machine runs, or null if it runs none of that name.
+// The one of a name, or the best for this machine; null if it runs none of that name.
 const InstructionSet* find(const char* name) {
 #ifdef WINNOW_X86
   const bool basics =
@@ -40,12 +40,13 @@ const InstructionSet* find(const char* name) {
 #endif
   static const struct {
     InstructionSet isa;
-    bool runs;
+    bool runs, suits = true;
   } best_first[] = {
 #ifdef WINNOW_AMX
       {{"amx", isa::avx512bf16, matrix::amx}, avx512bf16 && has_tiles()},
 #endif
 #ifdef WINNOW_X86
+      {{"zen", isa::zen, matrix::avx512bf16}, avx512bf16, __builtin_cpu_is("amd") != 0},
       {{"avx512bf16", isa::avx512bf16, matrix::avx512bf16}, avx512bf16},
       {{"avx512vnni", isa::avx512vnni, matrix::avx512vnni}, avx512vnni},
       {{"avx512", isa::avx512, matrix::avx512}, avx512},
@@ -54,7 +55,7 @@ const InstructionSet* find(const char* name) {
       {{"portable", isa::portable, matrix::portable}, true},
   };
   for (const auto& each : best_first) {
-    if (each.runs && (!name || std::strcmp(name, each.isa.name) == 0)) return &each.isa;
+    if (each.runs && (name ? std::strcmp(name, each.isa.name) == 0 : each.suits)) return &each.isa;
   }
   return nullptr;
 }

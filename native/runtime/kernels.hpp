@@ -36,7 +36,7 @@ struct MatrixKernels {
 
 // One of each name that CMakeLists.txt gives to kernels.cpp.
 namespace isa {
-extern const Kernels portable, avx2, avx512, avx512vnni, avx512bf16;
+extern const Kernels portable, avx2, avx512, avx512vnni, avx512bf16, zen;
 }
 
 // The same for matrix.cpp.

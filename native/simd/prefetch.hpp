@@ -12,6 +12,14 @@ namespace {
 constexpr int64_t kLine = 64;
 constexpr int64_t kPrefetchBytes = 6144;
 
+// True where a line is best asked for once, into the first-level cache, and lines in the order of memory: processors of
+// AMD wait for many at a time, and a second request for the same line takes the place of another.
+#ifdef WINNOW_ZEN
+constexpr bool kAskOnce = true;
+#else
+constexpr bool kAskOnce = false;
+#endif
+
 inline void prefetch(const char* p) { __builtin_prefetch(p, 0, 3); }
 
 // Lines that are read after many others: too many for the first-level cache, but not for the second.
@@ -19,18 +27,19 @@ inline void prefetch_for_later(const char* p, int64_t bytes) {
   for (int64_t byte = 0; byte < bytes; byte += kLine) __builtin_prefetch(p + byte, 0, 2);
 }
 
-// A line to come, where `ahead` is kPrefetchBytes ahead. The first-level cache waits for a few lines only, and while it
-// waits for all of them nothing else is done: where lines meet arithmetic, they are fetched into the second level long
-// before, and from there into the first.
-inline void prefetch_twice(const char* ahead) {
+// A line to come that meets arithmetic, where `ahead` is kPrefetchBytes ahead: it is asked for twice as far ahead. But for
+// kAskOnce into the second level only, and from there into the first: the first-level cache waits for a few lines only, and
+// while it waits for all of them nothing else is done.
+inline void prefetch_busy(const char* ahead) {
+  if (kAskOnce) return prefetch(ahead + kPrefetchBytes);
   prefetch_for_later(ahead + kPrefetchBytes, 1);
   prefetch(ahead - kPrefetchBytes / 3);
 }
 
-// The lines that hold kBytes bytes from p on, or one when they are fewer than a line; kTwice says how.
-template <int64_t kBytes, bool kTwice>
+// The lines that hold kBytes bytes from p on, or one when they are fewer than a line; kBusy if they meet arithmetic.
+template <int64_t kBytes, bool kBusy>
 inline void prefetch_span(const char* p) {
-  for (int64_t byte = 0; byte < kBytes; byte += kLine) kTwice ? prefetch_twice(p + byte) : prefetch(p + byte);
+  for (int64_t byte = 0; byte < kBytes; byte += kLine) kBusy ? prefetch_busy(p + byte) : prefetch(p + byte);
 }
 
 // True where numbers of kBytes bytes meet so many queries that a line takes more arithmetic than a sum over it.

@@ -32,7 +32,7 @@ inline void multiply_keys(const Bf16* keys, int64_t dim, const char* ahead, cons
     _tile_loadd(5, at + 16 * dim, bytes);
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 5, 6);
-    unroll<kPairTokens / 2>([&](auto line) { prefetch_twice(ahead + line * kLine); });
+    unroll<kPairTokens / 2>([&](auto line) { prefetch_busy(ahead + line * kLine); });
   }
 }
 
@@ -42,7 +42,7 @@ inline void give_logits(const TokenSums& tokens, float scaling, const char* ahea
   constexpr int64_t kSteps = kPairTokens / Vec::width * divide_up(kQueries, 4);
   for (int64_t t = 0; t < kPairTokens; t += Vec::width) {
     for (int four = 0; four < kQueries; four += 4, ahead += lines / kSteps * kLine) {
-      for (int64_t line = 0; line < lines / kSteps; ++line) prefetch_twice(ahead + line * kLine);
+      for (int64_t line = 0; line < lines / kSteps; ++line) prefetch_busy(ahead + line * kLine);
       __m512i turned[4];
       turn_sums(tokens.sums[t / Vec::width], four, turned);
       unroll<4>([&](auto i) {

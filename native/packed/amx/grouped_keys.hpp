@@ -121,7 +121,7 @@ __attribute__((noinline)) void write_levels(const uint8_t* rows, int64_t count,
   };
   int64_t t = 0;
   for (; t + 4 <= count; t += 4, rows += 4 * kBytes, ahead += 4 * kBytes, row += 8 * kDim) {
-    for (int64_t line = 0; line < 4 * kBytes; line += kLine) prefetch_twice(ahead + line);
+    for (int64_t line = 0; line < 4 * kBytes; line += kLine) prefetch_busy(ahead + line);
     unroll<4>([&](auto i) __attribute__((always_inline)) { write_row(i); });
   }
   for (int64_t i = 0; t + i < count; ++i) write_row(i);

@@ -87,7 +87,7 @@ __attribute__((noinline)) void interleave_pairs(const uint8_t* rows, int64_t byt
     // Nothing is read past the last row, which stands for those behind it.
     const uint8_t* first = rows + least(t, tokens - 1) * bytes;
     const uint8_t* second = rows + least(t + kPairedTokens / 2, tokens - 1) * bytes;
-    unroll<divide_up(kStep, kLine)>([&](auto line) { prefetch_twice(ahead + line * kLine); });
+    unroll<divide_up(kStep, kLine)>([&](auto line) { prefetch_busy(ahead + line * kLine); });
     unroll<2>([&](auto half) __attribute__((always_inline)) {
       const __m512i a = levels.template take<half>(first, block, dim), b = levels.template take<half>(second, block, dim);
       _mm512_store_si512(tiles.bytes[2 * half][t], _mm512_unpacklo_epi16(a, b));

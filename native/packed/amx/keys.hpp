@@ -56,7 +56,7 @@ inline void give_logits(const TokenSums& tokens, const Int16Queries<kQueries>& q
   constexpr int kSteps = kPairTokens / Vec::width * fours_of(kQueries);
   for (int64_t t = 0; t < kPairTokens; t += Vec::width) {
     for (int four = 0; four < fours_of(kQueries); ++four, ahead += bytes / kSteps) {
-      for (int64_t line = 0; line < bytes / kSteps; line += kLine) prefetch_twice(ahead + line);
+      for (int64_t line = 0; line < bytes / kSteps; line += kLine) prefetch_busy(ahead + line);
       __m512i high[4], low[4];
       turn_sums(tokens.sums[t / Vec::width], 8 * four, high);
       turn_sums(tokens.sums[t / Vec::width], 8 * four + 4, low);
@@ -89,7 +89,7 @@ __attribute__((noinline)) void unpack_rows(const uint8_t* rows, int64_t count, _
   };
   int64_t t = 0;
   for (; t + 4 <= count; t += 4, rows += 4 * kBytes, to += 4 * kDim, ahead += 2 * kBytes) {
-    for (int64_t line = 0; line < 2 * kBytes; line += kLine) prefetch_twice(ahead + line);
+    for (int64_t line = 0; line < 2 * kBytes; line += kLine) prefetch_busy(ahead + line);
     unroll<4>([&](auto i) __attribute__((always_inline)) { unpack_row(rows + i * kBytes, to + i * kDim); });
   }
   for (; t < count; ++t, rows += kBytes, to += kDim) unpack_row(rows, to);
@@ -137,7 +137,7 @@ __attribute__((noinline)) void score_in_tiles(bool is_signed, const float* query
     const uint8_t* from = rows + t * bytes;
     const char* ahead = clamped_ahead_of(from, last);
     if (kBits == 8 && count == kPairTokens) {
-      for (int64_t line = 0; line < kPairTokens / 2 * bytes; line += kLine) prefetch_twice(ahead + line);
+      for (int64_t line = 0; line < kPairTokens / 2 * bytes; line += kLine) prefetch_busy(ahead + line);
       return from;
     }
     uint8_t* to = keys[t / kPairTokens % 2].bytes;

@@ -189,7 +189,7 @@ __attribute__((noinline)) void expand_open_keys(const winnow_rows& rows, int64_t
     const char* ahead = reinterpret_cast<const char*>(entries) + kPrefetchBytes;
     const int64_t used = expand_key<Kept, kBlocks>(mask, entries, signs, kept, bytes);
     const int64_t step = kFixed ? rows.row_bytes : used * Kept::kBytes;
-    for (int64_t byte = 0; byte < step; byte += kLine) prefetch_twice(ahead + byte);
+    for (int64_t byte = 0; byte < step; byte += kLine) prefetch_busy(ahead + byte);
     entries += step;
     if (signs) signs += kFixed ? rows.sign_row_bytes : bytes_of_bits(kDim - used);
   }

@@ -49,7 +49,7 @@ __attribute__((noinline)) void interleave_rows(const uint8_t* rows, int64_t byte
   };
   const std::array<int64_t, 4> all{0, bytes, 2 * bytes, 3 * bytes};
   for (int64_t t = 0; t + 4 <= tokens; t += 4, ahead += kStep) {
-    unroll<divide_up(kStep, kLine)>([&](auto line) { prefetch_twice(ahead + line * kLine); });
+    unroll<divide_up(kStep, kLine)>([&](auto line) { prefetch_busy(ahead + line * kLine); });
     interleave_four(all);
   }
   // Nothing is read past the last row, which stands for those behind it.

@@ -93,7 +93,7 @@ __attribute__((always_inline)) inline void load_tile(const uint8_t* rows, int64_
                                                      const Lift<Form>& lift, const char* ahead,
                                                      __m512i (&four)[kTileVectors][4][Form::kLoads]) {
   constexpr int kLines = static_cast<int>(kTileTokens * Form::kBytes / kLine);
-  unroll<kLines>([&](auto line) { prefetch_twice(ahead + line * kLine); });
+  unroll<kLines>([&](auto line) { prefetch_busy(ahead + line * kLine); });
   unroll<kTileVectors>([&](auto v) __attribute__((always_inline)) {
     unroll<Form::kLoads>([&](auto load) __attribute__((always_inline)) {
       const uint8_t* from = rows + v * Vec::width * bytes + Form::place(block, load, dim);

@@ -107,7 +107,7 @@ __attribute__((noinline)) void weigh_blocks(const WeightSets<kSets>& sets, const
   constexpr int64_t kBytes = kVectors * Form::kBytes;
   const auto load_bytes = [&](__m512i(&blocks)[kVectors][Form::kLoads], int64_t t) __attribute__((always_inline)) {
     unroll<static_cast<int>(divide_up(4 * kBytes, kLine))>([&](auto line) {
-      prefetch_twice(ahead + kSpanAhead + t * kBytes + line * kLine);
+      prefetch_busy(ahead + kSpanAhead + t * kBytes + line * kLine);
     });
     unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
       unroll<Form::kLoads>([&](auto load) __attribute__((always_inline)) {
@@ -130,7 +130,7 @@ __attribute__((noinline)) void weigh_quarters(const WeightSets<1>& span, const L
     unroll<4>([&](auto i) { row[i] = _mm512_loadu_si512(rows + (t + i) * bytes); });
     unroll<kVectors>([&](auto v) {
       constexpr int quarter = kQuarter + v;
-      prefetch_twice(ahead + kSpanAhead + (t + quarter) * kLine);
+      prefetch_busy(ahead + kSpanAhead + (t + quarter) * kLine);
       constexpr bool kLow = quarter < 2;
       const __m512i a = kLow ? _mm512_unpacklo_epi8(row[0], row[1]) : _mm512_unpackhi_epi8(row[0], row[1]);
       const __m512i b = kLow ? _mm512_unpacklo_epi8(row[2], row[3]) : _mm512_unpackhi_epi8(row[2], row[3]);

@@ -1,0 +1,170 @@
+// Logits of dense keys in bf16 as products of pairs, for AVX-512 BF16: a lane of a product is two channels of a key with the
+// same two of a query, both as they are.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "attend/contract.hpp"
+#include "attend/queries.hpp"
+#include "simd/element.hpp"
+#include "simd/prefetch.hpp"
+#include "simd/unroll.hpp"
+#include "simd/vec.hpp"
+
+namespace winnow {
+namespace {
+
+// Channels of a vector of pairs, and the most that keys have.
+constexpr int64_t kPairChannels = 32, kMostPairDim = 256;
+
+// From this many queries on, a lane of a sum is a token, and rows change places with channels while they are read. Below it
+// is a pair of channels, and sums over the lanes are taken in the end: more work with every query.
+constexpr int kFewestInTokenLanes = 5;
+
+// True where keys are whole vectors of pairs.
+inline bool are_pairs(const Shape& shape) {
+  return shape.key_dim % kPairChannels == 0 && shape.key_dim <= kMostPairDim;
+}
+
+// The queries [first, first + kQueries) as they are, those of the padding zero.
+template <int kQueries>
+struct PairQueries {
+  // Not a power of two: rows would otherwise fall into the same cache sets.
+  static constexpr int64_t kStride = kMostPairDim + kPairChannels;
+  alignas(64) Bf16 rows[kQueries][kStride];
+
+  PairQueries(const Shape& shape, const Queries& queries, int64_t first) {
+    const size_t bytes = static_cast<size_t>(shape.key_dim) * sizeof(Bf16);
+    for (int64_t q = 0; q < kQueries; ++q) {
+      if (first + q < shape.queries) {
+        std::memcpy(rows[q], query_at(shape, queries, first + q, sizeof(Bf16)), bytes);
+      } else {
+        std::memset(rows[q], 0, bytes);
+      }
+    }
+  }
+};
+
+// acc + the products of pairs. The intrinsic makes GCC copy accumulators.
+inline __m512 add_pairs(__m512 acc, __m512i keys, __m512i queries) {
+  asm("vdpbf16ps %2, %1, %0" : "+v"(acc) : "v"(keys), "v"(queries));
+  return acc;
+}
+
+// Eight channels of four rows.
+inline __m512i load_four_rows(const Bf16* p, int64_t stride) {
+  const auto row = [&](int64_t i) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + i * stride)); };
+  const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(row(0)), row(1), 1);
+  const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(row(2)), row(3), 1);
+  return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+
+// Eight channels of sixteen rows -> lane t of pairs[i]: the channels 2·i and 2·i + 1 of row t.
+__attribute__((always_inline)) inline void load_pairs(const Bf16* p, int64_t stride, __m512i (&pairs)[4]) {
+  __m512i rows[4];
+  unroll<4>([&](auto i) { rows[i] = load_four_rows(p + i * stride, 4 * stride); });
+  const __m512i a = _mm512_unpacklo_epi32(rows[0], rows[1]), b = _mm512_unpacklo_epi32(rows[2], rows[3]);
+  const __m512i c = _mm512_unpackhi_epi32(rows[0], rows[1]), d = _mm512_unpackhi_epi32(rows[2], rows[3]);
+  pairs[0] = _mm512_unpacklo_epi64(a, b);
+  pairs[1] = _mm512_unpackhi_epi64(a, b);
+  pairs[2] = _mm512_unpacklo_epi64(c, d);
+  pairs[3] = _mm512_unpackhi_epi64(c, d);
+}
+
+// Logits of a tile of keys, whose lanes are tokens.
+template <int kQueries>
+struct TokenLanes {
+  static constexpr int kVectors = 2;
+  static constexpr int64_t kTokens = kVectors * Vec::width;
+
+  // logits[q][t] for a tile.
+  static void score(const PairQueries<kQueries>& queries, const Bf16* keys, int64_t dim, float scaling,
+                    const char* ahead, float* logits) {
+    constexpr int kSums = kQueries * kVectors, kChannels = 8;
+    constexpr int64_t kLines = kTokens * kChannels * sizeof(Bf16) / kLine;
+    __m512 sums[kSums];
+    unroll<kSums>([&](auto i) { sums[i] = _mm512_setzero_ps(); });
+    for (int64_t d = 0; d < dim; d += kChannels, ahead += kLines * kLine) {
+      unroll<kLines>([&](auto line) { prefetch_busy(ahead + line * kLine); });
+      __m512i keys_of[kVectors][4];
+      unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
+        load_pairs(keys + v * Vec::width * dim + d, dim, keys_of[v]);
+      });
+      unroll<4 * kQueries>([&](auto i) __attribute__((always_inline)) {
+        constexpr int pair = i / kQueries, q = i % kQueries;
+        int32_t channels;
+        std::memcpy(&channels, queries.rows[q] + d + 2 * pair, sizeof channels);
+        const __m512i query = _mm512_set1_epi32(channels);
+        unroll<kVectors>([&](auto v) {
+          constexpr int sum = q * kVectors + v;
+          sums[sum] = add_pairs(sums[sum], keys_of[v][pair], query);
+        });
+      });
+    }
+    unroll<kSums>([&](auto i) {
+      store(logits + i / kVectors * kLogitStride + i % kVectors * Vec::width, Vec{sums[i]} * broadcast(scaling));
+    });
+  }
+};
+
+// The same, whose lanes are pairs of channels: a sum for every query and token.
+template <int kQueries>
+struct PairLanes {
+  static constexpr int kTokens = Vec::width / kQueries;
+
+  static void score(const PairQueries<kQueries>& queries, const Bf16* keys, int64_t dim, float scaling,
+                    const char* ahead, float* logits) {
+    Vec sums[Vec::width];
+    unroll<Vec::width>([&](auto i) { sums[i] = broadcast(0.0f); });
+    for (int64_t d = 0; d < dim; d += kPairChannels, ahead += kTokens * kLine) {
+      __m512i query[kQueries];
+      unroll<kQueries>([&](auto q) { query[q] = _mm512_load_si512(queries.rows[q] + d); });
+      unroll<kTokens>([&](auto t) {
+        prefetch_span<kLine, (kQueries > 1)>(ahead + t * kLine);
+        const __m512i key = _mm512_loadu_si512(keys + t * dim + d);
+        unroll<kQueries>([&](auto q) {
+          constexpr int sum = q * kTokens + t;
+          sums[sum] = {add_pairs(sums[sum].v, key, query[q])};
+        });
+      });
+    }
+    alignas(64) float dots[Vec::width];
+    store(dots, row_sums(sums) * broadcast(scaling));
+    for (int q = 0; q < kQueries; ++q) {
+      std::memcpy(logits + q * kLogitStride, dots + q * kTokens, kTokens * sizeof(float));
+    }
+  }
+};
+
+// logits[q][t] for the queries [first, first + kQueries) and all tokens of a chunk; writes up to a tile past the last
+// token. `edge` is for the rows of a tile.
+template <int kQueries>
+inline void score_pairs(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first, void* edge,
+                        float* logits) {
+  using Tile = std::conditional_t<kQueries >= kFewestInTokenLanes, TokenLanes<kQueries>, PairLanes<kQueries>>;
+  const int64_t dim = shape.key_dim;
+  const PairQueries<kQueries> pairs(shape, queries, first);
+  const Bf16* keys = static_cast<const Bf16*>(chunk.keys);
+  const Bf16* end = keys + chunk.tokens * dim;
+  for (int64_t t = 0; t < chunk.tokens; t += Tile::kTokens) {
+    const Bf16* tile = keys + t * dim;
+    const char* ahead = ahead_of(tile, end, chunk.values);
+    if (chunk.tokens - t < Tile::kTokens) {
+      // The rest is copied: a tile must not read past the end of the keys. What follows is cleared although nobody uses
+      // the result: stray memory is full of subnormals.
+      const size_t size = static_cast<size_t>(Tile::kTokens * dim) * sizeof(Bf16);
+      const size_t used = static_cast<size_t>((chunk.tokens - t) * dim) * sizeof(Bf16);
+      std::memcpy(edge, tile, used);
+      std::memset(static_cast<char*>(edge) + used, 0, size - used);
+      tile = static_cast<const Bf16*>(edge);
+    }
+    Tile::score(pairs, tile, dim, shape.scaling, ahead, logits + t);
+  }
+}
+
+}  // namespace
+}  // namespace winnow
