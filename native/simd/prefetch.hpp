@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "simd/processor.hpp"
+
 namespace winnow {
 namespace {
 
@@ -14,11 +16,7 @@ constexpr int64_t kPrefetchBytes = 6144;
 
 // True where a line is best asked for once, into the first-level cache, and lines in the order of memory: processors of
 // AMD wait for many at a time, and a second request for the same line takes the place of another.
-#ifdef WINNOW_ZEN
-constexpr bool kAskOnce = true;
-#else
-constexpr bool kAskOnce = false;
-#endif
+constexpr bool kAskOnce = kZen;
 
 inline void prefetch(const char* p) { __builtin_prefetch(p, 0, 3); }
 

@@ -10,6 +10,8 @@
 
 #include "attend/contract.hpp"
 #include "attend/queries.hpp"
+#include "simd/avx512/pairs.hpp"
+#include "simd/avx512/token_lanes.hpp"
 #include "simd/element.hpp"
 #include "simd/prefetch.hpp"
 #include "simd/unroll.hpp"
@@ -49,63 +51,25 @@ struct PairQueries {
   }
 };
 
-// acc + the products of pairs. The intrinsic makes GCC copy accumulators.
-inline __m512 add_pairs(__m512 acc, __m512i keys, __m512i queries) {
-  asm("vdpbf16ps %2, %1, %0" : "+v"(acc) : "v"(keys), "v"(queries));
-  return acc;
-}
-
-// Eight channels of four rows.
-inline __m512i load_four_rows(const Bf16* p, int64_t stride) {
-  const auto row = [&](int64_t i) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p + i * stride)); };
-  const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(row(0)), row(1), 1);
-  const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(row(2)), row(3), 1);
-  return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
-}
-
-// Eight channels of sixteen rows -> lane t of pairs[i]: the channels 2·i and 2·i + 1 of row t.
-__attribute__((always_inline)) inline void load_pairs(const Bf16* p, int64_t stride, __m512i (&pairs)[4]) {
-  __m512i rows[4];
-  unroll<4>([&](auto i) { rows[i] = load_four_rows(p + i * stride, 4 * stride); });
-  const __m512i a = _mm512_unpacklo_epi32(rows[0], rows[1]), b = _mm512_unpacklo_epi32(rows[2], rows[3]);
-  const __m512i c = _mm512_unpackhi_epi32(rows[0], rows[1]), d = _mm512_unpackhi_epi32(rows[2], rows[3]);
-  pairs[0] = _mm512_unpacklo_epi64(a, b);
-  pairs[1] = _mm512_unpackhi_epi64(a, b);
-  pairs[2] = _mm512_unpacklo_epi64(c, d);
-  pairs[3] = _mm512_unpackhi_epi64(c, d);
-}
-
 // Logits of a tile of keys, whose lanes are tokens.
 template <int kQueries>
 struct TokenLanes {
-  static constexpr int kVectors = 2;
+  static constexpr int kVectors = token_vectors(kQueries);
   static constexpr int64_t kTokens = kVectors * Vec::width;
 
   // logits[q][t] for a tile.
   static void score(const PairQueries<kQueries>& queries, const Bf16* keys, int64_t dim, float scaling,
                     const char* ahead, float* logits) {
-    constexpr int kSums = kQueries * kVectors, kChannels = 8;
-    constexpr int64_t kLines = kTokens * kChannels * sizeof(Bf16) / kLine;
-    __m512 sums[kSums];
-    unroll<kSums>([&](auto i) { sums[i] = _mm512_setzero_ps(); });
-    for (int64_t d = 0; d < dim; d += kChannels, ahead += kLines * kLine) {
+    constexpr int64_t kBytes = kLaneChannels * sizeof(Bf16), kLines = kTokens * kBytes / kLine;
+    const char* rows = reinterpret_cast<const char*>(keys);
+    __m512 sums[kQueries * kVectors];
+    for (__m512& sum : sums) sum = Bf16Pairs::zero();
+    for (int64_t d = 0; d < dim; d += kLaneChannels, rows += kBytes, ahead += kLines * kLine) {
       unroll<kLines>([&](auto line) { prefetch_busy(ahead + line * kLine); });
-      __m512i keys_of[kVectors][4];
-      unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
-        load_pairs(keys + v * Vec::width * dim + d, dim, keys_of[v]);
-      });
-      unroll<4 * kQueries>([&](auto i) __attribute__((always_inline)) {
-        constexpr int pair = i / kQueries, q = i % kQueries;
-        int32_t channels;
-        std::memcpy(&channels, queries.rows[q] + d + 2 * pair, sizeof channels);
-        const __m512i query = _mm512_set1_epi32(channels);
-        unroll<kVectors>([&](auto v) {
-          constexpr int sum = q * kVectors + v;
-          sums[sum] = add_pairs(sums[sum], keys_of[v][pair], query);
-        });
-      });
+      add_channels<kQueries, queries.kStride, Bf16Pairs>(queries.rows[0] + d, rows, dim * static_cast<int64_t>(sizeof(Bf16)),
+                                                         sums);
     }
-    unroll<kSums>([&](auto i) {
+    unroll<kQueries * kVectors>([&](auto i) {
       store(logits + i / kVectors * kLogitStride + i % kVectors * Vec::width, Vec{sums[i]} * broadcast(scaling));
     });
   }
@@ -128,7 +92,7 @@ struct PairLanes {
         const __m512i key = _mm512_loadu_si512(keys + t * dim + d);
         unroll<kQueries>([&](auto q) {
           constexpr int sum = q * kTokens + t;
-          sums[sum] = {add_pairs(sums[sum].v, key, query[q])};
+          sums[sum] = {Bf16Pairs::add(sums[sum].v, key, query[q])};
         });
       });
     }
@@ -164,6 +128,18 @@ inline void score_pairs(const Shape& shape, const Chunk& chunk, const Queries& q
     }
     Tile::score(pairs, tile, dim, shape.scaling, ahead, logits + t);
   }
+}
+
+// The same where the model's numbers are bf16 and keys whole vectors of pairs; false elsewhere.
+template <int kQueries, class T>
+inline bool score_numbers(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first,
+                          const Scratch& scratch) {
+  if constexpr (std::is_same_v<T, Bf16>) {
+    if (!are_pairs(shape)) return false;
+    score_pairs<kQueries>(shape, chunk, queries, first, scratch.edge, scratch.logits);
+    return true;
+  }
+  return false;
 }
 
 }  // namespace

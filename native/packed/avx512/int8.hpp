@@ -22,29 +22,14 @@ namespace {
 
 constexpr float kMostInt16 = 127 * 256 + 127;
 
-// 16 bytes of each of four rows.
-template <class Load>
-inline __m512i load_rows(const uint8_t* p, int64_t stride, const Load& load) {
-  // Not broadcasts under a mask, which take turns with the products.
-  const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(load(p)), load(p + stride), 1);
-  const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(load(p + 2 * stride)), load(p + 3 * stride), 1);
-  return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
-}
-
-// The block at p and three more, `stride` bytes apart.
-inline __m512i load_blocks(const uint8_t* p, int64_t stride) {
-  const auto block = [](const uint8_t* at) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at)); };
-  return load_rows(p, stride, block);
-}
+// A block of 16 bytes.
+inline __m128i load_block(const char* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
 
 // The same of a plane of 1 bit, whose blocks have 8 bytes: these twice, so that bit 2·f of byte i is that of number i
 // of field f.
-inline __m512i load_flags(const uint8_t* p, int64_t stride) {
-  const auto block = [](const uint8_t* at) {
-    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(at));
-    return _mm_unpacklo_epi64(bytes, _mm_srli_epi16(bytes, 1));
-  };
-  return load_rows(p, stride, block);
+inline __m128i load_flags(const char* p) {
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  return _mm_unpacklo_epi64(bytes, _mm_srli_epi16(bytes, 1));
 }
 
 // Numbers of one plane: a block is a load.
@@ -58,10 +43,10 @@ struct Plane {
   // The byte of a row of `dim` numbers at which a load of a block begins.
   static int64_t place(int64_t block, int, int64_t) { return block * kBlockBytes; }
 
-  // Bytes of four rows, and one field of numbers. Not by a single vpternlog, which would take turns with the products.
+  // A block of a row, and one field of numbers. Not by a single vpternlog, which would take turns with the products.
   template <int kLoad>
-  static __m512i load(const uint8_t* p, int64_t stride) {
-    return load_blocks(p, stride);
+  static __m128i load(const char* p) {
+    return load_block(p);
   }
   template <int kField>
   static __m512i field(const __m512i (&lifted)[kLoads]) {
@@ -84,8 +69,8 @@ struct TwoPlanes {
     return load < kLowLoads ? block * kLowBytes + load * kBlockBytes : dim * kLow / 8 + block * kHighBytes;
   }
   template <int kLoad>
-  static __m512i load(const uint8_t* p, int64_t stride) {
-    return kLoad == kLowLoads && kHigh == 1 ? load_flags(p, stride) : load_blocks(p, stride);
+  static __m128i load(const char* p) {
+    return kLoad == kLowLoads && kHigh == 1 ? load_flags(p) : load_block(p);
   }
   template <int kField>
   static __m512i field(const __m512i (&lifted)[kLoads]) {

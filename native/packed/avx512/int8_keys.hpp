@@ -11,6 +11,7 @@
 #include "packed/format.hpp"
 #include "packed/queries.hpp"
 #include "packed/scratch.hpp"
+#include "simd/avx512/sixteen_rows.hpp"
 #include "simd/prefetch.hpp"
 #include "simd/unroll.hpp"
 #include "simd/vec.hpp"
@@ -75,16 +76,15 @@ inline Int16Queries<kQueries> quantize_queries(const float* query, int64_t dim, 
 
 // A load of sixteen rows -> lane t of four[i][kLoad]: bytes 4·i .. 4·i + 3 of row t.
 template <class Form, int kLoad>
-__attribute__((always_inline)) inline void load_fours(const uint8_t* rows, int64_t bytes, const Lift<Form>& lift,
+__attribute__((always_inline)) inline void load_fours(const uint8_t* first, int64_t bytes, const Lift<Form>& lift,
                                                       __m512i (&four)[4][Form::kLoads]) {
-  __m512i row[4];
-  unroll<4>([&](auto i) { row[i] = lift(Form::template load<kLoad>(rows + i * bytes, 4 * bytes), Count<kLoad>{}); });
-  const __m512i a = _mm512_unpacklo_epi32(row[0], row[1]), b = _mm512_unpacklo_epi32(row[2], row[3]);
-  const __m512i c = _mm512_unpackhi_epi32(row[0], row[1]), d = _mm512_unpackhi_epi32(row[2], row[3]);
-  four[0][kLoad] = _mm512_unpacklo_epi64(a, b);
-  four[1][kLoad] = _mm512_unpackhi_epi64(a, b);
-  four[2][kLoad] = _mm512_unpacklo_epi64(c, d);
-  four[3][kLoad] = _mm512_unpackhi_epi64(c, d);
+  const SixteenRows from(first, bytes);
+  __m512i rows[4], lanes[4];
+  unroll<4>([&](auto k) __attribute__((always_inline)) {
+    rows[k] = lift(from.four<k>([](const char* p) { return Form::template load<kLoad>(p); }), Count<kLoad>{});
+  });
+  turn_rows(rows, lanes);
+  unroll<4>([&](auto i) { four[i][kLoad] = lanes[i]; });
 }
 
 // A block of the rows of a tile, prefetching as much from `ahead` on.

@@ -12,7 +12,9 @@
 #include "packed/avx512/int8_weights.hpp"
 #include "packed/format.hpp"
 #include "packed/scratch.hpp"
+#include "simd/avx512/sixteen_rows.hpp"
 #include "simd/prefetch.hpp"
+#include "simd/processor.hpp"
 #include "simd/unroll.hpp"
 #include "simd/vec.hpp"
 
@@ -46,7 +48,11 @@ constexpr int vectors_at_once(int queries, int fields) {
   const int most = 8 / (queries * fields);
   return most < 1 ? 1 : most < 4 ? most : 4;
 }
-constexpr int queries_at_once(int queries, int fields) { return queries * fields < 8 ? queries : 8 / fields; }
+constexpr int queries_at_once(int queries, int fields) {
+  // Where two products take no longer than the loading of a weight, each weight meets two vectors.
+  const int most = kZen && fields == 1 ? 4 : 8 / fields;
+  return queries < most ? queries : most;
+}
 
 // Adds the products of the weights of kBlock queries with kVectors blocks of the first tokens of a span;
 // load_bytes(blocks, t) gives those of four. Neighboring channels, as many for each, meet kSets sets of weights. Always
@@ -112,7 +118,8 @@ __attribute__((noinline)) void weigh_blocks(const WeightSets<kSets>& sets, const
     unroll<kVectors>([&](auto v) __attribute__((always_inline)) {
       unroll<Form::kLoads>([&](auto load) __attribute__((always_inline)) {
         const uint8_t* from = rows + t * bytes + Form::place(block + v, load, dim);
-        blocks[v][load] = interleave(lift(Form::template load<decltype(load)::value>(from, bytes), load));
+        const auto piece = [](const char* p) { return Form::template load<decltype(load)::value>(p); };
+        blocks[v][load] = interleave(lift(join_rows(from, bytes, piece), load));
       });
     });
   };

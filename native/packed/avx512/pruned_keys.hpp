@@ -18,6 +18,7 @@
 #include "packed/fill.hpp"
 #include "packed/masked_rows.hpp"
 #include "packed/scratch.hpp"
+#include "simd/avx512/pairs.hpp"
 #include "simd/bits.hpp"
 #include "simd/element.hpp"
 #include "simd/scalar.hpp"
@@ -31,35 +32,20 @@ namespace {
 
 constexpr int kAtOnce = 32;  // channels in a register
 
-// acc[i] + a[2·i]·b[2·i] + a[2·i + 1]·b[2·i + 1], of int16; inline assembly as in add_products.
-inline __m512i add_pairs(__m512i acc, __m512i a, __m512i b) {
-  asm("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
-  return acc;
-}
-
 // Kept entries as they are, and as integers with a scale of the slot.
-struct KeptNumbers {
-  using Sum = __m512;
+struct KeptNumbers : Bf16Pairs {
   static constexpr int64_t kBytes = 2;
 
-  static Sum zero() { return _mm512_setzero_ps(); }
   static __m512i load(const uint8_t* p) { return _mm512_loadu_si512(p); }
-  static Sum add(Sum acc, __m512i a, __m512i b) {
-    asm("vdpbf16ps %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b));
-    return acc;
-  }
   static Vec scaled(Sum sum, float) { return {sum}; }
 };
 
-struct KeptIntegers {
-  using Sum = __m512i;
+struct KeptIntegers : Int16Pairs {
   static constexpr int64_t kBytes = 1;
 
-  static Sum zero() { return _mm512_setzero_si512(); }
   static __m512i load(const uint8_t* p) {
     return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
-  static Sum add(Sum acc, __m512i a, __m512i b) { return add_pairs(acc, a, b); }
   static Vec scaled(Sum sum, float scale) { return Vec{_mm512_cvtepi32_ps(sum)} * broadcast(scale); }
 };
 
@@ -128,7 +114,7 @@ __attribute__((always_inline)) inline void sum_pairs(const uint16_t* kept, const
       unroll<kTokens>([&](auto t) __attribute__((always_inline)) {
         constexpr int pair = q * kTokens + t;
         kept_sums[pair] = Kept::add(kept_sums[pair], entries[t], kept_query);
-        pruned_sums[pair] = add_pairs(pruned_sums[pair], signs[t], pruned_query);
+        pruned_sums[pair] = Int16Pairs::add(pruned_sums[pair], signs[t], pruned_query);
       });
     });
     kept += stride;
