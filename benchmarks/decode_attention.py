@@ -26,7 +26,7 @@ import transformers
 from torch import Tensor
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 
-from reporting import pages
+from reporting import of_this_vendor, pages
 from winnow.files import write_text
 from winnow.kernels import AttentionSpec, DecodePlan, DenseBlock, TailSegments, backend, native
 
@@ -272,17 +272,6 @@ def cpu_model() -> str:
     return names[0] if names else platform.machine()
 
 
-VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
-
-
-def vendor() -> str:
-    """Whose processor this is, in a word that files are named with."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("vendor_id")]
-    return VENDORS.get(names[0], names[0].lower()) if names else platform.machine().lower()
-
-
 def machine() -> dict[str, object]:
     """The processor, software and settings that the numbers depend on."""
     return {
@@ -380,7 +369,7 @@ def main() -> None:
         "default G": GROUP,
     }
     tables = run_all(options.megabytes, options.rounds, options.threads)
-    text, data = write_tables(options.out, f"decode_attention-{vendor()}", "Decode attention", settings, tables)
+    text, data = write_tables(options.out, of_this_vendor("decode_attention"), "Decode attention", settings, tables)
     print(data if options.json else text)
 
 

@@ -30,9 +30,9 @@ from decode_attention import (
     measure,
     name_of,
     spec,
-    vendor,
     write_tables,
 )
+from reporting import of_this_vendor
 from reporting import threads as threads_in_words
 from winnow.kernels import DecodePlan, PackedBlock, TailSegments, native
 from winnow.kernels.formats.bits import row_bytes
@@ -315,7 +315,7 @@ def main() -> None:
         )
         tables |= with_few_slots(dim, options.groups, options.rounds, options.formats, options.steepness)
     title = "Decode attention from packed prefixes"
-    text, data = write_tables(options.out, f"packed_attention-{vendor()}", title, settings, tables)
+    text, data = write_tables(options.out, of_this_vendor("packed_attention"), title, settings, tables)
     print(data if options.json else text)
 
 

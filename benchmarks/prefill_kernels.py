@@ -1,6 +1,6 @@
 """Pieces of a prefill: attention over a prompt against sdpa, and products in bfloat16 against float32.
 
-    python benchmarks/prefill_kernels.py        # writes docs/results/prefill_kernels.*
+    python benchmarks/prefill_kernels.py        # writes docs/results/prefill_kernels-VENDOR.*
 
 CPU time of one thread. Contenders take turns; a ratio is the median of those of the rounds. Products are measured once
 for every instruction set that the processor has, each in a process that is told to leave better ones aside.
@@ -24,7 +24,7 @@ from torch import Tensor
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from decode_attention import Bench, measure, name_of
-from reporting import machine, markdown_table, write_results
+from reporting import machine, markdown_table, of_this_vendor, write_results
 from winnow.kernels import AttentionSpec, prefill
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
@@ -204,7 +204,7 @@ def main() -> None:
         f"same process.\n\n{products_table(multiplied)}\n"
     )
     print(text)
-    write_results(options.out, "prefill_kernels", text, attended + multiplied)
+    write_results(options.out, of_this_vendor("prefill_kernels"), text, attended + multiplied)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,6 +31,22 @@ def machine(device: torch.device | None = None) -> str:
 def pages() -> str:
     """Behind a machine: the pages on which torch puts large tensors, where they are not the usual ones."""
     return ", large tensors on pages of 2 MB" if os.environ.get("THP_MEM_ALLOC_ENABLE") == "1" else ""
+
+
+VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
+
+
+def vendor() -> str:
+    """Whose processor this is, in a word that files are named with."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("vendor_id")]
+    return VENDORS.get(names[0], names[0].lower()) if names else platform.machine().lower()
+
+
+def of_this_vendor(name: str) -> str:
+    """A page's name where every vendor's processors have one, so that a run on one leaves the others' figures alone."""
+    return f"{name}-{vendor()}"
 
 
 def threads(count: int | str) -> str:

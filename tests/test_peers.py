@@ -31,9 +31,11 @@ import llama_cpp  # noqa: E402
 import race_page  # noqa: E402
 from measured import RECORDS, Measured  # noqa: E402
 from own_steps import METHODS  # noqa: E402
+from reporting import of_this_vendor  # noqa: E402
 from rivals import PeerError, read_printed  # noqa: E402
 from winnow.estimate.journal import Journal  # noqa: E402
 
+PAGE = of_this_vendor("llama_cpp")
 SMALL = ("--depths", "0,64,128", "--threads", "1,2", "--steps", "2", "--repeats", "2", "--weights", "float32")
 
 
@@ -61,7 +63,7 @@ def folder(model: Path, program: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 def results(folder: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((folder / "llama_cpp.json").read_text(encoding="utf-8"))["results"]
+    found: list[dict[str, Any]] = json.loads((folder / f"{PAGE}.json").read_text(encoding="utf-8"))["results"]
     return found
 
 
@@ -101,7 +103,7 @@ def test_bytes_are_those_of_each_format(folder: Path) -> None:
 
 
 def test_the_page_says_what_was_found(folder: Path) -> None:
-    text = (folder / "llama_cpp.md").read_text(encoding="utf-8")
+    text = (folder / f"{PAGE}.md").read_text(encoding="utf-8")
     for said in ("Tiny.Q8_0.gguf", "### Threads: 2", "4x flatter than f16", "8x flatter than q4_0", "(float32)"):
         assert said in text
     assert "| `adakv @ 5%`" in text
@@ -209,7 +211,7 @@ def test_openvino_takes_turns_at_every_number_of_threads(
     ours = [e for e in results(tmp_path) if (e["engine"], e["cache"], e["what"]) == ("winnow", "full", "token")]
     rivals = len(llama_bench.CACHES) + len(caches)
     assert [len(each["ms"]["0"]) for each in ours] == [rivals, rivals]
-    assert "| OpenVINO  | `u8 @ 10%`" in (tmp_path / "llama_cpp.md").read_text(encoding="utf-8")
+    assert "| OpenVINO  | `u8 @ 10%`" in (tmp_path / f"{PAGE}.md").read_text(encoding="utf-8")
 
 
 def test_openvino_is_asked_for_before_anything_is_built(

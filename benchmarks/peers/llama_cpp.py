@@ -1,6 +1,6 @@
 """Time of a token by tokens of context, and of prompts, in llama.cpp and in Winnow, on the weights of one GGUF file.
 
-    python benchmarks/peers/llama_cpp.py MODEL.gguf            # writes docs/results/llama_cpp.*
+    python benchmarks/peers/llama_cpp.py MODEL.gguf            # writes docs/results/llama_cpp-VENDOR.*
     python benchmarks/peers/llama_cpp.py MODEL.gguf --threads 2 --depths 0,8192 --weights bfloat16,float32
 
 llama.cpp is built in build/peers the first time (CMake and a C++ compiler, about eight minutes on two cores). With
@@ -28,7 +28,7 @@ from llama_bench import CACHES, PACKAGE, VERSION, LlamaRival, built
 from measured import Engine, Measured, Subject, Times, What
 from own_steps import METHODS, OwnModel
 from race_page import page, records
-from reporting import machine, resumable, write_results
+from reporting import machine, of_this_vendor, resumable, write_results
 from rivals import PeerError, Rival
 from winnow import CompressedCache
 from winnow.commands.console import messages, silence_libraries
@@ -274,7 +274,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise PeerError(f"{options.journal} holds no times yet; leave --page-only out.")
     about = f"{Path(options.model).name}, {size / 1e6:,.0f} MB; llama.cpp as in {PACKAGE} {VERSION}."
     text = page(measured, about, machine())
-    write_results(options.out, "llama_cpp", text, records(measured))
+    write_results(options.out, of_this_vendor("llama_cpp"), text, records(measured))
     print(text)
 
 

@@ -46,7 +46,7 @@ const InstructionSet* find(const char* name) {
       {{"amx", isa::avx512bf16, matrix::amx}, avx512bf16 && has_tiles()},
 #endif
 #ifdef WINNOW_X86
-      {{"zen", isa::zen, matrix::avx512bf16}, avx512bf16, __builtin_cpu_is("amd") != 0},
+      {{"zen", isa::zen, matrix::zen}, avx512bf16, __builtin_cpu_is("amd") != 0},
       {{"avx512bf16", isa::avx512bf16, matrix::avx512bf16}, avx512bf16},
       {{"avx512vnni", isa::avx512vnni, matrix::avx512vnni}, avx512vnni},
       {{"avx512", isa::avx512, matrix::avx512}, avx512},

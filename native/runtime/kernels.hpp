@@ -41,7 +41,7 @@ extern const Kernels portable, avx2, avx512, avx512vnni, avx512bf16, zen;
 
 // The same for matrix.cpp.
 namespace matrix {
-extern const MatrixKernels portable, avx2, avx512, avx512vnni, avx512bf16, amx;
+extern const MatrixKernels portable, avx2, avx512, avx512vnni, avx512bf16, zen, amx;
 }
 
 }  // namespace winnow

@@ -31,7 +31,7 @@ def dense_attention(
     (`is_causal=False`: everything seen by all). Soft-capping and attention sinks, which transformers' own sdpa
     function lacks, are computed by the compiled kernels where these serve, else blockwise over the queries. The
     compiled kernels take chunks, too, for which sdpa would be given a mask and would multiply what that hides, and
-    prompts that they multiply in tiles. Returns [R, Q, Hq, Dv].
+    prompts where they are faster. Returns [R, Q, Hq, Dv].
     """
     causal = mask is None and query.shape[2] > 1 and is_causal is not False and getattr(module, "is_causal", True)
     explicit = spec.softcap is not None or spec.sinks is not None
@@ -76,7 +76,7 @@ def causal_mask(queries: int, keys: int, device: torch.device) -> Tensor:
 
 def _faster_compiled(query: Tensor, key: Tensor, chunk: bool) -> bool:
     """True where the compiled kernels take less time than sdpa over supported queries and keys without dropout."""
-    if prefill.in_tiles(query[0], key[0]):
+    if prefill.in_tiles(query[0], key[0]) or prefill.outruns_sdpa():
         return True
     # Without tiles they multiply bfloat16 as fp32, where sdpa has instructions for it.
     return chunk and not (key.dtype == torch.bfloat16 and cpu_has_bfloat16())

@@ -53,6 +53,14 @@ def in_tiles(queries: Tensor, keys: Tensor) -> bool:
     return bool(native.loaded_library().winnow_prefill_in_tiles(DTYPES[keys.dtype], _queries_of_a_head(queries, keys)))
 
 
+def outruns_sdpa() -> bool:
+    """True on processors where attention of any supported prompt takes less time than torch's sdpa.
+
+    These are AMD's with AVX-512: a fourth to a half of sdpa's time in every dtype (docs/kernels.md).
+    """
+    return native.isa() == "zen"
+
+
 def attend(prompt: Prompt, spec: AttentionSpec) -> Attention:
     """Causal attention of the last Q tokens over all N, and what they paid; the prompt must be supported.
 
