@@ -109,7 +109,8 @@ inline void weigh(const Shape& shape, const float* weights, const T* values, int
   }
 }
 
-// The lines to ask for while a block is read. Its first strips meet all of its tokens, so that these have to be there before.
+// The lines to ask for while a block is read. Its first strips meet all of its tokens, so that these have to be there
+// before.
 template <class T>
 inline LinesAhead lines_behind(const T* block, const T* end, const T* last) {
   if (!kAskOnce) return {clamped_ahead_of(end, last)};

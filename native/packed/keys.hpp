@@ -28,8 +28,10 @@ inline void score_in_place(const Shape& shape, const Chunk& chunk, const Queries
   Chunk numbers = chunk;
   numbers.keys = static_cast<const Key*>(rows.data) + chunk.slot * shape.key_dim;
   numbers.values = numbers.keys;
-  const bool as_they_are = std::is_same_v<Key, T> && !rows.rotated && !rows.spreads;
-  if (as_they_are && score_numbers<kQueries, T>(shape, numbers, queries, first, scratch)) return;
+  if constexpr (std::is_same_v<Key, T>) {
+    const bool as_they_are = !rows.rotated && !rows.spreads;
+    if (as_they_are && score_numbers<kQueries, T>(shape, numbers, queries, first, scratch)) return;
+  }
   gather_for<kQueries, Key, T>(shape, chunk, queries, first, scratch.query);
   score<kQueries, Key>(shape, numbers, scratch.query, scratch.edge, scratch.logits);
 }

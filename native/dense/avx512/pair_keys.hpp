@@ -1,5 +1,5 @@
-// Logits of dense keys in bf16 as products of pairs, for AVX-512 BF16: a lane of a product is two channels of a key with the
-// same two of a query, both as they are.
+// Logits of dense keys in bf16 as products of pairs, for AVX-512 BF16: a lane of a product is two channels of a key with
+// the same two of a query, both as they are.
 #pragma once
 
 #include <immintrin.h>
@@ -23,8 +23,8 @@ namespace {
 // Channels of a vector of pairs, and the most that keys have.
 constexpr int64_t kPairChannels = 32, kMostPairDim = 256;
 
-// From this many queries on, a lane of a sum is a token, and rows change places with channels while they are read. Below it
-// is a pair of channels, and sums over the lanes are taken in the end: more work with every query.
+// From this many queries on, a lane of a sum is a token, and rows change places with channels while they are read. Below
+// it is a pair of channels, and sums over the lanes are taken in the end: more work with every query.
 constexpr int kFewestInTokenLanes = 5;
 
 // True where keys are whole vectors of pairs.
@@ -62,12 +62,12 @@ struct TokenLanes {
                     const char* ahead, float* logits) {
     constexpr int64_t kBytes = kLaneChannels * sizeof(Bf16), kLines = kTokens * kBytes / kLine;
     const char* rows = reinterpret_cast<const char*>(keys);
+    const int64_t stride = dim * static_cast<int64_t>(sizeof(Bf16));
     __m512 sums[kQueries * kVectors];
     for (__m512& sum : sums) sum = Bf16Pairs::zero();
     for (int64_t d = 0; d < dim; d += kLaneChannels, rows += kBytes, ahead += kLines * kLine) {
       unroll<kLines>([&](auto line) { prefetch_busy(ahead + line * kLine); });
-      add_channels<kQueries, queries.kStride, Bf16Pairs>(queries.rows[0] + d, rows, dim * static_cast<int64_t>(sizeof(Bf16)),
-                                                         sums);
+      add_channels<kQueries, queries.kStride, Bf16Pairs>(queries.rows[0] + d, rows, stride, sums);
     }
     unroll<kQueries * kVectors>([&](auto i) {
       store(logits + i / kVectors * kLogitStride + i % kVectors * Vec::width, Vec{sums[i]} * broadcast(scaling));

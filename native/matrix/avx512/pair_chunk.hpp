@@ -52,12 +52,11 @@ class PairRows {
 inline void make_pair_panels(const Shape& shape, const Queries& queries, const MatrixScratch& matrix) {
   const int64_t pairs = shape.key_dim / 2;
   for_query_vectors(shape, matrix.panels, pairs, [&](int64_t first, float* panel, int64_t lanes) {
-    for (int64_t i = 0; i < Vec::width; ++i) {
-      const char* from =
-          first + i < shape.queries ? static_cast<const char*>(query_at(shape, queries, first + i, sizeof(Bf16))) : nullptr;
-      for (int64_t pair = 0; pair < pairs; ++pair) {
-        float* to = panel + pair * lanes + i;
-        from ? std::memcpy(to, from + pair * static_cast<int64_t>(sizeof *to), sizeof *to) : std::memset(to, 0, sizeof *to);
+    for (int64_t pair = 0; pair < pairs; ++pair) store(panel + pair * lanes, broadcast(0.0f));
+    for (int64_t i = 0; i < Vec::width && first + i < shape.queries; ++i) {
+      const char* from = static_cast<const char*>(query_at(shape, queries, first + i, sizeof(Bf16)));
+      for (int64_t pair = 0; pair < pairs; ++pair, from += sizeof(float)) {
+        std::memcpy(panel + pair * lanes + i, from, sizeof(float));
       }
     }
     store(matrix.biases + first, broadcast(0.0f));
