@@ -58,7 +58,7 @@ inline void score_tile(const float* query, const T* keys, int64_t dim, const cha
   constexpr int64_t kPair = 2 * Vec::width;
   constexpr int64_t kBytes = static_cast<int64_t>(sizeof(T));
   // Single lines are asked for in the order of memory, which the second-level cache foresees, and not in that of reading;
-  // pairs of lines as they are read (both measured).
+  // pairs of lines, but for kAskOnce, as they are read (all measured).
   constexpr bool kInOrder = kAskOnce || kPair * kBytes == kLine;
   Vec acc[Vec::width];
   unroll<Vec::width>([&](auto i) { acc[i] = broadcast(0.0f); });

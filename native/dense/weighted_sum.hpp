@@ -66,7 +66,8 @@ inline void weighted_tile(const float* weights, const T* values, int64_t dim, in
   });
 }
 
-// Strips that a pass sums up for so many queries: a power of two, so that rows are whole passes.
+// Strips that a pass sums up for so many queries: a power of two, so that rows are whole passes. For 5 and 6 queries more
+// registers hold sums than for others, since half as many strips would load weights twice as often.
 constexpr int strips_at_once(int queries) {
   const int most = queries == 5 || queries == 6 ? 24 : Vec::width;
   int strips = 1;
@@ -74,7 +75,7 @@ constexpr int strips_at_once(int queries) {
   return strips;
 }
 
-// The same for all of the value dimension: as many strips at once as registers allow, then a pair, then the rest.
+// The same for all of the value dimension: as many strips at once as registers allow, then fewer, then the rest.
 template <int kQueries, class T, class Ahead>
 inline void weigh_block(const Shape& shape, const float* weights, const T* values, int64_t tokens, const Ahead& ahead,
                         float* acc) {

@@ -8,6 +8,7 @@
 
 #include "attend/queries.hpp"
 #include "matrix/amx/tiles.hpp"
+#include "simd/avx512/sixteen_rows.hpp"
 #include "sizes.hpp"
 
 namespace winnow {
@@ -59,12 +60,7 @@ inline void turn_sums(const int32_t (*rows)[16], int column, __m512i (&turned)[4
     const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(at(8 + i)), at(12 + i), 1);
     fours[i] = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
   }
-  const __m512i a = _mm512_unpacklo_epi32(fours[0], fours[1]), b = _mm512_unpacklo_epi32(fours[2], fours[3]);
-  const __m512i c = _mm512_unpackhi_epi32(fours[0], fours[1]), d = _mm512_unpackhi_epi32(fours[2], fours[3]);
-  turned[0] = _mm512_unpacklo_epi64(a, b);
-  turned[1] = _mm512_unpackhi_epi64(a, b);
-  turned[2] = _mm512_unpacklo_epi64(c, d);
-  turned[3] = _mm512_unpackhi_epi64(c, d);
+  turn_rows(fours, turned);
 }
 
 }  // namespace
