@@ -67,6 +67,13 @@ inline double error_of(double logit, double value, int32_t dtype) {
   return (whole ? 2e-7 : 1e-5) * (1 + logit) * value;
 }
 
+// Of numerators and, with them, of their sum: what rounding to bf16 adds to the error of an output, as a share of its largest
+// value.
+constexpr double kRoundedWeights = 0x1p-8;
+
+// True where they are rounded in dense slots of a dtype.
+inline bool rounds_weights(int32_t dtype) { return dtype == WINNOW_BF16 && !std::strcmp(winnow_isa(), "zen"); }
+
 inline double largest_of(const std::vector<double>& numbers) {
   double most = 0;
   for (double each : numbers) most = std::max(most, std::fabs(each));

@@ -73,7 +73,8 @@ class KnownPrefill {
   // Tiles round numerators of the softmax to bf16, and the sum that they are divided by is one of such.
   double rounding_of_weights() const {
     const int64_t queries = args_.group_size * args_.queries;
-    return args_.output && winnow_prefill_in_tiles(args_.dtype, queries) ? std::ldexp(1.0, -8) : 0.0;
+    const bool tiled = args_.output && winnow_prefill_in_tiles(args_.dtype, queries);
+    return tiled || rounds_weights(args_.dtype) ? kRoundedWeights : 0;
   }
 
   Strides strides(int64_t heads, int64_t tokens, int64_t dim) {

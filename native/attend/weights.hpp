@@ -56,8 +56,20 @@ inline void scale_tokens(float* numbers, int64_t first, int64_t end, const Load&
   }
 }
 
+// How weights are kept in the place of logits: as they are.
+struct InFp32 {
+  // Those of two vectors of tokens; returns the sum with them.
+  static Vec keep(float* at, Vec a, Vec b, Vec sum) {
+    store(at, a);
+    store(at + Vec::width, b);
+    return sum + a + b;
+  }
+  // Overwrites those of a block but for the first `seen`.
+  static void hide(float* at, int64_t seen) { fill_behind(at, seen, kWeightTokens, 0.0f); }
+};
+
 // Those of a chunk and of a block of queries, whose logits lie in rows kLogitStride apart.
-template <int kQueries>
+template <int kQueries, class Kept = InFp32>
 class Weights {
  public:
   // For the queries from `first` on, of which those of the padding see nothing. Gives their maxima to `out`.
@@ -86,8 +98,8 @@ class Weights {
     };
   }
 
-  // weights[q][t] of the tokens [first, first + tokens), and zeros up to a whole block. To be called once for each, from
-  // whole blocks on.
+  // weights[q][t] of the tokens [first, first + tokens), and zeros up to a whole block, kept as Kept says. To be called
+  // once for each, from whole blocks on.
   const float* take(int64_t first, int64_t tokens) {
     for (int64_t t = first; t < first + tokens; t += kWeightTokens) take_block(t);
     return logits_ + first;
@@ -116,10 +128,10 @@ class Weights {
     unroll<kQueries>([&](auto q) {
       const Vec shift = broadcast(max_[q]);
       float* row = logits_ + q * kLogitStride + t;
-      unroll<kVectors>([&](auto i) {
-        const Vec weight = exp(load(row + i * Vec::width) - shift);
-        store(row + i * Vec::width, weight);
-        sums_[q] = sums_[q] + weight;
+      unroll<kVectors / 2>([&](auto i) {
+        float* at = row + 2 * i * Vec::width;
+        const Vec weight = exp(load(at) - shift), next = exp(load(at + Vec::width) - shift);
+        sums_[q] = Kept::keep(at, weight, next, sums_[q]);
       });
     });
     if (t + kWeightTokens > all_see_) hide(t);
@@ -130,7 +142,7 @@ class Weights {
   void hide(int64_t t) {
     for (int64_t q = 0; q < kQueries; ++q) {
       const int64_t seen = visible_[q] < t ? 0 : visible_[q] - t;
-      if (seen < kWeightTokens) fill_behind(logits_ + q * kLogitStride + t, seen, kWeightTokens, 0.0f);
+      if (seen < kWeightTokens) Kept::hide(logits_ + q * kLogitStride + t, seen);
     }
   }
 

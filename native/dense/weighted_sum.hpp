@@ -13,8 +13,15 @@
 namespace winnow {
 namespace {
 
-// A block of values, half of which is read at a time where it has more bytes.
+// Of a block of values, half of which is read at a time where it has more.
 constexpr int64_t kMostBlockBytes = kAskOnce ? 16384 : 1 << 30;
+
+// Tokens of a block of values of type T.
+template <class T>
+constexpr int64_t block_tokens(int64_t dim) {
+  const int64_t bytes = kWeightTokens * dim * static_cast<int64_t>(sizeof(T));
+  return bytes > kMostBlockBytes ? kWeightTokens / 2 : kWeightTokens;
+}
 
 // What is asked for while values are read: of rows that lie in the first-level cache nothing.
 struct NothingAhead {
@@ -125,8 +132,7 @@ template <int kQueries, class T>
 inline void weigh_tokens(const Shape& shape, Weights<kQueries>& weights, const T* values, int64_t tokens, float* acc) {
   const int64_t dim = shape.value_dim;
   const T* last = values + tokens * dim - 1;
-  const int64_t whole = kWeightTokens * dim * static_cast<int64_t>(sizeof(T));
-  const int64_t most = whole > kMostBlockBytes ? kWeightTokens / 2 : kWeightTokens;
+  const int64_t most = block_tokens<T>(dim);
   for (int64_t t = 0; t < tokens; t += kWeightTokens) {
     const int64_t count = least(kWeightTokens, tokens - t);
     const float* taken = weights.take(t, count);

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <cstring>
-#include <type_traits>
 
 #include "attend/contract.hpp"
 #include "attend/partials.hpp"
+#include "dense/pairs.hpp"
 #include "matrix/products.hpp"
 #include "matrix/queries.hpp"
 #include "matrix/rows.hpp"
@@ -14,30 +14,26 @@
 #include "matrix/softmax.hpp"
 #include "packed/dots.hpp"
 #include "packed/values.hpp"
-#include "simd/element.hpp"
-#include "simd/processor.hpp"
 
 namespace winnow {
 namespace {
 
-// From this many queries on, these are faster than chunk functions that read keys and values where they lie; than those
-// that multiply keys in pairs from kMorePairQueries on.
-constexpr int64_t kMatrixQueries = Vec::width >= 16 ? 48 : 16, kMorePairQueries = 128;
+// From this many queries on, these are faster than chunk functions that read keys and values where they lie.
+constexpr int64_t kMatrixQueries = Vec::width >= 16 ? 48 : 16;
 
-// True where they are: every query sees all tokens, and integers may not be multiplied as they lie, which is faster.
+// True where they are: every query sees all tokens, and these may not be multiplied as they lie, which is faster.
 template <class T>
 bool matrix_serves(const Shape& shape, const Chunk& chunk) {
-  const bool pairs = kZen && std::is_same_v<T, Bf16> && !chunk.part;
-  return shape.queries >= (pairs ? kMorePairQueries : kMatrixQueries) && chunk.visible >= chunk.tokens &&
-         !(chunk.part && multiplies_as_they_lie<T>(shape, chunk));
+  const bool as_they_lie = chunk.part ? multiplies_as_they_lie<T>(shape, chunk) : meet_in_pairs<T>(shape);
+  return shape.queries >= kMatrixQueries && chunk.visible >= chunk.tokens && !as_they_lie;
 }
 
 // A block of tokens and a panel of kVectors vectors of queries.
-template <int kVectors, class Products>
+template <int kVectors>
 inline void attend_panel(const Shape& shape, const MatrixScratch& matrix, int64_t key_dim, int64_t first,
                          int64_t tokens, const Partial& out) {
   constexpr int64_t kLanes = kVectors * Vec::width;
-  score_panel<kVectors, Products>(matrix.panels + first * key_dim, matrix.keys, key_dim, tokens, matrix.logits);
+  score_panel<kVectors>(matrix.panels + first * key_dim, matrix.keys, key_dim, tokens, matrix.logits);
   for (int64_t lane = 0; lane < kLanes; lane += Vec::width) {
     softmax_lanes(shape, matrix, matrix.logits + lane, kLanes, tokens, load(matrix.biases + first + lane),
                   out.max + first + lane, out.sum + first + lane, matrix.factors + lane);
@@ -46,8 +42,8 @@ inline void attend_panel(const Shape& shape, const MatrixScratch& matrix, int64_
               shape.value_dim, tokens, out.acc + first * shape.value_width, shape.value_width);
 }
 
-// A chunk whose queries lie in panels, as many numbers each as a key has.
-template <class Products, class Keys, class Values>
+// A chunk whose queries lie in panels, `key_dim` channels each.
+template <class Keys, class Values>
 inline void attend_blocks(const Shape& shape, const MatrixScratch& matrix, int64_t tokens, Keys& keys, Values& values,
                           const Partial& out) {
   clear(shape, out);
@@ -59,7 +55,7 @@ inline void attend_blocks(const Shape& shape, const MatrixScratch& matrix, int64
     // Whole groups are multiplied.
     std::memset(matrix.keys + count * key_dim, 0, static_cast<size_t>(absent * key_dim) * sizeof(float));
     for_panels(shape, [&](int64_t first, auto vectors) {
-      attend_panel<decltype(vectors)::value, Products>(shape, matrix, key_dim, first, count, out);
+      attend_panel<decltype(vectors)::value>(shape, matrix, key_dim, first, count, out);
     });
   }
 }
@@ -71,7 +67,7 @@ void matrix_dense_chunk(const Shape& shape, const Chunk& chunk, const Queries& q
   make_panels<T>(shape, queries, scratch, matrix);
   DenseRows<T, false> keys(chunk.keys, shape.key_dim);
   DenseRows<T, true> values(chunk.values, shape.value_dim);
-  attend_blocks<SingleProducts>(shape, matrix, chunk.tokens, keys, values, out);
+  attend_blocks(shape, matrix, chunk.tokens, keys, values, out);
 }
 
 template <class T>
@@ -82,7 +78,7 @@ void matrix_packed_chunk(const Shape& shape, const Chunk& chunk, const Queries& 
   make_panels<T>(shape, chunk, queries, scratch, packed, matrix);
   PackedRows<T, true> keys(chunk.part->keys, chunk, shape.key_dim, packed.reader, packed.row_floats);
   PackedRows<T, false> values(chunk.part->values, chunk, shape.value_dim, packed.tile, packed.row_floats);
-  attend_blocks<SingleProducts>(shape, matrix, chunk.tokens, keys, values, out);
+  attend_blocks(shape, matrix, chunk.tokens, keys, values, out);
   for (int64_t q = 0; q < shape.queries; ++q) finish_sums<1, T>(shape, chunk, out.acc + q * shape.value_width);
 }
 

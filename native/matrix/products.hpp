@@ -16,13 +16,8 @@ namespace {
 constexpr int kTokenGroup = Vec::width >= 16 ? 12 : 6;
 static_assert(kBlockTokens % kTokenGroup == 0, "blocks are whole groups of tokens");
 
-// How a number of a key meets those of a vector of queries.
-struct SingleProducts {
-  static Vec add(Vec sum, Vec key, Vec query) { return fma(key, query, sum); }
-};
-
 // logits[t][q] = keys[t] · panel[..][q] for kVectors vectors of queries and all tokens, rounded up to whole groups.
-template <int kVectors, class Products>
+template <int kVectors>
 __attribute__((noinline)) void score_panel(const float* panel, const float* keys, int64_t dim, int64_t tokens,
                                            float* logits) {
   constexpr int64_t kLanes = kVectors * Vec::width;
@@ -37,7 +32,7 @@ __attribute__((noinline)) void score_panel(const float* panel, const float* keys
         const Vec key = broadcast(group[token * dim + d]);
         unroll<kVectors>([&](auto v) {
           constexpr int i = token * kVectors + v;
-          sums[i] = Products::add(sums[i], key, query[v]);
+          sums[i] = fma(key, query[v], sums[i]);
         });
       });
     }

@@ -6,6 +6,7 @@
 #include "attend/partials.hpp"
 #include "attend/queries.hpp"
 #include "attend/weights.hpp"
+#include "dense/pairs.hpp"
 #include "packed/keys.hpp"
 #include "packed/scratch.hpp"
 #include "packed/slot_scales.hpp"
@@ -21,6 +22,8 @@ inline void packed_block(const Shape& shape, const Chunk& chunk, const Queries& 
   prefetch_scales<T>(chunk.part->keys, chunk);
   prefetch_scales<T>(chunk.part->values, chunk);
   score_packed<kQueries, T>(shape, chunk, queries, first, scratch, packed);
+  const T* numbers = are_numbers(chunk.part->values) ? values_at<T>(shape, chunk) : nullptr;
+  if (numbers && weigh_numbers<kQueries, T>(shape, chunk, numbers, first, scratch.logits, out)) return;
   Weights<kQueries> weights(shape, chunk, scratch.logits, first, out);
   weigh_packed<kQueries, T>(shape, chunk, weights, packed, out.acc + first * shape.value_width);
   weights.finish();

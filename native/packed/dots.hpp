@@ -63,18 +63,3 @@ int64_t score_pruned(const Arguments&...) {
 }  // namespace
 }  // namespace winnow
 #endif
-
-#ifdef WINNOW_ZEN
-#include "dense/avx512/pair_keys.hpp"
-#else
-namespace winnow {
-namespace {
-
-template <int kQueries, class T, class... Arguments>
-bool score_numbers(const Arguments&...) {
-  return false;
-}
-
-}  // namespace
-}  // namespace winnow
-#endif

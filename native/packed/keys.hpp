@@ -5,6 +5,7 @@
 
 #include "attend/contract.hpp"
 #include "attend/queries.hpp"
+#include "dense/pairs.hpp"
 #include "dense/scores.hpp"
 #include "packed/dots.hpp"
 #include "packed/format.hpp"

@@ -35,11 +35,19 @@ inline void order_sums(const Shape& shape, float* acc) {
   }
 }
 
-// Values that are read where they lie, of type Value.
+// True where rows are numbers as they are.
+inline bool are_numbers(const winnow_rows& rows) { return !rows.masks && rows.bits == 16; }
+
+// The first of a chunk's values, of type Value.
+template <class Value>
+inline const Value* values_at(const Shape& shape, const Chunk& chunk) {
+  return static_cast<const Value*>(chunk.part->values.data) + chunk.slot * shape.value_dim;
+}
+
+// Values that are read where they lie.
 template <int kQueries, class Value>
 inline void weigh_in_place(const Shape& shape, const Chunk& chunk, Weights<kQueries>& weights, float* acc) {
-  const Value* values = static_cast<const Value*>(chunk.part->values.data) + chunk.slot * shape.value_dim;
-  weigh_tokens<kQueries>(shape, weights, values, chunk.tokens, acc);
+  weigh_tokens<kQueries>(shape, weights, values_at<Value>(shape, chunk), chunk.tokens, acc);
 }
 
 // Any other values, unpacked a tile at a time.
@@ -70,7 +78,7 @@ inline void weigh_packed(const Shape& shape, const Chunk& chunk, Weights<kQuerie
                          float* acc) {
   const winnow_rows& rows = chunk.part->values;
   if (const T* scales = slot_scales<T>(rows, chunk)) weights.scale_by(scales);
-  if (!rows.masks && rows.bits == 16) return weigh_in_place<kQueries, T>(shape, chunk, weights, acc);
+  if (are_numbers(rows)) return weigh_in_place<kQueries, T>(shape, chunk, weights, acc);
   if (weigh_int8<kQueries, T>(shape, chunk, weights, packed, acc)) {
     // Only their order is left to do.
   } else if (!rows.masks && rows.bits == 8 && rows.scaling == WINNOW_PER_SLOT) {

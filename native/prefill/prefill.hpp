@@ -4,17 +4,21 @@
 #include <cstring>
 
 #include "prefill/contract.hpp"
+#include "prefill/lanes.hpp"
+#include "prefill/singles.hpp"
 #include "simd/element.hpp"
 #include "simd/math.hpp"
 #include "simd/unroll.hpp"
 #include "simd/vec.hpp"
 #include "sizes.hpp"
 
+#ifdef WINNOW_ZEN
+#include "prefill/avx512/pairs.hpp"
+#endif
+
 namespace winnow {
 namespace {
 
-// Lanes of a block, vectors times lanes of one, of the widest instruction set.
-constexpr int64_t kMostLanes = 48;
 // Tokens whose logits are softmaxed together: they and their values stay in the first-level cache.
 constexpr int64_t kPrefillTokens = 64;
 
@@ -22,56 +26,23 @@ constexpr int64_t padded_tokens(const winnow_prefill_args& args) { return round_
 
 // Pieces of a thread's scratch, in floats.
 struct PrefillSizes {
-  int64_t query, sums, rows, weights, maxima;
+  int64_t query, sums, rows, logits, weights, maxima;
 
   constexpr explicit PrefillSizes(const winnow_prefill_args& args)
       : query(args.key_dim * kMostLanes),
         sums(round_up(args.value_dim, 16) * kMostLanes),
-        rows(kPrefillTokens * (round_up(args.key_dim, 16) + round_up(args.value_dim, 16))),
-        weights((args.paid ? padded_tokens(args) : kPrefillTokens) * kMostLanes),
+        rows(kPrefillTokens * (round_up(args.key_dim, 16) + round_up(args.value_dim, 32))),
+        logits(kPrefillTokens * kMostLanes),
+        weights(args.paid ? padded_tokens(args) * kMostLanes : 0),
         maxima((args.paid ? padded_tokens(args) / kPrefillTokens : 1) * kMostLanes) {}
 
-  constexpr int64_t all() const { return query + sums + rows + weights + maxima; }
+  constexpr int64_t all() const { return query + sums + rows + logits + weights + maxima; }
 };
 
-// As many accumulators as registers hold beside a vector of each operand.
-constexpr int kBlockVectors = 3;
-constexpr int kTileRows = Vec::width == 16 ? 8 : 4;
-constexpr int64_t kLanes = kBlockVectors * Vec::width;
-static_assert(kLanes <= kMostLanes, "scratch is too small");
 constexpr float kUnseen = -1e30f;
 
-// Rows of keys or of values in fp32.
-struct FloatRows {
-  const float* data;
-  int64_t stride;
-};
-
-struct Lanes {
-  Vec v[kBlockVectors];
-};
-
-inline Lanes load_lanes(const float* p) {
-  Lanes lanes;
-  unroll<kBlockVectors>([&](auto i) { lanes.v[i] = load(p + i * Vec::width); });
-  return lanes;
-}
-inline void store_lanes(float* p, const Lanes& lanes) {
-  unroll<kBlockVectors>([&](auto i) { store(p + i * Vec::width, lanes.v[i]); });
-}
-inline Lanes all_lanes(float x) {
-  Lanes lanes;
-  unroll<kBlockVectors>([&](auto i) { lanes.v[i] = broadcast(x); });
-  return lanes;
-}
-template <class Combine>
-inline Lanes combine(const Lanes& a, const Lanes& b, const Combine& combine) {
-  Lanes c;
-  unroll<kBlockVectors>([&](auto i) { c.v[i] = combine(a.v[i], b.v[i]); });
-  return c;
-}
-
 // acc[row] += Σ_i numbers[row·row_stride + i·step] · lanes[i·kLanes ..] for i < count.
+template <class Numbers>
 __attribute__((always_inline)) inline void multiply_tile(Lanes (&acc)[kTileRows], const float* numbers,
                                                          int64_t row_stride, int64_t step, const float* lanes,
                                                          int64_t count) {
@@ -79,20 +50,22 @@ __attribute__((always_inline)) inline void multiply_tile(Lanes (&acc)[kTileRows]
     const Lanes x = load_lanes(lanes + i * kLanes);
     unroll<kTileRows>([&](auto row) {
       const Vec number = broadcast(numbers[row * row_stride + i * step]);
-      unroll<kBlockVectors>([&](auto v) { acc[row].v[v] = fma(number, x.v[v], acc[row].v[v]); });
+      unroll<kBlockVectors>([&](auto v) { acc[row].v[v] = Numbers::add(acc[row].v[v], number, x.v[v]); });
     });
   }
 }
 
-// A block of queries of one KV head.
-template <class T>
+// A block of queries of one KV head, whose numbers meet those of keys and values as Numbers says: Numbers::kTogether of
+// them are a float.
+template <class T, class Numbers>
 class QueryBlock {
  public:
   QueryBlock(const winnow_prefill_args& args, int64_t head, float* scratch) : args_(args), head_(head), sizes_(args) {
     query_ = scratch;
     sums_ = query_ + sizes_.query;
     rows_ = sums_ + sizes_.sums;
-    weights_ = rows_ + sizes_.rows;
+    logits_ = rows_ + sizes_.rows;
+    weights_ = logits_ + sizes_.logits;
     maxima_ = weights_ + sizes_.weights;
   }
 
@@ -120,56 +93,50 @@ class QueryBlock {
       last_seen_[lane] = static_cast<float>(earlier + token_of(used));
       const T* from = static_cast<const T*>(args_.query) + head_of(used) * args_.query_head_stride +
                       token_of(used) * args_.query_token_stride;
-      gather(from, query_ + lane);
+      Numbers::gather(from, args_.key_dim, args_.scaling, query_ + lane);
     }
     std::memset(sums_, 0, static_cast<size_t>(sizes_.sums) * sizeof(float));
     max_ = all_lanes(kUnseen);
     sum_ = all_lanes(0.0f);
   }
 
-  // A query times the scaling, down its lane.
-  void gather(const T* from, float* lane) {
-    float numbers[Vec::width];
-    for (int64_t d = 0; d < args_.key_dim; d += Vec::width) {
-      store(numbers, load_up_to(from + d, args_.key_dim - d) * broadcast(args_.scaling));
-      for (int64_t i = 0; i < least(Vec::width, args_.key_dim - d); ++i) lane[(d + i) * kLanes] = numbers[i];
-    }
-  }
-
   void over_tokens(int64_t token) {
     const int64_t count = least(kPrefillTokens, args_.tokens - token);
     const int64_t used = least(count, visible_ - token);
-    float* weights = weights_ + (args_.paid ? token * kLanes : 0);
-    const Lanes largest = score(token, count, weights);
+    float* weights = args_.paid ? weights_of(token) : logits_;
+    const Lanes largest = score(token, count);
     const Lanes shift = combine(max_, largest, [](Vec a, Vec b) { return max(a, b); });
     const Lanes shrink = combine(max_, shift, [](Vec a, Vec b) { return exp(a - b); });
     sum_ = combine(sum_, shrink, [](Vec a, Vec b) { return a * b; });
-    const int64_t padded = round_up(used, kTileRows);
-    for (int64_t t = 0; t < padded; ++t) {
-      const Lanes weight = combine(load_lanes(weights + t * kLanes), shift, [](Vec a, Vec b) { return exp(a - b); });
-      store_lanes(weights + t * kLanes, weight);
-      sum_ = combine(sum_, weight, [](Vec a, Vec b) { return a + b; });
-    }
+    sum_ = Numbers::weigh(logits_, round_up(used, kTileRows), shift, weights, sum_);
     max_ = shift;
     if (args_.paid) store_lanes(maxima_ + token / kPrefillTokens * kLanes, shift);
-    if (args_.output) add_values(token, count, used, weights, shrink);
+    if (args_.output) add_values(token, used, weights, shrink);
   }
 
+  // Of the tokens from a whole block on, where weights stay.
+  float* weights_of(int64_t token) const { return weights_ + token / Numbers::kTogether * kLanes; }
+
   // Logits of a few tokens, masked, and the largest of every lane.
-  Lanes score(int64_t token, int64_t count, float* logits) {
-    const FloatRows keys = rows_of(args_.keys, args_.key_head_stride, args_.key_token_stride, args_.key_dim, token,
-                                   count, rows_);
+  Lanes score(int64_t token, int64_t count) {
+    const T* from = static_cast<const T*>(args_.keys) + head_ * args_.key_head_stride + token * args_.key_token_stride;
+    const FloatRows keys =
+        Numbers::keys(from, args_.key_token_stride, args_.key_dim, count, rows_);
     const int64_t used = least(count, visible_ - token);
     Lanes largest = all_lanes(kUnseen);
     for (int64_t t = 0; t < used; t += kTileRows) {
       Lanes acc[kTileRows];
       unroll<kTileRows>([&](auto row) { acc[row] = all_lanes(0.0f); });
-      multiply_tile(acc, keys.data + t * keys.stride, keys.stride, 1, query_, args_.key_dim);
+      multiply_tile<Numbers>(acc, keys.data + t * keys.stride, keys.stride, 1, query_,
+                             divide_up(args_.key_dim, Numbers::kTogether));
+      for (auto& row : acc) {
+        for (auto& vector : row.v) vector = Numbers::logits(vector, args_.scaling);
+      }
       if (args_.softcap > 0.0f) cap(acc);
       if (token + t + kTileRows > first_sees_) mask(acc, token + t);
       unroll<kTileRows>([&](auto row) {
         largest = combine(largest, acc[row], [](Vec a, Vec b) { return max(a, b); });
-        store_lanes(logits + (t + row) * kLanes, acc[row]);
+        store_lanes(logits_ + (t + row) * kLanes, acc[row]);
       });
     }
     return largest;
@@ -191,36 +158,20 @@ class QueryBlock {
     }
   }
 
-  void add_values(int64_t token, int64_t count, int64_t used, const float* weights, const Lanes& shrink) {
-    const FloatRows values = rows_of(args_.values, args_.value_head_stride, args_.value_token_stride, args_.value_dim,
-                                     token, count, rows_ + kPrefillTokens * round_up(args_.key_dim, 16));
+  // Of the tokens from `token` on, as many as any query sees.
+  void add_values(int64_t token, int64_t used, const float* weights, const Lanes& shrink) {
+    const T* from =
+        static_cast<const T*>(args_.values) + head_ * args_.value_head_stride + token * args_.value_token_stride;
+    const FloatRows values = Numbers::values(from, args_.value_token_stride, args_.value_dim, used,
+                                             rows_ + kPrefillTokens * round_up(args_.key_dim, 16));
     for (int64_t d = 0; d < args_.value_dim; d += kTileRows) {
       Lanes acc[kTileRows];
       unroll<kTileRows>([&](auto row) {
         acc[row] = combine(load_lanes(sums_ + (d + row) * kLanes), shrink, [](Vec a, Vec b) { return a * b; });
       });
-      multiply_tile(acc, values.data + d, 1, values.stride, weights, used);
+      multiply_tile<Numbers>(acc, values.data + d, 1, values.stride, weights, divide_up(used, Numbers::kTogether));
       unroll<kTileRows>([&](auto row) { store_lanes(sums_ + (d + row) * kLanes, acc[row]); });
     }
-  }
-
-  // Rows where they lie if they are fp32 and fill whole tiles, else copied, with zeros for what is not there.
-  FloatRows rows_of(const void* data, int64_t head_stride, int64_t token_stride, int64_t dim, int64_t token,
-                    int64_t count, float* copies) const {
-    const T* from = static_cast<const T*>(data) + head_ * head_stride + token * token_stride;
-    if constexpr (sizeof(T) == sizeof(float)) {
-      if (count == kPrefillTokens && dim % kTileRows == 0) return {reinterpret_cast<const float*>(from), token_stride};
-    }
-    const int64_t width = round_up(dim, 16);
-    for (int64_t t = 0; t < count; ++t) {
-      for (int64_t d = 0; d < width; d += Vec::width) {
-        const Vec numbers = d < dim ? load_up_to(from + t * token_stride + d, dim - d) : broadcast(0.0f);
-        store(copies + t * width + d, numbers);
-      }
-    }
-    const int64_t padded = round_up(count, kTileRows);
-    std::memset(copies + count * width, 0, static_cast<size_t>((padded - count) * width) * sizeof(float));
-    return {copies, width};
   }
 
   // From here on sum_ is the denominator, with the model's sinks, and max_ what it is relative to.
@@ -253,7 +204,7 @@ class QueryBlock {
                                    [](Vec a, Vec b) { return a * b; });
       const int64_t used = least(kPrefillTokens, visible_ - token);
       for (int64_t t = 0; t < used; t += Vec::width) {
-        pay_vector(factor, weights_ + (token + t) * kLanes, used - t, paid + token + t);
+        pay_vector(factor, weights_of(token + t), used - t, paid + token + t);
       }
     }
   }
@@ -264,7 +215,7 @@ class QueryBlock {
     for (int64_t i = 0; i < Vec::width; ++i) {
       rows[i] = broadcast(0.0f);
       if (i >= count) continue;
-      const Lanes weight = load_lanes(weights + i * kLanes);
+      const Lanes weight = Numbers::weight(weights, i);
       unroll<kBlockVectors>([&](auto v) { rows[i] = fma(weight.v[v], factor.v[v], rows[i]); });
     }
     const Vec sums = row_sums(rows);
@@ -297,10 +248,11 @@ class QueryBlock {
   const winnow_prefill_args& args_;
   const int64_t head_;
   const PrefillSizes sizes_;
-  float *query_;           // [D, kLanes] times the scaling
+  float *query_;           // [D, kLanes] as they meet keys
   float *sums_;            // [Dv, kLanes] of values, relative to max_
   float *rows_;            // keys and then values of a few tokens, where they are copied
-  float *weights_;         // [tokens, kLanes] relative to the maximum so far
+  float *logits_;          // [kPrefillTokens, kLanes]
+  float *weights_;         // [tokens, kLanes] relative to the maximum so far, where they stay
   float *maxima_;          // [tokens / kPrefillTokens, kLanes], what that was
   int64_t first_ = 0, lanes_ = 0;
   int64_t visible_ = 0, first_sees_ = 0;  // tokens that the last and the first query see
@@ -308,9 +260,21 @@ class QueryBlock {
   Lanes max_, sum_;
 };
 
+// How numbers of type T meet.
+template <class T>
+struct NumbersOf {
+  using type = Singles<T>;
+};
+#ifdef WINNOW_ZEN
+template <>
+struct NumbersOf<Bf16> {
+  using type = PairedNumbers;
+};
+#endif
+
 template <class T>
 void prefill(const winnow_prefill_args& args, const PrefillPart& part) {
-  QueryBlock<T> block(args, part.head, part.scratch);
+  QueryBlock<T, typename NumbersOf<T>::type> block(args, part.head, part.scratch);
   const int64_t blocks = divide_up(prefill_queries(args), kLanes);
   for (int64_t i = part.stripe; i < blocks; i += part.stripes) block.run(i * kLanes, part.paid);
 }

@@ -10,19 +10,9 @@
 #include "rotate/rotate.hpp"
 #include "runtime/read_sum.hpp"
 
-#ifdef WINNOW_ZEN
-#include "dense/avx512/pair_chunk.hpp"
-#endif
-
 namespace winnow {
 
-#ifdef WINNOW_ZEN
-constexpr ChunkFunction kDenseBf16 = pair_chunk;
-#else
-constexpr ChunkFunction kDenseBf16 = dense_chunk<Bf16>;
-#endif
-
-constexpr Kernels isa::WINNOW_ISA = {{dense_chunk<float>, kDenseBf16, dense_chunk<Fp16>},
+constexpr Kernels isa::WINNOW_ISA = {{dense_chunk<float>, dense_chunk<Bf16>, dense_chunk<Fp16>},
                                      {packed_chunk<float>, packed_chunk<Bf16>, packed_chunk<Fp16>},
                                      {merge<float>, merge<Bf16>, merge<Fp16>},
                                      read_sum,

@@ -5,8 +5,6 @@
 #ifdef __AMX_INT8__
 #include "matrix/amx/choice.hpp"
 #include "prefill/amx/panel.hpp"
-#elif defined(WINNOW_ZEN)
-#include "matrix/avx512/pair_chunk.hpp"
 #endif
 
 namespace winnow {
@@ -18,13 +16,8 @@ constexpr MatrixKernels matrix::WINNOW_ISA = {
     {matrix_serves<float>, serves_in_tiles<Bf16>, serves_in_tiles<Fp16>},
     {nullptr, &kPrefillInTiles, nullptr}};
 #else
-#ifdef WINNOW_ZEN
-constexpr ChunkFunction kDenseBf16 = matrix_pair_chunk;
-#else
-constexpr ChunkFunction kDenseBf16 = matrix_dense_chunk<Bf16>;
-#endif
 constexpr MatrixKernels matrix::WINNOW_ISA = {
-    {matrix_dense_chunk<float>, kDenseBf16, matrix_dense_chunk<Fp16>},
+    {matrix_dense_chunk<float>, matrix_dense_chunk<Bf16>, matrix_dense_chunk<Fp16>},
     {matrix_packed_chunk<float>, matrix_packed_chunk<Bf16>, matrix_packed_chunk<Fp16>},
     {matrix_serves<float>, matrix_serves<Bf16>, matrix_serves<Fp16>},
     {nullptr, nullptr, nullptr}};

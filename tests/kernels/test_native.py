@@ -14,7 +14,18 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.dense_attention import CASES, DTYPES, Case, any_case, assert_close, build, oracle, solved, widened
+from support.dense_attention import (
+    CASES,
+    DTYPES,
+    Case,
+    any_case,
+    assert_close,
+    assert_solved,
+    build,
+    oracle,
+    solved,
+    widened,
+)
 from support.instruction_sets import needs_native
 from winnow.kernels import AttentionSpec, DenseBlock, TailSegments, attend, backend, native
 from winnow.kernels.reference import ReferencePlan
@@ -26,7 +37,7 @@ from winnow.kernels.reference import ReferencePlan
 def test_native_matches_oracle(name: str, dtype: torch.dtype) -> None:
     problem, expected = solved(name, dtype)
     plan = native.NativePlan(problem.prefixes, problem.tail, problem.spec)
-    assert_close(plan.run(problem.query), expected, dtype)
+    assert_solved(plan.run(problem.query), problem, expected)
 
 
 @pytest.mark.usefixtures("isa", "poison")
@@ -37,7 +48,7 @@ def test_native_agrees_with_reference_on_any_shape(case: Case, dtype: torch.dtyp
     query, *parts = problem
     wide_query, *wide_parts = widened(problem)
     expected = ReferencePlan(*wide_parts).run(wide_query).double()
-    assert_close(native.NativePlan(*parts).run(query), expected, dtype)
+    assert_solved(native.NativePlan(*parts).run(query), problem, expected)
 
 
 @pytest.mark.usefixtures("isa", "threads")
@@ -49,7 +60,7 @@ def test_many_chunks_and_threads(dtype: torch.dtype) -> None:
     plan = native.NativePlan(problem.prefixes, problem.tail, problem.spec)
     for count in (1, 2, 5, 3):
         torch.set_num_threads(count)
-        assert_close(plan.run(problem.query), expected, dtype)
+        assert_solved(plan.run(problem.query), problem, expected)
 
 
 @pytest.mark.usefixtures("isa")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from support.dense_attention import CASES, DTYPES, Case, assert_close
+from support.dense_attention import CASES, DTYPES, Case, assert_close, assert_solved
 from support.dense_attention import build as build_dense
 from support.dense_attention import oracle as dense_oracle
 from support.instruction_sets import available, needs_native
@@ -70,7 +70,7 @@ def test_maxima_of_later_blocks(order: str, dtype: torch.dtype) -> None:
     query[::2] *= -1
     problem = problem._replace(prefixes=[shared] * 16, query=query)
     out = native.NativePlan(problem.prefixes, problem.tail, problem.spec).run(problem.query)
-    assert_close(out, dense_oracle(problem), dtype)
+    assert_solved(out, problem, dense_oracle(problem))
 
 
 @pytest.mark.usefixtures("isa", "threads")
@@ -83,7 +83,7 @@ def test_more_rows_than_are_read_for_together(dtype: torch.dtype) -> None:
     for count in (1, 5, 2):
         torch.set_num_threads(count)
         plan = native.NativePlan(problem.prefixes, problem.tail, problem.spec)
-        assert_close(plan.run(problem.query), expected, dtype)
+        assert_solved(plan.run(problem.query), problem, expected)
 
 
 @pytest.mark.usefixtures("isa")
@@ -187,7 +187,7 @@ def test_views_share_what_they_have_in_common(data: st.DataObject, dtype: torch.
         for isa in available():
             native.select_isa(isa)
             plan = native.NativePlan(problem.prefixes, problem.tail, problem.spec)
-            assert_close(plan.run(problem.query), expected, dtype)
+            assert_solved(plan.run(problem.query), problem, expected)
     finally:
         native.select_isa(used)
 

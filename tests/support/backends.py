@@ -30,8 +30,6 @@ from winnow.score import h2o
 REFERENCE = "reference"
 CLOSE = {torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 6e-2}
 """Largest difference of logits, as a share of the token's largest; rounding alone gives a tenth of it in fp32."""
-TILED = 2.0**-8
-"""Relative error of what was paid where tiles round numerators and, with them, denominators to bfloat16."""
 
 EVICTIONS = [*BUDGETED, "full", "h2o+ada", "knorm+raba", "snapkv+critical+cokv"]
 CHANNELS = [

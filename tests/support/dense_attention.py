@@ -13,6 +13,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
+from support.weight_rounding import assert_as_close
 from winnow.kernels import AttentionSpec, DenseBlock, TailSegments
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -112,11 +113,25 @@ def widened(problem: Problem) -> Problem:
     return Problem(problem.query.float(), prefixes, tail, problem.spec)
 
 
+def of_sizes(problem: Problem) -> Problem:
+    """The same with values as large, but positive."""
+    prefixes = [p and DenseBlock(p.keys, p.values.abs(), p.offsets, p.starts) for p in problem.prefixes]
+    tail = TailSegments(problem.tail.keys, problem.tail.values.abs(), problem.tail.lengths)
+    return problem._replace(prefixes=prefixes, tail=tail)
+
+
 def assert_close(actual: Tensor, expected: Tensor, dtype: torch.dtype) -> None:
     relative, absolute = TOLERANCE[dtype]
     assert actual.dtype == dtype
     assert actual.is_contiguous()
     torch.testing.assert_close(actual.double(), expected, rtol=relative, atol=absolute)
+
+
+def assert_solved(actual: Tensor, problem: Problem, expected: Tensor) -> None:
+    """What the native kernels give for a problem is its solution, as precisely as they promise."""
+    assert actual.dtype == problem.query.dtype
+    assert actual.is_contiguous()
+    assert_as_close(actual, expected, TOLERANCE[actual.dtype], lambda: oracle(of_sizes(problem)))
 
 
 CASES = {

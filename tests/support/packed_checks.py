@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from support.packed_attention import Problem
 from support.packed_oracle import oracle
+from support.weight_rounding import assert_as_close
 from winnow.kernels import native
 from winnow.kernels.reference import ReferencePlan
 
@@ -19,13 +19,9 @@ def check(problem: Problem, isas: list[str], dtype: torch.dtype) -> None:
     expected = oracle(problem)
     relative, absolute = TOLERANCE[dtype]
 
-    def close(out: Tensor, what: str) -> None:
-        def named(text: str) -> str:
-            return f"{what}: {text}"
-
-        torch.testing.assert_close(out.double(), expected, rtol=relative, atol=absolute, msg=named)
-
-    close(ReferencePlan(problem.prefixes, problem.tail, problem.spec).run(problem.query), "reference")
+    out = ReferencePlan(problem.prefixes, problem.tail, problem.spec).run(problem.query)
+    torch.testing.assert_close(out.double(), expected, rtol=relative, atol=absolute)
     for isa in isas:
         native.select_isa(isa)
-        close(native.NativePlan(problem.prefixes, problem.tail, problem.spec).run(problem.query), isa)
+        out = native.NativePlan(problem.prefixes, problem.tail, problem.spec).run(problem.query)
+        assert_as_close(out, expected, TOLERANCE[dtype], lambda: oracle(problem, of_sizes=True), isa)

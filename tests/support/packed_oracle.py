@@ -170,8 +170,8 @@ def oracle_prefix(block: Block) -> list[list[tuple[np.ndarray[Any, Any], np.ndar
     return found
 
 
-def oracle(problem: Problem) -> Tensor:
-    """[R, Q, Hq, Dv] in float64, one query at a time."""
+def oracle(problem: Problem, of_sizes: bool = False) -> Tensor:
+    """[R, Q, Hq, Dv] in float64, one query at a time. `of_sizes`: with values as large, but positive."""
     query, prefixes, tail, spec = problem
     rows, query_heads, queries, _ = query.shape
     group = query_heads // tail.keys.shape[1]
@@ -191,5 +191,7 @@ def oracle(problem: Problem) -> Tensor:
         if not len(logits):
             continue
         weights = np.exp(logits - highest)
+        if of_sizes:
+            values = np.abs(values)
         out[row, i, query_head] = weights @ values / (weights.sum() + np.exp(sink - highest))
     return torch.from_numpy(out)

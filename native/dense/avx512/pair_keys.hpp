@@ -28,7 +28,7 @@ constexpr int64_t kPairChannels = 32, kMostPairDim = 256;
 constexpr int kFewestInTokenLanes = 5;
 
 // True where keys are whole vectors of pairs.
-inline bool are_pairs(const Shape& shape) {
+inline bool keys_are_pairs(const Shape& shape) {
   return shape.key_dim % kPairChannels == 0 && shape.key_dim <= kMostPairDim;
 }
 
@@ -135,7 +135,7 @@ template <int kQueries, class T>
 inline bool score_numbers(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first,
                           const Scratch& scratch) {
   if constexpr (std::is_same_v<T, Bf16>) {
-    if (!are_pairs(shape)) return false;
+    if (!keys_are_pairs(shape)) return false;
     score_pairs<kQueries>(shape, chunk, queries, first, scratch.edge, scratch.logits);
     return true;
   }

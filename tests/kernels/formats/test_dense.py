@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.dense_attention import DTYPES, Case, assert_close, build, oracle
+from support.dense_attention import DTYPES, Case, assert_close, assert_solved, build, oracle
 from support.instruction_sets import needs_native
 from winnow.kernels import DenseBlock, native
 from winnow.kernels.reference import ReferencePlan
@@ -30,8 +30,9 @@ def test_rows_read_later_parts_of_one_prefix(dtype: torch.dtype, tail: int) -> N
     assert whole is not None
     rows = [whole, later(whole, [299, 0, 62]), later(whole, [37, 0, 0]), later(whole, [300, 0, 70])]
     problem = problem._replace(prefixes=rows)
-    for plan_type in (native.NativePlan, ReferencePlan):
-        assert_close(plan_type(rows, problem.tail, problem.spec).run(problem.query), oracle(problem), dtype)
+    expected = oracle(problem)
+    assert_solved(native.NativePlan(rows, problem.tail, problem.spec).run(problem.query), problem, expected)
+    assert_close(ReferencePlan(rows, problem.tail, problem.spec).run(problem.query), expected, dtype)
 
 
 @pytest.mark.parametrize("plan_type", [pytest.param(native.NativePlan, marks=needs_native), ReferencePlan])

@@ -1,0 +1,73 @@
+// Numbers of keys and values as they are, where the processor multiplies pairs of 16 bits as often as numbers of fp32.
+#pragma once
+
+#include <cstdint>
+
+#include "attend/contract.hpp"
+#include "attend/queries.hpp"
+#include "simd/unroll.hpp"
+
+#ifdef WINNOW_ZEN
+#include "dense/avx512/pair_keys.hpp"
+#include "dense/avx512/pair_values.hpp"
+namespace winnow {
+namespace {
+
+// True for models whose numbers are multiplied in pairs.
+template <class T>
+constexpr bool kInPairs = std::is_same_v<T, Bf16>;
+
+// True where keys and values are.
+template <class T>
+bool meet_in_pairs(const Shape& shape) {
+  return kInPairs<T> && keys_are_pairs(shape) && values_are_pairs(shape);
+}
+
+}  // namespace
+}  // namespace winnow
+#else
+namespace winnow {
+namespace {
+
+template <class T>
+constexpr bool kInPairs = false;
+template <class T>
+bool meet_in_pairs(const Shape&) {
+  return false;
+}
+template <int kQueries, class T, class... Arguments>
+bool score_numbers(const Arguments&...) {
+  return false;
+}
+template <int kQueries, class T, class... Arguments>
+bool weigh_numbers(const Arguments&...) {
+  return false;
+}
+
+}  // namespace
+}  // namespace winnow
+#endif
+
+namespace winnow {
+namespace {
+
+// Calls body(first, Count<size>) for blocks that cover n queries. In pairs 5, 6 and 7 are blocks of their own: the products
+// of none are lost.
+template <class T, class Body>
+inline void for_blocks_of(int64_t n, const Body& body) {
+  if constexpr (kInPairs<T>) {
+    int64_t first = 0;
+    for (; n - first > 8; first += 8) body(first, Count<8>{});
+    switch (n - first) {
+      case 5: return body(first, Count<5>{});
+      case 6: return body(first, Count<6>{});
+      case 7: return body(first, Count<7>{});
+      default: return for_query_blocks(n - first, [&](int64_t, auto size) { body(first, size); });
+    }
+  } else {
+    for_query_blocks(n, body);
+  }
+}
+
+}  // namespace
+}  // namespace winnow
