@@ -67,7 +67,7 @@ inline double error_of(double logit, double value, int32_t dtype) {
   return (whole ? 2e-7 : 1e-5) * (1 + logit) * value;
 }
 
-// Of numerators and, with them, of their sum: what rounding to bf16 adds to the error of an output, as a share of its largest
+// What rounding of numerators to bf16 and, with them, of their sum adds to the error of an output: this much of the largest
 // value.
 constexpr double kRoundedWeights = 0x1p-8;
 

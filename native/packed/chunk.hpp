@@ -33,7 +33,7 @@ template <class T>
 void packed_chunk(const Shape& shape, const Chunk& chunk, const Queries& queries, const Scratch& scratch,
                   const Partial& out) {
   clear(shape, out);
-  for_query_blocks(shape.queries, [&](int64_t first, auto size) {
+  for_blocks_of<T>(shape.queries, [&](int64_t first, auto size) {
     packed_block<decltype(size)::value, T>(shape, chunk, queries, scratch, first, out);
   });
 }

@@ -24,5 +24,21 @@ __attribute__((always_inline)) inline void unroll(const Body& body) {
   unroll_over(body, std::make_integer_sequence<int, N>{});
 }
 
+// The size of parts of `all` that are as even as they can be, and no larger than `most`; the last may be smaller.
+constexpr int even_part(int all, int most) {
+  const int parts = (all + most - 1) / most;
+  return (all + parts - 1) / parts;
+}
+
+// Calls body(Count<first>, Count<size>) for all of them.
+template <int kAll, int kMost, class Body>
+__attribute__((always_inline)) inline void for_even_parts(const Body& body) {
+  constexpr int kSize = even_part(kAll, kMost);
+  unroll<(kAll + kSize - 1) / kSize>([&](auto part) __attribute__((always_inline)) {
+    constexpr int kFirst = part * kSize, kRest = kAll - kFirst;
+    body(Count<kFirst>{}, Count<(kRest < kSize ? kRest : kSize)>{});
+  });
+}
+
 }  // namespace
 }  // namespace winnow

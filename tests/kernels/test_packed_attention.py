@@ -42,7 +42,16 @@ def test_both_sides_packed_and_cut_into_chunks(dtype: torch.dtype, isas: list[st
         check(build(layer, dtype), isas, dtype)
 
 
-@pytest.mark.parametrize("group", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("group", [5, 6, 7, 12])
+@pytest.mark.parametrize("bits", ["8", "6", "4", "3", "2", "rotated 4"])
+def test_blocks_of_five_to_seven_queries(bits: str, group: int, isas: list[str]) -> None:
+    """Blocks of their own on AMD processors: whole spans of tokens and not, rows of whole lines and not."""
+    for case, dim in enumerate((64, 96, 128)):
+        layer = Layer([[(KEYS[bits], VALUES[bits])]], [[[75, 0, 131 + 200 * case]]], [0], dim, dim, group)
+        check(build(layer, BF16, case), isas, BF16)
+
+
+@pytest.mark.parametrize("group", [1, 2, 4, 7, 8, 16])
 @pytest.mark.parametrize("name", ["spark", "spark 8", "spark without signs", "spark of means", "ragged", "ragged 8"])
 def test_enough_masked_keys_to_read_beyond_their_rows(name: str, group: int, isas: list[str]) -> None:
     """Kernels that take keys with channels of their own as they lie do so far from the ends of arrays only."""
@@ -52,7 +61,7 @@ def test_enough_masked_keys_to_read_beyond_their_rows(name: str, group: int, isa
             check(build(layer, dtype), isas, dtype)
 
 
-@pytest.mark.parametrize("group", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("group", [1, 2, 4, 5, 6, 7, 8, 16])
 @pytest.mark.parametrize("name", ["8 by 32", "6 by 64", "4 by 32", "4 by 64", "3 by 32", "kivi 6", "kivi 4"])
 def test_scales_of_any_number_of_groups(name: str, group: int, isas: list[str]) -> None:
     """Whole groups and a half, as many as registers take together and more, and tokens that fill no vector.
@@ -103,7 +112,7 @@ def test_dense_slots_in_tiles(group: int, isas: list[str]) -> None:
 PRUNED = ["spark", "spark 8", "spark without signs", "spark of means", "spark constant", "ragged", "ragged 8"]
 
 
-@pytest.mark.parametrize("group", [1, 2, 4, 5, 8, 13])
+@pytest.mark.parametrize("group", [1, 2, 4, 6, 8, 13])
 @pytest.mark.parametrize("name", [*PRUNED, "think half"])
 def test_pruned_keys_in_tiles(name: str, group: int, isas: list[str]) -> None:
     """Whole tiles and not, rows far from the ends of arrays and near them, beside values of every kind."""

@@ -170,13 +170,19 @@ def oracle_prefix(block: Block) -> list[list[tuple[np.ndarray[Any, Any], np.ndar
     return found
 
 
-def oracle(problem: Problem, of_sizes: bool = False) -> Tensor:
-    """[R, Q, Hq, Dv] in float64, one query at a time. `of_sizes`: with values as large, but positive."""
+def oracle(problem: Problem) -> Tensor:
+    """[R, Q, Hq, Dv] in float64, one query at a time."""
+    return solved(problem)[0]
+
+
+def solved(problem: Problem) -> tuple[Tensor, Tensor]:
+    """What `oracle` gives, and what it would if values were as large, but positive."""
     query, prefixes, tail, spec = problem
     rows, query_heads, queries, _ = query.shape
     group = query_heads // tail.keys.shape[1]
-    known = {id(prefix): oracle_prefix(prefix) for prefix in prefixes if prefix is not None}
-    out = np.zeros((rows, queries, query_heads, tail.values.shape[-1]))
+    different = {id(prefix): prefix for prefix in prefixes if prefix is not None}  # rows may share one
+    known = {name: oracle_prefix(prefix) for name, prefix in different.items()}
+    out, sizes = np.zeros((2, rows, queries, query_heads, tail.values.shape[-1]))
     for row, i, query_head in np.ndindex(rows, queries, query_heads):
         head = query_head // group
         seen = max(0, int(tail.lengths[row]) - (queries - 1 - i))
@@ -191,7 +197,7 @@ def oracle(problem: Problem, of_sizes: bool = False) -> Tensor:
         if not len(logits):
             continue
         weights = np.exp(logits - highest)
-        if of_sizes:
-            values = np.abs(values)
-        out[row, i, query_head] = weights @ values / (weights.sum() + np.exp(sink - highest))
-    return torch.from_numpy(out)
+        weights /= weights.sum() + np.exp(sink - highest)
+        out[row, i, query_head] = weights @ values
+        sizes[row, i, query_head] = weights @ np.abs(values)
+    return torch.from_numpy(out), torch.from_numpy(sizes)

@@ -24,11 +24,13 @@ namespace {
 constexpr int kTileVectors = 2;
 constexpr int64_t kTileTokens = kTileVectors * Vec::width;
 
-// Queries in int16, kBlock of which have their sums in registers together: of every 16 numbers, the high and the low
-// halves of every query of a block.
+// Queries whose sums are in registers together.
+constexpr int kMostInBlock = 4;
+
+// Queries in int16, in blocks of a few: of every 16 numbers, the high and the low halves of every query of a block.
 template <int kQueries>
 struct Int16Queries {
-  static constexpr int kBlock = kQueries < 4 ? kQueries : 4;
+  static constexpr int kBlock = even_part(kQueries, kMostInBlock);  // but for the last
   const int8_t* halves;
   Vec scale[kQueries];
   int32_t sum[kQueries];  // of the int16
@@ -43,6 +45,15 @@ struct Int16Block {
   const int32_t* sum;
   const int32_t* field_sums;  // of every 16 numbers, kQueryPad apart
   const float* bias;
+
+  // The queries from `first` on, which meet rows of `dim` numbers. No field sums or biases where they are null.
+  template <int kQueries>
+  Int16Block(const Int16Queries<kQueries>& queries, int first, int64_t dim, const int32_t* field_sums, const float* bias)
+      : halves(queries.halves + 2 * first * dim),
+        scale(queries.scale + first),
+        sum(queries.sum + first),
+        field_sums(field_sums ? field_sums + first : nullptr),
+        bias(bias ? bias + first : nullptr) {}
 };
 
 // `query` is in fp32, in the order of scratch. Unless `field_sums` is null, it takes the sums of the int16 of every 16
@@ -50,11 +61,9 @@ struct Int16Block {
 template <int kQueries>
 inline Int16Queries<kQueries> quantize_queries(const float* query, int64_t dim, int8_t* halves,
                                                int32_t* field_sums = nullptr) {
-  constexpr int kBlock = Int16Queries<kQueries>::kBlock;
-  constexpr int64_t kBytes = Int16Block<kBlock>::kBytes;
   Int16Queries<kQueries> result;
   result.halves = halves;
-  unroll<kQueries>([&](auto q) {
+  const auto quantize = [&](int q, int8_t* to, int64_t step) {
     const auto at = [&](int64_t d) { return load(query + d * kQueries + q * Vec::width); };
     Vec most = broadcast(0.0f);
     for (int64_t d = 0; d < dim; d += Vec::width) most = larger_magnitude(most, at(d));
@@ -62,14 +71,19 @@ inline Int16Queries<kQueries> quantize_queries(const float* query, int64_t dim, 
     __m512i sum = _mm512_setzero_si512();
     for (int64_t d = 0; d < dim; d += Vec::width) {
       const __m512i int16 = to_int16(at(d), factor);
-      int8_t* to = halves + q / kBlock * (2 * kBlock * dim) + d / Vec::width * kBytes + q % kBlock * 2 * kBlockBytes;
       _mm_storeu_si128(reinterpret_cast<__m128i*>(to), high_half(int16));
       _mm_storeu_si128(reinterpret_cast<__m128i*>(to + kBlockBytes), low_half(int16));
+      to += step;
       sum = _mm512_add_epi32(sum, int16);
       if (field_sums) field_sums[d / Vec::width * kQueryPad + q] = _mm512_reduce_add_epi32(int16);
     }
     result.scale[q] = int16_scale(largest);
     result.sum[q] = _mm512_reduce_add_epi32(sum);
+  };
+  for_even_parts<kQueries, kMostInBlock>([&](auto first, auto size) {
+    unroll<size>([&](auto i) {
+      quantize(first + i, halves + 2 * first * dim + 2 * i * kBlockBytes, Int16Block<size>::kBytes);
+    });
   });
   return result;
 }
@@ -164,11 +178,10 @@ inline void score_int8_rows(const Lift<Form>& lift, const float* query, int64_t 
     const char* ahead = clamped_ahead_of(tile, last);
     // The rest is copied, since a tile must not read past the end. Nobody uses the logits of what lies behind.
     if (rest < kTileTokens) tile = static_cast<uint8_t*>(std::memcpy(edge, tile, static_cast<size_t>(rest * bytes)));
-    for (int first = 0; first < kQueries; first += queries.kBlock) {
-      const Int16Block<queries.kBlock> block{queries.halves + 2 * first * dim, queries.scale + first,
-                                             queries.sum + first, nullptr, bias + first};
-      score_int8_tile<queries.kBlock, Form>(block, lift, tile, dim, bytes, ahead, logits + first * kLogitStride + t);
-    }
+    for_even_parts<kQueries, kMostInBlock>([&](auto first, auto size) {
+      const Int16Block<size> block(queries, first, dim, nullptr, bias);
+      score_int8_tile<size, Form>(block, lift, tile, dim, bytes, ahead, logits + first * kLogitStride + t);
+    });
   }
 }
 
@@ -241,12 +254,11 @@ inline void score_int8_groups(const Groups<T>& groups, const float* query, int64
     const char* ahead = clamped_ahead_of(tile, last);
     if (count < kTileTokens) tile = static_cast<uint8_t*>(std::memcpy(edge, tile, static_cast<size_t>(count * bytes)));
     spread_groups(later(groups, t).scales, groups.count, 0, groups.count, count, scales, kTileTokens);
-    for (int first = 0; first < kQueries; first += queries.kBlock) {
-      const Int16Block<queries.kBlock> block{queries.halves + 2 * first * dim, queries.scale + first,
-                                             queries.sum + first, field_sums + first, nullptr};
-      score_int8_groups_tile<queries.kBlock, Form>(block, lift, scales, groups.size, tile, dim, bytes, ahead,
-                                                   logits + first * kLogitStride + t);
-    }
+    for_even_parts<kQueries, kMostInBlock>([&](auto first, auto size) {
+      const Int16Block<size> block(queries, first, dim, field_sums, nullptr);
+      score_int8_groups_tile<size, Form>(block, lift, scales, groups.size, tile, dim, bytes, ahead,
+                                         logits + first * kLogitStride + t);
+    });
   }
 }
 

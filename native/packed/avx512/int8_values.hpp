@@ -43,15 +43,15 @@ struct WeightSets {
   }
 };
 
-// Registers hold the sums of so many vectors of numbers and queries at once.
-constexpr int vectors_at_once(int queries, int fields) {
-  const int most = 8 / (queries * fields);
-  return most < 1 ? 1 : most < 4 ? most : 4;
-}
-constexpr int queries_at_once(int queries, int fields) {
+// Registers hold the sums of so many queries and vectors of numbers at once.
+constexpr int queries_at_once(int fields) {
   // Where two products take no longer than the loading of a weight, each weight meets two vectors.
-  const int most = kZen && fields == 1 ? 4 : 8 / fields;
-  return queries < most ? queries : most;
+  return kZen && fields == 1 ? 4 : 8 / fields;
+}
+constexpr int vectors_at_once(int queries, int fields) {
+  const int together = queries < queries_at_once(fields) ? queries : queries_at_once(fields);
+  const int most = 8 / (together * fields);
+  return most < 2 ? 1 : most < 4 ? 2 : 4;
 }
 
 // Adds the products of the weights of kBlock queries with kVectors blocks of the first tokens of a span;
@@ -173,18 +173,18 @@ template <int kQueries, class Form>
 inline void weigh_int8_span(const Int16Weights<kQueries>& weights, int64_t span, const Lift<Form>& lift,
                             const uint8_t* rows, int64_t dim, int64_t bytes, int64_t tokens, const char* ahead,
                             float* acc, int64_t acc_width) {
-  constexpr int kBlock = queries_at_once(kQueries, Form::kFields), kVectors = vectors_at_once(kBlock, Form::kFields);
+  constexpr int kMost = queries_at_once(Form::kFields), kVectors = vectors_at_once(kQueries, Form::kFields);
   constexpr int kStrips = kVectors * Form::kFields;
   const auto sets = [&](int first) { return WeightSets<1>(weights, {span}, first); };
   if constexpr (Form::kLoads == 1) {
     if (whole_lines<Form>(bytes)) {
       for (int64_t at = 0; at < bytes; at += kLine) {
         unroll<4 / kVectors>([&](auto p) {
-          for (int first = 0; first < kQueries; first += kBlock) {
-            weigh_quarters<kBlock, kVectors, p * kVectors, Form>(
+          for_even_parts<kQueries, kMost>([&](auto first, auto size) {
+            weigh_quarters<size, kVectors, p * kVectors, Form>(
                 sets(first), lift, rows + at, bytes, tokens, ahead + at * kWeightSpan,
                 acc + first * acc_width + at * Form::kFields + p * kStrips * Vec::width, acc_width);
-          }
+          });
         });
       }
       return;
@@ -193,11 +193,11 @@ inline void weigh_int8_span(const Int16Weights<kQueries>& weights, int64_t span,
   const int64_t blocks = dim / (16 * Form::kFields);
   int64_t block = 0;
   const auto run = [&](auto vectors) {
-    for (int first = 0; first < kQueries; first += kBlock) {
-      weigh_blocks<kBlock, decltype(vectors)::value, Form>(
+    for_even_parts<kQueries, kMost>([&](auto first, auto size) {
+      weigh_blocks<size, decltype(vectors)::value, Form>(
           sets(first), lift, rows, block, dim, bytes, tokens, ahead + block * Form::kBytes * kWeightSpan,
           acc + first * acc_width + block * Form::kFields * 16, acc_width);
-    }
+    });
     block += vectors;
   };
   while (block + kVectors <= blocks) run(Count<kVectors>{});
@@ -232,7 +232,7 @@ inline void weigh_int8_groups(const Groups<T>& groups, const Lift<Form>& lift, W
                               const uint8_t* rows, int64_t dim, int64_t tokens, const char* last, void* edge,
                               float* acc, int64_t acc_width) {
   constexpr int kVectors = Form::kFields == 1 ? 2 : 1, kStrips = kVectors * Form::kFields;
-  constexpr int kSets = kStrips / 2, kBlock = queries_at_once(kQueries, kStrips);
+  constexpr int kSets = kStrips / 2, kMost = queries_at_once(kStrips);
   static_assert(kStrips * 16 == kSets * kGranule, "a set of weights for every granule");
   const int64_t bytes = dim / (16 * Form::kFields) * Form::kBytes;
   GroupWeights<kQueries> folded;
@@ -250,11 +250,11 @@ inline void weigh_int8_groups(const Groups<T>& groups, const Lift<Form>& lift, W
         std::array<int64_t, kSets> sets;
         unroll<kSets>([&](auto set) { sets[set] = (d + set * kGranule) / groups.size - first; });
         const int64_t block = d / (16 * Form::kFields);
-        for (int query = 0; query < kQueries; query += kBlock) {
-          weigh_blocks<kBlock, kVectors, Form>(WeightSets<kSets>(folded, sets, query), lift, from, block, dim, bytes,
-                                               count, ahead + block * Form::kBytes * kWeightSpan,
-                                               acc + query * acc_width + d, acc_width);
-        }
+        for_even_parts<kQueries, kMost>([&](auto query, auto size) {
+          weigh_blocks<size, kVectors, Form>(WeightSets<kSets>(folded, sets, query), lift, from, block, dim, bytes,
+                                             count, ahead + block * Form::kBytes * kWeightSpan,
+                                             acc + query * acc_width + d, acc_width);
+        });
       }
     }
   }

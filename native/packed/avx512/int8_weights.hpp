@@ -28,9 +28,9 @@ struct Int16Weights {
   alignas(64) int32_t offset[kSets][kQueries];  // for numbers that are larger by some
 };
 
-// Two neighboring groups are taken together.
+// Neighboring groups are taken two and two.
 template <int kQueries>
-using GroupWeights = Int16Weights<kQueries, (kQueries < Vec::width ? Vec::width / kQueries : 2)>;
+using GroupWeights = Int16Weights<kQueries, (Vec::width / kQueries < 2 ? 2 : Vec::width / kQueries / 2 * 2)>;
 
 // The high halves of a and then b, and `apart` bytes behind them the low ones.
 inline void store_halves(int8_t* to, int64_t apart, __m512i a, __m512i b) {
@@ -90,7 +90,8 @@ inline void fold_weights(const Groups<T>& groups, int offset, int64_t first, int
                          int64_t tokens, GroupWeights<kQueries>& result, float* acc, int64_t acc_width) {
   constexpr int kSets = GroupWeights<kQueries>::kSets, kRows = kSets * kQueries;
   alignas(64) float scales[kSets][kWeightSpan], zeros[kSets][kWeightSpan], folded[kRows][kWeightSpan];
-  alignas(64) float most[kRows], factors[kRows];
+  constexpr int64_t kPaddedRows = round_up(kRows, Vec::width);
+  alignas(64) float most[kPaddedRows], factors[kPaddedRows];
   const int64_t padded = round_up(tokens, 2 * Vec::width);
   static_assert(kWeightTokens % (2 * Vec::width) == 0, "weights are zeros so far");
   const auto spread = [&](const T* from, float* to) {

@@ -127,9 +127,10 @@ template <int kQueries, class Kept>
 inline void score_masked_tile(const PrunedQueries<kQueries>& queries, const MaskedRow* rows, int64_t steps,
                               float* logits) {
   // Registers hold two sums of eight pairs.
-  constexpr int kTokens = Vec::width / kQueries, kBlock = kQueries < 8 ? kQueries : 8, kRows = kBlock < 8 ? 2 : 1;
+  constexpr int kTokens = Vec::width / kQueries, kBlock = kQueries < 8 ? kQueries : 8, kRows = kBlock < 5 ? 2 : 1;
   constexpr int kPairs = kBlock * kRows;
   Vec sums[Vec::width];
+  unroll<Vec::width - kQueries * kTokens>([&](auto i) { sums[kQueries * kTokens + i] = broadcast(0.0f); });
   unroll<kTokens / kRows>([&](auto r) __attribute__((always_inline)) {
     unroll<kQueries / kBlock>([&](auto b) __attribute__((always_inline)) {
       typename Kept::Sum kept[kPairs];
