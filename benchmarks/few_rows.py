@@ -1,6 +1,6 @@
 """Products of few rows in bfloat16: torch's linear layer, Winnow's, and one packed beforehand, against a read.
 
-    python benchmarks/few_rows.py        # writes docs/results/few_rows.*
+    python benchmarks/few_rows.py        # writes docs/results/few_rows-VENDOR.*
 
 CPU time of one thread, so that other work on the machine counts little. Contenders take turns, each on more copies of
 the weight than caches hold; medians count.
@@ -18,7 +18,7 @@ from statistics import median
 import torch
 from torch import Tensor, nn
 
-from reporting import machine, markdown_table, write_results
+from reporting import machine, markdown_table, of_this_vendor, write_results
 from winnow.models.direct import DirectLinear
 from winnow.models.lines import LINE
 
@@ -123,7 +123,7 @@ def main() -> None:
         "faster than torch's layer. A read is the sum of the weight's bytes. In a file's memory a weight begins within "
         "a cache line.\n\n"
     )
-    write_results(options.out, "few_rows", about + table + "\n", [asdict(record) for record in records])
+    write_results(options.out, of_this_vendor("few_rows"), about + table + "\n", [asdict(record) for record in records])
 
 
 if __name__ == "__main__":
