@@ -73,8 +73,8 @@ class KnownPrefill {
   // Tiles round numerators of the softmax to bf16, and the sum that they are divided by is one of such.
   double rounding_of_weights() const {
     const int64_t queries = args_.group_size * args_.queries;
-    const bool tiled = args_.output && winnow_prefill_in_tiles(args_.dtype, queries);
-    return tiled || rounds_weights(args_.dtype) ? kRoundedWeights : 0;
+    const bool rounds = winnow_prefill_in_tiles(args_.dtype, queries) || rounds_weights(args_.dtype);
+    return args_.output && rounds ? kRoundedWeights : 0;
   }
 
   Strides strides(int64_t heads, int64_t tokens, int64_t dim) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <type_traits>
 
 #include "prefill/contract.hpp"
 #include "prefill/lanes.hpp"
@@ -260,21 +261,9 @@ class QueryBlock {
   Lanes max_, sum_;
 };
 
-// How numbers of type T meet.
-template <class T>
-struct NumbersOf {
-  using type = Singles<T>;
-};
-#ifdef WINNOW_ZEN
-template <>
-struct NumbersOf<Bf16> {
-  using type = PairedNumbers;
-};
-#endif
-
-template <class T>
+template <class T, class Numbers>
 void prefill(const winnow_prefill_args& args, const PrefillPart& part) {
-  QueryBlock<T, typename NumbersOf<T>::type> block(args, part.head, part.scratch);
+  QueryBlock<T, Numbers> block(args, part.head, part.scratch);
   const int64_t blocks = divide_up(prefill_queries(args), kLanes);
   for (int64_t i = part.stripe; i < blocks; i += part.stripes) block.run(i * kLanes, part.paid);
 }
@@ -282,7 +271,18 @@ void prefill(const winnow_prefill_args& args, const PrefillPart& part) {
 inline int64_t prefill_floats(const winnow_prefill_args& args) { return PrefillSizes(args).all(); }
 
 template <class T>
-constexpr PrefillKernel kPrefill = {prefill<T>, prefill_floats, nullptr, nullptr};
+void prefill_numbers(const winnow_prefill_args& args, const PrefillPart& part) {
+#ifdef WINNOW_ZEN
+  // Scores alone, without an output, keep fp32's digits.
+  if constexpr (std::is_same_v<T, Bf16>) {
+    if (args.output) return prefill<T, PairedNumbers>(args, part);
+  }
+#endif
+  prefill<T, Singles<T>>(args, part);
+}
+
+template <class T>
+constexpr PrefillKernel kPrefill = {prefill_numbers<T>, prefill_floats, nullptr, nullptr};
 
 }  // namespace
 }  // namespace winnow

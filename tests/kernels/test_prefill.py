@@ -63,9 +63,12 @@ def by_definition(prompt: Prompt, spec: AttentionSpec) -> Attention:
     return Attention(output, paid)
 
 
-def payments_tolerance(prompt: Prompt, output: bool = True) -> float:
-    tiled = output and prefill.in_tiles(prompt.queries, prompt.keys)
-    return ROUNDED_WEIGHTS if tiled or rounds_weights(prompt.keys.dtype) else 1e-5
+def rounds_payments(prompt: Prompt) -> bool:
+    return prefill.in_tiles(prompt.queries, prompt.keys) or rounds_weights(prompt.keys.dtype)
+
+
+def payments_tolerance(prompt: Prompt) -> float:
+    return ROUNDED_WEIGHTS if rounds_payments(prompt) else 1e-5
 
 
 def close(found: Tensor, expected: Tensor, tolerance: float) -> None:
@@ -84,9 +87,9 @@ def test_output_and_payments(isa: str, shape: tuple[int, ...], dtype: torch.dtyp
         close(found.output, expected.output, TOLERANCES[dtype])
         close(found.paid, expected.paid, payments_tolerance(prompt))
         assert torch.equal(prefill.attended(prompt, spec), found.output)
-        paid = prefill.paid(prompt.queries, prompt.keys, spec)  # without an output there are no tiles
-        close(paid, expected.paid, payments_tolerance(prompt, output=False))
-        assert torch.equal(paid, found.paid) or prefill.in_tiles(prompt.queries, prompt.keys)
+        paid = prefill.paid(prompt.queries, prompt.keys, spec)  # without an output nothing is rounded
+        close(paid, expected.paid, 1e-5)
+        assert torch.equal(paid, found.paid) or rounds_payments(prompt)
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)

@@ -128,7 +128,7 @@ def assert_close(actual: Tensor, expected: Tensor, dtype: torch.dtype) -> None:
 
 
 def assert_solved(actual: Tensor, problem: Problem, expected: Tensor) -> None:
-    """What the native kernels give for a problem is its solution, as precisely as they promise."""
+    """Assert that what the native kernels give for a problem is its solution, as precisely as they promise."""
     assert actual.dtype == problem.query.dtype
     assert actual.is_contiguous()
     assert_as_close(actual, expected, TOLERANCE[actual.dtype], lambda: oracle(of_sizes(problem)))

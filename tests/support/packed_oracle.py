@@ -176,7 +176,7 @@ def oracle(problem: Problem) -> Tensor:
 
 
 def solved(problem: Problem) -> tuple[Tensor, Tensor]:
-    """What `oracle` gives, and what it would if values were as large, but positive."""
+    """Outputs [R, Q, Hq, Dv] in float64, and those of values as large, but positive."""
     query, prefixes, tail, spec = problem
     rows, query_heads, queries, _ = query.shape
     group = query_heads // tail.keys.shape[1]

@@ -10,7 +10,7 @@ from torch import Tensor
 from winnow.kernels import native
 
 ROUNDED_WEIGHTS = 2**-8
-"""Of the sum of weights times the sizes of values, and of what was paid: half from numerators, half from their sum."""
+"""Error as a share of weights times the sizes of values, or of what was paid: half of it from their sum."""
 
 
 def rounds_weights(dtype: torch.dtype) -> bool:
