@@ -232,7 +232,8 @@ WINNOW_EXPORT int32_t winnow_prefill(const struct winnow_prefill_args *args);
 /* 1 where a prompt of a dtype that so many queries of a KV head meet, with an output, is products in tiles of bf16. */
 WINNOW_EXPORT int32_t winnow_prefill_in_tiles(int32_t dtype, int64_t queries);
 
-/* The instruction set in use: "amx", "avx512bf16", "avx512vnni", "avx512", "avx2" or "portable". */
+/* The instruction set in use: "amx", "zen", "avx512bf16", "avx512vnni", "avx512", "avx2" or
+   "portable". */
 WINNOW_EXPORT const char *winnow_isa(void);
 
 /* Choose an instruction set by name, for tests; WINNOW_UNKNOWN_ISA when this machine lacks it. */

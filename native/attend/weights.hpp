@@ -64,6 +64,8 @@ struct InFp32 {
     store(at + Vec::width, b);
     return sum + a + b;
   }
+  // Those of a block from a token on.
+  static const float* from(const float* block, int64_t token) { return block + token; }
   // Overwrites those of a block but for the first `seen`.
   static void hide(float* at, int64_t seen) { fill_behind(at, seen, kWeightTokens, 0.0f); }
 };

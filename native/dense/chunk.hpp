@@ -15,14 +15,14 @@ namespace {
 template <int kQueries, class T>
 inline void dense_block(const Shape& shape, const Chunk& chunk, const Queries& queries, const Scratch& scratch,
                         int64_t first, const Partial& out) {
+  const T* values = static_cast<const T*>(chunk.values);
   if (!score_numbers<kQueries, T>(shape, chunk, queries, first, scratch)) {
     gather_queries<kQueries, T, T>(shape, queries, first, scratch.query);
     score<kQueries, T>(shape, chunk, scratch.query, scratch.edge, scratch.logits);
   }
-  if (weigh_numbers<kQueries, T>(shape, chunk, chunk.values, first, scratch.logits, out)) return;
+  if (weigh_numbers<kQueries, T>(shape, chunk, values, first, scratch.logits, out)) return;
   Weights<kQueries> weights(shape, chunk, scratch.logits, first, out);
-  weigh_tokens<kQueries>(shape, weights, static_cast<const T*>(chunk.values), chunk.tokens,
-                         out.acc + first * shape.value_width);
+  weigh_tokens<kQueries>(shape, weights, values, chunk.tokens, out.acc + first * shape.value_width);
   weights.finish();
 }
 

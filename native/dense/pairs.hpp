@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "attend/contract.hpp"
 #include "attend/queries.hpp"
+#include "simd/element.hpp"
 #include "simd/unroll.hpp"
 
 #ifdef WINNOW_ZEN

@@ -16,13 +16,6 @@ namespace {
 // Of a block of values, half of which is read at a time where it has more.
 constexpr int64_t kMostBlockBytes = kAskOnce ? 16384 : 1 << 30;
 
-// Tokens of a block of values of type T.
-template <class T>
-constexpr int64_t block_tokens(int64_t dim) {
-  const int64_t bytes = kWeightTokens * dim * static_cast<int64_t>(sizeof(T));
-  return bytes > kMostBlockBytes ? kWeightTokens / 2 : kWeightTokens;
-}
-
 // What is asked for while values are read: of rows that lie in the first-level cache nothing.
 struct NothingAhead {
   template <int64_t kBytes>
@@ -127,21 +120,31 @@ inline LinesAhead lines_behind(const T* block, const T* end, const T* last) {
   return {std::min(std::max(ahead, reinterpret_cast<const char*>(end)), reinterpret_cast<const char*>(last))};
 }
 
-// The same for values of any number, read where they lie, in blocks that stay in the first-level cache.
-template <int kQueries, class T>
-inline void weigh_tokens(const Shape& shape, Weights<kQueries>& weights, const T* values, int64_t tokens, float* acc) {
-  const int64_t dim = shape.value_dim;
+// Calls body(weights, values, tokens, ahead) for blocks of values, read where they lie, that stay in the first-level cache.
+template <int kQueries, class Kept, class T, class Body>
+inline void for_value_blocks(Weights<kQueries, Kept>& weights, const T* values, int64_t dim, int64_t tokens,
+                             const Body& body) {
   const T* last = values + tokens * dim - 1;
-  const int64_t most = block_tokens<T>(dim);
+  const int64_t whole = kWeightTokens * dim * static_cast<int64_t>(sizeof(T));
+  const int64_t most = whole > kMostBlockBytes ? kWeightTokens / 2 : kWeightTokens;
   for (int64_t t = 0; t < tokens; t += kWeightTokens) {
     const int64_t count = least(kWeightTokens, tokens - t);
     const float* taken = weights.take(t, count);
     for (int64_t i = 0; i < count; i += most) {
       const T* block = values + (t + i) * dim;
       const int64_t some = least(most, count - i);
-      weigh<kQueries>(shape, taken + i, block, some, lines_behind(block, block + some * dim, last), acc);
+      body(Kept::from(taken, i), block, some, lines_behind(block, block + some * dim, last));
     }
   }
+}
+
+// The same as weigh for values of any number.
+template <int kQueries, class T>
+inline void weigh_tokens(const Shape& shape, Weights<kQueries>& weights, const T* values, int64_t tokens, float* acc) {
+  for_value_blocks(weights, values, shape.value_dim, tokens,
+                   [&](const float* taken, const T* block, int64_t count, const LinesAhead& ahead) {
+                     weigh<kQueries>(shape, taken, block, count, ahead, acc);
+                   });
 }
 
 }  // namespace

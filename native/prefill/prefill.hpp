@@ -121,8 +121,7 @@ class QueryBlock {
   // Logits of a few tokens, masked, and the largest of every lane.
   Lanes score(int64_t token, int64_t count) {
     const T* from = static_cast<const T*>(args_.keys) + head_ * args_.key_head_stride + token * args_.key_token_stride;
-    const FloatRows keys =
-        Numbers::keys(from, args_.key_token_stride, args_.key_dim, count, rows_);
+    const FloatRows keys = Numbers::keys(from, args_.key_token_stride, args_.key_dim, count, rows_);
     const int64_t used = least(count, visible_ - token);
     Lanes largest = all_lanes(kUnseen);
     for (int64_t t = 0; t < used; t += kTileRows) {

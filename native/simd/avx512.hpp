@@ -4,6 +4,7 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <cstring>
 
 #include "simd/element.hpp"
 #include "simd/unroll.hpp"
@@ -39,12 +40,25 @@ inline Vec load(const Uint8* p) {
   return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
 }
 
+// The first and the second number of every pair of bf16.
+inline Vec lower(Bf16, __m512i pairs) { return {_mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16))}; }
+inline Vec upper(Bf16, __m512i pairs) {
+  return {_mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000u))))};
+}
+
 // Elements are dealt out alternately, which needs no shuffle: as 32-bit numbers, those with an odd index are in place
 // and those with an even one a shift away.
 inline void load_pair(const Bf16* p, Vec& a, Vec& b) {
   const __m512i pairs = _mm512_loadu_si512(p);
-  a = {_mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16))};
-  b = {_mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000u))))};
+  a = lower(Bf16{}, pairs);
+  b = upper(Bf16{}, pairs);
+}
+
+// Four bytes in every lane.
+inline __m512i broadcast_four(const void* p) {
+  int32_t four;
+  std::memcpy(&four, p, sizeof four);
+  return _mm512_set1_epi32(four);
 }
 
 inline __mmask16 first_lanes(int64_t n) { return static_cast<__mmask16>((1u << n) - 1); }

@@ -6,7 +6,6 @@
 #include <immintrin.h>
 
 #include <cstdint>
-#include <cstring>
 #include <type_traits>
 
 #include "attend/contract.hpp"
@@ -37,6 +36,7 @@ struct InBf16 {
     _mm512_storeu_si512(at, weights);
     return {Bf16Pairs::add(sum.v, weights, _mm512_set1_epi16(kOneInBf16))};
   }
+  static const float* from(const float* block, int64_t token) { return block + token / 2; }
   static void hide(float* at, int64_t seen) {
     const auto mask = static_cast<__mmask32>((uint64_t{1} << seen) - 1);
     _mm512_storeu_si512(at, _mm512_maskz_loadu_epi16(mask, at));
@@ -53,6 +53,7 @@ inline void weigh_pair_strips(const float* weights, const Bf16* values, int64_t 
                               int64_t acc_width, const LinesAhead& ahead, int64_t asked) {
   constexpr int64_t kBytes = kStrips * kPairStrip * static_cast<int64_t>(sizeof(Bf16));
   constexpr int kVectors = 2 * kStrips, kSums = kQueries * kVectors;
+  const int64_t row_bytes = dim * static_cast<int64_t>(sizeof(Bf16));
   const auto place = [&](auto i) { return acc + i / kVectors * acc_width + i % kVectors * Vec::width; };
   __m512 sums[kSums];
   unroll<kSums>([&](auto i) { sums[i] = load(place(i)).v; });
@@ -65,7 +66,7 @@ inline void weigh_pair_strips(const float* weights, const Bf16* values, int64_t 
       pairs[2 * s + 1] = _mm512_unpackhi_epi16(a, b);
     });
     unroll<kQueries>([&](auto q) {
-      const __m512i two = broadcast_pair(reinterpret_cast<const Bf16*>(weights + q * kLogitStride) + t);
+      const __m512i two = broadcast_four(reinterpret_cast<const Bf16*>(weights + q * kLogitStride) + t);
       unroll<kVectors>([&](auto v) {
         constexpr int i = q * kVectors + v;
         sums[i] = Bf16Pairs::add(sums[i], pairs[v], two);
@@ -74,7 +75,7 @@ inline void weigh_pair_strips(const float* weights, const Bf16* values, int64_t 
   };
   int64_t t = 0;
   for (; t + 2 <= tokens; t += 2) {
-    ahead.template ask<2 * kBytes>(nullptr, 0, asked + t * kBytes);
+    ahead.template ask<2 * kBytes>(reinterpret_cast<const char*>(values + t * dim), 2 * row_bytes, asked + t * kBytes);
     meet(t, [](const Bf16* p) { return _mm512_loadu_si512(p); });
   }
   if (t < tokens) meet(t, [](const Bf16*) { return _mm512_setzero_si512(); });
@@ -120,31 +121,22 @@ inline void order_unpacked(int64_t dim, float* acc) {
 template <int kQueries>
 inline void weigh_pairs(const Shape& shape, Weights<kQueries, InBf16>& weights, const Bf16* values, int64_t tokens,
                         float* acc) {
-  const int64_t dim = shape.value_dim;
-  const Bf16* last = values + tokens * dim - 1;
-  const int64_t most = block_tokens<Bf16>(dim);
-  for (int64_t t = 0; t < tokens; t += kWeightTokens) {
-    const int64_t count = least(kWeightTokens, tokens - t);
-    const float* taken = weights.take(t, count);
-    for (int64_t i = 0; i < count; i += most) {
-      const Bf16* block = values + (t + i) * dim;
-      const int64_t some = least(most, count - i);
-      weigh_pair_block<kQueries>(shape, taken + i / 2, block, some, lines_behind(block, block + some * dim, last), acc);
-    }
-  }
-  for (int q = 0; q < kQueries; ++q) order_unpacked(dim, acc + q * shape.value_width);
+  for_value_blocks(weights, values, shape.value_dim, tokens,
+                   [&](const float* taken, const Bf16* block, int64_t count, const LinesAhead& ahead) {
+                     weigh_pair_block<kQueries>(shape, taken, block, count, ahead, acc);
+                   });
+  for (int q = 0; q < kQueries; ++q) order_unpacked(shape.value_dim, acc + q * shape.value_width);
 }
 
 // The values of a chunk under the weights of the queries [first, first + kQueries) where they are bf16 and whole strips;
 // false elsewhere.
 template <int kQueries, class T>
-inline bool weigh_numbers(const Shape& shape, const Chunk& chunk, const void* values, int64_t first, float* logits,
+inline bool weigh_numbers(const Shape& shape, const Chunk& chunk, const T* values, int64_t first, float* logits,
                           const Partial& out) {
   if constexpr (std::is_same_v<T, Bf16>) {
     if (!values_are_pairs(shape)) return false;
     Weights<kQueries, InBf16> weights(shape, chunk, logits, first, out);
-    weigh_pairs<kQueries>(shape, weights, static_cast<const Bf16*>(values), chunk.tokens,
-                          out.acc + first * shape.value_width);
+    weigh_pairs<kQueries>(shape, weights, values, chunk.tokens, out.acc + first * shape.value_width);
     weights.finish();
     return true;
   }

@@ -36,10 +36,6 @@ inline __m512i neighbors(const T* from, int64_t groups, int64_t group, int64_t t
   return _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), first_lanes(tokens), bytes, from + group, 1);
 }
 
-inline Vec lower(Bf16, __m512i pairs) { return {_mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16))}; }
-inline Vec upper(Bf16, __m512i pairs) {
-  return {_mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000u))))};
-}
 inline Vec lower(Fp16, __m512i pairs) { return {_mm512_cvtph_ps(_mm512_cvtepi32_epi16(pairs))}; }
 inline Vec upper(Fp16, __m512i pairs) { return lower(Fp16{}, _mm512_srli_epi32(pairs, 16)); }
 

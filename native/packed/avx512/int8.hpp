@@ -9,7 +9,6 @@
 #include <immintrin.h>
 
 #include <cstdint>
-#include <cstring>
 #include <type_traits>
 
 #include "packed/format.hpp"
@@ -112,13 +111,6 @@ constexpr int64_t kGranule = kScaleGroup;
 inline __m512i add_products(__m512i acc, __m512i numbers, __m512i halves) {
   asm("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(numbers), "v"(halves));
   return acc;
-}
-
-// Four bytes in every lane.
-inline __m512i broadcast_four(const int8_t* p) {
-  int32_t four;
-  std::memcpy(&four, p, sizeof four);
-  return _mm512_set1_epi32(four);
 }
 
 // Sums of products with halves -> with int16.

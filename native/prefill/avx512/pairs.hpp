@@ -76,9 +76,7 @@ struct PairedNumbers {
     Lanes lanes = load_lanes(weights + token / 2 * kLanes);
     for (Vec& vector : lanes.v) {
       const __m512i both = _mm512_castps_si512(vector.v);
-      const __m512i even = _mm512_slli_epi32(both, 16);
-      const __m512i odd = _mm512_and_si512(both, _mm512_set1_epi32(static_cast<int>(0xffff0000u)));
-      vector = {_mm512_castsi512_ps(token % 2 ? odd : even)};
+      vector = token % 2 ? upper(Bf16{}, both) : lower(Bf16{}, both);
     }
     return lanes;
   }

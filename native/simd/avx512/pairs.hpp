@@ -5,7 +5,6 @@
 #include <immintrin.h>
 
 #include <cstdint>
-#include <cstring>
 
 #include "simd/element.hpp"
 #include "simd/vec.hpp"
@@ -29,13 +28,6 @@ constexpr int16_t kOneInBf16 = 0x3f80;
 
 // The lanes of a and then b, rounded to bf16.
 inline __m512i round_lanes(Vec a, Vec b) { return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b.v, a.v)); }
-
-// Two numbers of 16 bits in every lane.
-inline __m512i broadcast_pair(const void* p) {
-  int32_t two;
-  std::memcpy(&two, p, sizeof two);
-  return _mm512_set1_epi32(two);
-}
 
 // The lanes of a beside those of b, rounded to bf16.
 inline Vec pair_lanes(Vec a, Vec b) {

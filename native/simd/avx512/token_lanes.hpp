@@ -6,7 +6,6 @@
 
 #include <cstdint>
 
-#include "simd/avx512/pairs.hpp"
 #include "simd/avx512/sixteen_rows.hpp"
 #include "simd/unroll.hpp"
 #include "simd/vec.hpp"
@@ -38,7 +37,7 @@ __attribute__((always_inline)) inline void add_channels(
   });
   unroll<4 * kQueries>([&](auto i) __attribute__((always_inline)) {
     constexpr int64_t pair = i / kQueries, q = i % kQueries;
-    const __m512i query = broadcast_pair(static_cast<const char*>(queries) + 2 * (q * kApart + 2 * pair));
+    const __m512i query = broadcast_four(static_cast<const char*>(queries) + 2 * (q * kApart + 2 * pair));
     unroll<kVectors>([&](auto v) {
       constexpr int sum = q * kVectors + v;
       sums[sum] = Pairs::add(sums[sum], pairs[v][pair], query);
