@@ -67,11 +67,10 @@ inline double error_of(double logit, double value, int32_t dtype) {
   return (whole ? 2e-7 : 1e-5) * (1 + logit) * value;
 }
 
-// What rounding of numerators to bf16 and, with them, of their sum adds to the error of an output: this much of the largest
-// value.
-constexpr double kRoundedWeights = 0x1p-8;
+// The largest relative error of a number rounded to bf16, and of a sum of such numbers.
+constexpr double kRounding = 0x1p-8;
 
-// True where they are rounded in dense slots of a dtype.
+// True where they are rounded in models of a dtype.
 inline bool rounds_weights(int32_t dtype) { return dtype == WINNOW_BF16 && !std::strcmp(winnow_isa(), "zen"); }
 
 inline double largest_of(const std::vector<double>& numbers) {

@@ -74,7 +74,7 @@ class KnownPrefill {
   double rounding_of_weights() const {
     const int64_t queries = args_.group_size * args_.queries;
     const bool rounds = winnow_prefill_in_tiles(args_.dtype, queries) || rounds_weights(args_.dtype);
-    return args_.output && rounds ? kRoundedWeights : 0;
+    return args_.output && rounds ? kRounding : 0;
   }
 
   Strides strides(int64_t heads, int64_t tokens, int64_t dim) {

@@ -24,7 +24,7 @@ from support.instruction_sets import needs_native
 from support.packed_slots import assert_same_tensors
 from support.ready import ready
 from support.recovered_oracle import recovered_logits
-from support.weight_rounding import ROUNDED_WEIGHTS
+from support.weight_rounding import ROUNDING
 from winnow import CompressedCache, WinnowError
 from winnow.cache.prefix import Prefix
 
@@ -175,7 +175,7 @@ def assert_same_prefixes(found: Prefix, expected: Prefix, dtype: torch.dtype) ->
     assert_same_tensors(replace(found, carried=None), replace(expected, carried=None))
     assert (found.carried is None) == (expected.carried is None)
     if found.carried is not None:
-        tolerance = ROUNDED_WEIGHTS if dtype is torch.bfloat16 else 1e-5
+        tolerance = ROUNDING if dtype is torch.bfloat16 else 1e-5
         torch.testing.assert_close(found.carried, expected.carried, rtol=tolerance, atol=tolerance)
 
 

@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from support.instruction_sets import ISAS, available, needs_native
-from support.weight_rounding import ROUNDED_WEIGHTS, rounds_weights
+from support.weight_rounding import ROUNDING, rounds_weights
 from winnow.kernels import native, prefill
 from winnow.kernels.interface import AttentionSpec
 from winnow.kernels.prefill import Attention, Prompt
@@ -68,7 +68,7 @@ def rounds_payments(prompt: Prompt) -> bool:
 
 
 def payments_tolerance(prompt: Prompt) -> float:
-    return ROUNDED_WEIGHTS if rounds_payments(prompt) else 1e-5
+    return ROUNDING if rounds_payments(prompt) else 1e-5
 
 
 def close(found: Tensor, expected: Tensor, tolerance: float) -> None:

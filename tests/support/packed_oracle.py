@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from support.packed_attention import Problem
+from support.weight_rounding import ROUNDING
 from winnow.kernels import Block, DenseBlock, PackedBlock, parts_of
 from winnow.kernels.formats.packed import PackedKeys, PackedValues
 
@@ -157,16 +158,17 @@ def oracle_side(rows: PackedKeys | PackedValues, block: PackedBlock) -> np.ndarr
     return out
 
 
-def oracle_prefix(block: Block) -> list[list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]]:
-    """Per part and head: keys [n, D] and values [n, Dv]."""
+def oracle_prefix(block: Block) -> list[list[tuple[np.ndarray[Any, Any], ...]]]:
+    """Per part and head: keys [n, D], values [n, Dv], and [n], 1 where values are dense and else 0."""
     found = []
     for part in parts_of(block):
         if isinstance(part, DenseBlock):
-            keys, values = part.keys.double().numpy(), part.values.double().numpy()
+            keys, values, dense = part.keys.double().numpy(), part.values.double().numpy(), True
         else:
             keys, values = oracle_side(part.keys, part), oracle_side(part.values, part)
+            dense = part.values.pruned is None and part.values.entries.bits == 16
         bounds = part.offsets.tolist()
-        found.append([(keys[a:b], values[a:b]) for a, b in itertools.pairwise(bounds)])
+        found.append([(keys[a:b], values[a:b], np.full(b - a, float(dense))) for a, b in itertools.pairwise(bounds)])
     return found
 
 
@@ -176,19 +178,19 @@ def oracle(problem: Problem) -> Tensor:
 
 
 def solved(problem: Problem) -> tuple[Tensor, Tensor]:
-    """Outputs [R, Q, Hq, Dv] in float64, and those of values as large, but positive."""
+    """Outputs [R, Q, Hq, Dv] in float64, and how far they are off at most where weights of dense values are rounded."""
     query, prefixes, tail, spec = problem
     rows, query_heads, queries, _ = query.shape
     group = query_heads // tail.keys.shape[1]
     different = {id(prefix): prefix for prefix in prefixes if prefix is not None}  # rows may share one
     known = {name: oracle_prefix(prefix) for name, prefix in different.items()}
-    out, sizes = np.zeros((2, rows, queries, query_heads, tail.values.shape[-1]))
+    out, off = np.zeros((2, rows, queries, query_heads, tail.values.shape[-1]))
     for row, i, query_head in np.ndindex(rows, queries, query_heads):
         head = query_head // group
         seen = max(0, int(tail.lengths[row]) - (queries - 1 - i))
         pieces = [parts[head] for parts in known.get(id(prefixes[row]), [])]
-        pieces.append(tuple(each[row, head, :seen].double().numpy() for each in (tail.keys, tail.values)))
-        keys, values = (np.concatenate(each) for each in zip(*pieces, strict=True))
+        pieces.append((*(each[row, head, :seen].double().numpy() for each in tail[:2]), np.ones(seen)))
+        keys, values, dense = (np.concatenate(each) for each in zip(*pieces, strict=True))
         logits = spec.scaling * (keys @ query[row, query_head, i].double().numpy())
         if spec.softcap is not None:
             logits = spec.softcap * np.tanh(logits / spec.softcap)
@@ -199,5 +201,6 @@ def solved(problem: Problem) -> tuple[Tensor, Tensor]:
         weights = np.exp(logits - highest)
         weights /= weights.sum() + np.exp(sink - highest)
         out[row, i, query_head] = weights @ values
-        sizes[row, i, query_head] = weights @ np.abs(values)
-    return torch.from_numpy(out), torch.from_numpy(sizes)
+        rounded = weights * dense
+        off[row, i, query_head] = rounded @ np.abs(values) + rounded.sum() * np.abs(out[row, i, query_head])
+    return torch.from_numpy(out), ROUNDING * torch.from_numpy(off)
