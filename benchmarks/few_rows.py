@@ -120,8 +120,8 @@ def main() -> None:
     about = (
         f"# Products of few rows\n\n`python benchmarks/few_rows.py`. {machine()} CPU time of linear layers in "
         "bfloat16; medians of rounds that took turns, on more copies of the weight than a cache holds. Above 1x is "
-        "faster than torch's layer. A read is the sum of the weight's bytes. In a file's memory a weight begins within "
-        "a cache line.\n\n"
+        "faster than torch's layer. Models have Winnow's on processors with AMX only. A read is the sum of the "
+        "weight's bytes. In a file's memory a weight begins within a cache line.\n\n"
     )
     write_results(options.out, of_this_vendor("few_rows"), about + table + "\n", [asdict(record) for record in records])
 

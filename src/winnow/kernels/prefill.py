@@ -56,7 +56,7 @@ def in_tiles(queries: Tensor, keys: Tensor) -> bool:
 def outruns_sdpa() -> bool:
     """True on processors where attention of any supported prompt takes less time than torch's sdpa.
 
-    These are AMD's with AVX-512: a fourth to a half of sdpa's time in every dtype (docs/kernels.md).
+    These are AMD's with AVX-512: a fifth to two fifths of sdpa's time in every dtype (docs/kernels.md).
     """
     return native.isa() == "zen"
 
