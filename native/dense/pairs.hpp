@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "attend/contract.hpp"
 #include "attend/queries.hpp"
 #include "simd/element.hpp"
 #include "simd/unroll.hpp"
@@ -19,10 +18,14 @@ namespace {
 template <class T>
 constexpr bool kInPairs = std::is_same_v<T, Bf16>;
 
-// True where keys and values are.
+// True where keys, or values, of so many channels are.
 template <class T>
-bool meet_in_pairs(const Shape& shape) {
-  return kInPairs<T> && keys_are_pairs(shape) && values_are_pairs(shape);
+bool keys_in_pairs(int64_t dim) {
+  return kInPairs<T> && keys_are_pairs(dim);
+}
+template <class T>
+bool values_in_pairs(int64_t dim) {
+  return kInPairs<T> && values_are_pairs(dim);
 }
 
 }  // namespace
@@ -34,7 +37,11 @@ namespace {
 template <class T>
 constexpr bool kInPairs = false;
 template <class T>
-bool meet_in_pairs(const Shape&) {
+bool keys_in_pairs(int64_t) {
+  return false;
+}
+template <class T>
+bool values_in_pairs(int64_t) {
   return false;
 }
 template <int kQueries, class T, class... Arguments>

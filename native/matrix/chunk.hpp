@@ -6,7 +6,6 @@
 
 #include "attend/contract.hpp"
 #include "attend/partials.hpp"
-#include "dense/pairs.hpp"
 #include "matrix/products.hpp"
 #include "matrix/queries.hpp"
 #include "matrix/rows.hpp"
@@ -24,8 +23,7 @@ constexpr int64_t kMatrixQueries = Vec::width >= 16 ? 48 : 16;
 // True where they are: every query sees all tokens, and these may not be multiplied as they lie, which is faster.
 template <class T>
 bool matrix_serves(const Shape& shape, const Chunk& chunk) {
-  const bool as_they_lie = chunk.part ? multiplies_as_they_lie<T>(shape, chunk) : meet_in_pairs<T>(shape);
-  return shape.queries >= kMatrixQueries && chunk.visible >= chunk.tokens && !as_they_lie;
+  return shape.queries >= kMatrixQueries && chunk.visible >= chunk.tokens && !multiplies_as_they_lie<T>(shape, chunk);
 }
 
 // A block of tokens and a panel of kVectors vectors of queries.

@@ -8,6 +8,8 @@
 #include <type_traits>
 
 #include "attend/contract.hpp"
+#include "dense/pairs.hpp"
+#include "packed/format.hpp"
 
 #if defined(__AVX512VNNI__)
 #include "packed/avx512/int8_keys.hpp"
@@ -15,15 +17,19 @@
 namespace winnow {
 namespace {
 
-// True where keys and values are integers with a scale for each slot, whose products need nothing else.
+// True where keys and values are integers with a scale for each slot, whose products need nothing else, or numbers that
+// meet in pairs.
 template <class T>
 bool multiplies_as_they_lie(const Shape& shape, const Chunk& chunk) {
-  const auto simple = [](const winnow_rows& rows, int64_t dim) {
-    return rows.scaling == WINNOW_PER_SLOT && whole_blocks(rows, dim);
+  if (!chunk.part) return keys_in_pairs<T>(shape.key_dim) && values_in_pairs<T>(shape.value_dim);
+  const auto integers = [](const winnow_rows& rows, int64_t dim) {
+    return !std::is_same_v<T, float> && rows.scaling == WINNOW_PER_SLOT && whole_blocks(rows, dim);
   };
-  const winnow_rows& keys = chunk.part->keys;
-  return !std::is_same_v<T, float> && simple(keys, keys.kept) && sums_fit(keys, keys.kept) &&
-         simple(chunk.part->values, shape.value_dim);
+  const winnow_rows &keys = chunk.part->keys, &values = chunk.part->values;
+  const bool keys_do = (meet_as_they_are(keys) && keys_in_pairs<T>(keys.kept)) ||
+                       (integers(keys, keys.kept) && sums_fit(keys, keys.kept));
+  const bool values_do = (are_numbers(values) && values_in_pairs<T>(shape.value_dim)) || integers(values, shape.value_dim);
+  return keys_do && values_do;
 }
 
 }  // namespace

@@ -51,6 +51,10 @@ inline bool whole_blocks(const winnow_rows& rows, int64_t count) {
   return rows.bits != 16 && !rows.masks && count > 0 && count % block_numbers(rows.bits) == 0;
 }
 
+// True where rows are numbers as they are; of keys, where queries meet these as they are, too.
+inline bool are_numbers(const winnow_rows& rows) { return !rows.masks && rows.bits == 16; }
+inline bool meet_as_they_are(const winnow_rows& keys) { return are_numbers(keys) && !keys.rotated && !keys.spreads; }
+
 // True where the sizes of pruned entries are drawn.
 inline bool draws_sizes(int32_t recovery) { return recovery != WINNOW_DEGENERATE && recovery != WINNOW_CONSTANT; }
 

@@ -30,8 +30,7 @@ inline void score_in_place(const Shape& shape, const Chunk& chunk, const Queries
   numbers.keys = static_cast<const Key*>(rows.data) + chunk.slot * shape.key_dim;
   numbers.values = numbers.keys;
   if constexpr (std::is_same_v<Key, T>) {
-    const bool as_they_are = !rows.rotated && !rows.spreads;
-    if (as_they_are && score_numbers<kQueries, T>(shape, numbers, queries, first, scratch)) return;
+    if (meet_as_they_are(rows) && score_numbers<kQueries, T>(shape, numbers, queries, first, scratch)) return;
   }
   gather_for<kQueries, Key, T>(shape, chunk, queries, first, scratch.query);
   score<kQueries, Key>(shape, numbers, scratch.query, scratch.edge, scratch.logits);
@@ -88,7 +87,7 @@ inline void score_packed(const Shape& shape, const Chunk& chunk, const Queries& 
   const auto& [kept, from] = asked;
   if (score_int8<kQueries, T>(kept, chunk, from, first, scratch, packed)) {
     // Done.
-  } else if (!rows.masks && rows.bits == 16) {
+  } else if (are_numbers(rows)) {
     score_in_place<kQueries, T, T>(kept, chunk, from, first, scratch);
   } else if (!rows.masks && rows.bits == 8 && rows.scaling == WINNOW_PER_SLOT) {
     score_in_place<kQueries, Int8, T>(kept, chunk, from, first, scratch);

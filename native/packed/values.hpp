@@ -35,9 +35,6 @@ inline void order_sums(const Shape& shape, float* acc) {
   }
 }
 
-// True where rows are numbers as they are.
-inline bool are_numbers(const winnow_rows& rows) { return !rows.masks && rows.bits == 16; }
-
 // The first of a chunk's values, of type Value.
 template <class Value>
 inline const Value* values_at(const Shape& shape, const Chunk& chunk) {

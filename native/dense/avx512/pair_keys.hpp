@@ -28,9 +28,7 @@ constexpr int64_t kPairChannels = 32, kMostPairDim = 256;
 constexpr int kFewestInTokenLanes = 5;
 
 // True where keys are whole vectors of pairs.
-inline bool keys_are_pairs(const Shape& shape) {
-  return shape.key_dim % kPairChannels == 0 && shape.key_dim <= kMostPairDim;
-}
+inline bool keys_are_pairs(int64_t dim) { return dim % kPairChannels == 0 && dim <= kMostPairDim; }
 
 // The queries [first, first + kQueries) as they are, those of the padding zero.
 template <int kQueries>
@@ -135,7 +133,7 @@ template <int kQueries, class T>
 inline bool score_numbers(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first,
                           const Scratch& scratch) {
   if constexpr (std::is_same_v<T, Bf16>) {
-    if (!keys_are_pairs(shape)) return false;
+    if (!keys_are_pairs(shape.key_dim)) return false;
     score_pairs<kQueries>(shape, chunk, queries, first, scratch.edge, scratch.logits);
     return true;
   }

@@ -25,7 +25,7 @@ namespace {
 constexpr int64_t kPairStrip = 2 * Vec::width;
 
 // True where values are whole strips.
-inline bool values_are_pairs(const Shape& shape) { return shape.value_dim % kPairStrip == 0; }
+inline bool values_are_pairs(int64_t dim) { return dim % kPairStrip == 0; }
 
 // Weights in bf16, those of a block in the place of the logits of its first half.
 struct InBf16 {
@@ -134,7 +134,7 @@ template <int kQueries, class T>
 inline bool weigh_numbers(const Shape& shape, const Chunk& chunk, const T* values, int64_t first, float* logits,
                           const Partial& out) {
   if constexpr (std::is_same_v<T, Bf16>) {
-    if (!values_are_pairs(shape)) return false;
+    if (!values_are_pairs(shape.value_dim)) return false;
     Weights<kQueries, InBf16> weights(shape, chunk, logits, first, out);
     weigh_pairs<kQueries>(shape, weights, values, chunk.tokens, out.acc + first * shape.value_width);
     weights.finish();
