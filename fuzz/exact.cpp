@@ -11,6 +11,7 @@
 #include "known/append.hpp"
 #include "known/compare.hpp"
 #include "known/decode.hpp"
+#include "known/linear.hpp"
 #include "known/prefill.hpp"
 #include "known/prune.hpp"
 #include "known/rotate.hpp"
@@ -25,7 +26,8 @@ struct Kernel {
   void (*check)(Bytes&, uint64_t seed);
 };
 constexpr Kernel kernels[] = {{"decode", check_decode}, {"shared", check_shared}, {"append", check_append},
-                              {"prefill", check_prefill}, {"prune", check_prune}, {"rotate", check_rotate}};
+                              {"prefill", check_prefill}, {"prune", check_prune}, {"rotate", check_rotate},
+                              {"linear", check_linear}};
 
 // True if a case passes; its number says all about it.
 bool passes(const Kernel& kernel, uint64_t number) {

@@ -4,16 +4,21 @@
 #include "append/append.hpp"
 #include "attend/arguments.hpp"
 #include "attend/attend.hpp"
+#include "linear/contract.hpp"
 #include "prefill/job.hpp"
 #include "runtime/dispatch.hpp"
 #include "runtime/pool.hpp"
 #include "runtime/rows.hpp"
+#include "sizes.hpp"
 #include "winnow_native.h"
 
 namespace {
 
 // Bytes that a thread reads at a time.
 constexpr int64_t kReadBlock = 256 * 1024;
+
+// Bytes of a weight that are worth another thread.
+constexpr int64_t kFewestBytes = 64 * 1024;
 
 // Queries of a KV head for which laying a prompt's rows as tiles is worth its time.
 constexpr int64_t kFewestInTiles = 64;
@@ -34,12 +39,19 @@ int32_t on_rows(const winnow_prune_args& args, winnow::PruneFunction function) {
   return with_memory([&] { winnow::run_on_rows(args, winnow::kPrunedAtOnce, floats, function); });
 }
 
+// For a weight of so many bits, by dtype.
+const winnow::LinearFunction* linear_of(int32_t bits) {
+  const winnow::Kernels& kernels = winnow::active_kernels();
+  return bits == 4 ? kernels.linear_int4 : bits == 8 ? kernels.linear_int8 : kernels.linear;
+}
+
 #define WINNOW_NAMED(value) {#value, value}
 constexpr winnow_constant contract[] = {
     WINNOW_NAMED(WINNOW_ABI),
     WINNOW_NAMED(WINNOW_SCALE_GROUP),
     WINNOW_NAMED(WINNOW_START_STEP),
     WINNOW_NAMED(WINNOW_BLOCK_BYTES),
+    WINNOW_NAMED(WINNOW_LINEAR_OUTPUTS),
     WINNOW_NAMED(WINNOW_DRAWS),
     WINNOW_NAMED(WINNOW_F32),
     WINNOW_NAMED(WINNOW_BF16),
@@ -70,6 +82,7 @@ constexpr winnow_constant contract[] = {
     WINNOW_NAMED(sizeof(winnow_append_args)),
     WINNOW_NAMED(sizeof(winnow_step_args)),
     WINNOW_NAMED(sizeof(winnow_prefill_args)),
+    WINNOW_NAMED(sizeof(winnow_linear_layer)),
     {nullptr, 0},
 };
 
@@ -130,6 +143,18 @@ int32_t winnow_prefill(const winnow_prefill_args* args) {
 
 int32_t winnow_prefill_in_tiles(int32_t dtype, int64_t queries) {
   return winnow::active_isa().matrix.prefill[dtype] && queries >= kFewestInTiles;
+}
+
+int32_t winnow_linear(const winnow_linear_layer* layer, int64_t rows, const void* inputs, void* outputs,
+                      int32_t threads) {
+  const auto linear = linear_of(layer->bits)[layer->dtype];
+  if (!linear) return WINNOW_UNKNOWN_ISA;
+  const int64_t bits = layer->bits == 16 ? 8 * winnow::kElementBytes[layer->dtype] : layer->bits;
+  const int64_t worth = winnow::divide_up(layer->inputs * layer->outputs * bits, 8 * kFewestBytes);
+  const winnow::LinearRows all{rows, inputs, outputs};
+  winnow::run_blocks(static_cast<int>(winnow::least(threads, worth)), layer->outputs, winnow::kOutputsAtOnce,
+                     [&](int, int64_t first, int64_t last) { linear(*layer, all, first, last); });
+  return WINNOW_OK;
 }
 
 const char* winnow_isa(void) { return winnow::active_isa().name; }

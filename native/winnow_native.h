@@ -8,10 +8,11 @@
 
 #include <stdint.h>
 
-#define WINNOW_ABI 12
+#define WINNOW_ABI 13
 #define WINNOW_SCALE_GROUP 32 /* channels of a value, or slots of keys, that share a scale and a zero */
 #define WINNOW_START_STEP 32  /* where rows differ in length, the beginning of every 32nd is known */
 #define WINNOW_BLOCK_BYTES 16 /* of a block of numbers of 4 or 2 bits; of 1 bit half as many */
+#define WINNOW_LINEAR_OUTPUTS 64 /* that lie beside each other in a weight of 4 bits */
 #define WINNOW_DRAWS 256      /* numbers that a random recovery draws from, a power of two */
 #define WINNOW_EXPORT __attribute__((visibility("default")))
 
@@ -194,6 +195,19 @@ struct winnow_prefill_args {
   int32_t threads;
 };
 
+/* A linear layer. Everything is contiguous, and of one dtype but for weights of few bits. Those of 8 bits are signed whole
+ * numbers, with a scale for every output. Of 4 bits there are inputs and outputs in multiples of WINNOW_SCALE_GROUP and
+ * WINNOW_LINEAR_OUTPUTS: of so many outputs, input by input, first the lower halves of all bytes and then the higher ones;
+ * a number n stands for (n - 8) * scale + middle, of which WINNOW_SCALE_GROUP inputs share a pair. */
+struct winnow_linear_layer {
+  int64_t inputs, outputs;     /* 1 <= inputs */
+  const void *weight;          /* [outputs, inputs] */
+  const void *scales;          /* 8 bits: [outputs]; 4 bits: [inputs / WINNOW_SCALE_GROUP, outputs, 2]; else null */
+  const void *bias;            /* [outputs] or null */
+  int32_t bits;                /* of the weight: 16: as it is; 8; 4 */
+  int32_t dtype;
+};
+
 struct winnow_constant {
   const char *name;
   int64_t value;
@@ -231,6 +245,12 @@ WINNOW_EXPORT int32_t winnow_prefill(const struct winnow_prefill_args *args);
 
 /* 1 where a prompt of a dtype that so many queries of a KV head meet, with an output, is products in tiles of bf16. */
 WINNOW_EXPORT int32_t winnow_prefill_in_tiles(int32_t dtype, int64_t queries);
+
+/* Inputs [rows, inputs] of a linear layer -> its outputs [rows, outputs], both contiguous and of its dtype: products are
+ * summed up in fp32, and rounded once. WINNOW_UNKNOWN_ISA where there is no kernel for so few bits: of 4 for bf16 alone, on
+ * processors with AVX-512 BF16. */
+WINNOW_EXPORT int32_t winnow_linear(const struct winnow_linear_layer *layer, int64_t rows, const void *inputs,
+                                    void *outputs, int32_t threads);
 
 /* The instruction set in use: "amx", "zen", "avx512bf16", "avx512vnni", "avx512", "avx2" or
    "portable". */

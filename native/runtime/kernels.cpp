@@ -3,6 +3,7 @@
 
 #include "attend/partials.hpp"
 #include "dense/chunk.hpp"
+#include "linear/linear.hpp"
 #include "packed/chunk.hpp"
 #include "prefill/prefill.hpp"
 #include "prune/prune.hpp"
@@ -19,6 +20,9 @@ constexpr Kernels isa::WINNOW_ISA = {{dense_chunk<float>, dense_chunk<Bf16>, den
                                      {prune<float>, prune<Bf16>, prune<Fp16>},
                                      {take<float>, take<Bf16>, take<Fp16>},
                                      {rotate<float>, rotate<Bf16>, rotate<Fp16>},
-                                     {kPrefill<float>, kPrefill<Bf16>, kPrefill<Fp16>}};
+                                     {kPrefill<float>, kPrefill<Bf16>, kPrefill<Fp16>},
+                                     {linear<float, float>, linear<Bf16, Bf16>, linear<Fp16, Fp16>},
+                                     {linear<float, Int8>, linear<Bf16, Int8>, linear<Fp16, Int8>},
+                                     {nullptr, kLinearInt4, nullptr}};
 
 }  // namespace winnow

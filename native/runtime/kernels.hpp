@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attend/contract.hpp"
+#include "linear/contract.hpp"
 #include "prefill/contract.hpp"
 #include "prune/contract.hpp"
 #include "rotate/contract.hpp"
@@ -22,6 +23,7 @@ struct Kernels {
   PruneFunction take[kDtypes];
   RotateFunction rotate[kDtypes];
   PrefillKernel prefill[kDtypes];
+  LinearFunction linear[kDtypes], linear_int8[kDtypes], linear_int4[kDtypes];  // null: there is none
 };
 
 // True where products of matrices are faster for a chunk than functions that read it where it lies.

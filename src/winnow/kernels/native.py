@@ -27,6 +27,7 @@ from winnow.kernels.native_args import (
     AppendArgs,
     Constant,
     DecodeArgs,
+    LinearLayer,
     PrefillArgs,
     PruneArgs,
     RotateArgs,
@@ -38,7 +39,7 @@ from winnow.kernels.openmp import lend_threads
 from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import check_layer, check_query
 
-ABI = 12
+ABI = 13
 LIBRARY_NAME = "libwinnow_native.dylib" if sys.platform == "darwin" else "libwinnow_native.so"
 
 _NUMBERS = {dtype: torch.empty(1, dtype=dtype) for dtype in DTYPES}
@@ -77,6 +78,13 @@ def open_library(path: Path) -> ctypes.CDLL:
     library.winnow_step.argtypes = [ctypes.POINTER(StepArgs)]
     library.winnow_prefill.argtypes = [ctypes.POINTER(PrefillArgs)]
     library.winnow_prefill_in_tiles.argtypes = [ctypes.c_int32, ctypes.c_int64]
+    library.winnow_linear.argtypes = [
+        ctypes.POINTER(LinearLayer),
+        ctypes.c_int64,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_int32,
+    ]
     library.winnow_isa.restype = ctypes.c_char_p
     library.winnow_select_isa.argtypes = [ctypes.c_char_p]
     library.winnow_read_sum.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]

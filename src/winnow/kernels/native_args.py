@@ -36,6 +36,8 @@ STATISTICS: dict[Statistic, int] = {
     "pruned rms": 4,
     "pruned moments": 5,
 }
+LINEAR_OUTPUTS = 64
+"""Outputs that lie beside each other in a linear layer's weight of 4 bits."""
 UNSCALED, PER_SLOT, GROUPED, CHANNEL_GROUPS = range(4)
 
 
@@ -162,6 +164,16 @@ class PrefillArgs(ctypes.Structure):
     )
 
 
+class LinearLayer(ctypes.Structure):
+    """Mirror of winnow_linear_layer."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("inputs", "outputs")),
+        *((name, ctypes.c_void_p) for name in ("weight", "scales", "bias")),
+        *((name, ctypes.c_int32) for name in ("bits", "dtype")),
+    )
+
+
 class Constant(ctypes.Structure):
     """Mirror of winnow_constant."""
 
@@ -179,11 +191,13 @@ def shared_constants() -> dict[str, int]:
         "append_args": AppendArgs,
         "step_args": StepArgs,
         "prefill_args": PrefillArgs,
+        "linear_layer": LinearLayer,
     }
     named = {
         "SCALE_GROUP": GROUP,
         "START_STEP": STEP,
         "BLOCK_BYTES": BLOCK_BYTES,
+        "LINEAR_OUTPUTS": LINEAR_OUTPUTS,
         "DRAWS": DRAWS,
         "F32": DTYPES[torch.float32],
         "BF16": DTYPES[torch.bfloat16],

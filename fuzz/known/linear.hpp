@@ -1,0 +1,81 @@
+// A linear layer of few rows, with weights as they are, of 8 bits and of 4: close to sums in double precision.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bytes.hpp"
+#include "known/compare.hpp"
+#include "known/numbers.hpp"
+#include "winnow_native.h"
+
+// The weight of input i in output o.
+inline double weight_at(const winnow_linear_layer& layer, int64_t o, int64_t i) {
+  const int64_t place = o * layer.inputs + i;
+  if (layer.bits == 16) return number_at(layer.dtype, layer.weight, place);
+  if (layer.bits == 8) return static_cast<const int8_t*>(layer.weight)[place] * number_at(layer.dtype, layer.scales, o);
+  const int64_t block = o / WINNOW_LINEAR_OUTPUTS, within = o % WINNOW_LINEAR_OUTPUTS, half = WINNOW_LINEAR_OUTPUTS / 2;
+  const uint8_t both = static_cast<const uint8_t*>(layer.weight)[(block * layer.inputs + i) * half + within % half];
+  const int number = within < half ? both & 15 : both >> 4;
+  const int64_t pair = 2 * (i / WINNOW_SCALE_GROUP * layer.outputs + o);
+  return (number - 8) * number_at(layer.dtype, layer.scales, pair) + number_at(layer.dtype, layer.scales, pair + 1);
+}
+
+inline winnow_linear_layer linear_layer(Bytes& from, Arrays& arrays) {
+  constexpr int32_t kBits[] = {16, 8, 4};
+  winnow_linear_layer layer{};
+  layer.bits = kBits[from.below(3)];
+  layer.dtype = layer.bits == 4 ? static_cast<int32_t>(WINNOW_BF16) : static_cast<int32_t>(from.below(3));
+  if (layer.bits == 4) {
+    layer.inputs = WINNOW_SCALE_GROUP * from.among(1, 9);
+    layer.outputs = WINNOW_LINEAR_OUTPUTS * from.among(1, 3);
+    layer.weight = arrays.noise(layer.inputs * layer.outputs / 2);
+    layer.scales = arrays.numbers(layer.dtype, layer.inputs / WINNOW_SCALE_GROUP * layer.outputs * 2, false);
+  } else {
+    // So many inputs that those of several rows are cut into blocks, at times.
+    layer.inputs = from.below(8) ? from.among(1, 200) : from.among(1000, 4000);
+    layer.outputs = from.below(200);
+    const int64_t count = layer.inputs * layer.outputs;
+    layer.weight = layer.bits == 8 ? arrays.noise(count) : arrays.numbers(layer.dtype, count, false);
+    if (layer.bits == 8) layer.scales = arrays.numbers(layer.dtype, layer.outputs, false);
+  }
+  if (from.coin()) layer.bias = arrays.numbers(layer.dtype, layer.outputs, false);
+  return layer;
+}
+
+inline void check_linear(Bytes& from, uint64_t seed) {
+  Arrays arrays(seed);
+  const winnow_linear_layer layer = linear_layer(from, arrays);
+  const int64_t rows = layer.inputs < 1000 ? from.below(70) : from.below(10);
+  const void* inputs = arrays.numbers(layer.dtype, rows * layer.inputs, false);
+  void* outputs = arrays.zeros<uint8_t>(rows * layer.outputs * bytes_of(layer.dtype));
+  const int32_t status = winnow_linear(&layer, rows, inputs, outputs, static_cast<int32_t>(from.among(1, 3)));
+  if (layer.bits == 4 && status == WINNOW_UNKNOWN_ISA) return;
+  expect(status == WINNOW_OK, "winnow_linear refused");
+  std::vector<double> expected, row(static_cast<size_t>(layer.inputs));
+  double largest = 0;
+  for (int64_t o = 0; o < layer.outputs; ++o) {
+    for (int64_t i = 0; i < layer.inputs; ++i) row[i] = weight_at(layer, o, i);
+    for (int64_t r = 0; r < rows; ++r) {
+      double sum = layer.bias ? number_at(layer.dtype, layer.bias, o) : 0, sizes = std::fabs(sum);
+      for (int64_t i = 0; i < layer.inputs; ++i) {
+        const double product = row[i] * number_at(layer.dtype, inputs, r * layer.inputs + i);
+        sum += product;
+        sizes += std::fabs(product);
+      }
+      largest = std::max(largest, sizes);
+      expected.push_back(sum);
+    }
+  }
+  // Of every output all rows, as they were found.
+  std::vector<double> turned(expected.size());
+  for (int64_t o = 0; o < layer.outputs; ++o) {
+    for (int64_t r = 0; r < rows; ++r) turned[r * layer.outputs + o] = expected[o * rows + r];
+  }
+  // 4 bits: a number and its middle may cancel, so that their sum is smaller than what was rounded.
+  const double error = (layer.bits == 4 ? 64 : 1) * largest * std::min<double>(layer.inputs, 256) * 0x1p-24;
+  expect_close(layer.dtype, outputs, turned, error, std::to_string(layer.bits) + " bits, outputs");
+}

@@ -1,0 +1,26 @@
+// The promise of a linear function, whatever the instruction set.
+#pragma once
+
+#include <cstdint>
+
+#include "winnow_native.h"
+
+namespace winnow {
+
+struct LinearRows {
+  int64_t count;
+  const void* inputs;
+  void* outputs;
+};
+
+// Does the outputs first to last - 1 of all rows; `first` is a multiple of kOutputsAtOnce, and so is `last` unless it is
+// the end.
+using LinearFunction = void (*)(const winnow_linear_layer&, const LinearRows&, int64_t first, int64_t last);
+
+namespace {
+
+// Outputs that a thread does at a time: those of a block of 4 bits.
+constexpr int64_t kOutputsAtOnce = WINNOW_LINEAR_OUTPUTS;
+
+}  // namespace
+}  // namespace winnow

@@ -1,0 +1,121 @@
+"""Linear layers of few rows with the compiled kernels, which read the weight where it lies."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from winnow.kernels import native
+from winnow.kernels.formats.entries import GROUP
+from winnow.kernels.native_args import DTYPES, LINEAR_OUTPUTS, LinearLayer, address
+
+_BITS = {torch.int8: 8, torch.uint8: 4}
+
+
+def outruns_torch() -> bool:
+    """True on processors where a linear layer of few rows takes less time than torch's.
+
+    These are AMD's with AVX-512, on which torch reads a weight at half of what memory gives (docs/models.md).
+    """
+    return native.library() is not None and native.isa() == "zen"
+
+
+class Weight(NamedTuple):
+    """The weight of a linear layer, and its bias. Those of 8 and 4 bits are `Int8Linear`'s and `Int4Linear`'s."""
+
+    numbers: Tensor
+    """[O, I] in the dtype of the inputs, or int8; or two of 4 bits to a byte [O, I / 2], in blocks of 64 outputs."""
+    bias: Tensor | None = None
+    """[O]"""
+    scales: Tensor | None = None
+    """[O] of int8; [I / 32, O, 2] of 4 bits, scale and middle."""
+
+    @property
+    def bits(self) -> int:
+        """16 for a weight in the dtype of the inputs."""
+        return _BITS.get(self.numbers.dtype, 16)
+
+    def fits(self) -> bool:
+        """True if the kernels can read it: tensors that fit together, each in one piece on the CPU."""
+        numbers, bias, scales = self
+        outputs, inputs = self.sizes
+        others = [each for each in (bias, scales) if each is not None]
+        few_bits = {8: (outputs,), 4: (inputs // GROUP, outputs, 2)}
+        fits = numbers.ndim == 2 and inputs > 0 and self.dtype in DTYPES
+        fits = fits and all(each.dtype == self.dtype for each in others)
+        fits = fits and (None if scales is None else scales.shape) == few_bits.get(self.bits)
+        fits = fits and (bias is None or bias.shape == (outputs,))
+        if self.bits == 4:
+            fits = fits and inputs % GROUP == 0 and outputs % LINEAR_OUTPUTS == 0
+        return fits and all(each.is_cpu and each.is_contiguous() for each in (numbers, *others))
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Outputs and inputs."""
+        outputs, columns = self.numbers.shape
+        return outputs, 2 * columns if self.bits == 4 else columns
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of inputs and outputs."""
+        return self.numbers.dtype if self.scales is None else self.scales.dtype
+
+    def addresses(self) -> tuple[int | None, ...]:
+        """Addresses of its tensors."""
+        return tuple(map(address, self))
+
+
+class LinearPlan:
+    """A linear layer through the compiled library: its arguments, filled once.
+
+    Keeps the weight's memory alive. Serves several threads at once.
+    """
+
+    def __init__(self, weight: Weight) -> None:
+        """Raises ValueError for a weight that does not fit."""
+        if not weight.fits():
+            raise ValueError(
+                f"a weight {list(weight.numbers.shape)} of {weight.numbers.dtype} does not fit its scales and bias, "
+                "or lies where the kernels do not read it"
+            )
+        self._alive = [each.detach() for each in weight if each is not None]
+        self._addresses = weight.addresses()
+        self.dtype, self.bits = weight.dtype, weight.bits
+        self.outputs, self.inputs = weight.sizes
+        numbers, bias, scales = self._addresses
+        self._layer = LinearLayer(self.inputs, self.outputs, numbers, scales, bias, self.bits, DTYPES[self.dtype])
+        self._reference = ctypes.byref(self._layer)
+        self._run = native.loaded_library().winnow_linear
+        self._last = (torch.Size(), torch.empty(0), 0)
+
+    def is_of(self, weight: Weight) -> bool:
+        """True if the tensors still lie where they did, so that what they hold now is what is multiplied by."""
+        return weight.addresses() == self._addresses
+
+    def run(self, inputs: Tensor) -> Tensor:
+        """Inputs [..., I] -> outputs [..., O], both in the plan's dtype.
+
+        Products are summed up in fp32 and rounded once, but for numbers in bfloat16 below 2⁻¹²⁶, which may be taken for
+        zero. Raises ValueError for inputs that do not fit, and where there is no kernel for so few bits.
+        """
+        shape, like, rows = self._last
+        if inputs.shape != shape:
+            like, rows = self._accept(inputs)
+        if inputs.dtype is not self.dtype or not inputs.is_cpu:
+            raise ValueError(f"inputs of {inputs.dtype} on {inputs.device} do not fit a layer of {self.dtype} on a CPU")
+        inputs, outputs = inputs.contiguous(), torch.empty_like(like)
+        if self._run(self._reference, rows, inputs.data_ptr(), outputs.data_ptr(), torch.get_num_threads()):
+            raise ValueError(f"no kernel here multiplies {self.dtype} by a weight of {self.bits} bits")
+        return outputs
+
+    def _accept(self, inputs: Tensor) -> tuple[Tensor, int]:
+        """All that depends on the shape of inputs only, which rarely changes."""
+        *rows, dim = inputs.shape
+        if dim != self.inputs:
+            raise ValueError(f"inputs {list(inputs.shape)} do not fit a layer of {self.inputs} inputs")
+        like = native.standing_for(self.dtype, (*rows, self.outputs))
+        self._last = (inputs.shape, like, like.numel() // max(1, self.outputs))
+        return self._last[1:]

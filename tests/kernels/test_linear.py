@@ -1,0 +1,166 @@
+"""Linear layers of few rows by the compiled kernels, in every instruction set, against float64."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from support.dense_attention import DTYPES
+from support.instruction_sets import needs_native
+from winnow.kernels import native
+from winnow.kernels.linear import LinearPlan, Weight
+
+pytestmark = needs_native
+SHARED = [HealthCheck.function_scoped_fixture]
+ROWS = st.integers(0, 9) | st.sampled_from([16, 31, 32, 33, 40, 65])
+
+
+def layer(outputs: int, inputs: int, bits: int, dtype: torch.dtype, bias: bool) -> Weight:
+    """A random weight."""
+    added = torch.randn(outputs).to(dtype) if bias else None
+    if bits == 16:
+        return Weight(torch.randn(outputs, inputs).to(dtype), added)
+    if bits == 8:
+        numbers = torch.randint(-128, 128, (outputs, inputs), dtype=torch.int8)
+        return Weight(numbers, added, torch.rand(outputs).to(dtype))
+    numbers = torch.randint(0, 256, (outputs, inputs // 2), dtype=torch.uint8)
+    return Weight(numbers, added, torch.rand(inputs // 32, outputs, 2).to(dtype))
+
+
+def written_out(weight: Weight) -> Tensor:
+    """[O, I] fp64, from the definition of the order of numbers."""
+    numbers, scales = weight.numbers, weight.scales
+    if scales is None:
+        return numbers.double()
+    if weight.bits == 8:
+        return numbers * scales.double()[:, None]
+    outputs, inputs = weight.sizes
+    found = torch.empty(outputs, inputs, dtype=torch.float64)
+    stored = numbers.reshape(outputs // 64, inputs, 32)
+    for output in range(outputs):
+        both = stored[output // 64, :, output % 32]
+        level = both % 16 if output % 64 < 32 else both // 16
+        scale, middle = scales[:, output].double().repeat_interleave(32, dim=0).unbind(dim=1)
+        found[output] = (level.double() - 8) * scale + middle
+    return found
+
+
+def assert_products(weight: Weight, inputs: Tensor) -> None:
+    """Outputs are those of float64, rounded once after sums in fp32."""
+    found = LinearPlan(weight).run(inputs)
+    assert found.shape == (*inputs.shape[:-1], weight.sizes[0])
+    assert found.dtype == inputs.dtype
+    assert found.is_contiguous()
+    exact, summed = inputs.double() @ written_out(weight).T, inputs.double().abs() @ written_out(weight).abs().T
+    if weight.bias is not None:
+        exact, summed = exact + weight.bias.double(), summed + weight.bias.double().abs()
+    # A number of 4 bits and its middle cancel, so that what is added up is larger than their sum.
+    allowed = torch.finfo(inputs.dtype).eps * exact.abs() + (1e-4 if weight.bits == 4 else 1e-5) * summed + 1e-30
+    assert bool(((found.double() - exact).abs() <= allowed).all()), native.isa()
+
+
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=SHARED)
+@given(
+    st.integers(0, 140),
+    st.integers(1, 200) | st.sampled_from([1000, 3000, 7001]),
+    ROWS,
+    st.sampled_from([16, 8]),
+    st.sampled_from(DTYPES),
+    st.booleans(),
+    st.integers(0, 99),
+)
+def test_products_of_any_shape(
+    isas: list[str], outputs: int, inputs: int, rows: int, bits: int, dtype: torch.dtype, bias: bool, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    weight = layer(outputs, inputs, bits, dtype, bias)
+    given = torch.randn(rows, inputs).div(inputs**0.5).to(dtype)
+    for isa in isas:
+        native.select_isa(isa)
+        assert_products(weight, given)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=SHARED)
+@given(st.integers(1, 3), st.integers(1, 20), ROWS, st.booleans(), st.integers(0, 99))
+def test_products_with_4_bits(isas: list[str], blocks: int, groups: int, rows: int, bias: bool, seed: int) -> None:
+    torch.manual_seed(seed)
+    weight = layer(64 * blocks, 32 * groups, 4, torch.bfloat16, bias)
+    given = torch.randn(rows, 32 * groups).bfloat16()
+    for isa in isas:
+        native.select_isa(isa)
+        if isa in ("zen", "avx512bf16", "amx"):
+            assert_products(weight, given)
+        else:
+            with pytest.raises(ValueError, match="4 bits"):
+                LinearPlan(weight).run(given)
+
+
+def test_inputs_of_any_shape_and_order() -> None:
+    weight = layer(70, 24, 16, torch.float32, bias=True)
+    for shape in ((24,), (2, 3, 24), (0, 24)):
+        assert_products(weight, torch.randn(shape))
+    assert_products(weight, torch.randn(24, 5).mT)
+    assert_products(weight, torch.randn(3, 48)[:, ::2])
+
+
+def test_what_is_not_a_number_stays_where_it_is() -> None:
+    weight, given = layer(130, 40, 16, torch.float32, bias=False), torch.randn(3, 40)
+    given[1, 7] = torch.nan
+    weight.numbers[129, 3] = torch.inf
+    found = LinearPlan(weight).run(given)
+    assert bool(found[1].isnan().all())
+    assert bool(found[[0, 2], :129].isfinite().all())
+
+
+def test_a_plan_serves_several_threads() -> None:
+    weight = layer(500, 300, 16, torch.float32, bias=True)
+    plan, given = LinearPlan(weight), [torch.randn(1 + i % 5, 300) for i in range(40)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(plan.run, given))
+    for one, inputs in zip(found, given, strict=True):
+        torch.testing.assert_close(one, torch.nn.functional.linear(inputs, *weight[:2]), atol=1e-4, rtol=1e-4)
+
+
+def test_the_number_of_threads_changes_nothing() -> None:
+    weight, given, used = layer(700, 300, 16, torch.float32, bias=True), torch.randn(3, 300), torch.get_num_threads()
+    found = []
+    for threads in (1, 2, 5):
+        torch.set_num_threads(threads)
+        found.append(LinearPlan(weight).run(given))
+    torch.set_num_threads(used)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
+WRONG = {
+    "a weight of no dtype that kernels know": Weight(torch.ones(4, 4, dtype=torch.float64)),
+    "a weight with gaps": Weight(torch.ones(4, 8)[:, ::2]),
+    "a bias of another length": Weight(torch.ones(4, 4), torch.ones(3)),
+    "a bias of another dtype": Weight(torch.ones(4, 4), torch.ones(4).bfloat16()),
+    "scales of what has none": Weight(torch.ones(4, 4), None, torch.ones(4)),
+    "8 bits without scales": Weight(torch.ones(4, 4, dtype=torch.int8)),
+    "8 bits with too few scales": Weight(torch.ones(4, 4, dtype=torch.int8), None, torch.ones(3)),
+    "4 bits of a part of a block": Weight(
+        torch.ones(32, 16, dtype=torch.uint8), None, torch.ones(1, 32, 2, dtype=torch.bfloat16)
+    ),
+    "no inputs": Weight(torch.ones(4, 0)),
+    "another device": Weight(torch.ones(4, 4, device="meta")),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_weights_that_do_not_fit_are_refused(case: str) -> None:
+    assert not WRONG[case].fits()
+    with pytest.raises(ValueError, match="a weight"):
+        LinearPlan(WRONG[case])
+
+
+@pytest.mark.parametrize("inputs", [torch.ones(2, 3), torch.ones(2, 4).half(), torch.ones(2, 4, device="meta")])
+def test_inputs_that_do_not_fit_are_refused(inputs: Tensor) -> None:
+    with pytest.raises(ValueError, match="do not fit a layer"):
+        LinearPlan(Weight(torch.ones(5, 4))).run(inputs)
