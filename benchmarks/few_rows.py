@@ -1,4 +1,4 @@
-"""Products of few rows in bfloat16: torch's linear layer, Winnow's, and one packed beforehand, against a read.
+"""Products of few rows: torch's linear layer, Winnow's, and one packed beforehand, against a read.
 
     python benchmarks/few_rows.py        # writes docs/results/few_rows-VENDOR.*
 
@@ -19,17 +19,22 @@ import torch
 from torch import Tensor, nn
 
 from reporting import machine, markdown_table, of_this_vendor, write_results
-from winnow.models.direct import DirectLinear
+from winnow.kernels.native import read_sum
+from winnow.models.few_rows import layers_of_this_processor
 from winnow.models.lines import LINE
+from winnow.models.turned import TurnedLinear
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 SHAPES = ((896, 896), (896, 4864), (4864, 896), (896, 151936), (1536, 8960), (8960, 1536), (4096, 4096))
 """Inputs and outputs: layers of Qwen2.5 of 0.5B and 1.5B, and of Llama 3 of 8B."""
+DTYPES = {torch.bfloat16: "bfloat16", torch.float32: "float32"}
 ROWS = (1, 4, 16, 32, 64, 512)
 TORCHS, DIRECT, PACKED, READ = "torch's layer", "Winnow's layer", "packed by oneDNN", "a read of the weight"
 IN_FILE = "the same, in a file's memory"
 BEHIND = 8
 """Bytes between a cache line's start and a weight in a file: safetensors aligns to that many."""
+KIND = layers_of_this_processor() or TurnedLinear
+"""Winnow's layers: those that models have here, or would have with tiles."""
 BYTES = 400 << 20
 """Size of all copies of a weight together, which are multiplied in turn."""
 
@@ -39,13 +44,13 @@ Product = Callable[[Tensor], object]
 def contenders(layer: nn.Linear) -> dict[str, Product]:
     """Ways to multiply by the weight of a layer, and a read of it, by name; each takes the inputs."""
     packed = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), ROWS[-1])
-    whole = layer.weight.detach().view(torch.float32)
+    whole = layer.weight.detach()
     return {
         TORCHS: layer,
-        DIRECT: DirectLinear.of(layer),
-        IN_FILE: DirectLinear.of(_in_file(layer)),
+        DIRECT: KIND.of(layer),
+        IN_FILE: KIND.of(_in_file(layer)),
         PACKED: lambda inputs: torch.ops.mkldnn._linear_pointwise(inputs, packed, None, "none", [], ""),
-        READ: lambda _: whole.sum(),
+        READ: lambda _: read_sum(whole),
     }
 
 
@@ -64,25 +69,27 @@ def _in_file(layer: nn.Linear) -> nn.Linear:
 class Timed:
     """Seconds of every contender for one layer and number of rows."""
 
+    dtype: str
     inputs: int
     outputs: int
     rows: int
     seconds: dict[str, float]
 
 
-def measure(inputs: int, outputs: int, rounds: int) -> list[Timed]:
+def measure(dtype: torch.dtype, inputs: int, outputs: int, rounds: int) -> list[Timed]:
     """One layer with every number of rows; a round before the first is not counted."""
-    copies = max(2, min(64, BYTES // (2 * inputs * outputs)))
-    made = [contenders(nn.Linear(inputs, outputs, bias=False, dtype=torch.bfloat16)) for _ in range(copies)]
+    copies = max(2, min(64, BYTES // (dtype.itemsize * inputs * outputs)))
+    made = [contenders(nn.Linear(inputs, outputs, bias=False, dtype=dtype)) for _ in range(copies)]
     found = []
     for rows in ROWS:
-        given = torch.randn(rows, inputs).bfloat16()
+        given = torch.randn(rows, inputs).to(dtype)
         times: dict[str, list[float]] = {name: [] for name in made[0]}
         for number in range(rounds + 1):
             for name, taken in times.items():
                 spent = seconds_of([each[name] for each in made], given)
                 taken += spent if number else []
-        found.append(Timed(inputs, outputs, rows, {name: median(taken) for name, taken in times.items()}))
+        medians = {name: median(taken) for name, taken in times.items()}
+        found.append(Timed(DTYPES[dtype], inputs, outputs, rows, medians))
     return found
 
 
@@ -114,16 +121,23 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    records = [record for shape in SHAPES for record in measure(*shape, options.rounds)]
-    table = markdown_table(["layer", "rows", *records[0].seconds], [row(record) for record in records])
-    print(table)
+    kinds = [dtype for dtype in DTYPES if KIND.few(dtype)]
+    records = [record for dtype in kinds for shape in SHAPES for record in measure(dtype, *shape, options.rounds)]
+    tables = []
+    for dtype in kinds:
+        rows = [row(record) for record in records if record.dtype == DTYPES[dtype]]
+        table = markdown_table(["layer", "rows", *records[0].seconds], rows)
+        few = f"Models have Winnow's for up to {KIND.few(dtype)} rows." if KIND is layers_of_this_processor() else ""
+        tables.append(f"## {DTYPES[dtype]}\n\n{few}\n\n{table}\n")
+    print("\n".join(tables))
     about = (
-        f"# Products of few rows\n\n`python benchmarks/few_rows.py`. {machine()} CPU time of linear layers in "
-        "bfloat16; medians of rounds that took turns, on more copies of the weight than a cache holds. Above 1x is "
-        "faster than torch's layer. Models have Winnow's on processors with AMX only. A read is the sum of the "
-        "weight's bytes. In a file's memory a weight begins within a cache line.\n\n"
+        f"# Products of few rows\n\n`python benchmarks/few_rows.py`. {machine()} CPU time of linear layers; medians of "
+        f"rounds that took turns, on more copies of the weight than a cache holds. Winnow's are `{KIND.__name__}`. "
+        "Above 1x is faster than torch's layer. A read is the sum of the weight's bytes. In a file's memory a weight "
+        "begins within a cache line.\n\n"
     )
-    write_results(options.out, of_this_vendor("few_rows"), about + table + "\n", [asdict(record) for record in records])
+    dicts = [asdict(record) for record in records]
+    write_results(options.out, of_this_vendor("few_rows"), about + "\n".join(tables), dicts)
 
 
 if __name__ == "__main__":

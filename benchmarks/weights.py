@@ -26,7 +26,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 import winnow
 from reporting import machine, markdown_table, write_results
 from winnow.commands.model_names import model_name
-from winnow.models import ModelSource, direct, load_model, open_model
+from winnow.models import ModelSource, few_rows, load_model, open_model
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = "bfloat16, torch's layers"
@@ -66,7 +66,7 @@ def variants(source: ModelSource, skipped: list[str]) -> list[Variant]:
 
 
 def _in_torchs_layers(source: ModelSource) -> PreTrainedModel:
-    with patch.object(direct, "cpu_has_tiles", lambda: False):
+    with patch.object(few_rows, "layers_of_this_processor", lambda: None):
         return load_model(source, "cpu", "bfloat16")
 
 

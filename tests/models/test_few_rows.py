@@ -1,9 +1,11 @@
-"""Linear layers that read their weights without a copy: against float64, and in models against torch's own layers."""
+"""Linear layers with ways of their own for few rows: against float64, and in models against torch's own layers."""
 
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
+import weakref
 
 import pytest
 import torch
@@ -13,21 +15,27 @@ from torch import nn
 
 import winnow
 from support.families import EVERY, LATENT, build, build_any, needs_latents, prompt
+from support.instruction_sets import available, needs_native
 from winnow.bundled import MODEL_PATH
 from winnow.cache.fingerprint import ModelFingerprint
 from winnow.cache.projection import output_projection
-from winnow.models import direct, dtypes, load_model, open_model, quantize_weights, read_weights_directly, weights_of
-from winnow.models.direct import FEW, DirectLinear
+from winnow.kernels import native
+from winnow.models import dtypes, few_rows, load_model, open_model, quantize_weights, read_weights_directly, weights_of
+from winnow.models.compiled import CompiledLinear
+from winnow.models.few_rows import layers_of_this_processor
 from winnow.models.int8 import Int8Linear
+from winnow.models.turned import FEW, TurnedLinear
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+KINDS = [TurnedLinear, pytest.param(CompiledLinear, marks=needs_native)]
 SHAPES = st.lists(st.integers(0, 5), max_size=2).map(tuple) | st.integers(FEW - 2, FEW + 2).map(lambda rows: (rows,))
 
 
-@pytest.fixture
-def tiles(monkeypatch):
-    """A processor that has tiles, as far as loading knows."""
-    monkeypatch.setattr(direct, "cpu_has_tiles", lambda: True)
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.__name__)
+def kind(request, monkeypatch):
+    """Layers that loading takes for the fastest here."""
+    monkeypatch.setattr(few_rows, "layers_of_this_processor", lambda: request.param)
+    return request.param
 
 
 def made_directly(model):
@@ -37,18 +45,22 @@ def made_directly(model):
     return model, plain
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @given(st.integers(2, 150), st.integers(1, 150), SHAPES, st.booleans(), st.booleans(), st.integers(0, 99))
 @settings(max_examples=60, deadline=None)
-def test_products_of_any_shape(inputs, outputs, shape, bias, turned, seed):
+def test_products_of_any_shape(kind, inputs, outputs, shape, bias, turned, seed):
     torch.manual_seed(seed)
     plain = nn.Linear(inputs, outputs, bias).bfloat16().requires_grad_(False)
-    layer = DirectLinear.of(plain)
+    layer = kind.of(plain)
     given = torch.randn(*shape, inputs).bfloat16()
     if turned and len(shape) == 2:
         given = given.transpose(0, 1)
     found = layer(given)
     assert (found.shape, found.dtype) == ((*given.shape[:-1], outputs), torch.bfloat16)
     assert found.is_contiguous()
+    if given.numel() > kind.few(torch.bfloat16) * inputs:
+        assert torch.equal(found, plain(given))
+        return
     weight = plain.weight.double()
     added = plain.bias.double() if bias else torch.zeros(outputs).double()
     exact, summed = given.double() @ weight.T + added, given.double().abs() @ weight.abs().T + added.abs()
@@ -58,7 +70,7 @@ def test_products_of_any_shape(inputs, outputs, shape, bias, turned, seed):
 
 
 def test_the_weight_is_on_the_left_for_few_rows_and_not_for_many(monkeypatch):
-    layer = DirectLinear.of(nn.Linear(64, 96).bfloat16())
+    layer = TurnedLinear.of(nn.Linear(64, 96).bfloat16())
     monkeypatch.setattr(nn.Linear, "forward", lambda *_: pytest.fail("the weight was copied"))
     for rows in (1, 2, FEW):
         layer(torch.randn(rows, 64).bfloat16())
@@ -67,23 +79,39 @@ def test_the_weight_is_on_the_left_for_few_rows_and_not_for_many(monkeypatch):
     layer(torch.randn(FEW + 1, 64).bfloat16())
 
 
-def test_other_dtypes_devices_and_tensors_of_libraries_are_torchs_own():
-    plain = nn.Linear(8, 6)
-    layer = DirectLinear.of(plain)
-    inputs = torch.randn(1, 8)
+@needs_native
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_kernels_multiply_few_rows_and_torch_many(dtype, monkeypatch):
+    layer = CompiledLinear.of(nn.Linear(64, 96).to(dtype).requires_grad_(False))
+    most = layer.few(dtype)
+    monkeypatch.setattr(nn.Linear, "forward", lambda *_: pytest.fail("torch multiplied"))
+    for rows in (1, 2, most):
+        layer(torch.randn(rows, 64, dtype=dtype))
+    with pytest.raises(pytest.fail.Exception, match="torch"):
+        layer(torch.randn(most + 1, 64, dtype=dtype))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_dtypes_devices_and_tensors_of_libraries_are_torchs_own(kind):
+    plain = nn.Linear(8, 6).double()
+    layer = kind.of(plain)
+    inputs = torch.randn(1, 8).double()
     assert torch.equal(layer(inputs), plain(inputs))
     assert layer.to("meta", torch.bfloat16)(inputs.to("meta", torch.bfloat16)).shape == (1, 6)
     with pytest.raises(RuntimeError, match="dtype"):
-        DirectLinear.of(nn.Linear(8, 6))(inputs.bfloat16())
-    with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(DirectLinear.of(plain)(inputs.bfloat16()), plain(inputs.bfloat16()))
+        kind.of(nn.Linear(8, 6))(inputs.bfloat16())
+    plain = nn.Linear(8, 6)
+    for each in (inputs.bfloat16(), inputs.float()):
+        with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+            assert torch.equal(kind.of(plain)(each), plain(each))
 
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("rows", [1, 3])
-def test_gradients_are_those_of_torchs_layer(rows, bias):
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_are_those_of_torchs_layer(kind, rows, bias):
     plain = nn.Linear(40, 24, bias).bfloat16()
-    layer = DirectLinear.of(copy.deepcopy(plain))
+    layer = kind.of(copy.deepcopy(plain))
     inputs, there = torch.randn(rows, 40).bfloat16().requires_grad_(), torch.randn(rows, 24).bfloat16()
     found = torch.autograd.grad(layer(inputs), [inputs, *layer.parameters()], there)
     expected = torch.autograd.grad(plain(inputs), [inputs, *plain.parameters()], there)
@@ -92,9 +120,9 @@ def test_gradients_are_those_of_torchs_layer(rows, bias):
 
 
 @pytest.mark.parametrize("family", [*EVERY, *(pytest.param(each, marks=needs_latents) for each in LATENT)])
-def test_models_of_every_family_compute_what_they_did(family, tiles):
+def test_models_of_every_family_compute_what_they_did(family, kind):
     model, plain = made_directly(build_any(family).bfloat16())
-    assert any(type(layer) is DirectLinear for layer in model.modules()) == any(
+    assert any(type(layer) is kind for layer in model.modules()) == any(
         type(layer) is nn.Linear for layer in plain.modules()
     )
     exact = copy.deepcopy(plain).float()
@@ -105,18 +133,35 @@ def test_models_of_every_family_compute_what_they_did(family, tiles):
     assert errors[0] <= 1.5 * errors[1] + 1e-3
 
 
-def test_which_models_get_such_layers(monkeypatch, tiles):
-    assert not any(type(layer) is DirectLinear for layer in made_directly(build("llama"))[0].modules())
-    assert type(load_model(open_model(MODEL_PATH), "cpu", "bfloat16").lm_head) is DirectLinear
-    assert type(load_model(open_model(MODEL_PATH), "cpu", "float32").lm_head) is nn.Linear
-    monkeypatch.setattr(direct, "cpu_has_tiles", lambda: False)
-    assert type(load_model(open_model(MODEL_PATH), "cpu", "bfloat16").lm_head) is nn.Linear
+def test_which_models_get_such_layers(monkeypatch):
+    def layers(kind, dtype):
+        monkeypatch.setattr(few_rows, "layers_of_this_processor", lambda: kind)
+        return type(load_model(open_model(MODEL_PATH), "cpu", dtype).lm_head)
+
+    assert layers(TurnedLinear, "bfloat16") is TurnedLinear
+    assert layers(TurnedLinear, "float32") is nn.Linear
+    assert {layers(CompiledLinear, dtype) for dtype in ("bfloat16", "float32", "float16")} == {CompiledLinear}
+    assert layers(None, "bfloat16") is nn.Linear
 
 
-def test_a_layer_of_one_input_stays_torchs(tiles):
+@needs_native
+def test_which_processors_have_such_layers(monkeypatch):
+    monkeypatch.setattr(few_rows, "cpu_has_tiles", lambda: True)
+    assert layers_of_this_processor() is TurnedLinear
+    monkeypatch.setattr(few_rows, "cpu_has_tiles", lambda: False)
+    used = native.isa()
+    for isa in available():
+        native.select_isa(isa)
+        assert layers_of_this_processor() is (CompiledLinear if isa == "zen" else None)
+    native.select_isa(used)
+    monkeypatch.setattr(native, "library", lambda: None)
+    assert layers_of_this_processor() is None
+
+
+def test_a_layer_of_one_input_stays_torchs(kind):
     model = nn.Sequential(nn.Linear(1, 4), nn.Linear(4, 1)).bfloat16()
     read_weights_directly(model)
-    assert [type(layer) for layer in model] == [nn.Linear, DirectLinear]
+    assert [type(layer) for layer in model] == [nn.Linear, kind]
 
 
 def test_tiles_are_those_that_torch_knows_of(monkeypatch):
@@ -127,27 +172,29 @@ def test_tiles_are_those_that_torch_knows_of(monkeypatch):
     dtypes.cpu_has_tiles.cache_clear()
 
 
-def test_files_know_the_model_and_it_remains_one_with_plain_weights(tiles, tmp_path):
+def test_files_know_the_model_and_it_remains_one_with_plain_weights(kind, tmp_path):
     model, plain = made_directly(build("llama", tie_word_embeddings=True).bfloat16())
     assert ModelFingerprint.of(model) == ModelFingerprint.of(plain)
     assert weights_of(model) is None
     assert model.lm_head.weight is model.model.embed_tokens.weight
     assert list(model.state_dict()) == list(plain.state_dict())
+    with torch.no_grad():
+        model(prompt(rows=1, length=1))
     for each in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert type(each.lm_head) is DirectLinear
+        assert type(each.lm_head) is kind
         assert each.lm_head.weight is each.model.embed_tokens.weight
     model.save_pretrained(tmp_path)
     read = type(plain).from_pretrained(tmp_path)
     assert all(torch.equal(one, other) for one, other in zip(read.parameters(), plain.parameters(), strict=True))
 
 
-def test_projections_are_read_as_before(tiles):
+def test_projections_are_read_as_before(kind):
     model, plain = made_directly(build("qwen2").bfloat16())
     found, expected = (output_projection(each.model.layers[0].self_attn, 4, 16) for each in (model, plain))
     assert torch.equal(found, expected)
 
 
-def test_such_layers_are_quantized_as_others(tiles):
+def test_such_layers_are_quantized_as_others(kind):
     model, plain = made_directly(build("llama").bfloat16())
     for each in (model, plain):
         quantize_weights(each, "int8")
@@ -156,11 +203,11 @@ def test_such_layers_are_quantized_as_others(tiles):
         assert torch.equal(one, other)
 
 
-def test_answers_are_those_of_torchs_layers(tiles, monkeypatch):
+def test_answers_are_those_of_torchs_layers(kind, monkeypatch):
     source = open_model(MODEL_PATH)
     text = (MODEL_PATH / "document.txt").read_text()
     model = load_model(source, "cpu", "bfloat16")
-    monkeypatch.setattr(direct, "cpu_has_tiles", lambda: False)
+    monkeypatch.setattr(few_rows, "layers_of_this_processor", lambda: None)
     plain = load_model(source, "cpu", "bfloat16")
     for method in ("adakv", "criticalkv"):
         found, expected = (
@@ -170,10 +217,43 @@ def test_answers_are_those_of_torchs_layers(tiles, monkeypatch):
         assert found.text == expected.text
 
 
-def test_a_compiled_layer_computes_what_it_did():
-    layer = DirectLinear.of(nn.Linear(32, 24).bfloat16().requires_grad_(False))
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_compiled_layer_computes_what_it_did(kind):
+    layer = kind.of(nn.Linear(32, 24).bfloat16().requires_grad_(False))
     compiled = torch.compile(layer, backend="eager", fullgraph=True)
     for shape in ((1, 1), (2, 3), (1, FEW + 1)):
         given = torch.randn(*shape, 32).bfloat16()
-        assert torch.equal(compiled(given), layer(given))
+        torch.testing.assert_close(compiled(given), layer(given))
     torch._dynamo.reset()
+
+
+@needs_native
+@torch.no_grad()
+def test_weights_may_change_move_and_go():
+    plain = nn.Linear(64, 96).requires_grad_(False)
+    layer, given = CompiledLinear.of(copy.deepcopy(plain)), torch.randn(1, 64)
+    changes = {
+        "in place": lambda each: each.weight.mul_(2),
+        "another weight": lambda each: setattr(each, "weight", nn.Parameter(each.weight.flip(0))),
+        "another bias": lambda each: setattr(each, "bias", nn.Parameter(each.bias + 1)),
+        "no bias": lambda each: setattr(each, "bias", None),
+        "turned": lambda each: setattr(each, "weight", nn.Parameter(each.weight.mT.contiguous().mT)),
+        "another type and back": lambda each: each.bfloat16().float(),
+    }
+    torch.testing.assert_close(layer(given), plain(given))
+    for change in changes.values():
+        for each in (layer, plain):
+            change(each)
+        torch.testing.assert_close(layer(given), plain(given))
+
+
+@needs_native
+@torch.no_grad()
+def test_memory_that_a_weight_has_left_is_given_back():
+    layer = CompiledLinear.of(nn.Linear(64, 96))
+    layer(torch.randn(1, 64))
+    left = weakref.ref(layer.weight.untyped_storage())
+    layer.to("meta")
+    layer(torch.randn(1, 64, device="meta"))
+    gc.collect()
+    assert left() is None

@@ -10,8 +10,10 @@ from torch import nn
 
 from support.families import build
 from winnow.bundled import MODEL_PATH
-from winnow.models import direct, lines, load_model, open_model, read_weights_directly
+from winnow.models import few_rows, lines, load_model, open_model, read_weights_directly
+from winnow.models.compiled import CompiledLinear
 from winnow.models.lines import LINE, begin_with_lines
+from winnow.models.turned import TurnedLinear
 
 
 def within_a_line(model):
@@ -97,13 +99,13 @@ def test_parameters_elsewhere_and_of_libraries_stay():
 
 
 @pytest.mark.parametrize("tiles", [True, False])
-def test_models_move_where_their_layers_read_directly(model, monkeypatch, tiles):
-    monkeypatch.setattr(direct, "cpu_has_tiles", lambda: tiles)
+def test_models_move_where_tiles_read_them(model, monkeypatch, tiles):
+    monkeypatch.setattr(few_rows, "layers_of_this_processor", lambda: TurnedLinear if tiles else CompiledLinear)
     read_weights_directly(model)
     assert all(each.data_ptr() % LINE == 0 for each in model.parameters()) == tiles
 
 
 def test_a_loaded_model_begins_with_lines(monkeypatch):
-    monkeypatch.setattr(direct, "cpu_has_tiles", lambda: True)
+    monkeypatch.setattr(few_rows, "layers_of_this_processor", lambda: TurnedLinear)
     loaded = load_model(open_model(MODEL_PATH), "cpu", "bfloat16")
     assert all(each.data_ptr() % LINE == 0 for each in loaded.parameters())

@@ -1,8 +1,8 @@
 """Models by name: a hub name, a directory or a GGUF file. First what is small, then the weights."""
 
 from winnow.models.devices import available_memory, pick_device
-from winnow.models.direct import read_weights_directly
 from winnow.models.dtypes import DTYPES
+from winnow.models.few_rows import read_weights_directly
 from winnow.models.loading import load_model, open_skeleton, skeleton_in
 from winnow.models.reading import first_line
 from winnow.models.source import ModelSource, answer_room, context_length, open_model

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from winnow.errors import ModelError
+from winnow.kernels.linear import Weight
+from winnow.kernels.native_args import LINEAR_OUTPUTS
 from winnow.models.quantized import QuantizedLinear, parts_of
 
 GROUP = 32
@@ -26,6 +28,7 @@ class Int4Linear(QuantizedLinear):
     """A linear layer whose weight has 4 bits a value, with a scale and a middle for every 32 inputs of an output."""
 
     packed: nn.Parameter
+    compiled_few = 128
 
     def __init__(self, packed: Tensor, scales: Tensor, bias: Tensor | None) -> None:
         """packed: [O, I/2] uint8, of torch's kernel; scales: [I/32, O, 2], scale and middle; bias: [O]."""
@@ -58,6 +61,12 @@ class Int4Linear(QuantizedLinear):
     def fits(linear: nn.Linear) -> bool:
         """True if a layer has a shape that the kernel reads."""
         return linear.in_features % GROUP == 0 and linear.out_features % OUTPUTS == 0
+
+    def compiled_weight(self) -> Weight:
+        return Weight(self.parameter("packed"), self._parameters.get("bias"), self.parameter("scales"))
+
+    def is_compiled(self) -> bool:
+        return self.scales.dtype == torch.bfloat16 and block_size() == LINEAR_OUTPUTS
 
     def reads(self, rows: int) -> bool:
         return rows <= FEW

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from winnow.kernels.linear import Weight
 from winnow.models.quantized import QuantizedLinear, parts_of
 
 FEW = 16
@@ -17,6 +18,7 @@ class Int8Linear(QuantizedLinear):
     """A linear layer whose weight has 8 bits a value and a scale for every output."""
 
     levels: nn.Parameter
+    compiled_few = 64
 
     def __init__(self, levels: Tensor, scales: Tensor, bias: Tensor | None) -> None:
         """levels: [O, I] int8; scales: [O] in the dtype that the model computes in; bias: [O]."""
@@ -35,6 +37,12 @@ class Int8Linear(QuantizedLinear):
             scales[part] = (rows.abs().amax(dim=1) / 127).clamp(min=torch.finfo(weight.dtype).tiny)
             levels[part] = (rows / scales[part, None].float()).round().clamp(-127, 127)
         return cls(levels, scales, linear.bias)
+
+    def compiled_weight(self) -> Weight:
+        return Weight(self.parameter("levels"), self._parameters.get("bias"), self.parameter("scales"))
+
+    def is_compiled(self) -> bool:
+        return True
 
     def reads(self, rows: int) -> bool:
         return rows <= FEW and self.in_features % ALIGNED == 0

@@ -12,8 +12,8 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from winnow.errors import ModelError
 from winnow.models.devices import DeviceMap, check_device_map, pick_device
-from winnow.models.direct import read_weights_directly
 from winnow.models.dtypes import pick_dtype
+from winnow.models.few_rows import read_weights_directly
 from winnow.models.gguf import end_tokens, follow_settings, read_gguf
 from winnow.models.kinds import loader_of
 from winnow.models.reading import reading
@@ -34,7 +34,7 @@ def load_model(
     own; float32 instead of float16 on the CPU; of a GGUF file bfloat16, or float32 on a CPU without instructions for
     it), "float32", "bfloat16" or "float16". device_map: instead of a device, a way to spread the layers over all.
     weights: "auto" (the checkpoint's own), or "int8" or "int4" for linear layers of fewer bits, on one CPU, where
-    "auto" is bfloat16. Plain ones in bfloat16 are read without a copy on a CPU (`read_weights_directly`).
+    "auto" is bfloat16. Plain ones on a CPU are read without a copy for few rows (`read_weights_directly`).
 
     Raises:
         ModelError: the weights are missing or unreadable, there is no such device, or it has no kernel for `weights`.

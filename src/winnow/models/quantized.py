@@ -8,18 +8,25 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor, nn
 
+from winnow.kernels.linear import outruns_torch
+from winnow.models.compiled import Planned
+
 _PART = 1 << 22
 """Weights that are written out at a time: 8 MB in bfloat16."""
 _ALIGNED = 64
 """Outputs of which a part is a multiple, so that no block of packed weights is cut."""
 
 
-class QuantizedLinear(nn.Module, ABC):
+class QuantizedLinear(Planned, ABC):
     """A linear layer whose weight has few bits a value.
 
-    Few rows of inputs in bfloat16 are multiplied as the weight is stored; many, other dtypes, and sizes that torch's
-    kernel does not read, by the weight in the dtype of the inputs, a part at a time.
+    Few rows of inputs are multiplied as the weight is stored: by Winnow's kernels where they outrun torch's, else by
+    torch's, which read bfloat16. Many rows, and what those kernels do not read, are multiplied by the weight in the
+    dtype of the inputs, a part at a time.
     """
+
+    compiled_few: int
+    """Rows up to which Winnow's kernels are faster than to write the weight out."""
 
     scales: nn.Parameter
     """In the dtype that the model computes in."""
@@ -36,6 +43,10 @@ class QuantizedLinear(nn.Module, ABC):
         self.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
 
     @abstractmethod
+    def is_compiled(self) -> bool:
+        """True if Winnow's kernels read such a weight on a processor on which they outrun torch's."""
+
+    @abstractmethod
     def reads(self, rows: int) -> bool:
         """True if torch's kernel reads this layer, and is faster for so many rows than to write the weight out."""
 
@@ -49,6 +60,10 @@ class QuantizedLinear(nn.Module, ABC):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """inputs [..., I] -> [..., O]"""
+        few = inputs.numel() <= self.compiled_few * self.in_features
+        plan = self.plan_for(inputs) if few and outruns_torch() and self.is_compiled() else None
+        if plan is not None:
+            return plan.run(inputs)
         rows = inputs.reshape(-1, self.in_features)
         if self.reads(len(rows)) and inputs.dtype == self.scales.dtype == torch.bfloat16:
             outputs = self.product(rows.contiguous())

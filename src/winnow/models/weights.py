@@ -56,7 +56,8 @@ def quantize_weights(model: PreTrainedModel, weights: str) -> None:
     tied = type(embedding) is nn.Embedding and getattr(head, "weight", None) is embedding.weight
     for parent in list(model.modules()):
         for name, layer in list(parent.named_children()):
-            if type(layer) in (nn.Linear, DirectLinear) and name not in _PLAIN:
+            plain = type(layer) is nn.Linear or isinstance(layer, DirectLinear)
+            if plain and name not in _PLAIN:
                 small = weights == "int4" and layer is not head and Int4Linear.fits(layer)
                 setattr(parent, name, Int4Linear.of(layer) if small else Int8Linear.of(layer))
     made = model.get_output_embeddings()
