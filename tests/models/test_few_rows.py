@@ -6,6 +6,7 @@ import copy
 import gc
 import pickle
 import weakref
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -20,10 +21,20 @@ from winnow.bundled import MODEL_PATH
 from winnow.cache.fingerprint import ModelFingerprint
 from winnow.cache.projection import output_projection
 from winnow.kernels import native
-from winnow.models import dtypes, few_rows, load_model, open_model, quantize_weights, read_weights_directly, weights_of
+from winnow.models import (
+    compiled,
+    dtypes,
+    few_rows,
+    load_model,
+    open_model,
+    quantize_weights,
+    read_weights_directly,
+    weights_of,
+)
 from winnow.models.compiled import CompiledLinear
 from winnow.models.few_rows import layers_of_this_processor
 from winnow.models.int8 import Int8Linear
+from winnow.models.onednn import has_onednn
 from winnow.models.turned import FEW, TurnedLinear
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -87,8 +98,26 @@ def test_kernels_multiply_few_rows_and_torch_many(dtype, monkeypatch):
     monkeypatch.setattr(nn.Linear, "forward", lambda *_: pytest.fail("torch multiplied"))
     for rows in (1, 2, most):
         layer(torch.randn(rows, 64, dtype=dtype))
+    monkeypatch.setattr(compiled, "has_onednn", lambda: False)
     with pytest.raises(pytest.fail.Exception, match="torch"):
         layer(torch.randn(most + 1, 64, dtype=dtype))
+
+
+@needs_native
+@pytest.mark.skipif(not has_onednn(), reason="torch was built without oneDNN")
+@given(st.integers(2, 90), st.integers(1, 90), st.booleans(), st.booleans(), st.integers(0, 99))
+@settings(max_examples=30, deadline=None)
+def test_many_rows_in_float32_are_onednns(inputs, outputs, bias, turned, seed):
+    torch.manual_seed(seed)
+    plain = nn.Linear(inputs, outputs, bias).requires_grad_(False)
+    layer = CompiledLinear.of(plain)
+    given = torch.randn(7, 9, inputs)
+    if turned:
+        given = given.transpose(0, 1)
+    with patch.object(nn.Linear, "forward", lambda *_: pytest.fail("torch multiplied")):
+        found = layer(given)
+    torch.testing.assert_close(found, plain(given), rtol=1e-5, atol=1e-5)
+    assert found.shape == (*given.shape[:-1], outputs)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -220,10 +249,10 @@ def test_answers_are_those_of_torchs_layers(kind, monkeypatch):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_compiled_layer_computes_what_it_did(kind):
     layer = kind.of(nn.Linear(32, 24).bfloat16().requires_grad_(False))
-    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    made = torch.compile(layer, backend="eager", fullgraph=True)
     for shape in ((1, 1), (2, 3), (1, FEW + 1)):
         given = torch.randn(*shape, 32).bfloat16()
-        torch.testing.assert_close(compiled(given), layer(given))
+        torch.testing.assert_close(made(given), layer(given))
     torch._dynamo.reset()
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from winnow.kernels.linear import LinearPlan, Weight
 from winnow.models.direct import DirectLinear
+from winnow.models.onednn import has_onednn, linear_by_onednn
 
 _FEW = {torch.float32: 32, torch.bfloat16: 16, torch.float16: 32}
 
@@ -51,7 +52,10 @@ class Planned(nn.Module):
 
 
 class CompiledLinear(Planned, DirectLinear):
-    """A linear layer whose weight Winnow's kernels multiply by where few rows of inputs need no gradients."""
+    """A linear layer whose weight Winnow's kernels multiply by where few rows of inputs need no gradients.
+
+    Many rows are torch's to multiply; those in float32 by oneDNN, where it has it.
+    """
 
     @staticmethod
     def few(dtype: torch.dtype) -> int:
@@ -64,8 +68,11 @@ class CompiledLinear(Planned, DirectLinear):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """inputs [..., I] -> [..., O]"""
+        plan = self.plan_for(inputs)
+        if plan is None:
+            return nn.Linear.forward(self, inputs)
         if inputs.numel() <= self.few(inputs.dtype) * self.in_features:
-            plan = self.plan_for(inputs)
-            if plan is not None:
-                return plan.run(inputs)
+            return plan.run(inputs)
+        if inputs.dtype == torch.float32 and has_onednn():
+            return linear_by_onednn(inputs, self.weight, self.bias)
         return nn.Linear.forward(self, inputs)
