@@ -20,8 +20,10 @@ from torch import Tensor, nn
 
 from reporting import machine, markdown_table, of_this_vendor, write_results
 from winnow.kernels.native import read_sum
+from winnow.models.compiled import CompiledLinear
 from winnow.models.few_rows import layers_of_this_processor
 from winnow.models.lines import LINE
+from winnow.models.onednn import has_onednn
 from winnow.models.turned import TurnedLinear
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
@@ -113,6 +115,15 @@ def row(timed: Timed) -> list[str]:
     return [f"{timed.inputs:,} to {timed.outputs:,}", str(timed.rows), *cells]
 
 
+def who_multiplies(dtype: torch.dtype) -> str:
+    """A sentence about the layers of models on this processor."""
+    if KIND is not layers_of_this_processor():
+        return "Models have torch's layers here."
+    many = "oneDNN" if KIND is CompiledLinear and dtype == torch.float32 and has_onednn() else "torch"
+    few = f"They multiply up to {KIND.few(dtype)} rows in their own way, more by {many}."
+    return f"Models have Winnow's layers here. {few}"
+
+
 @torch.no_grad()
 def main() -> None:
     """Measures and writes the table."""
@@ -127,8 +138,7 @@ def main() -> None:
     for dtype in kinds:
         rows = [row(record) for record in records if record.dtype == DTYPES[dtype]]
         table = markdown_table(["layer", "rows", *records[0].seconds], rows)
-        few = f"Models have Winnow's for up to {KIND.few(dtype)} rows." if KIND is layers_of_this_processor() else ""
-        tables.append(f"## {DTYPES[dtype]}\n\n{few}\n\n{table}\n")
+        tables.append(f"## {DTYPES[dtype]}\n\n{who_multiplies(dtype)}\n\n{table}\n")
     print("\n".join(tables))
     about = (
         f"# Products of few rows\n\n`python benchmarks/few_rows.py`. {machine()} CPU time of linear layers; medians of "

@@ -17,8 +17,8 @@ namespace {
 // Rows for which sums are kept: of more the weight is read again.
 constexpr int64_t kMostTogether = 32;
 
-// Sums of `rows` rows for the outputs that a thread does at a time. Those of a block of rows lie together, a vector after another,
-// each of as many outputs as fill it: that of row r and output o of kOutputs is lane r * kOutputs + o.
+// Sums of `rows` rows for the outputs that a thread does at a time. Those of a block of rows lie together, a vector after
+// another, each of as many outputs as fill it: that of row r and output o of kOutputs is lane r * kOutputs + o.
 class LinearSums {
  public:
   explicit LinearSums(int64_t rows) : rows_(rows) {
