@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 import winnow
 from support.elsewhere import counted, gpu_stand_in, moved_model, there
 from support.needles import small_plan
+from support.plain_layers import load_plain
 from support.small_runs import evaluation, recipe, small_task
 from winnow.bundled import MODEL_PATH
 from winnow.estimate.cokv.examples import generated_examples
@@ -39,7 +40,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def here() -> PreTrainedModel:
-    return load_model(SOURCE, "cpu", "float32")
+    return load_plain(SOURCE, "float32")
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from torch import nn
 
 import winnow
 from support.asked import DOCUMENT
+from support.plain_layers import load_plain
 from winnow.bundled import MODEL_PATH
 from winnow.cache.placement import layer_devices
 from winnow.errors import ModelError
@@ -45,7 +46,7 @@ def ids(source):
 
 @pytest.fixture(scope="module")
 def whole(source):
-    return load_model(source, "cpu")
+    return load_plain(source)
 
 
 @pytest.fixture(scope="module", params=["auto", "split"])

@@ -1,0 +1,15 @@
+"""Models with torch's own linear layers, which compute the same to the bit wherever they run."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+from transformers import PreTrainedModel
+
+from winnow.models import ModelSource, few_rows, load_model
+
+
+def load_plain(source: ModelSource, dtype: str = "auto") -> PreTrainedModel:
+    """The model on the CPU, as on a processor where none of Winnow's layers is faster than torch's."""
+    with patch.object(few_rows, "layers_of_this_processor", lambda: None):
+        return load_model(source, "cpu", dtype)
