@@ -256,6 +256,15 @@ def test_a_compiled_layer_computes_what_it_did(kind):
     torch._dynamo.reset()
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_traced_layer_computes_what_it_did(kind):
+    layer = kind.of(nn.Linear(32, 24).requires_grad_(False))
+    traced = torch.jit.trace(layer, torch.randn(1, 32))
+    given = torch.randn(1, 32)
+    torch.testing.assert_close(traced(given), layer(given))
+
+
 @needs_native
 @torch.no_grad()
 def test_weights_may_change_move_and_go():

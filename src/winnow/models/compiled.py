@@ -26,7 +26,7 @@ class Planned(nn.Module):
 
     def plan_for(self, inputs: Tensor) -> LinearPlan | None:
         """The plan; None for inputs that are elsewhere, of another dtype, or followed: for gradients or a compiler."""
-        if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
+        if torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.is_autocast_enabled("cpu"):
             return None
         weight = self.compiled_weight()
         numbers, plan = weight.numbers, self._plan
