@@ -160,7 +160,9 @@ def test_weights_that_do_not_fit_are_refused(case: str) -> None:
         LinearPlan(WRONG[case])
 
 
-@pytest.mark.parametrize("inputs", [torch.ones(2, 3), torch.ones(2, 4).half(), torch.ones(2, 4, device="meta")])
+@pytest.mark.parametrize(
+    "inputs", [torch.ones(()), torch.ones(2, 3), torch.ones(2, 4).half(), torch.ones(2, 4, device="meta")]
+)
 def test_inputs_that_do_not_fit_are_refused(inputs: Tensor) -> None:
     with pytest.raises(ValueError, match="do not fit a layer"):
         LinearPlan(Weight(torch.ones(5, 4))).run(inputs)

@@ -69,7 +69,8 @@ def test_products_of_any_shape(kind, inputs, outputs, shape, bias, turned, seed)
     found = layer(given)
     assert (found.shape, found.dtype) == ((*given.shape[:-1], outputs), torch.bfloat16)
     assert found.is_contiguous()
-    if given.numel() > kind.few(torch.bfloat16) * inputs:
+    if kind is CompiledLinear and given.numel() > kind.few(torch.bfloat16) * inputs:
+        # Of two inputs torch rounds the product before it adds the bias, too.
         assert torch.equal(found, plain(given))
         return
     weight = plain.weight.double()
@@ -276,6 +277,8 @@ def test_weights_may_change_move_and_go():
         "another bias": lambda each: setattr(each, "bias", nn.Parameter(each.bias + 1)),
         "no bias": lambda each: setattr(each, "bias", None),
         "turned": lambda each: setattr(each, "weight", nn.Parameter(each.weight.mT.contiguous().mT)),
+        "fewer outputs of the same memory": lambda each: setattr(each.weight, "data", each.weight.data[:64]),
+        "turned in the same memory": lambda each: setattr(each.weight, "data", each.weight.data.mT),
         "another type and back": lambda each: each.bfloat16().float(),
     }
     torch.testing.assert_close(layer(given), plain(given))

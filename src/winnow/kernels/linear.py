@@ -63,9 +63,10 @@ class Weight(NamedTuple):
         """The dtype of inputs and outputs."""
         return self.numbers.dtype if self.scales is None else self.scales.dtype
 
-    def addresses(self) -> tuple[int | None, ...]:
-        """Addresses of its tensors."""
-        return tuple(map(address, self))
+    def place(self) -> tuple[object, ...]:
+        """Addresses of its tensors, and how the numbers lie there: alike for weights that are the same memory."""
+        numbers = self.numbers
+        return (*map(address, self), numbers.shape, numbers.stride(), numbers.dtype)
 
 
 class LinearPlan:
@@ -82,18 +83,18 @@ class LinearPlan:
                 "or lies where the kernels do not read it"
             )
         self._alive = [each.detach() for each in weight if each is not None]
-        self._addresses = weight.addresses()
+        self._place = weight.place()
         self.dtype, self.bits = weight.dtype, weight.bits
         self.outputs, self.inputs = weight.sizes
-        numbers, bias, scales = self._addresses
+        numbers, bias, scales = map(address, weight)
         self._layer = LinearLayer(self.inputs, self.outputs, numbers, scales, bias, self.bits, DTYPES[self.dtype])
         self._reference = ctypes.byref(self._layer)
         self._run = native.loaded_library().winnow_linear
-        self._last = (torch.Size(), torch.empty(0), 0)
+        self._last: tuple[torch.Size | None, Tensor, int] = (None, torch.empty(0), 0)
 
     def is_of(self, weight: Weight) -> bool:
         """True if the tensors still lie where they did, so that what they hold now is what is multiplied by."""
-        return weight.addresses() == self._addresses
+        return weight.place() == self._place
 
     def run(self, inputs: Tensor) -> Tensor:
         """Inputs [..., I] -> outputs [..., O], both in the plan's dtype.
@@ -113,9 +114,9 @@ class LinearPlan:
 
     def _accept(self, inputs: Tensor) -> tuple[Tensor, int]:
         """All that depends on the shape of inputs only, which rarely changes."""
-        *rows, dim = inputs.shape
-        if dim != self.inputs:
+        if inputs.shape[-1:] != (self.inputs,):
             raise ValueError(f"inputs {list(inputs.shape)} do not fit a layer of {self.inputs} inputs")
-        like = native.standing_for(self.dtype, (*rows, self.outputs))
-        self._last = (inputs.shape, like, like.numel() // max(1, self.outputs))
-        return self._last[1:]
+        like = native.standing_for(self.dtype, (*inputs.shape[:-1], self.outputs))
+        rows = inputs.numel() // self.inputs
+        self._last = (inputs.shape, like, rows)
+        return like, rows
