@@ -23,7 +23,7 @@ from winnow.kernels.native import read_sum
 from winnow.models.compiled import CompiledLinear
 from winnow.models.few_rows import layers_of_this_processor
 from winnow.models.lines import LINE
-from winnow.models.onednn import has_onednn
+from winnow.models.onednn import has_onednn, linear_by_onednn
 from winnow.models.turned import TurnedLinear
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
@@ -51,7 +51,7 @@ def contenders(layer: nn.Linear) -> dict[str, Product]:
         TORCHS: layer,
         DIRECT: KIND.of(layer),
         IN_FILE: KIND.of(_in_file(layer)),
-        PACKED: lambda inputs: torch.ops.mkldnn._linear_pointwise(inputs, packed, None, "none", [], ""),
+        PACKED: lambda inputs: linear_by_onednn(inputs, packed, None),
         READ: lambda _: read_sum(whole),
     }
 

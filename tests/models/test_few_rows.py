@@ -17,6 +17,7 @@ from torch import nn
 import winnow
 from support.families import EVERY, LATENT, build, build_any, needs_latents, prompt
 from support.instruction_sets import available, needs_native
+from support.plain_layers import load_plain
 from winnow.bundled import MODEL_PATH
 from winnow.cache.fingerprint import ModelFingerprint
 from winnow.cache.projection import output_projection
@@ -233,12 +234,11 @@ def test_such_layers_are_quantized_as_others(kind):
         assert torch.equal(one, other)
 
 
-def test_answers_are_those_of_torchs_layers(kind, monkeypatch):
+def test_answers_are_those_of_torchs_layers(kind):
     source = open_model(MODEL_PATH)
     text = (MODEL_PATH / "document.txt").read_text()
     model = load_model(source, "cpu", "bfloat16")
-    monkeypatch.setattr(few_rows, "layers_of_this_processor", lambda: None)
-    plain = load_model(source, "cpu", "bfloat16")
+    plain = load_plain(source, "bfloat16")
     for method in ("adakv", "criticalkv"):
         found, expected = (
             winnow.generate(each, source.tokenizer, text, "What is the favorite fruit of Alice?", method=method)
@@ -276,9 +276,9 @@ def test_weights_may_change_move_and_go():
         "another weight": lambda each: setattr(each, "weight", nn.Parameter(each.weight.flip(0))),
         "another bias": lambda each: setattr(each, "bias", nn.Parameter(each.bias + 1)),
         "no bias": lambda each: setattr(each, "bias", None),
-        "turned": lambda each: setattr(each, "weight", nn.Parameter(each.weight.mT.contiguous().mT)),
         "fewer outputs of the same memory": lambda each: setattr(each.weight, "data", each.weight.data[:64]),
         "turned in the same memory": lambda each: setattr(each.weight, "data", each.weight.data.mT),
+        "turned": lambda each: setattr(each, "weight", nn.Parameter(each.weight.mT.contiguous().mT)),
         "another type and back": lambda each: each.bfloat16().float(),
     }
     torch.testing.assert_close(layer(given), plain(given))

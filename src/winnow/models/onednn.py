@@ -1,4 +1,4 @@
-"""Linear layers of many rows in float32 by oneDNN, where torch would take another library."""
+"""Linear layers by oneDNN, where torch would take another library: many rows in float32."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def has_onednn() -> bool:
 
 
 def linear_by_onednn(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """inputs [..., I], weight [O, I], bias [O] -> [..., O], all in float32 on the CPU.
+    """inputs [..., I], weight [O, I] as it is or packed by oneDNN, bias [O] -> [..., O], in one dtype on the CPU.
 
     torch multiplies float32 by MKL, which on processors of AMD takes more than twice as long.
     """

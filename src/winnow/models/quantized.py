@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from winnow.kernels.linear import outruns_torch
-from winnow.models.compiled import Planned
+from winnow.models.planned import Planned
 
 _PART = 1 << 22
 """Weights that are written out at a time: 8 MB in bfloat16."""
