@@ -33,11 +33,7 @@ constexpr int64_t kGroupsAhead = 4;
 struct Nibbles {
   __m512i words;
 
-  explicit Nibbles(const uint8_t* p) {
-    const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21,
-                                           5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-    words = _mm512_permutexvar_epi16(order, _mm512_loadu_si512(p));
-  }
+  explicit Nibbles(const uint8_t* p) : words(pair_halves(_mm512_loadu_si512(p))) {}
 
   // Those of a vector of sums as bf16. The table repeats: of a word five bits are looked at.
   template <int kSum>
