@@ -152,8 +152,12 @@ int32_t winnow_linear(const winnow_linear_layer* layer, int64_t rows, const void
   const int64_t bits = layer->bits == 16 ? 8 * winnow::kElementBytes[layer->dtype] : layer->bits;
   const int64_t worth = winnow::divide_up(layer->inputs * layer->outputs * bits, 8 * kFewestBytes);
   const winnow::LinearRows all{rows, inputs, outputs};
-  winnow::run_blocks(static_cast<int>(winnow::least(threads, worth)), layer->outputs, winnow::kOutputsAtOnce,
-                     [&](int, int64_t first, int64_t last) { linear(*layer, all, first, last); });
+  winnow::run_pieces(static_cast<int>(winnow::least(threads, worth)), layer->outputs, winnow::kOutputsAtOnce,
+                     [&](int, int64_t first, int64_t last) {
+                       for (; first < last; first += winnow::kOutputsAtOnce) {
+                         linear(*layer, all, first, winnow::least(first + winnow::kOutputsAtOnce, last));
+                       }
+                     });
   return WINNOW_OK;
 }
 
@@ -166,7 +170,7 @@ int32_t winnow_select_isa(const char* name) {
 int64_t winnow_read_sum(const void* data, int64_t bytes, int32_t threads) {
   const auto read = winnow::active_kernels().read;
   std::atomic<int64_t> sum{0};
-  winnow::run_blocks(threads, bytes, kReadBlock, [&](int, int64_t first, int64_t last) {
+  winnow::run_pieces(threads, bytes, kReadBlock, [&](int, int64_t first, int64_t last) {
     sum += read(static_cast<const char*>(data) + first, last - first);
   });
   return sum;

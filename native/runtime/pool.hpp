@@ -44,4 +44,30 @@ void run_blocks(int threads, int64_t count, int64_t block, const Body& body) {
   run_parallel(threads, work, &job);
 }
 
+// The same for pieces of whole blocks, where a thread should read far before it goes on elsewhere: what it asks for ahead
+// is its own then. The first are large; the last are single blocks, so that threads end together.
+template <class Body>
+void run_pieces(int threads, int64_t count, int64_t block, const Body& body) {
+  struct Job {
+    int64_t threads, count, block;
+    const Body& body;
+    std::atomic<int64_t> next{0};
+
+    int64_t end_of(int64_t first) const {
+      const int64_t share = divide_up(count - first, 2 * threads);
+      return least(first + round_up(share, block), count);
+    }
+  } job{threads, count, block, body};
+  const auto work = [](void* context, int slot) {
+    Job& job = *static_cast<Job*>(context);
+    for (int64_t first = job.next.load(std::memory_order_relaxed); first < job.count;) {
+      const int64_t last = job.end_of(first);
+      if (!job.next.compare_exchange_weak(first, last, std::memory_order_relaxed)) continue;
+      job.body(slot, first, last);
+      first = job.next.load(std::memory_order_relaxed);
+    }
+  };
+  run_parallel(threads, work, &job);
+}
+
 }  // namespace winnow

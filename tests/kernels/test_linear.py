@@ -17,6 +17,7 @@ from winnow.kernels.linear import LinearPlan, Weight
 
 pytestmark = needs_native
 SHARED = [HealthCheck.function_scoped_fixture]
+WITH_4_BITS = ("zen", "avx512bf16", "amx")
 ROWS = st.integers(0, 9) | st.sampled_from([16, 31, 32, 33, 40, 65])
 
 
@@ -93,7 +94,7 @@ def test_products_with_4_bits(isas: list[str], blocks: int, groups: int, rows: i
     given = torch.randn(rows, 32 * groups).bfloat16()
     for isa in isas:
         native.select_isa(isa)
-        if isa in ("zen", "avx512bf16", "amx"):
+        if isa in WITH_4_BITS:
             assert_products(weight, given)
         else:
             with pytest.raises(ValueError, match="4 bits"):
@@ -126,15 +127,20 @@ def test_a_plan_serves_several_threads() -> None:
         torch.testing.assert_close(one, torch.nn.functional.linear(inputs, *weight[:2]), atol=1e-4, rtol=1e-4)
 
 
-def test_the_number_of_threads_changes_nothing() -> None:
-    weight, given, used = layer(700, 300, 16, torch.float32, bias=True), torch.randn(3, 300), torch.get_num_threads()
+@pytest.mark.parametrize("bits", [16, 8, 4])
+@pytest.mark.parametrize("outputs", [640, 1984, 6400])  # threads take many blocks at first, in the end one each
+def test_the_number_of_threads_changes_nothing(bits: int, outputs: int) -> None:
+    dtype = torch.float32 if bits == 16 else torch.bfloat16
+    weight = layer(outputs, 640, bits, dtype, bias=True)
+    if bits == 4 and native.isa() not in WITH_4_BITS:
+        pytest.skip("no kernel of 4 bits for this instruction set")
+    plan, given, used = LinearPlan(weight), torch.randn(3, 640).to(dtype), torch.get_num_threads()
     found = []
-    for threads in (1, 2, 5):
+    for threads in (1, 2, 3, 5):
         torch.set_num_threads(threads)
-        found.append(LinearPlan(weight).run(given))
+        found.append(plan.run(given))
     torch.set_num_threads(used)
-    assert torch.equal(found[0], found[1])
-    assert torch.equal(found[0], found[2])
+    assert all(torch.equal(found[0], other) for other in found[1:])
 
 
 WRONG = {
