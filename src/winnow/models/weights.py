@@ -9,9 +9,11 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from winnow.errors import ModelError
+from winnow.kernels.linear import outruns_torch
 from winnow.models.direct import DirectLinear
 from winnow.models.int4 import Int4Linear, block_size
 from winnow.models.int8 import Int8Embedding, Int8Linear
+from winnow.models.large_pages import LargePages
 
 WEIGHTS = ("auto", "int8", "int4")
 """Names: the checkpoint's own weights; 8 bits with a scale for every output; 4 bits in groups of 32."""
@@ -52,6 +54,7 @@ def quantize_weights(model: PreTrainedModel, weights: str) -> None:
     the output layer's weight; so does what is no linear layer, like experts that lie in one tensor. Raises ModelError
     where torch's kernel for 4 bits is not known on this processor.
     """
+    pages = LargePages() if outruns_torch() else None
     head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
     tied = type(embedding) is nn.Embedding and getattr(head, "weight", None) is embedding.weight
     for parent in list(model.modules()):
@@ -59,10 +62,13 @@ def quantize_weights(model: PreTrainedModel, weights: str) -> None:
             plain = type(layer) is nn.Linear or isinstance(layer, DirectLinear)
             if plain and name not in _PLAIN:
                 small = weights == "int4" and layer is not head and Int4Linear.fits(layer)
-                setattr(parent, name, Int4Linear.of(layer) if small else Int8Linear.of(layer))
-    made = model.get_output_embeddings()
-    if tied and isinstance(made, Int8Linear):
-        model.set_input_embeddings(Int8Embedding(made))
+                made = Int4Linear.of(layer) if small else Int8Linear.of(layer)
+                if pages is not None:
+                    pages.move(made)
+                setattr(parent, name, made)
+    output = model.get_output_embeddings()
+    if tied and isinstance(output, Int8Linear):
+        model.set_input_embeddings(Int8Embedding(output))
 
 
 def scheme_of(config: PreTrainedConfig) -> str | None:
