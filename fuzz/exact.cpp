@@ -12,6 +12,7 @@
 #include "known/compare.hpp"
 #include "known/decode.hpp"
 #include "known/linear.hpp"
+#include "known/norm.hpp"
 #include "known/prefill.hpp"
 #include "known/prune.hpp"
 #include "known/rotate.hpp"
@@ -27,7 +28,7 @@ struct Kernel {
 };
 constexpr Kernel kernels[] = {{"decode", check_decode}, {"shared", check_shared}, {"append", check_append},
                               {"prefill", check_prefill}, {"prune", check_prune}, {"rotate", check_rotate},
-                              {"linear", check_linear}};
+                              {"linear", check_linear}, {"norm", check_norm}};
 
 // True if a case passes; its number says all about it.
 bool passes(const Kernel& kernel, uint64_t number) {

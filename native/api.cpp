@@ -20,6 +20,9 @@ constexpr int64_t kReadBlock = 256 * 1024;
 // Bytes of a weight that are worth another thread.
 constexpr int64_t kFewestBytes = 64 * 1024;
 
+// Bytes of rows that a thread normalizes at a time.
+constexpr int64_t kNormBytes = 32 * 1024;
+
 // Queries of a KV head for which laying a prompt's rows as tiles is worth its time.
 constexpr int64_t kFewestInTiles = 64;
 
@@ -83,6 +86,7 @@ constexpr winnow_constant contract[] = {
     WINNOW_NAMED(sizeof(winnow_step_args)),
     WINNOW_NAMED(sizeof(winnow_prefill_args)),
     WINNOW_NAMED(sizeof(winnow_linear_layer)),
+    WINNOW_NAMED(sizeof(winnow_norm)),
     {nullptr, 0},
 };
 
@@ -158,6 +162,15 @@ int32_t winnow_linear(const winnow_linear_layer* layer, int64_t rows, const void
                          linear(*layer, all, first, winnow::least(first + winnow::kOutputsAtOnce, last));
                        }
                      });
+  return WINNOW_OK;
+}
+
+int32_t winnow_normalize(const winnow_norm* norm, int64_t rows, const void* inputs, void* outputs, int32_t threads) {
+  const auto normalize = winnow::active_kernels().normalize[norm->dtype];
+  const int64_t block = winnow::divide_up(kNormBytes, norm->width * winnow::kElementBytes[norm->dtype]);
+  const int64_t worth = winnow::divide_up(rows, block);
+  winnow::run_blocks(static_cast<int>(winnow::least(threads, worth)), rows, block,
+                     [&](int, int64_t first, int64_t last) { normalize(*norm, inputs, outputs, first, last); });
   return WINNOW_OK;
 }
 

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define WINNOW_ABI 13
+#define WINNOW_ABI 14
 #define WINNOW_SCALE_GROUP 32 /* channels of a value, or slots of keys, that share a scale and a zero */
 #define WINNOW_START_STEP 32  /* where rows differ in length, the beginning of every 32nd is known */
 #define WINNOW_BLOCK_BYTES 16 /* of a block of numbers of 4 or 2 bits; of 1 bit half as many */
@@ -208,6 +208,14 @@ struct winnow_linear_layer {
   int32_t dtype;
 };
 
+/* A norm by the root of the mean of squares: rows over that root, rounded to their dtype, times a weight. */
+struct winnow_norm {
+  int64_t width;               /* 1 <= width */
+  const void *weight;          /* [width] contiguous */
+  float epsilon;               /* added to the mean of squares */
+  int32_t dtype;
+};
+
 struct winnow_constant {
   const char *name;
   int64_t value;
@@ -251,6 +259,10 @@ WINNOW_EXPORT int32_t winnow_prefill_in_tiles(int32_t dtype, int64_t queries);
  * processors with AVX-512 BF16. */
 WINNOW_EXPORT int32_t winnow_linear(const struct winnow_linear_layer *layer, int64_t rows, const void *inputs,
                                     void *outputs, int32_t threads);
+
+/* Rows [rows, width] -> normalized, both contiguous and of the norm's dtype, without an overlap. Returns a winnow_status. */
+WINNOW_EXPORT int32_t winnow_normalize(const struct winnow_norm *norm, int64_t rows, const void *inputs, void *outputs,
+                                       int32_t threads);
 
 /* The instruction set in use: "amx", "zen", "avx512bf16", "avx512vnni", "avx512", "avx2" or
    "portable". */

@@ -4,6 +4,7 @@
 #include "attend/partials.hpp"
 #include "dense/chunk.hpp"
 #include "linear/linear.hpp"
+#include "norm/norm.hpp"
 #include "packed/chunk.hpp"
 #include "prefill/prefill.hpp"
 #include "prune/prune.hpp"
@@ -23,6 +24,7 @@ constexpr Kernels isa::WINNOW_ISA = {{dense_chunk<float>, dense_chunk<Bf16>, den
                                      {kPrefill<float>, kPrefill<Bf16>, kPrefill<Fp16>},
                                      {linear<float, float>, linear<Bf16, Bf16>, linear<Fp16, Fp16>},
                                      {linear<float, Int8>, linear<Bf16, Int8>, linear<Fp16, Int8>},
-                                     {nullptr, kLinearInt4, nullptr}};
+                                     {nullptr, kLinearInt4, nullptr},
+                                     {normalize<float>, normalize<Bf16>, normalize<Fp16>}};
 
 }  // namespace winnow

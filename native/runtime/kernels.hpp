@@ -3,6 +3,7 @@
 
 #include "attend/contract.hpp"
 #include "linear/contract.hpp"
+#include "norm/contract.hpp"
 #include "prefill/contract.hpp"
 #include "prune/contract.hpp"
 #include "rotate/contract.hpp"
@@ -24,6 +25,7 @@ struct Kernels {
   RotateFunction rotate[kDtypes];
   PrefillKernel prefill[kDtypes];
   LinearFunction linear[kDtypes], linear_int8[kDtypes], linear_int4[kDtypes];  // null: there is none
+  NormFunction normalize[kDtypes];
 };
 
 // True where products of matrices are faster for a chunk than functions that read it where it lies.

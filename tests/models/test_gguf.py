@@ -12,6 +12,7 @@ import torch
 
 import winnow
 from support.gguf_files import END, START, TEMPLATE, TEXT_END, TOKENS, tiny_model, write_gguf
+from support.plain_layers import load_plain
 from winnow.bundled import MODEL_PATH
 from winnow.cache.disk import ContextFile
 from winnow.commands.model_names import model_name
@@ -212,8 +213,8 @@ def test_blocks_become_what_the_cpu_computes_with(source, monkeypatch, instructi
 
 
 @pytest.mark.parametrize("device_map", ["auto", {"": "cpu"}])
-def test_a_device_map_loads_a_file_as_well(source, model, device_map):
-    spread = load_model(source, device_map=device_map, dtype="float32")
+def test_a_device_map_loads_a_file_as_well(source, device_map):
+    model, spread = load_plain(source, "float32"), load_model(source, device_map=device_map, dtype="float32")
     ids = source.tokenizer(TEXT, return_tensors="pt").input_ids
     with torch.no_grad():
         assert torch.equal(spread(ids).logits, model(ids).logits)

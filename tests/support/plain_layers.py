@@ -1,4 +1,4 @@
-"""Models with torch's own linear layers, which compute the same to the bit wherever they run."""
+"""Models with torch's own layers, which compute the same to the bit wherever they run."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from unittest.mock import patch
 
 from transformers import PreTrainedModel
 
-from winnow.models import ModelSource, few_rows, load_model
+from winnow.models import ModelSource, few_rows, load_model, loading
 
 
 def load_plain(source: ModelSource, dtype: str = "auto") -> PreTrainedModel:
     """The model on the CPU, as on a processor where none of Winnow's layers is faster than torch's."""
-    with patch.object(few_rows, "layers_of_this_processor", lambda: None):
+    linear = patch.object(few_rows, "layers_of_this_processor", lambda: None)
+    norms = patch.object(loading, "normalize_in_one_pass", lambda model: None)
+    with linear, norms:
         return load_model(source, "cpu", dtype)

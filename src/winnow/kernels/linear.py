@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import NamedTuple
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 from winnow.kernels import native
 from winnow.kernels.formats.entries import GROUP
 from winnow.kernels.native_args import DTYPES, LINEAR_OUTPUTS, LinearLayer, address
+from winnow.kernels.row_plan import RowPlan
 
 _BITS = {torch.int8: 8, torch.uint8: 4}
 
@@ -68,11 +68,15 @@ class Weight(NamedTuple):
         numbers = self.numbers
         return (*map(address, self), numbers.shape, numbers.stride(), numbers.dtype)
 
+    def plan(self) -> LinearPlan:
+        """Raises ValueError for a weight that does not fit."""
+        return LinearPlan(self)
 
-class LinearPlan:
-    """A linear layer through the compiled library: its arguments, filled once.
 
-    Keeps the weight's memory alive. Serves several threads at once.
+class LinearPlan(RowPlan):
+    """A linear layer of few rows through the compiled library.
+
+    Products are summed up in fp32 and rounded once. Numbers in bfloat16 below 2⁻¹²⁶ may be taken for zero.
     """
 
     def __init__(self, weight: Weight) -> None:
@@ -82,41 +86,18 @@ class LinearPlan:
                 f"a weight {list(weight.numbers.shape)} of {weight.numbers.dtype} does not fit its scales and bias, "
                 "or lies where the kernels do not read it"
             )
-        self._alive = [each.detach() for each in weight if each is not None]
-        self._place = weight.place()
-        self.dtype, self.bits = weight.dtype, weight.bits
-        self.outputs, self.inputs = weight.sizes
+        self.place, self.bits = weight.place(), weight.bits
+        outputs, inputs = weight.sizes
         numbers, bias, scales = map(address, weight)
-        self._layer = LinearLayer(self.inputs, self.outputs, numbers, scales, bias, self.bits, DTYPES[self.dtype])
-        self._reference = ctypes.byref(self._layer)
-        self._run = native.loaded_library().winnow_linear
-        self._last: tuple[torch.Size | None, Tensor, int] = (None, torch.empty(0), 0)
+        super().__init__(
+            native.loaded_library().winnow_linear,
+            LinearLayer(inputs, outputs, numbers, scales, bias, self.bits, DTYPES[weight.dtype]),
+            [each for each in weight if each is not None],
+            weight.dtype,
+            inputs,
+            outputs,
+        )
 
-    def is_of(self, weight: Weight) -> bool:
-        """True if the tensors still lie where they did, so that what they hold now is what is multiplied by."""
-        return weight.place() == self._place
-
-    def run(self, inputs: Tensor) -> Tensor:
-        """Inputs [..., I] -> outputs [..., O], both in the plan's dtype.
-
-        Products are summed up in fp32 and rounded once, but for numbers in bfloat16 below 2⁻¹²⁶, which may be taken for
-        zero. Raises ValueError for inputs that do not fit, and where there is no kernel for so few bits.
-        """
-        shape, like, rows = self._last
-        if inputs.shape != shape:
-            like, rows = self._accept(inputs)
-        if inputs.dtype is not self.dtype or not inputs.is_cpu:
-            raise ValueError(f"inputs of {inputs.dtype} on {inputs.device} do not fit a layer of {self.dtype} on a CPU")
-        inputs, outputs = inputs.contiguous(), torch.empty_like(like)
-        if self._run(self._reference, rows, inputs.data_ptr(), outputs.data_ptr(), torch.get_num_threads()):
-            raise ValueError(f"no kernel here multiplies {self.dtype} by a weight of {self.bits} bits")
-        return outputs
-
-    def _accept(self, inputs: Tensor) -> tuple[Tensor, int]:
-        """All that depends on the shape of inputs only, which rarely changes."""
-        if inputs.shape[-1:] != (self.inputs,):
-            raise ValueError(f"inputs {list(inputs.shape)} do not fit a layer of {self.inputs} inputs")
-        like = native.standing_for(self.dtype, (*inputs.shape[:-1], self.outputs))
-        rows = inputs.numel() // self.inputs
-        self._last = (inputs.shape, like, rows)
-        return like, rows
+    def refusal(self) -> str:
+        """Words where there is no kernel for so few bits."""
+        return f"no kernel here multiplies {self.dtype} by a weight of {self.bits} bits"

@@ -28,6 +28,7 @@ from winnow.kernels.native_args import (
     Constant,
     DecodeArgs,
     LinearLayer,
+    NormArgs,
     PrefillArgs,
     PruneArgs,
     RotateArgs,
@@ -39,7 +40,7 @@ from winnow.kernels.openmp import lend_threads
 from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import check_layer, check_query
 
-ABI = 13
+ABI = 14
 LIBRARY_NAME = "libwinnow_native.dylib" if sys.platform == "darwin" else "libwinnow_native.so"
 
 _NUMBERS = {dtype: torch.empty(1, dtype=dtype) for dtype in DTYPES}
@@ -80,6 +81,13 @@ def open_library(path: Path) -> ctypes.CDLL:
     library.winnow_prefill_in_tiles.argtypes = [ctypes.c_int32, ctypes.c_int64]
     library.winnow_linear.argtypes = [
         ctypes.POINTER(LinearLayer),
+        ctypes.c_int64,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_int32,
+    ]
+    library.winnow_normalize.argtypes = [
+        ctypes.POINTER(NormArgs),
         ctypes.c_int64,
         ctypes.c_void_p,
         ctypes.c_void_p,

@@ -174,6 +174,17 @@ class LinearLayer(ctypes.Structure):
     )
 
 
+class NormArgs(ctypes.Structure):
+    """Mirror of winnow_norm."""
+
+    _fields_ = (
+        ("width", ctypes.c_int64),
+        ("weight", ctypes.c_void_p),
+        ("epsilon", ctypes.c_float),
+        ("dtype", ctypes.c_int32),
+    )
+
+
 class Constant(ctypes.Structure):
     """Mirror of winnow_constant."""
 
@@ -192,6 +203,7 @@ def shared_constants() -> dict[str, int]:
         "step_args": StepArgs,
         "prefill_args": PrefillArgs,
         "linear_layer": LinearLayer,
+        "norm": NormArgs,
     }
     named = {
         "SCALE_GROUP": GROUP,

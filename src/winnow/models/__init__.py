@@ -4,6 +4,7 @@ from winnow.models.devices import available_memory, pick_device
 from winnow.models.dtypes import DTYPES
 from winnow.models.few_rows import read_weights_directly
 from winnow.models.loading import load_model, open_skeleton, skeleton_in
+from winnow.models.norms import normalize_in_one_pass
 from winnow.models.reading import first_line
 from winnow.models.source import ModelSource, answer_room, context_length, open_model
 from winnow.models.spec import ModelSpec
@@ -19,6 +20,7 @@ __all__ = [
     "context_length",
     "first_line",
     "load_model",
+    "normalize_in_one_pass",
     "open_model",
     "open_skeleton",
     "pick_device",

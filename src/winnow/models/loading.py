@@ -16,6 +16,7 @@ from winnow.models.dtypes import pick_dtype
 from winnow.models.few_rows import read_weights_directly
 from winnow.models.gguf import end_tokens, follow_settings, read_gguf
 from winnow.models.kinds import loader_of
+from winnow.models.norms import normalize_in_one_pass
 from winnow.models.reading import reading
 from winnow.models.source import ModelSource, read_configuration
 from winnow.models.weights import check_weights, quantize_weights
@@ -34,7 +35,8 @@ def load_model(
     own; float32 instead of float16 on the CPU; of a GGUF file bfloat16, or float32 on a CPU without instructions for
     it), "float32", "bfloat16" or "float16". device_map: instead of a device, a way to spread the layers over all.
     weights: "auto" (the checkpoint's own), or "int8" or "int4" for linear layers of fewer bits, on one CPU, where
-    "auto" is bfloat16. Plain ones on a CPU are read without a copy for few rows (`read_weights_directly`).
+    "auto" is bfloat16. On a CPU plain ones are read without a copy for few rows (`read_weights_directly`), and norms
+    take one pass (`normalize_in_one_pass`).
 
     Raises:
         ModelError: the weights are missing or unreadable, there is no such device, or it has no kernel for `weights`.
@@ -56,6 +58,7 @@ def load_model(
     if device_map is None:
         if where.type == "cpu":
             read_weights_directly(model)
+            normalize_in_one_pass(model)
         return model.to(where).eval()
     if model.device.type == "meta":
         raise ModelError(

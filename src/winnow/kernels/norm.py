@@ -1,0 +1,55 @@
+"""Norms by the root of the mean of squares (RMSNorm) with the compiled kernels, in one pass."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from winnow.kernels import native
+from winnow.kernels.native_args import DTYPES, NormArgs
+from winnow.kernels.row_plan import RowPlan
+
+
+class NormWeight(NamedTuple):
+    """The weight of a norm, and what is added to the mean of squares."""
+
+    numbers: Tensor
+    """[W] in the dtype of the inputs."""
+    epsilon: float
+
+    def fits(self) -> bool:
+        """True if the kernels can read it."""
+        numbers = self.numbers
+        shaped = numbers.ndim == 1 and numbers.numel() > 0 and numbers.dtype in DTYPES
+        return shaped and numbers.is_cpu and numbers.is_contiguous()
+
+    def place(self) -> tuple[object, ...]:
+        """Its address, how the numbers lie there, and the rest: alike for norms that are the same."""
+        numbers = self.numbers
+        return (numbers.data_ptr(), numbers.shape, numbers.stride(), numbers.dtype, self.epsilon)
+
+    def plan(self) -> NormPlan:
+        """Raises ValueError for a weight that does not fit."""
+        return NormPlan(self)
+
+
+class NormPlan(RowPlan):
+    """A norm through the compiled library: w · x / √(mean(x²) + ε).
+
+    The mean is taken in fp32; x / √(...) is rounded to the dtype before it meets w, as transformers' models do.
+    """
+
+    def __init__(self, weight: NormWeight) -> None:
+        """Raises ValueError for a weight that does not fit."""
+        numbers, epsilon = weight
+        if not weight.fits():
+            raise ValueError(
+                f"the kernels read no weight {list(numbers.shape)} of {numbers.dtype} on {numbers.device} of a norm"
+            )
+        self.place = weight.place()
+        width = len(numbers)
+        arguments = NormArgs(width, numbers.data_ptr(), epsilon, DTYPES[numbers.dtype])
+        super().__init__(
+            native.loaded_library().winnow_normalize, arguments, [numbers], numbers.dtype, inputs=width, outputs=width
+        )

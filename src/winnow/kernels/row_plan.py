@@ -1,0 +1,62 @@
+"""Functions of rows through the compiled library, whose arguments are filled once."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from winnow.kernels import native
+
+
+class RowPlan:
+    """A function of the library from rows of inputs to rows of outputs, both of one dtype, with its arguments.
+
+    Keeps the memory that the arguments point to alive. Serves several threads at once.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., int],
+        arguments: ctypes.Structure,
+        alive: Sequence[Tensor],
+        dtype: torch.dtype,
+        inputs: int,
+        outputs: int,
+    ) -> None:
+        """alive: tensors that the arguments point to; inputs and outputs: numbers of a row."""
+        self.dtype, self.inputs, self.outputs = dtype, inputs, outputs
+        self._alive = [each.detach() for each in alive]
+        self._arguments, self._reference = arguments, ctypes.byref(arguments)
+        self._run = function
+        self._last: tuple[torch.Size | None, Tensor, int] = (None, torch.empty(0), 0)
+
+    def run(self, inputs: Tensor) -> Tensor:
+        """Inputs [..., I] -> outputs [..., O], both in the plan's dtype.
+
+        Raises ValueError for inputs that do not fit, and where there is no such kernel.
+        """
+        shape, like, rows = self._last
+        if inputs.shape != shape:
+            like, rows = self._accept(inputs)
+        if inputs.dtype is not self.dtype or not inputs.is_cpu:
+            raise ValueError(f"inputs of {inputs.dtype} on {inputs.device} do not fit a layer of {self.dtype} on a CPU")
+        inputs, outputs = inputs.contiguous(), torch.empty_like(like)
+        if self._run(self._reference, rows, inputs.data_ptr(), outputs.data_ptr(), torch.get_num_threads()):
+            raise ValueError(self.refusal())
+        return outputs
+
+    def refusal(self) -> str:
+        """Words for a status that is not success."""
+        return f"no kernel here takes {self.dtype}"
+
+    def _accept(self, inputs: Tensor) -> tuple[Tensor, int]:
+        """All that depends on the shape of inputs only, which rarely changes."""
+        if inputs.shape[-1:] != (self.inputs,):
+            raise ValueError(f"inputs {list(inputs.shape)} do not fit a layer of {self.inputs} inputs")
+        like = native.standing_for(self.dtype, (*inputs.shape[:-1], self.outputs))
+        rows = inputs.numel() // self.inputs
+        self._last = (inputs.shape, like, rows)
+        return like, rows

@@ -1,0 +1,112 @@
+"""Norms of models by the compiled kernels: which are replaced, and by what."""
+
+from __future__ import annotations
+
+import copy
+from inspect import signature
+
+import torch
+from torch import Tensor, nn
+
+from winnow.kernels import native
+from winnow.kernels.norm import NormWeight
+from winnow.models.planned import Planned
+
+_NAME = "RMSNorm"
+_EPSILONS = ("variance_epsilon", "eps")
+"""Names of the number that is added to the mean of squares."""
+_ALIKE = 0.99
+"""The share of numbers that are the same to the bit where a norm rounds as the kernels do, in another order of sums."""
+
+
+class CompiledRMSNorm(Planned):
+    """A norm by Winnow's kernel where nothing follows it, for gradients or a compiler; else by its own forward.
+
+    It has all that the norm had which it replaces, under the same names.
+    """
+
+    def __init__(self, norm: nn.Module) -> None:
+        """norm: one that `fits`."""
+        super().__init__()
+        self.__dict__.update(norm.__dict__)
+        self._kind = type(norm)
+        self._epsilon = next(name for name in _EPSILONS if hasattr(norm, name))
+
+    @staticmethod
+    def fits(norm: nn.Module) -> bool:
+        """True for an RMS norm that may be w · x / √(mean(x²) + ε): by its parts, not by what it computes."""
+        # One that somebody gave a forward of its own is theirs.
+        if _NAME not in type(norm).__name__ or isinstance(norm, Planned) or "forward" in vars(norm):
+            return False
+        if len(signature(type(norm).forward).parameters) != 2:  # itself and the rows; gated ones take more
+            return False
+        if [name for name, _ in norm.named_parameters()] != ["weight"] or [*norm.buffers(), *norm.children()]:
+            return False
+        epsilons = [getattr(norm, name) for name in _EPSILONS if hasattr(norm, name)]
+        if len(epsilons) != 1 or not isinstance(epsilons[0], float):
+            return False
+        weight = norm.get_parameter("weight")
+        return type(weight) is nn.Parameter and NormWeight(weight, epsilons[0]).fits()
+
+    def compiled_weight(self) -> NormWeight:
+        return NormWeight(self.parameter("weight"), self.__dict__[self._epsilon])
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        """hidden_states [..., W] -> [..., W]"""
+        plan = self.plan_for(hidden_states)
+        if plan is not None:
+            return plan.run(hidden_states)
+        found: Tensor = self._kind.forward(self, hidden_states)
+        return found
+
+    def extra_repr(self) -> str:
+        """That of the norm."""
+        return self._kind.extra_repr(self)
+
+
+def normalize_in_one_pass(model: nn.Module) -> None:
+    """Has the RMS norms of a model on the CPU be done by Winnow's kernel, in place.
+
+    torch takes eight operators for each, which cost more than they compute where a token is decoded. Parameters and
+    their names stay, and so does what norms compute, the last bit aside. Norms that compute anything else are left as
+    they are: one of each kind is tried before it is replaced.
+    """
+    if native.library() is None:
+        return
+    tried: dict[tuple[object, ...], bool] = {}
+    for parent in list(model.modules()):
+        for name, norm in list(parent.named_children()):
+            if CompiledRMSNorm.fits(norm):
+                kind = _kind_of(norm)
+                if kind not in tried:
+                    tried[kind] = computes_the_same(norm)
+                if tried[kind]:
+                    setattr(parent, name, CompiledRMSNorm(norm))
+
+
+def _kind_of(norm: nn.Module) -> tuple[object, ...]:
+    """The same for norms that differ in the numbers of their weight only."""
+    settings = sorted((name, repr(value)) for name, value in vars(norm).items() if not name.startswith("_"))
+    weight = norm.get_parameter("weight")
+    return type(norm), weight.shape, weight.dtype, *settings
+
+
+@torch.no_grad()
+def computes_the_same(norm: nn.Module) -> bool:
+    """True if the kernels give what a norm that `fits` gives, for rows of small, usual and large numbers.
+
+    It is tried with a random weight: one of ones would not tell w from its square.
+    """
+    generator = torch.Generator().manual_seed(0)
+    weight = norm.get_parameter("weight")
+    width, dtype = len(weight), weight.dtype
+    twin = copy.copy(norm)
+    twin._parameters = {"weight": nn.Parameter(torch.randn(width, generator=generator).to(dtype))}
+    sizes = torch.tensor([1e-3, 1.0, 100.0])[:, None, None]
+    numbers = (sizes * torch.randn(3, 4, width, generator=generator)).to(dtype)
+    expected, found = type(norm).forward(twin, numbers), CompiledRMSNorm(twin).compiled_weight().plan().run(numbers)
+    if expected.dtype != found.dtype or expected.shape != found.shape:
+        return False
+    close = torch.allclose(found.float(), expected.float(), rtol=4 * torch.finfo(dtype).eps, atol=1e-30)
+    same = (found == expected).double().mean()
+    return close and (dtype == torch.float32 or float(same) > _ALIKE)

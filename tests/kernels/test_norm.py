@@ -1,0 +1,108 @@
+"""Norms by the compiled kernels, in every instruction set, against float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from support.dense_attention import DTYPES
+from support.instruction_sets import needs_native
+from winnow.kernels import native
+from winnow.kernels.norm import NormPlan, NormWeight
+
+pytestmark = needs_native
+SHARED = [HealthCheck.function_scoped_fixture]
+SHAPES = st.lists(st.integers(0, 5), max_size=2).map(tuple)
+
+
+def normalized(weight: NormWeight, inputs: Tensor) -> Tensor:
+    """w · x / √(mean(x²) + ε) in fp64, without a rounding."""
+    numbers = inputs.double()
+    root = (numbers.square().mean(-1, keepdim=True) + weight.epsilon).sqrt()
+    return weight.numbers.double() * numbers / root
+
+
+def assert_normalized(weight: NormWeight, inputs: Tensor) -> None:
+    """Outputs are those of float64, rounded before and after they meet the weight."""
+    found = NormPlan(weight).run(inputs)
+    assert (found.shape, found.dtype) == (inputs.shape, inputs.dtype)
+    assert found.is_contiguous()
+    exact = normalized(weight, inputs)
+    # Numbers in bfloat16 below 2⁻¹²⁶ may be taken for zero; those in float16 have fewer bits below 2⁻¹⁴.
+    least = 1e-7 if inputs.dtype == torch.float16 else 1e-30
+    allowed = 2 * torch.finfo(inputs.dtype).eps * exact.abs() + least * (1 + weight.numbers.double().abs())
+    assert bool(((found.double() - exact).abs() <= allowed).all()), native.isa()
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=SHARED)
+@given(
+    SHAPES,
+    st.integers(1, 200) | st.sampled_from([896, 1000, 4096]),
+    st.sampled_from(DTYPES),
+    st.sampled_from([1e-6, 1e-5, 0.1]),
+    st.sampled_from([1e-4, 1.0, 100.0]),
+    st.integers(0, 99),
+)
+def test_rows_of_any_shape(
+    isas: list[str], shape: tuple[int, ...], width: int, dtype: torch.dtype, epsilon: float, size: float, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    weight, given = NormWeight(torch.randn(width).to(dtype), epsilon), (size * torch.randn(*shape, width)).to(dtype)
+    for isa in isas:
+        native.select_isa(isa)
+        assert_normalized(weight, given)
+
+
+def test_inputs_of_any_order() -> None:
+    weight = NormWeight(torch.randn(24), 1e-6)
+    assert_normalized(weight, torch.randn(24, 5).mT)
+    assert_normalized(weight, torch.randn(3, 48)[:, ::2])
+    assert_normalized(weight, torch.randn(24).expand(3, 24))
+
+
+def test_zeros_stay_zeros_and_what_is_not_a_number_stays_in_its_row() -> None:
+    weight, given = NormWeight(torch.ones(40), 1e-6), torch.randn(3, 40)
+    given[0], given[1, 7] = 0, torch.nan
+    found = NormPlan(weight).run(given)
+    assert not found[0].any()
+    assert bool(found[1].isnan().all())
+    assert bool(found[2].isfinite().all())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_number_of_threads_changes_nothing(dtype: torch.dtype) -> None:
+    weight, given = NormWeight(torch.randn(300).to(dtype), 1e-6), torch.randn(500, 300).to(dtype)
+    used, found = torch.get_num_threads(), []
+    for threads in (1, 2, 5):
+        torch.set_num_threads(threads)
+        found.append(NormPlan(weight).run(given))
+    torch.set_num_threads(used)
+    assert all(torch.equal(found[0], other) for other in found[1:])
+
+
+UNFIT = {
+    "two axes": torch.ones(2, 4),
+    "empty": torch.ones(0),
+    "float64": torch.ones(4, dtype=torch.float64),
+    "with gaps": torch.ones(8)[::2],
+    "elsewhere": torch.ones(4, device="meta"),
+}
+
+
+@pytest.mark.parametrize("numbers", UNFIT.values(), ids=UNFIT)
+def test_weights_that_do_not_fit_are_refused(numbers: Tensor) -> None:
+    with pytest.raises(ValueError, match="no weight"):
+        NormPlan(NormWeight(numbers, 1e-6))
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [torch.ones(3, 5), torch.ones(()), torch.ones(3, 4).bfloat16(), torch.ones(3, 4, device="meta")],
+    ids=["another width", "no axis", "another dtype", "elsewhere"],
+)
+def test_inputs_that_do_not_fit_are_refused(inputs: Tensor) -> None:
+    with pytest.raises(ValueError, match="do not fit a layer of"):
+        NormPlan(NormWeight(torch.ones(4), 1e-6)).run(inputs)

@@ -1,0 +1,198 @@
+"""Norms by the compiled kernels in models: which are replaced, and that models compute what they did."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import RMSNorm
+from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
+from transformers.models.olmo2.modeling_olmo2 import Olmo2RMSNorm
+from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
+
+import winnow
+from support.dense_attention import DTYPES
+from support.families import EVERY, build, build_any, prompt
+from support.instruction_sets import needs_native
+from support.plain_layers import load_plain
+from winnow.bundled import MODEL_PATH
+from winnow.cache.fingerprint import ModelFingerprint
+from winnow.kernels import native
+from winnow.models import load_model, normalize_in_one_pass, open_model
+from winnow.models.norms import CompiledRMSNorm, computes_the_same
+
+pytestmark = [pytest.mark.usefixtures("one_thread"), needs_native]
+
+
+def norm(dtype: torch.dtype = torch.float32, kind: type[nn.Module] = LlamaRMSNorm, width: int = 48) -> nn.Module:
+    """A norm with a weight that is not all ones, for evaluation."""
+    made = kind(width, eps=1e-5)
+    made.weight.data = torch.randn(width, generator=torch.Generator().manual_seed(1))
+    return made.to(dtype).requires_grad_(False)
+
+
+def replaced(model: nn.Module) -> list[nn.Module]:
+    return [each for each in model.modules() if isinstance(each, CompiledRMSNorm)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", [LlamaRMSNorm, Qwen3RMSNorm])
+def test_a_norm_computes_what_it_did(kind, dtype):
+    plain = norm(dtype, kind)
+    assert CompiledRMSNorm.fits(plain)
+    made = CompiledRMSNorm(copy.deepcopy(plain))
+    for shape in ((1, 1), (2, 3), (5, 7, 4), (0,)):
+        given = torch.randn(*shape, 48).to(dtype)
+        found, expected = made(given), plain(given)
+        torch.testing.assert_close(found, expected, rtol=4 * torch.finfo(dtype).eps, atol=0)
+    assert repr(made).replace("CompiledRMSNorm", kind.__name__) == repr(plain)
+
+
+class SquaredRMSNorm(LlamaRMSNorm):
+    """A norm that nobody has: a weight of ones would not tell it from others."""
+
+    def forward(self, hidden_states):
+        return super().forward(hidden_states) * self.weight
+
+
+OTHERS = {
+    "rounds once": lambda: norm(torch.bfloat16, Olmo2RMSNorm),
+    "torch's, which rounds once": lambda: norm(torch.bfloat16, RMSNorm),
+    "one more than the weight": lambda: Gemma2RMSNorm(48),
+    "the weight's square": lambda: SquaredRMSNorm(48),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+def test_norms_that_compute_something_else_stay(other):
+    model = nn.Sequential(other())
+    assert not CompiledRMSNorm.fits(model[0]) or not computes_the_same(model[0])
+    normalize_in_one_pass(model)
+    assert not replaced(model)
+
+
+def test_what_has_not_the_parts_of_such_a_norm_stays():
+    class ScaledRMSNorm(LlamaRMSNorm):
+        def forward(self, hidden_states, scale=2):
+            return super().forward(hidden_states) * scale
+
+    biased = norm()
+    biased.bias = nn.Parameter(torch.zeros(48))
+    for other in (
+        nn.LayerNorm(48),
+        norm().to("meta"),
+        norm().double(),
+        CompiledRMSNorm(norm()),
+        ScaledRMSNorm(48),
+        biased,
+    ):
+        assert not CompiledRMSNorm.fits(other)
+
+
+def test_norms_with_other_settings_are_tried_anew():
+    class SometimesRMSNorm(LlamaRMSNorm):
+        doubled = False
+
+        def forward(self, hidden_states):
+            return super().forward(hidden_states) * (2 if self.doubled else 1)
+
+    model = nn.Sequential(*(SometimesRMSNorm(48) for _ in range(3)))
+    model[1].doubled = True
+    normalize_in_one_pass(model)
+    assert [isinstance(each, CompiledRMSNorm) for each in model] == [True, False, True]
+
+
+def test_norms_with_a_forward_of_their_own_stay():
+    wrapped = norm()
+    wrapped.forward = lambda hidden_states: hidden_states
+    assert not CompiledRMSNorm.fits(wrapped)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_models_compute_what_they_did(name):
+    model = build_any(name)
+    plain = copy.deepcopy(model)
+    normalize_in_one_pass(model)
+    ids = prompt(2, 9)
+    with torch.no_grad():
+        found, expected = model(ids).logits, plain(ids).logits
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+    if name in ("llama", "qwen2", "qwen3", "mistral"):
+        assert replaced(model)
+        norms = [each for each in model.modules() if type(each).__name__.endswith("RMSNorm")]
+        assert norms == replaced(model)
+
+
+def test_files_know_the_model_and_its_parameters_stay(tmp_path):
+    model = build("llama")
+    plain = copy.deepcopy(model)
+    normalize_in_one_pass(model)
+    assert ModelFingerprint.of(model) == ModelFingerprint.of(plain)
+    assert list(model.state_dict()) == list(plain.state_dict())
+    with torch.no_grad():
+        model(prompt(1, 3))
+    for each in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert len(replaced(each)) == len(replaced(model)) > 0
+    model.save_pretrained(tmp_path)
+    read = type(plain).from_pretrained(tmp_path)
+    assert all(torch.equal(one, other) for one, other in zip(read.parameters(), plain.parameters(), strict=True))
+
+
+def test_gradients_are_those_of_the_norm():
+    plain = norm().requires_grad_(True)
+    made = CompiledRMSNorm(copy.deepcopy(plain))
+    grads = []
+    for each in (made, plain):
+        given = torch.linspace(-2, 2, 96).view(2, 48).requires_grad_()
+        each(given).square().sum().backward()
+        grads.append((given.grad, each.weight.grad))
+    assert all(torch.equal(one, other) for one, other in zip(*grads, strict=True))
+
+
+def test_compiled_and_traced_norms_compute_what_they_did():
+    made, given = CompiledRMSNorm(norm()), torch.randn(2, 48)
+    torch.testing.assert_close(torch.compile(made, backend="eager", fullgraph=True)(given), made(given))
+    torch._dynamo.reset()
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(made(given), norm()(given))
+
+
+@torch.no_grad()
+def test_weights_may_change_move_and_be_of_another_type():
+    made, plain, given = CompiledRMSNorm(norm()), norm(), torch.randn(2, 48)
+    changes = [
+        lambda each: each.weight.mul_(2),
+        lambda each: setattr(each, "weight", nn.Parameter(each.weight.flip(0))),
+        lambda each: setattr(each, "variance_epsilon", 0.5),
+        lambda each: each.bfloat16(),  # inputs in fp32 are the norm's own to do then
+        lambda each: each.float(),
+    ]
+    for change in changes:
+        for each in (made, plain):
+            change(each)
+        torch.testing.assert_close(made(given), plain(given))
+
+
+def test_without_the_library_norms_stay(monkeypatch):
+    monkeypatch.setattr(native, "library", lambda: None)
+    model = build("llama")
+    normalize_in_one_pass(model)
+    assert not replaced(model)
+
+
+def test_loaded_models_have_such_norms_and_answer_as_before():
+    source = open_model(MODEL_PATH)
+    text = (MODEL_PATH / "document.txt").read_text()
+    model, plain = load_model(source, "cpu"), load_plain(source)
+    assert replaced(model)
+    assert not replaced(plain)
+    for method in ("adakv", "criticalkv"):
+        found, expected = (
+            winnow.generate(each, source.tokenizer, text, "What is the favorite fruit of Alice?", method=method)
+            for each in (model, plain)
+        )
+        assert found.text == expected.text
