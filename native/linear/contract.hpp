@@ -13,8 +13,7 @@ struct LinearRows {
   void* outputs;
 };
 
-// Does the outputs first to last - 1 of all rows; `first` is a multiple of kOutputsAtOnce, and so is `last` unless it is
-// the end.
+// Does the outputs first to last - 1 of all rows: kOutputsAtOnce from a multiple of it on, or fewer up to the end.
 using LinearFunction = void (*)(const winnow_linear_layer&, const LinearRows&, int64_t first, int64_t last);
 
 namespace {

@@ -27,47 +27,40 @@ bool threads_are_lent();
 // work through a counter. When another thread is using the pool, only the caller runs.
 void run_parallel(int threads, void (*task)(void* context, int slot), void* context);
 
-// Runs body(slot, first, last) in that way for blocks of [0, count) until all are taken.
-template <class Body>
-void run_blocks(int threads, int64_t count, int64_t block, const Body& body) {
+// Runs body(slot, first, last) in that way for ranges of [0, count) until all are taken; that which begins with `first` ends
+// before end_of(first).
+template <class End, class Body>
+void run_ranges(int threads, int64_t count, const End& end_of, const Body& body) {
   struct Job {
-    int64_t count, block;
+    int64_t count;
+    const End& end_of;
     const Body& body;
     std::atomic<int64_t> next{0};
-  } job{count, block, body};
-  const auto work = [](void* context, int slot) {
-    Job& job = *static_cast<Job*>(context);
-    for (int64_t first; (first = job.next.fetch_add(job.block, std::memory_order_relaxed)) < job.count;) {
-      job.body(slot, first, least(first + job.block, job.count));
-    }
-  };
-  run_parallel(threads, work, &job);
-}
-
-// The same for pieces of whole blocks, where a thread should read far before it goes on elsewhere: what it asks for ahead
-// is its own then. The first are large; the last are single blocks, so that threads end together.
-template <class Body>
-void run_pieces(int threads, int64_t count, int64_t block, const Body& body) {
-  struct Job {
-    int64_t threads, count, block;
-    const Body& body;
-    std::atomic<int64_t> next{0};
-
-    int64_t end_of(int64_t first) const {
-      const int64_t share = divide_up(count - first, 2 * threads);
-      return least(first + round_up(share, block), count);
-    }
-  } job{threads, count, block, body};
+  } job{count, end_of, body};
   const auto work = [](void* context, int slot) {
     Job& job = *static_cast<Job*>(context);
     for (int64_t first = job.next.load(std::memory_order_relaxed); first < job.count;) {
-      const int64_t last = job.end_of(first);
+      const int64_t last = least(job.end_of(first), job.count);
       if (!job.next.compare_exchange_weak(first, last, std::memory_order_relaxed)) continue;
       job.body(slot, first, last);
       first = job.next.load(std::memory_order_relaxed);
     }
   };
   run_parallel(threads, work, &job);
+}
+
+// The same for blocks of one size.
+template <class Body>
+void run_blocks(int threads, int64_t count, int64_t block, const Body& body) {
+  run_ranges(threads, count, [&](int64_t first) { return first + block; }, body);
+}
+
+// The same for pieces of whole blocks, where a thread should read far before it goes on elsewhere: what it asks for ahead
+// is its own then. The first are large; the last are single blocks, so that threads end together.
+template <class Body>
+void run_pieces(int threads, int64_t count, int64_t block, const Body& body) {
+  run_ranges(
+      threads, count, [&](int64_t first) { return first + round_up(divide_up(count - first, 2 * threads), block); }, body);
 }
 
 }  // namespace winnow
