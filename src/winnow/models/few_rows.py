@@ -9,6 +9,7 @@ from winnow.models.compiled import CompiledLinear
 from winnow.models.direct import DirectLinear
 from winnow.models.dtypes import cpu_has_tiles
 from winnow.models.lines import begin_with_lines
+from winnow.models.replacing import replace_layers
 from winnow.models.turned import TurnedLinear
 
 
@@ -22,14 +23,14 @@ def read_weights_directly(model: nn.Module) -> None:
     kind = layers_of_this_processor()
     if kind is None:
         return
-    replaced = False
-    for parent in list(model.modules()):
-        for name, layer in list(parent.named_children()):
-            # Of a single input torch rounds the product before it adds the bias.
-            if type(layer) is nn.Linear and layer.in_features > 1 and _suits(layer.weight, kind):
-                setattr(parent, name, kind.of(layer))
-                replaced = True
-    if replaced and kind is TurnedLinear:
+
+    def direct(_: str, layer: nn.Module) -> DirectLinear | None:
+        # Of a single input torch rounds the product before it adds the bias.
+        if type(layer) is nn.Linear and layer.in_features > 1 and _suits(layer.weight, kind):
+            return kind.of(layer)
+        return None
+
+    if replace_layers(model, direct) and kind is TurnedLinear:
         begin_with_lines(model)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from winnow.kernels import native
 from winnow.kernels.norm import NormWeight
 from winnow.models.planned import Planned
+from winnow.models.replacing import replace_layers
 
 _NAME = "RMSNorm"
 _EPSILONS = ("variance_epsilon", "eps")
@@ -29,7 +30,7 @@ class CompiledRMSNorm(Planned):
         """norm: one that `fits`."""
         super().__init__()
         self.__dict__.update(norm.__dict__)
-        self._kind = type(norm)
+        self._replaced = type(norm)
         self._epsilon = next(name for name in _EPSILONS if hasattr(norm, name))
 
     @staticmethod
@@ -56,12 +57,12 @@ class CompiledRMSNorm(Planned):
         plan = self.plan_for(hidden_states)
         if plan is not None:
             return plan.run(hidden_states)
-        found: Tensor = self._kind.forward(self, hidden_states)
+        found: Tensor = self._replaced.forward(self, hidden_states)
         return found
 
     def extra_repr(self) -> str:
         """That of the norm."""
-        return self._kind.extra_repr(self)
+        return self._replaced.extra_repr(self)
 
 
 def normalize_in_one_pass(model: nn.Module) -> None:
@@ -74,14 +75,16 @@ def normalize_in_one_pass(model: nn.Module) -> None:
     if native.library() is None:
         return
     tried: dict[tuple[object, ...], bool] = {}
-    for parent in list(model.modules()):
-        for name, norm in list(parent.named_children()):
-            if CompiledRMSNorm.fits(norm):
-                kind = _kind_of(norm)
-                if kind not in tried:
-                    tried[kind] = computes_the_same(norm)
-                if tried[kind]:
-                    setattr(parent, name, CompiledRMSNorm(norm))
+
+    def compiled(_: str, norm: nn.Module) -> CompiledRMSNorm | None:
+        if not CompiledRMSNorm.fits(norm):
+            return None
+        kind = _kind_of(norm)
+        if kind not in tried:
+            tried[kind] = computes_the_same(norm)
+        return CompiledRMSNorm(norm) if tried[kind] else None
+
+    replace_layers(model, compiled)
 
 
 def _kind_of(norm: nn.Module) -> tuple[object, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import TypeGuard
 
 import torch
 from torch import nn
@@ -14,6 +15,7 @@ from winnow.models.direct import DirectLinear
 from winnow.models.int4 import Int4Linear, block_size
 from winnow.models.int8 import Int8Embedding, Int8Linear
 from winnow.models.large_pages import LargePages
+from winnow.models.replacing import replace_layers
 
 WEIGHTS = ("auto", "int8", "int4")
 """Names: the checkpoint's own weights; 8 bits with a scale for every output; 4 bits in groups of 32."""
@@ -57,18 +59,25 @@ def quantize_weights(model: PreTrainedModel, weights: str) -> None:
     pages = LargePages() if outruns_torch() else None
     head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
     tied = type(embedding) is nn.Embedding and getattr(head, "weight", None) is embedding.weight
-    for parent in list(model.modules()):
-        for name, layer in list(parent.named_children()):
-            plain = type(layer) is nn.Linear or isinstance(layer, DirectLinear)
-            if plain and name not in _PLAIN:
-                small = weights == "int4" and layer is not head and Int4Linear.fits(layer)
-                made = Int4Linear.of(layer) if small else Int8Linear.of(layer)
-                if pages is not None:
-                    pages.move(made)
-                setattr(parent, name, made)
+
+    def smaller(name: str, layer: nn.Module) -> nn.Module | None:
+        if not _is_plain(layer) or name in _PLAIN:
+            return None
+        small = weights == "int4" and layer is not head and Int4Linear.fits(layer)
+        made = Int4Linear.of(layer) if small else Int8Linear.of(layer)
+        if pages is not None:
+            pages.move(made)
+        return made
+
+    replace_layers(model, smaller)
     output = model.get_output_embeddings()
     if tied and isinstance(output, Int8Linear):
         model.set_input_embeddings(Int8Embedding(output))
+
+
+def _is_plain(layer: nn.Module) -> TypeGuard[nn.Linear]:
+    """True for torch's own linear layers, and those that multiply by the same weight."""
+    return type(layer) is nn.Linear or isinstance(layer, DirectLinear)
 
 
 def scheme_of(config: PreTrainedConfig) -> str | None:
