@@ -26,7 +26,9 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 import winnow
 from reporting import machine, markdown_table, write_results
 from winnow.commands.model_names import model_name
-from winnow.models import ModelSource, few_rows, load_model, open_model
+from winnow.kernels.linear import outruns_torch
+from winnow.models import ModelSource, load_model, loading, open_model
+from winnow.models.large_pages import LargePages
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = "bfloat16, torch's layers"
@@ -50,13 +52,20 @@ def variants(source: ModelSource, skipped: list[str]) -> list[Variant]:
 
     skipped: words of those to leave out.
     """
+
+    def small() -> PreTrainedModel:
+        return load_model(source, "cpu", weights="int4")
+
     kinds: dict[str, Callable[[], PreTrainedModel]] = {
-        REFERENCE: lambda: _in_torchs_layers(source),
+        REFERENCE: lambda: _without(loading, "use_own_layers", lambda: load_model(source, "cpu", "bfloat16")),
         "bfloat16": lambda: load_model(source, "cpu", "bfloat16"),
         "float32": lambda: load_model(source, "cpu", "float32"),
         "`--weights int8`": lambda: load_model(source, "cpu", weights="int8"),
-        "`--weights int4`": lambda: load_model(source, "cpu", weights="int4"),
+        "`--weights int4`": small,
+        "`--weights int4`, with the model's own norms": lambda: _without(loading, "normalize_in_one_pass", small),
     }
+    if outruns_torch():
+        kinds["`--weights int4`, in pages of the usual size"] = lambda: _without(LargePages, "move", small)
     if find_spec("torchao"):
         kinds["torchao, Int8WeightOnlyConfig"] = lambda: _by_torchao(source)
     if find_spec("optimum") and find_spec("optimum.quanto"):
@@ -65,9 +74,10 @@ def variants(source: ModelSource, skipped: list[str]) -> list[Variant]:
     return [Variant(name, load()) for name, load in wanted.items()]
 
 
-def _in_torchs_layers(source: ModelSource) -> PreTrainedModel:
-    with patch.object(few_rows, "layers_of_this_processor", lambda: None):
-        return load_model(source, "cpu", "bfloat16")
+def _without(owner: object, name: str, load: Callable[[], PreTrainedModel]) -> PreTrainedModel:
+    """The model as it would be if the function of that name did nothing."""
+    with patch.object(owner, name, lambda *_: None):
+        return load()
 
 
 def _by_torchao(source: ModelSource) -> PreTrainedModel:

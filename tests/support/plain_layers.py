@@ -6,12 +6,10 @@ from unittest.mock import patch
 
 from transformers import PreTrainedModel
 
-from winnow.models import ModelSource, few_rows, load_model, loading
+from winnow.models import ModelSource, load_model, loading
 
 
 def load_plain(source: ModelSource, dtype: str = "auto") -> PreTrainedModel:
     """The model on the CPU, as on a processor where none of Winnow's layers is faster than torch's."""
-    linear = patch.object(few_rows, "layers_of_this_processor", lambda: None)
-    norms = patch.object(loading, "normalize_in_one_pass", lambda model: None)
-    with linear, norms:
+    with patch.object(loading, "use_own_layers", lambda model: None):
         return load_model(source, "cpu", dtype)
