@@ -214,8 +214,8 @@ def test_blocks_become_what_the_cpu_computes_with(source, monkeypatch, instructi
 
 @pytest.mark.parametrize("device_map", ["auto", {"": "cpu"}])
 def test_a_device_map_loads_a_file_as_well(source, device_map):
-    model, spread = load_plain(source, "float32"), load_model(source, device_map=device_map, dtype="float32")
+    plain, spread = load_plain(source, "float32"), load_model(source, device_map=device_map, dtype="float32")
     ids = source.tokenizer(TEXT, return_tensors="pt").input_ids
     with torch.no_grad():
-        assert torch.equal(spread(ids).logits, model(ids).logits)
+        assert torch.equal(spread(ids).logits, plain(ids).logits)
     assert Path(source.name).exists()

@@ -29,7 +29,7 @@ class RowPlan:
         """alive: tensors that the arguments point to; inputs and outputs: numbers of a row."""
         self.dtype, self.inputs, self.outputs = dtype, inputs, outputs
         self._alive = [each.detach() for each in alive]
-        self._arguments, self._reference = arguments, ctypes.byref(arguments)
+        self._reference = ctypes.byref(arguments)
         self._run = function
         self._last: tuple[torch.Size | None, Tensor, int] = (None, torch.empty(0), 0)
 
