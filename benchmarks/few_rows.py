@@ -8,17 +8,15 @@ the weight than caches hold; medians count.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
 
 import torch
 from torch import Tensor, nn
 
-from reporting import machine, markdown_table, of_this_vendor, write_results
+from reporting import machine, markdown_table, of_this_vendor, rounds_and_folder, write_results
 from winnow.kernels.native import read_sum
 from winnow.models.compiled import CompiledLinear
 from winnow.models.few_rows import layers_of_this_processor
@@ -26,7 +24,6 @@ from winnow.models.lines import LINE
 from winnow.models.onednn import has_onednn, linear_by_onednn
 from winnow.models.turned import TurnedLinear
 
-RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 SHAPES = ((896, 896), (896, 4864), (4864, 896), (896, 151936), (1536, 8960), (8960, 1536), (4096, 4096))
 """Inputs and outputs: layers of Qwen2.5 of 0.5B and 1.5B, and of Llama 3 of 8B."""
 DTYPES = {torch.bfloat16: "bfloat16", torch.float32: "float32"}
@@ -127,10 +124,7 @@ def who_multiplies(dtype: torch.dtype) -> str:
 @torch.no_grad()
 def main() -> None:
     """Measures and writes the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    options = parser.parse_args()
+    options = rounds_and_folder(__doc__, rounds=5)
     torch.set_num_threads(1)
     kinds = [dtype for dtype in DTYPES if KIND.few(dtype)]
     records = [record for dtype in kinds for shape in SHAPES for record in measure(dtype, *shape, options.rounds)]

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -21,13 +19,12 @@ import torch
 
 import winnow
 from decode_overhead import Timed
-from reporting import machine, markdown_table, write_results
+from reporting import RESULTS, machine, markdown_table, measured_apart, write_results
 from winnow.commands.model_names import model_name
 from winnow.evaluate.decoding import prefill
 from winnow.kernels import native
 from winnow.models import load_model, open_model
 
-RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 KINDS = {"torch's": "", "the library's own": "pool"}
 """Values of WINNOW_THREADS."""
 WARM_UP = 4
@@ -60,10 +57,7 @@ def measured(model_file: str, weights: str, depths: list[int], steps: int) -> Me
 
 def turn(kind: str, arguments: list[str]) -> Medians:
     """The same of another process. Raises CalledProcessError where that fails."""
-    command = [sys.executable, str(Path(__file__)), *arguments, "--measure"]
-    environment = {**os.environ, "WINNOW_THREADS": KINDS[kind]}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    found: Medians = json.loads(done.stdout.splitlines()[-1])
+    found: Medians = measured_apart([*arguments, "--measure"], {"WINNOW_THREADS": KINDS[kind]})
     return found
 
 

@@ -8,22 +8,19 @@ take: that is what pushes Python's own memory out of the caches between two norm
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
 
 import torch
 from torch import Tensor
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from reporting import machine, markdown_table, of_this_vendor, write_results
+from reporting import machine, markdown_table, of_this_vendor, rounds_and_folder, write_results
 from winnow.kernels.native import read_sum
 from winnow.models.norms import CompiledRMSNorm
 
-RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 WIDTHS = (128, 896, 1536, 4096)
 """Numbers of a row: of a head, and of the tokens of models of 0.5B, 1.5B and 8B."""
 DTYPES = {torch.bfloat16: "bfloat16", torch.float32: "float32"}
@@ -89,10 +86,7 @@ def row(timed: Timed) -> list[str]:
 @torch.no_grad()
 def main() -> None:
     """Measures and writes the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    options = parser.parse_args()
+    options = rounds_and_folder(__doc__, rounds=5)
     torch.set_num_threads(1)
     weights = torch.ones(BETWEEN, dtype=torch.uint8)
     cases = [(dtype, width, rows) for dtype in DTYPES for width in WIDTHS for rows in ROWS]

@@ -8,7 +8,6 @@ for every instruction set that the processor has, each in a process that is told
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import time
@@ -24,10 +23,9 @@ from torch import Tensor
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from decode_attention import Bench, measure, name_of
-from reporting import machine, markdown_table, of_this_vendor, write_results
+from reporting import machine, markdown_table, of_this_vendor, rounds_and_folder, write_results
 from winnow.kernels import AttentionSpec, prefill
 
-RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 SDPA, COMPILED, PAID = "sdpa", "compiled", "with what was paid"
 
 
@@ -189,10 +187,7 @@ def products_table(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Measure, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    options = parser.parse_args()
+    options = rounds_and_folder(__doc__, rounds=7)
     torch.set_num_threads(1)
     attended = [{"table": "attention", **attention(shape, options.rounds)} for shape in SHAPES]
     multiplied = [{"table": "products", **row} for row in products_by_set(options.rounds)]

@@ -11,8 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import resource
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +19,8 @@ from transformers import DynamicCache, PreTrainedModel
 
 import winnow
 from random_models import random_llama
-from reporting import machine, markdown_table, write_results
+from reporting import RESULTS, machine, markdown_table, measured_apart, write_results
 
-RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 CACHES = ("no cache", "stock cache", "winnow full", "winnow adakv 2%", "winnow h2o 2%")
 KV_HEADS, HEAD_DIM = 4, 64
 
@@ -89,8 +86,7 @@ def main() -> None:
     rows = []
     for kind in CACHES:
         size = ["--tokens", str(args.tokens), "--layers", str(args.layers)]
-        command = [sys.executable, __file__, "--child", kind, *size]
-        rows.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+        rows.append(measured_apart(["--child", kind, *size]))
     layer = 2 * KV_HEADS * HEAD_DIM * 4 * args.tokens
     alone = rows[0]["peak_bytes"]
     body = [

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
+import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ def pages() -> str:
     return ", large tensors on pages of 2 MB" if os.environ.get("THP_MEM_ALLOC_ENABLE") == "1" else ""
 
 
+RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
 
 
@@ -62,6 +65,26 @@ def resumable(main: Callable[[], None]) -> None:
         sys.exit("Interrupted; the same command goes on where it was.")
     except WinnowError as problem:
         sys.exit(str(problem))
+
+
+def rounds_and_folder(about: str | None, rounds: int) -> argparse.Namespace:
+    """The options of a benchmark that has no others: how many `rounds`, and the folder `out` of its results."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    return parser.parse_args()
+
+
+def measured_apart(arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> Any:
+    """JSON that the running benchmark prints last when it is given other arguments, in a process of its own.
+
+    environment: what is set there besides. Raises CalledProcessError where the process fails.
+    """
+    command = [sys.executable, sys.argv[0], *arguments]
+    done = subprocess.run(
+        command, env={**os.environ, **(environment or {})}, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def markdown_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:

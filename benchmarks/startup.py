@@ -8,17 +8,15 @@ resident at any time.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from reporting import machine, markdown_table, write_results
+from reporting import machine, markdown_table, rounds_and_folder, write_results
 
 ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "docs" / "results"
 DOCUMENT, QUESTION = ROOT / "examples" / "report.txt", "What is the favorite fruit of Alice?"
 WINNOW = "from winnow.cli import program; program()"
 COMMANDS = {
@@ -61,10 +59,7 @@ def spent(arguments: list[str]) -> Spent:
 
 def main() -> None:
     """Measures and writes the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
-    options = parser.parse_args()
+    options = rounds_and_folder(__doc__, rounds=9)
     found: dict[str, list[Spent]] = {name: [] for name in COMMANDS}
     for _ in range(options.rounds):
         for name, arguments in COMMANDS.items():
