@@ -157,11 +157,7 @@ int32_t winnow_linear(const winnow_linear_layer* layer, int64_t rows, const void
   const int64_t worth = winnow::divide_up(layer->inputs * layer->outputs * bits, 8 * kFewestBytes);
   const winnow::LinearRows all{rows, inputs, outputs};
   winnow::run_pieces(static_cast<int>(winnow::least(threads, worth)), layer->outputs, winnow::kOutputsAtOnce,
-                     [&](int, int64_t first, int64_t last) {
-                       for (; first < last; first += winnow::kOutputsAtOnce) {
-                         linear(*layer, all, first, winnow::least(first + winnow::kOutputsAtOnce, last));
-                       }
-                     });
+                     [&](int, int64_t first, int64_t last) { linear(*layer, all, first, last); });
   return WINNOW_OK;
 }
 

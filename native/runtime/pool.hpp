@@ -55,12 +55,14 @@ void run_blocks(int threads, int64_t count, int64_t block, const Body& body) {
   run_ranges(threads, count, [&](int64_t first) { return first + block; }, body);
 }
 
-// The same for pieces of whole blocks, where a thread should read far before it goes on elsewhere: what it asks for ahead
-// is its own then. The first are large; the last are single blocks, so that threads end together.
+// The same, with several blocks after another for a thread where it should read far before it goes on elsewhere: what it
+// asks for ahead is its own then. They are many at first and one in the end, so that threads end together.
 template <class Body>
 void run_pieces(int threads, int64_t count, int64_t block, const Body& body) {
-  run_ranges(
-      threads, count, [&](int64_t first) { return first + round_up(divide_up(count - first, 2 * threads), block); }, body);
+  const auto end_of = [&](int64_t first) { return first + round_up(divide_up(count - first, 2 * threads), block); };
+  run_ranges(threads, count, end_of, [&](int slot, int64_t first, int64_t last) {
+    for (; first < last; first += block) body(slot, first, least(first + block, last));
+  });
 }
 
 }  // namespace winnow
