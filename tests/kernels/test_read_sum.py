@@ -13,7 +13,7 @@ MEGABYTE = 1 << 20
 
 
 def sums(numbers: torch.Tensor) -> set[int]:
-    """What a read finds on one, two and more threads."""
+    """The sums that a read finds on one, two and more threads."""
     used, found = torch.get_num_threads(), set()
     for threads in (1, 2, 3, 5):
         torch.set_num_threads(threads)
