@@ -16,6 +16,7 @@ import winnow
 from support.families import EVERY, LATENT, build, build_any, needs_latents, prompt
 from winnow.bundled import MODEL_PATH
 from winnow.errors import ModelError
+from winnow.kernels import native
 from winnow.kernels.linear import outruns_torch
 from winnow.models import int4, load_model, open_model, open_skeleton, quantize_weights, quantized, weights_of
 from winnow.models.int4 import Int4Linear
@@ -97,10 +98,29 @@ def test_4_bits(groups, blocks, rows, dtype, bias, seed):
     check_product(layer, rows, dtype)
 
 
+@pytest.mark.parametrize("kind", [Int8Linear, Int4Linear])
+def test_gradients_of_inputs_are_those_of_the_weight_that_a_layer_tells(kind):
+    layer = kind.of(linear(96, 64, torch.float32, True, 0))
+    inputs = torch.randn(50, 96, requires_grad=True)
+    layer(inputs).sum().backward()
+    torch.testing.assert_close(inputs.grad, layer.weight.sum(0).expand(50, -1))
+
+
 def test_parameters_have_the_order_by_which_files_know_a_model():
     plain = linear(32, 64, torch.bfloat16, True, 0)
     assert [name for name, _ in Int8Linear.of(plain).named_parameters()] == ["levels", "scales", "bias"]
     assert [name for name, _ in Int4Linear.of(plain).named_parameters()] == ["packed", "scales", "bias"]
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(32, 64), (96, 320)])
+def test_a_weight_of_4_bits_is_the_same_however_it_is_written_out(inputs, outputs):
+    layer = Int4Linear.of(linear(inputs, outputs, torch.bfloat16, False, 0))
+    rows = torch.randn(200, inputs).bfloat16()
+    found = []
+    for library in (native.library, lambda: None):
+        with patch.object(native, "library", library):
+            found.append((layer.weight, layer.written_out(slice(64, 64), torch.bfloat16), layer(rows)))
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
 def test_levels_come_back_from_torchs_packing():

@@ -4,6 +4,7 @@ from winnow.models.devices import available_memory, pick_device
 from winnow.models.dtypes import DTYPES
 from winnow.models.few_rows import read_weights_directly
 from winnow.models.loading import load_model, open_skeleton, skeleton_in
+from winnow.models.mlps import feed_in_pieces
 from winnow.models.norms import normalize_in_one_pass
 from winnow.models.reading import first_line
 from winnow.models.source import ModelSource, answer_room, context_length, open_model
@@ -18,6 +19,7 @@ __all__ = [
     "answer_room",
     "available_memory",
     "context_length",
+    "feed_in_pieces",
     "first_line",
     "load_model",
     "normalize_in_one_pass",

@@ -84,7 +84,11 @@ class QuantizedLinear(Planned, ABC):
     def _times(self, rows: Tensor) -> Tensor:
         outputs = rows.new_empty(len(rows), self.out_features)
         for part in parts_of(self.out_features, self.in_features):
-            outputs[:, part] = rows @ self.written_out(part, rows.dtype).mT
+            weights = self.written_out(part, rows.dtype).mT
+            if torch.is_grad_enabled() and rows.requires_grad:
+                outputs[:, part] = rows @ weights
+            else:
+                torch.mm(rows, weights, out=outputs[:, part])
         return outputs
 
 

@@ -1,0 +1,123 @@
+"""MLPs of models a piece of a long prompt at a time, so that what they compute in between stays small."""
+
+from __future__ import annotations
+
+from inspect import signature
+
+import torch
+from torch import Tensor, nn
+
+from winnow.models.quantized import QuantizedLinear
+from winnow.models.replacing import replace_layers
+
+_BETWEEN = 10 << 20
+"""Bytes of what an MLP computes in between for a piece: several of them are kept by glibc, and fit into a cache."""
+_FEWEST = 512
+"""Tokens that a piece may have however wide an MLP is: products of fewer take longer for reading the weight again."""
+_ROWS = 64
+"""Tokens of which all pieces but the last are multiples: products of others take a tenth longer."""
+_TRIED = 6
+"""Tokens that an MLP of a kind is tried with, whole and in two pieces."""
+
+
+class PiecewiseMLP(nn.Module):
+    """An MLP that computes many tokens a piece at a time; few, and what gradients or a compiler follow, at once.
+
+    It has all that the MLP had which it replaces, under the same names.
+    """
+
+    def __init__(self, mlp: nn.Module) -> None:
+        """mlp: one that `fits`."""
+        super().__init__()
+        self.__dict__.update(mlp.__dict__)
+        self._replaced = type(mlp)
+
+    @staticmethod
+    def fits(mlp: nn.Module) -> bool:
+        """True for an MLP that may compute each token by itself: by its parts, not by what it computes."""
+        # One that somebody gave a forward of its own is theirs.
+        if not type(mlp).__name__.endswith("MLP") or isinstance(mlp, PiecewiseMLP) or "forward" in vars(mlp):
+            return False
+        if len(signature(type(mlp).forward).parameters) != 2:  # itself and the hidden states
+            return False
+        linear = _linear_parts(mlp)
+        held = sum(1 for part in linear for _ in part.parameters())
+        return bool(linear) and held == sum(1 for _ in mlp.parameters()) and not [*mlp.buffers()]
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        """hidden_states [..., T, W] -> [..., T, W]"""
+        width = hidden_states.shape[-1]
+        if _is_followed(hidden_states) or hidden_states.numel() <= _FEWEST * width or self._has_watched_parts():
+            found: Tensor = self._replaced.forward(self, hidden_states)
+            return found
+        return self._in_pieces(hidden_states.reshape(1, -1, width)).view(hidden_states.shape)
+
+    def _in_pieces(self, tokens: Tensor) -> Tensor:
+        """[1, T, W] -> [1, T, W]"""
+        size = self._piece_of(tokens.shape[1], tokens.element_size())
+        outputs = tokens.new_empty(tokens.shape)
+        for piece, output in zip(tokens.split(size, 1), outputs.split(size, 1), strict=True):
+            output.copy_(self._replaced.forward(self, piece))
+        return outputs
+
+    def _piece_of(self, tokens: int, element_size: int) -> int:
+        """Tokens of a piece: pieces are about as long as each other."""
+        widest = max(part.out_features for part in _linear_parts(self)) * element_size
+        pieces = -(-tokens // max(_FEWEST, _BETWEEN // widest))
+        return -(-tokens // pieces // _ROWS) * _ROWS
+
+    def _has_watched_parts(self) -> bool:
+        """True if parts have hooks, which expect all tokens at once."""
+        parts = [part for part in self.modules() if part is not self]
+        return any(part._forward_hooks or part._forward_pre_hooks for part in parts)
+
+    def extra_repr(self) -> str:
+        """That of the MLP."""
+        return self._replaced.extra_repr(self)
+
+
+def feed_in_pieces(model: nn.Module) -> None:
+    """Has the MLPs of a model on the CPU compute long prompts a piece at a time, in place.
+
+    What an MLP computes in between is several times as wide as hidden states. For a whole prompt the system has to
+    find memory for it again and again; for a piece it does not, and the prompt's peak is lower. Parameters and their
+    names stay, and so does what MLPs compute, the last bit aside. MLPs in which tokens see one another are left as
+    they are: one of each kind is tried before it is replaced.
+    """
+    tried: dict[str, bool] = {}
+
+    def piecewise(_: str, mlp: nn.Module) -> PiecewiseMLP | None:
+        if not PiecewiseMLP.fits(mlp):
+            return None
+        kind = f"{type(mlp)} {mlp!r}"
+        if kind not in tried:
+            tried[kind] = computes_each_token_alone(mlp)
+        return PiecewiseMLP(mlp) if tried[kind] else None
+
+    replace_layers(model, piecewise)
+
+
+@torch.no_grad()
+def computes_each_token_alone(mlp: nn.Module) -> bool:
+    """True if an MLP that `fits` gives for some tokens what it gives for those before and after them apart."""
+    first = _linear_parts(mlp)[0]
+    dtype = first.scales.dtype if isinstance(first, QuantizedLinear) else first.weight.dtype
+    if not dtype.is_floating_point or any(each.device.type != "cpu" for each in mlp.parameters()):
+        return False
+    numbers = torch.randn(1, _TRIED, first.in_features, generator=torch.Generator().manual_seed(0)).to(dtype)
+    whole = mlp(numbers)
+    apart = torch.cat([mlp(piece) for piece in numbers.split(_TRIED // 2, 1)], 1)
+    if whole.shape != numbers.shape or whole.dtype != dtype:
+        return False
+    return torch.allclose(apart.float(), whole.float(), rtol=0, atol=0.02 * float(whole.abs().max()))
+
+
+def _is_followed(hidden_states: Tensor) -> bool:
+    """True where pieces would be seen: by gradients, a compiler, or tensors of another kind."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.is_autocast_enabled("cpu"):
+        return True
+    return torch.is_grad_enabled() or type(hidden_states) is not Tensor
+
+
+def _linear_parts(mlp: nn.Module) -> list[nn.Linear | QuantizedLinear]:
+    return [part for part in mlp.modules() if isinstance(part, nn.Linear | QuantizedLinear)]
