@@ -161,6 +161,15 @@ int32_t winnow_linear(const winnow_linear_layer* layer, int64_t rows, const void
   return WINNOW_OK;
 }
 
+int32_t winnow_write_out(const winnow_linear_layer* layer, int64_t first, int64_t last, void* to, int32_t threads) {
+  const auto write_out = winnow::active_kernels().write_out_int4;
+  if (!write_out || layer->bits != 4 || layer->dtype != WINNOW_BF16) return WINNOW_UNKNOWN_ISA;
+  const int64_t worth = winnow::divide_up(layer->inputs * (last - first), 2 * kFewestBytes);
+  winnow::run_blocks(static_cast<int>(winnow::least(threads, worth)), layer->inputs / WINNOW_SCALE_GROUP, 1,
+                     [&](int, int64_t from, int64_t to_group) { write_out(*layer, {first, last, to}, from, to_group); });
+  return WINNOW_OK;
+}
+
 int32_t winnow_normalize(const winnow_norm* norm, int64_t rows, const void* inputs, void* outputs, int32_t threads) {
   const auto normalize = winnow::active_kernels().normalize[norm->dtype];
   const int64_t block = winnow::divide_up(kNormBytes, norm->width * winnow::kElementBytes[norm->dtype]);

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define WINNOW_ABI 14
+#define WINNOW_ABI 15
 #define WINNOW_SCALE_GROUP 32 /* channels of a value, or slots of keys, that share a scale and a zero */
 #define WINNOW_START_STEP 32  /* where rows differ in length, the beginning of every 32nd is known */
 #define WINNOW_BLOCK_BYTES 16 /* of a block of numbers of 4 or 2 bits; of 1 bit half as many */
@@ -259,6 +259,12 @@ WINNOW_EXPORT int32_t winnow_prefill_in_tiles(int32_t dtype, int64_t queries);
  * processors with AVX-512 BF16. */
 WINNOW_EXPORT int32_t winnow_linear(const struct winnow_linear_layer *layer, int64_t rows, const void *inputs,
                                     void *outputs, int32_t threads);
+
+/* The outputs first to last - 1 of a weight of 4 bits -> [inputs, last - first] in bf16, each number rounded once; both are
+ * multiples of WINNOW_LINEAR_OUTPUTS. WINNOW_UNKNOWN_ISA where there is no kernel for it: of other bits and dtypes, and on
+ * processors without AVX-512, for which torch packs weights in another order. */
+WINNOW_EXPORT int32_t winnow_write_out(const struct winnow_linear_layer *layer, int64_t first, int64_t last, void *to,
+                                       int32_t threads);
 
 /* Rows [rows, width] -> normalized, both contiguous and of the norm's dtype, without an overlap. Returns a winnow_status. */
 WINNOW_EXPORT int32_t winnow_normalize(const struct winnow_norm *norm, int64_t rows, const void *inputs, void *outputs,

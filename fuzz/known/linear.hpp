@@ -46,9 +46,30 @@ inline winnow_linear_layer linear_layer(Bytes& from, Arrays& arrays) {
   return layer;
 }
 
+// Part of the outputs of a weight of 4 bits, written out.
+inline void check_written_out(const winnow_linear_layer& layer, Bytes& from, Arrays& arrays) {
+  const int64_t blocks = layer.outputs / WINNOW_LINEAR_OUTPUTS;
+  const int64_t first = from.below(blocks + 1), last = first + from.below(blocks - first + 1);
+  const int64_t begin = first * WINNOW_LINEAR_OUTPUTS, end = last * WINNOW_LINEAR_OUTPUTS;
+  void* to = arrays.zeros<uint8_t>(layer.inputs * (end - begin) * bytes_of(WINNOW_BF16));
+  const int32_t status = winnow_write_out(&layer, begin, end, to, static_cast<int32_t>(from.among(1, 3)));
+  if (status == WINNOW_UNKNOWN_ISA) return;
+  expect(status == WINNOW_OK, "winnow_write_out refused");
+  expect(layer.bits == 4, "winnow_write_out took other bits");
+  std::vector<double> expected;
+  for (int64_t i = 0; i < layer.inputs; ++i) {
+    for (int64_t o = begin; o < end; ++o) expected.push_back(weight_at(layer, o, i));
+  }
+  // Rounded to fp32 before it is to bf16.
+  double largest = 0;
+  for (const double each : expected) largest = std::max(largest, std::fabs(each));
+  expect_close(WINNOW_BF16, to, expected, largest * 0x1p-24, "a weight written out");
+}
+
 inline void check_linear(Bytes& from, uint64_t seed) {
   Arrays arrays(seed);
   const winnow_linear_layer layer = linear_layer(from, arrays);
+  check_written_out(layer, from, arrays);
   const int64_t rows = layer.inputs < 1000 ? from.below(70) : from.below(10);
   const void* inputs = arrays.numbers(layer.dtype, rows * layer.inputs, false);
   void* outputs = arrays.zeros<uint8_t>(rows * layer.outputs * bytes_of(layer.dtype));

@@ -16,6 +16,15 @@ struct LinearRows {
 // Does the outputs first to last - 1 of all rows: kOutputsAtOnce from a multiple of it on, or fewer up to the end.
 using LinearFunction = void (*)(const winnow_linear_layer&, const LinearRows&, int64_t first, int64_t last);
 
+// Outputs of a weight that are written out, first to last - 1, to [inputs, last - first].
+struct WrittenOut {
+  int64_t first, last;
+  void* to;
+};
+
+// Writes the groups of inputs first to last - 1, of WINNOW_SCALE_GROUP each.
+using WriteOutFunction = void (*)(const winnow_linear_layer&, const WrittenOut&, int64_t first, int64_t last);
+
 namespace {
 
 // Outputs that a thread does at a time: those of a block of 4 bits.

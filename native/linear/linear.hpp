@@ -19,6 +19,9 @@
 #ifdef __AVX512BF16__
 #include "linear/avx512/nibbles.hpp"
 #endif
+#ifdef __AVX512F__
+#include "linear/avx512/write_out.hpp"
+#endif
 
 namespace winnow {
 namespace {
@@ -66,6 +69,13 @@ void linear(const winnow_linear_layer& layer, const LinearRows& all, int64_t fir
 constexpr LinearFunction kLinearInt4 = linear_nibbles;
 #else
 constexpr LinearFunction kLinearInt4 = nullptr;
+#endif
+
+// A weight of 4 bits in bf16; null where torch packs it in another order.
+#ifdef __AVX512F__
+constexpr WriteOutFunction kWriteOutInt4 = write_out_nibbles;
+#else
+constexpr WriteOutFunction kWriteOutInt4 = nullptr;
 #endif
 
 }  // namespace

@@ -25,6 +25,7 @@ constexpr Kernels isa::WINNOW_ISA = {{dense_chunk<float>, dense_chunk<Bf16>, den
                                      {linear<float, float>, linear<Bf16, Bf16>, linear<Fp16, Fp16>},
                                      {linear<float, Int8>, linear<Bf16, Int8>, linear<Fp16, Int8>},
                                      {nullptr, kLinearInt4, nullptr},
+                                     kWriteOutInt4,
                                      {normalize<float>, normalize<Bf16>, normalize<Fp16>}};
 
 }  // namespace winnow

@@ -25,6 +25,7 @@ struct Kernels {
   RotateFunction rotate[kDtypes];
   PrefillKernel prefill[kDtypes];
   LinearFunction linear[kDtypes], linear_int8[kDtypes], linear_int4[kDtypes];  // null: there is none
+  WriteOutFunction write_out_int4;                                              // null: there is none
   NormFunction normalize[kDtypes];
 };
 

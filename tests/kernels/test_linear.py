@@ -18,6 +18,7 @@ from winnow.kernels.linear import LinearPlan, Weight
 pytestmark = needs_native
 SHARED = [HealthCheck.function_scoped_fixture]
 WITH_4_BITS = ("zen", "avx512bf16", "amx")
+WRITTEN_OUT = ("zen", "avx512bf16", "avx512vnni", "avx512", "amx")
 ROWS = st.integers(0, 9) | st.sampled_from([16, 31, 32, 33, 40, 65])
 
 
@@ -99,6 +100,32 @@ def test_products_with_4_bits(isas: list[str], blocks: int, groups: int, rows: i
         else:
             with pytest.raises(ValueError, match="4 bits"):
                 LinearPlan(weight).run(given)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=SHARED)
+@given(st.integers(1, 4), st.integers(1, 20), st.data(), st.integers(0, 99))
+def test_a_weight_of_4_bits_is_written_out(isas: list[str], blocks: int, groups: int, data, seed: int) -> None:
+    torch.manual_seed(seed)
+    weight = layer(64 * blocks, 32 * groups, 4, torch.bfloat16, bias=False)
+    first = data.draw(st.integers(0, blocks))
+    part = slice(64 * first, 64 * data.draw(st.integers(first, blocks)))
+    for isa in isas:
+        native.select_isa(isa)
+        found = LinearPlan(weight).written_out(part)
+        assert (found is None) == (isa not in WRITTEN_OUT)
+        if found is not None:
+            assert torch.equal(found, written_out(weight)[part].float().bfloat16())
+
+
+@pytest.mark.parametrize("part", [slice(0, 63), slice(1, 64), slice(64, 0), slice(0, 128, 2)])
+def test_parts_that_cut_a_block_are_refused(part: slice) -> None:
+    with pytest.raises(ValueError, match="cut a block"):
+        LinearPlan(layer(128, 32, 4, torch.bfloat16, bias=False)).written_out(part)
+
+
+def test_other_weights_are_not_written_out() -> None:
+    for bits, dtype in ((16, torch.bfloat16), (8, torch.bfloat16)):
+        assert LinearPlan(layer(64, 32, bits, dtype, bias=False)).written_out(slice(None)) is None
 
 
 def test_inputs_of_any_shape_and_order() -> None:

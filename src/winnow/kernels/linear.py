@@ -98,6 +98,20 @@ class LinearPlan(RowPlan):
             outputs,
         )
 
+    def written_out(self, part: slice) -> Tensor | None:
+        """[o, I] some outputs of a weight of 4 bits, in bfloat16; None where there is no kernel that writes them.
+
+        part: of the outputs, from a multiple of 64 to another. Raises ValueError for one that is not.
+        """
+        first, last, step = part.indices(self.outputs)
+        if first % LINEAR_OUTPUTS or last % LINEAR_OUTPUTS or last < first or step != 1:
+            raise ValueError(f"outputs {first} to {last} cut a block of {LINEAR_OUTPUTS} of a weight of 4 bits")
+        numbers = torch.empty(self.inputs, last - first, dtype=self.dtype)
+        status = native.loaded_library().winnow_write_out(
+            self._reference, first, last, numbers.data_ptr(), torch.get_num_threads()
+        )
+        return None if status else numbers.mT
+
     def refusal(self) -> str:
         """Words where there is no kernel for so few bits."""
         return f"no kernel here multiplies {self.dtype} by a weight of {self.bits} bits"

@@ -40,7 +40,7 @@ from winnow.kernels.openmp import lend_threads
 from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import check_layer, check_query
 
-ABI = 14
+ABI = 15
 LIBRARY_NAME = "libwinnow_native.dylib" if sys.platform == "darwin" else "libwinnow_native.so"
 
 _NUMBERS = {dtype: torch.empty(1, dtype=dtype) for dtype in DTYPES}
@@ -83,6 +83,13 @@ def open_library(path: Path) -> ctypes.CDLL:
         ctypes.POINTER(LinearLayer),
         ctypes.c_int64,
         ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_int32,
+    ]
+    library.winnow_write_out.argtypes = [
+        ctypes.POINTER(LinearLayer),
+        ctypes.c_int64,
+        ctypes.c_int64,
         ctypes.c_void_p,
         ctypes.c_int32,
     ]

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from winnow.errors import ModelError
-from winnow.kernels.linear import Weight
+from winnow.kernels import native
+from winnow.kernels.linear import LinearPlan, Weight
 from winnow.kernels.native_args import LINEAR_OUTPUTS
 from winnow.models.quantized import QuantizedLinear, parts_of
 
@@ -76,6 +77,16 @@ class Int4Linear(QuantizedLinear):
         return outputs
 
     def written_out(self, part: slice, dtype: torch.dtype) -> Tensor:
+        found = self._written_by_kernel(part) if dtype == self.scales.dtype else None
+        return self._written_by_torch(part, dtype) if found is None else found
+
+    def _written_by_kernel(self, part: slice) -> Tensor | None:
+        if native.library() is None or not self.is_compiled():
+            return None
+        plan = self.plan_for(self.scales.detach())  # as for inputs of the dtype that it is written in
+        return plan.written_out(part) if isinstance(plan, LinearPlan) else None
+
+    def _written_by_torch(self, part: slice, dtype: torch.dtype) -> Tensor:
         levels = unpacked(self.packed[part]).unflatten(0, (-1, GROUP))
         scale, middle = self.scales[:, part].to(dtype).permute(2, 0, 1).contiguous()[:, :, None]
         return torch.addcmul(middle, levels.sub_(8).to(dtype), scale).flatten(0, 1).mT
