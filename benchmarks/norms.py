@@ -2,24 +2,22 @@
 
     python benchmarks/norms.py        # writes docs/results/norms-VENDOR.*
 
-Time of one thread. As many norms as a model has take turns, each after a read of as much memory as a layer's weights
-take: that is what pushes Python's own memory out of the caches between two norms of a token. Medians count.
+Time of one thread. As many norms as a model has take turns.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from statistics import median
+from functools import partial
 
 import torch
 from torch import Tensor
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from reporting import machine, markdown_table, of_this_vendor, rounds_and_folder, write_results
-from winnow.kernels.native import read_sum
 from winnow.models.norms import CompiledRMSNorm
+from within_steps import ABOUT, HEADS, OWN, WINNOWS, Seconds, cells, in_turns
 
 WIDTHS = (128, 896, 1536, 4096)
 """Numbers of a row: of a head, and of the tokens of models of 0.5B, 1.5B and 8B."""
@@ -27,11 +25,6 @@ DTYPES = {torch.bfloat16: "bfloat16", torch.float32: "float32"}
 ROWS = (1, 16, 2048)
 NORMS = 49
 """Norms of a model of 24 layers."""
-BETWEEN = 16 << 20
-"""Bytes that are read between two norms."""
-OWN, WINNOWS = "a model's own", "Winnow's"
-
-Norm = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -41,46 +34,25 @@ class Timed:
     dtype: str
     width: int
     rows: int
-    after_a_read: dict[str, float]
-    again: dict[str, float]
+    after_a_read: Seconds
+    again: Seconds
 
 
-def measure(dtype: torch.dtype, width: int, rows: int, rounds: int, weights: Tensor) -> Timed:
-    """One width with one number of rows; a round before the first is not counted."""
+def measure(dtype: torch.dtype, width: int, rows: int, rounds: int) -> Timed:
+    """One width with one number of rows."""
     owns = [LlamaRMSNorm(width).to(dtype) for _ in range(NORMS)]
-    norms: dict[str, list[Norm]] = {OWN: list(owns), WINNOWS: [CompiledRMSNorm(norm) for norm in owns]}
+    norms: dict[str, list[Callable[[Tensor], Tensor]]] = {
+        OWN: list(owns),
+        WINNOWS: [CompiledRMSNorm(norm) for norm in owns],
+    }
     given = torch.randn(1, rows, width).to(dtype)
-    first: dict[str, list[float]] = {name: [] for name in norms}
-    again: dict[str, list[float]] = {name: [] for name in norms}
-    for number in range(rounds + 1):
-        for name, each in norms.items():
-            for norm in each:
-                read_sum(weights)
-                spent = seconds_of(norm, given), seconds_of(norm, given)
-                if number:
-                    first[name].append(spent[0])
-                    again[name].append(spent[1])
-    return Timed(DTYPES[dtype], width, rows, _medians(first), _medians(again))
-
-
-def seconds_of(norm: Norm, given: Tensor) -> float:
-    """Seconds of one call."""
-    start = time.perf_counter()
-    norm(given)
-    return time.perf_counter() - start
-
-
-def _medians(times: dict[str, list[float]]) -> dict[str, float]:
-    return {name: median(taken) for name, taken in times.items()}
+    calls = {name: [partial(norm, given) for norm in each] for name, each in norms.items()}
+    return Timed(DTYPES[dtype], width, rows, *in_turns(calls, rounds))
 
 
 def row(timed: Timed) -> list[str]:
     """A line of the table."""
-    cells = []
-    for seconds in (timed.after_a_read, timed.again):
-        own, ours = seconds[OWN], seconds[WINNOWS]
-        cells += [f"{1e6 * own:,.1f} µs", f"{1e6 * ours:,.1f} µs, {own / ours:.2f}x"]
-    return [timed.dtype, f"{timed.width:,}", f"{timed.rows:,}", *cells]
+    return [timed.dtype, f"{timed.width:,}", f"{timed.rows:,}", *cells(timed.after_a_read, timed.again)]
 
 
 @torch.no_grad()
@@ -88,18 +60,13 @@ def main() -> None:
     """Measures and writes the table."""
     options = rounds_and_folder(__doc__, rounds=5)
     torch.set_num_threads(1)
-    weights = torch.ones(BETWEEN, dtype=torch.uint8)
     cases = [(dtype, width, rows) for dtype in DTYPES for width in WIDTHS for rows in ROWS]
-    records = [measure(*case, options.rounds, weights) for case in cases]
-    timed = [f"{whose}, {when}" for when in ("after a read", "again") for whose in (OWN, WINNOWS)]
-    header = ["type", "width", "rows", *timed]
-    table = markdown_table(header, [row(record) for record in records])
+    records = [measure(*case, options.rounds) for case in cases]
+    table = markdown_table(["type", "width", "rows", *HEADS], [row(record) for record in records])
     print(table)
     about = (
         f"# Norms\n\n`python benchmarks/norms.py`. {machine()} Time of an RMS norm of rows of so many numbers: "
-        f"transformers' `LlamaRMSNorm` against `CompiledRMSNorm`. {NORMS} norms of each took turns, each after a read "
-        f"of {BETWEEN >> 20} MB, as a layer's weights are read between two norms of a token, and once more without. "
-        "Above 1x is faster than a model's own.\n\n"
+        f"transformers' `LlamaRMSNorm` against `CompiledRMSNorm`. {NORMS} norms of each took turns, {ABOUT}\n\n"
     )
     write_results(options.out, of_this_vendor("norms"), about + table + "\n", [asdict(record) for record in records])
 

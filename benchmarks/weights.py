@@ -63,6 +63,7 @@ def variants(source: ModelSource, skipped: list[str]) -> list[Variant]:
         "`--weights int8`": lambda: load_model(source, "cpu", weights="int8"),
         "`--weights int4`": small,
         "`--weights int4`, with the model's own norms": lambda: _without(loading, "normalize_in_one_pass", small),
+        "`--weights int4`, with the model's own rotary embedding": lambda: _without(loading, "embed_in_one_pass", small),
     }
     if outruns_torch():
         kinds["`--weights int4`, in pages of the usual size"] = lambda: _without(LargePages, "move", small)

@@ -15,6 +15,7 @@
 #include "known/norm.hpp"
 #include "known/prefill.hpp"
 #include "known/prune.hpp"
+#include "known/rotary.hpp"
 #include "known/rotate.hpp"
 #include "winnow_native.h"
 
@@ -28,7 +29,7 @@ struct Kernel {
 };
 constexpr Kernel kernels[] = {{"decode", check_decode}, {"shared", check_shared}, {"append", check_append},
                               {"prefill", check_prefill}, {"prune", check_prune}, {"rotate", check_rotate},
-                              {"linear", check_linear}, {"norm", check_norm}};
+                              {"linear", check_linear}, {"norm", check_norm}, {"rotary", check_rotary}};
 
 // True if a case passes; its number says all about it.
 bool passes(const Kernel& kernel, uint64_t number) {

@@ -20,8 +20,8 @@ constexpr int64_t kReadBlock = 256 * 1024;
 // Bytes of a weight that are worth another thread.
 constexpr int64_t kFewestBytes = 64 * 1024;
 
-// Bytes of rows that a thread normalizes at a time.
-constexpr int64_t kNormBytes = 32 * 1024;
+// Bytes of rows that a thread normalizes, or of tokens that it turns, at a time.
+constexpr int64_t kRowBytes = 32 * 1024;
 
 // Queries of a KV head for which laying a prompt's rows as tiles is worth its time.
 constexpr int64_t kFewestInTiles = 64;
@@ -87,6 +87,8 @@ constexpr winnow_constant contract[] = {
     WINNOW_NAMED(sizeof(winnow_prefill_args)),
     WINNOW_NAMED(sizeof(winnow_linear_layer)),
     WINNOW_NAMED(sizeof(winnow_norm)),
+    WINNOW_NAMED(sizeof(winnow_rotary_rows)),
+    WINNOW_NAMED(sizeof(winnow_rotary_args)),
     {nullptr, 0},
 };
 
@@ -172,10 +174,19 @@ int32_t winnow_write_out(const winnow_linear_layer* layer, int64_t first, int64_
 
 int32_t winnow_normalize(const winnow_norm* norm, int64_t rows, const void* inputs, void* outputs, int32_t threads) {
   const auto normalize = winnow::active_kernels().normalize[norm->dtype];
-  const int64_t block = winnow::divide_up(kNormBytes, norm->width * winnow::kElementBytes[norm->dtype]);
+  const int64_t block = winnow::divide_up(kRowBytes, norm->width * winnow::kElementBytes[norm->dtype]);
   const int64_t worth = winnow::divide_up(rows, block);
   winnow::run_blocks(static_cast<int>(winnow::least(threads, worth)), rows, block,
                      [&](int, int64_t first, int64_t last) { normalize(*norm, inputs, outputs, first, last); });
+  return WINNOW_OK;
+}
+
+int32_t winnow_rotary(const winnow_rotary_args* args) {
+  const auto rotary = winnow::active_kernels().rotary[args->dtype];
+  const int64_t heads = args->queries.heads + args->keys.heads, tokens = args->rows * args->tokens;
+  const int64_t block = winnow::divide_up(kRowBytes, heads * args->dim * winnow::kElementBytes[args->dtype]);
+  winnow::run_blocks(static_cast<int>(winnow::least(args->threads, winnow::divide_up(tokens, block))), tokens, block,
+                     [&](int, int64_t first, int64_t last) { rotary(*args, first, last); });
   return WINNOW_OK;
 }
 

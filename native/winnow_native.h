@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define WINNOW_ABI 15
+#define WINNOW_ABI 16
 #define WINNOW_SCALE_GROUP 32 /* channels of a value, or slots of keys, that share a scale and a zero */
 #define WINNOW_START_STEP 32  /* where rows differ in length, the beginning of every 32nd is known */
 #define WINNOW_BLOCK_BYTES 16 /* of a block of numbers of 4 or 2 bits; of 1 bit half as many */
@@ -216,6 +216,25 @@ struct winnow_norm {
   int32_t dtype;
 };
 
+/* Queries or keys, whose channels are beside each other; strides are in elements. */
+struct winnow_rotary_rows {
+  const void *source;          /* [rows, heads, tokens, dim] */
+  void *target;                /* the same, without an overlap */
+  int64_t heads;
+  int64_t source_row, source_head, source_token;
+  int64_t target_row, target_head, target_token;
+};
+
+/* Rotary embedding: channels i and i + dim / 2 of a token are turned by its angles. */
+struct winnow_rotary_args {
+  int64_t rows, tokens, dim;   /* dim is even */
+  const void *cos, *sin;       /* [rows or 1, tokens, dim] contiguous */
+  int64_t angles_row;          /* elements from a row's angles to the next row's; 0 where all rows have the same */
+  struct winnow_rotary_rows queries, keys;
+  int32_t dtype;
+  int32_t threads;
+};
+
 struct winnow_constant {
   const char *name;
   int64_t value;
@@ -269,6 +288,10 @@ WINNOW_EXPORT int32_t winnow_write_out(const struct winnow_linear_layer *layer, 
 /* Rows [rows, width] -> normalized, both contiguous and of the norm's dtype, without an overlap. Returns a winnow_status. */
 WINNOW_EXPORT int32_t winnow_normalize(const struct winnow_norm *norm, int64_t rows, const void *inputs, void *outputs,
                                        int32_t threads);
+
+/* Queries and keys -> turned: x cos - y sin, y cos + x sin for channels x and y, each product rounded to the dtype. Returns a
+ * winnow_status. */
+WINNOW_EXPORT int32_t winnow_rotary(const struct winnow_rotary_args *args);
 
 /* The instruction set in use: "amx", "zen", "avx512bf16", "avx512vnni", "avx512", "avx2" or
    "portable". */

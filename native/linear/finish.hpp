@@ -20,7 +20,7 @@ inline void finish(const winnow_linear_layer& layer, const float* sums, const vo
     const int64_t rest = last - o;
     const Vec added = bias ? load_up_to(bias + o, rest) : broadcast(0.0f);
     const Vec found = fma(load(sums), scale ? load_up_to(scale + o, rest) : broadcast(1.0f), added);
-    rest < Vec::width ? store_first(to + o, found, rest) : store(to + o, found);
+    store_up_to(to + o, found, rest);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "prefill/prefill.hpp"
 #include "prune/prune.hpp"
 #include "prune/take.hpp"
+#include "rotary/rotary.hpp"
 #include "rotate/rotate.hpp"
 #include "runtime/read_sum.hpp"
 
@@ -26,6 +27,7 @@ constexpr Kernels isa::WINNOW_ISA = {{dense_chunk<float>, dense_chunk<Bf16>, den
                                      {linear<float, Int8>, linear<Bf16, Int8>, linear<Fp16, Int8>},
                                      {nullptr, kLinearInt4, nullptr},
                                      kWriteOutInt4,
-                                     {normalize<float>, normalize<Bf16>, normalize<Fp16>}};
+                                     {normalize<float>, normalize<Bf16>, normalize<Fp16>},
+                                     {rotary<float>, rotary<Bf16>, rotary<Fp16>}};
 
 }  // namespace winnow

@@ -6,6 +6,7 @@
 #include "norm/contract.hpp"
 #include "prefill/contract.hpp"
 #include "prune/contract.hpp"
+#include "rotary/contract.hpp"
 #include "rotate/contract.hpp"
 
 namespace winnow {
@@ -27,6 +28,7 @@ struct Kernels {
   LinearFunction linear[kDtypes], linear_int8[kDtypes], linear_int4[kDtypes];  // null: there is none
   WriteOutFunction write_out_int4;                                              // null: there is none
   NormFunction normalize[kDtypes];
+  RotaryFunction rotary[kDtypes];
 };
 
 // True where products of matrices are faster for a chunk than functions that read it where it lies.

@@ -36,5 +36,18 @@ inline Vec load_up_to(const T* p, int64_t n) {
   return n < Vec::width ? load_first(p, n) : load(p);
 }
 
+// The first n lanes, or all if there are more.
+template <class T>
+inline void store_up_to(T* p, Vec a, int64_t n) {
+  n < Vec::width ? store_first(p, a, n) : store(p, a);
+}
+
+// A number as an element of that type holds it.
+inline Vec rounded(float, Vec a) { return a; }
+template <class Half>
+inline Vec rounded(Half, Vec a) {
+  return widen(Half{}, narrow(Half{}, a));
+}
+
 }  // namespace
 }  // namespace winnow

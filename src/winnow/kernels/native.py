@@ -29,6 +29,7 @@ from winnow.kernels.native_args import (
     DecodeArgs,
     LinearLayer,
     NormArgs,
+    RotaryArgs,
     PrefillArgs,
     PruneArgs,
     RotateArgs,
@@ -40,7 +41,7 @@ from winnow.kernels.openmp import lend_threads
 from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import check_layer, check_query
 
-ABI = 15
+ABI = 16
 LIBRARY_NAME = "libwinnow_native.dylib" if sys.platform == "darwin" else "libwinnow_native.so"
 
 _NUMBERS = {dtype: torch.empty(1, dtype=dtype) for dtype in DTYPES}
@@ -100,6 +101,7 @@ def open_library(path: Path) -> ctypes.CDLL:
         ctypes.c_void_p,
         ctypes.c_int32,
     ]
+    library.winnow_rotary.argtypes = [ctypes.POINTER(RotaryArgs)]
     library.winnow_isa.restype = ctypes.c_char_p
     library.winnow_select_isa.argtypes = [ctypes.c_char_p]
     library.winnow_read_sum.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]

@@ -185,6 +185,28 @@ class NormArgs(ctypes.Structure):
     )
 
 
+class RotaryRows(ctypes.Structure):
+    """Mirror of winnow_rotary_rows."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("source", "target")),
+        ("heads", ctypes.c_int64),
+        *((f"{end}_{of}", ctypes.c_int64) for end in ("source", "target") for of in ("row", "head", "token")),
+    )
+
+
+class RotaryArgs(ctypes.Structure):
+    """Mirror of winnow_rotary_args."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("rows", "tokens", "dim")),
+        *((name, ctypes.c_void_p) for name in ("cos", "sin")),
+        ("angles_row", ctypes.c_int64),
+        *((name, RotaryRows) for name in ("queries", "keys")),
+        *((name, ctypes.c_int32) for name in ("dtype", "threads")),
+    )
+
+
 class Constant(ctypes.Structure):
     """Mirror of winnow_constant."""
 
@@ -204,6 +226,8 @@ def shared_constants() -> dict[str, int]:
         "prefill_args": PrefillArgs,
         "linear_layer": LinearLayer,
         "norm": NormArgs,
+        "rotary_rows": RotaryRows,
+        "rotary_args": RotaryArgs,
     }
     named = {
         "SCALE_GROUP": GROUP,

@@ -7,6 +7,7 @@ from winnow.models.loading import load_model, open_skeleton, skeleton_in
 from winnow.models.mlps import feed_in_pieces
 from winnow.models.norms import normalize_in_one_pass
 from winnow.models.reading import first_line
+from winnow.models.rotary import embed_in_one_pass
 from winnow.models.source import ModelSource, answer_room, context_length, open_model
 from winnow.models.spec import ModelSpec
 from winnow.models.weights import WEIGHTS, quantize_weights, weights_of
@@ -19,6 +20,7 @@ __all__ = [
     "answer_room",
     "available_memory",
     "context_length",
+    "embed_in_one_pass",
     "feed_in_pieces",
     "first_line",
     "load_model",

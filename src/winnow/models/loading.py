@@ -19,6 +19,7 @@ from winnow.models.kinds import loader_of
 from winnow.models.mlps import feed_in_pieces
 from winnow.models.norms import normalize_in_one_pass
 from winnow.models.reading import reading
+from winnow.models.rotary import embed_in_one_pass
 from winnow.models.source import ModelSource, read_configuration
 from winnow.models.weights import check_weights, quantize_weights
 
@@ -36,8 +37,9 @@ def load_model(
     own; float32 instead of float16 on the CPU; of a GGUF file bfloat16, or float32 on a CPU without instructions for
     it), "float32", "bfloat16" or "float16". device_map: instead of a device, a way to spread the layers over all.
     weights: "auto" (the checkpoint's own), or "int8" or "int4" for linear layers of fewer bits, on one CPU, where
-    "auto" is bfloat16. On a CPU plain ones are read without a copy for few rows (`read_weights_directly`), norms take
-    one pass (`normalize_in_one_pass`), and MLPs a piece of a long prompt at a time (`feed_in_pieces`).
+    "auto" is bfloat16. On a CPU plain ones are read without a copy for few rows (`read_weights_directly`), norms and
+    rotary embeddings take one pass (`normalize_in_one_pass`, `embed_in_one_pass`), and MLPs a piece of a long prompt at
+    a time (`feed_in_pieces`).
 
     Raises:
         ModelError: the weights are missing or unreadable, there is no such device, or it has no kernel for `weights`.
@@ -69,10 +71,11 @@ def load_model(
 
 
 def use_own_layers(model: PreTrainedModel) -> None:
-    """Puts Winnow's layers in place of a model's on the CPU where they are faster: linear ones, norms and MLPs."""
+    """Puts Winnow's layers in place of a model's on the CPU where they are faster, and its rotary embedding."""
     read_weights_directly(model)
     normalize_in_one_pass(model)
     feed_in_pieces(model)
+    embed_in_one_pass(model)
 
 
 def open_skeleton(

@@ -1,0 +1,147 @@
+"""Rotary embeddings of models by the compiled kernel: which attention layers get it, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from inspect import signature
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from winnow.kernels import native, rotary
+
+_FUNCTION = "apply_rotary_pos_emb"
+"""The name that transformers' models give to the function, in the module of each."""
+_ARGUMENTS = ("q", "k", "cos", "sin")
+_SIZES = (2, 3, 5, 8)
+"""Rows, heads, tokens and channels that a function is tried with."""
+
+Embed = Callable[..., tuple[Tensor, Tensor]]
+"""Queries and keys [R, H, N, D], cos and sin [R, N, D] -> both, turned."""
+
+
+class RotaryByKernel:
+    """A model's function for rotary embedding, by the kernel where it reads what is given; else as the model's own."""
+
+    def __init__(self, own: Embed) -> None:
+        """own: one that `computes_the_same`."""
+        self._own = own
+
+    def __call__(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *other: Any, **named: Any) -> Any:
+        """What the model's own gives; `other` and `named` are its own, too."""
+        if other or named or _is_followed(q, k, cos, sin) or not rotary.reads(q, k, cos, sin):
+            return self._own(q, k, cos, sin, *other, **named)
+        return rotary.turn(q, k, cos, sin)
+
+
+def embed_in_one_pass(model: nn.Module) -> None:
+    """Has the attention layers of a model on the CPU embed positions by Winnow's kernel, in place.
+
+    torch takes fourteen operators for it, which cost more than they compute where a token is decoded. A layer becomes
+    one of a class that differs from its own in the function that its forward calls, and in nothing else; the classes
+    and functions of transformers stay as they are, for other models. Functions that compute anything else are left:
+    each is tried before.
+    """
+    if native.library() is None:
+        return
+    for layer in model.modules():
+        made = _embedding(type(layer))
+        if made is not None and "forward" not in vars(layer):
+            layer.__class__ = made
+
+
+class _Embedding:
+    """The part of a class of attention layers that copies and pickles read, which find its base by name."""
+
+    _own_class: type[nn.Module]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        reduced: Any = super().__reduce_ex__(max(2, protocol))
+        return _empty_layer, (self._own_class,), *reduced[2:]
+
+
+def _empty_layer(own_class: type[nn.Module]) -> nn.Module:
+    made = _embedding(own_class) if native.library() is not None else None
+    return nn.Module.__new__(made or own_class)
+
+
+def _embedding(kind: type[nn.Module]) -> type[nn.Module] | None:
+    """A class of layers with the kernel in its forward; None for one that calls no such function."""
+    if kind not in _MADE:
+        _MADE[kind] = _make(kind)
+    return _MADE[kind]
+
+
+_MADE: dict[type[nn.Module], type[nn.Module] | None] = {}
+"""What `_embedding` found, so that layers of one class become layers of one."""
+
+
+def _make(kind: type[nn.Module]) -> type[nn.Module] | None:
+    forward = kind.forward
+    if not isinstance(forward, FunctionType) or _FUNCTION not in forward.__code__.co_names:
+        return None
+    own = forward.__globals__.get(_FUNCTION)
+    if own is None or not computes_the_same(own):
+        return None
+    parts = {
+        "forward": _calling(forward, own),
+        "_own_class": kind,
+        "__module__": kind.__module__,
+        "__doc__": kind.__doc__,
+    }
+    return type(kind.__name__, (_Embedding, kind), parts)
+
+
+def _calling(forward: FunctionType, own: Embed) -> Callable[..., Any]:
+    """The forward of a class of layers, which calls the kernel by the name of the model's own function."""
+    names = {**forward.__globals__, _FUNCTION: RotaryByKernel(own)}
+    made = FunctionType(forward.__code__, names, forward.__name__, forward.__defaults__, forward.__closure__)
+    made.__kwdefaults__ = forward.__kwdefaults__
+
+    @wraps(forward)
+    def embedding(*given: Any, **named: Any) -> Any:
+        # A compiler looks names up in the module of the code, where it finds the model's own function.
+        return forward(*given, **named) if torch.compiler.is_compiling() else made(*given, **named)
+
+    return embedding
+
+
+@torch.no_grad()
+def computes_the_same(own: Embed) -> bool:
+    """True if the kernel gives what a model's function gives: in bfloat16 to the bit, in float32 but for roundings."""
+    if tuple(signature(own).parameters)[: len(_ARGUMENTS)] != _ARGUMENTS:
+        return False
+    rows, heads, tokens, dim = _SIZES
+    generator = torch.Generator().manual_seed(0)
+    for dtype in (torch.float32, torch.bfloat16):
+        queries, keys = (torch.randn(rows, each, tokens, dim, generator=generator).to(dtype) for each in (heads, 1))
+        # Angles of which no two are alike, so that channels of other pairs are told.
+        cos, sin = torch.randn(2, rows, tokens, dim, generator=generator).to(dtype)
+        try:
+            expected = own(queries, keys, cos, sin)
+        except (TypeError, ValueError, IndexError, RuntimeError):
+            return False  # it takes other tensors
+        found = rotary.turn(queries, keys, cos, sin)
+        if not isinstance(expected, tuple) or len(expected) != len(found):
+            return False
+        if not all(_alike(*pair) for pair in zip(found, expected, strict=True)):
+            return False
+    return True
+
+
+def _alike(found: Tensor, expected: Tensor) -> bool:
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        return False
+    return torch.equal(found, expected) or (found.dtype == torch.float32 and torch.allclose(found, expected, atol=1e-5))
+
+
+def _is_followed(*tensors: Tensor) -> bool:
+    """True for tensors that a trace or gradients follow, or that are of another kind."""
+    if torch.jit.is_tracing():
+        return True
+    if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
+        return True
+    return any(type(each) is not Tensor for each in tensors)

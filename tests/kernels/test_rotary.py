@@ -1,0 +1,115 @@
+"""Rotary embedding by the compiled kernel, in every instruction set, against float64 and against torch's operators."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from support.dense_attention import DTYPES
+from support.instruction_sets import needs_native
+from winnow.kernels import native, rotary
+
+pytestmark = needs_native
+SHARED = [HealthCheck.function_scoped_fixture]
+
+
+def turned(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """[R, H, N, D] by the definition: each pair of channels is a point that a matrix turns."""
+    half = heads.shape[-1] // 2
+    found = torch.empty_like(heads)
+    for i in range(half):
+        x, y = heads[..., i], heads[..., i + half]
+        found[..., i] = x * cos[:, None, :, i] - y * sin[:, None, :, i]
+        found[..., i + half] = y * cos[:, None, :, i + half] + x * sin[:, None, :, i + half]
+    return found
+
+
+def by_operators(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """The same as models compute it, in the dtype."""
+    x, y = heads.chunk(2, dim=-1)
+    return heads * cos[:, None] + torch.cat([-y, x], dim=-1) * sin[:, None]
+
+
+def as_projected(rows: int, heads: int, tokens: int, dim: int, dtype: torch.dtype) -> Tensor:
+    """[R, H, N, D] as it lies after a projection."""
+    return torch.randn(rows, tokens, heads, dim).to(dtype).transpose(1, 2)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=SHARED)
+@given(
+    st.integers(0, 3),
+    st.integers(1, 5),
+    st.integers(1, 3),
+    st.integers(0, 40),
+    st.sampled_from([1, 3, 8, 15, 16, 17, 32, 40, 64]),
+    st.sampled_from(DTYPES),
+    st.booleans(),
+    st.integers(0, 99),
+)
+def test_heads_of_any_shape_are_turned(
+    isas: list[str], rows: int, heads: int, kv_heads: int, tokens: int, half: int, dtype, shared: bool, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    queries, keys = (as_projected(rows, each, tokens, 2 * half, dtype) for each in (heads, kv_heads))
+    cos, sin = torch.randn(2, 1 if shared else rows, tokens, 2 * half).to(dtype)
+    assert rotary.reads(queries, keys, cos, sin)
+    for isa in isas:
+        native.select_isa(isa)
+        for found, given_heads in zip(rotary.turn(queries, keys, cos, sin), (queries, keys), strict=True):
+            assert found.dtype == dtype
+            assert found.stride() == given_heads.stride()
+            exact = turned(given_heads.double(), cos.double(), sin.double())
+            # Two products are rounded, and their sum.
+            sizes = turned(given_heads.double().abs(), cos.double().abs(), -sin.double().abs())
+            bound = sizes.maximum(turned(given_heads.double().abs(), cos.double().abs(), sin.double().abs()))
+            assert bool(((found.double() - exact).abs() <= 1.5 * torch.finfo(dtype).eps * bound + 1e-6).all()), isa
+            if dtype != torch.float32:
+                assert torch.equal(found, by_operators(given_heads, cos, sin)), isa
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_prompt_on_any_number_of_threads(threads: int) -> None:
+    queries, keys = as_projected(1, 14, 700, 64, torch.bfloat16), as_projected(1, 2, 700, 64, torch.bfloat16)
+    cos, sin = torch.randn(2, 1, 700, 64).bfloat16()
+    used = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    found = rotary.turn(queries, keys, cos, sin)
+    torch.set_num_threads(used)
+    for one, heads in zip(found, (queries, keys), strict=True):
+        assert torch.equal(one, by_operators(heads, cos, sin))
+
+
+def test_what_is_not_a_number_stays_in_its_pair() -> None:
+    queries, keys = as_projected(1, 2, 3, 8, torch.float32), as_projected(1, 1, 3, 8, torch.float32)
+    queries[0, 1, 2, 5] = torch.nan
+    found, _ = rotary.turn(queries, keys, *torch.randn(2, 1, 3, 8))
+    expected = torch.zeros(1, 2, 3, 8, dtype=torch.bool)
+    expected[0, 1, 2, [1, 5]] = True
+    assert torch.equal(found.isnan(), expected)
+
+
+HEADS = as_projected(2, 3, 4, 8, torch.float32)
+ANGLES = torch.ones(2, 4, 8)
+REFUSED = {
+    "three dimensions": (HEADS[0], HEADS, ANGLES, ANGLES),
+    "a dtype that kernels do not know": (HEADS.double(), HEADS.double(), ANGLES.double(), ANGLES.double()),
+    "keys of another dtype": (HEADS, HEADS.half(), ANGLES, ANGLES),
+    "angles of another dtype": (HEADS, HEADS, ANGLES.half(), ANGLES.half()),
+    "angles of fewer channels": (HEADS, HEADS, ANGLES[..., :4].contiguous(), ANGLES[..., :4].contiguous()),
+    "angles of other rows": (HEADS, HEADS, torch.ones(3, 4, 8), torch.ones(3, 4, 8)),
+    "a cosine without its sine": (HEADS, HEADS, ANGLES, ANGLES[:1]),
+    "angles with gaps": (HEADS, HEADS, torch.ones(2, 4, 16)[..., ::2], torch.ones(2, 4, 16)[..., ::2]),
+    "keys of other tokens": (HEADS, HEADS[:, :, :3], ANGLES, ANGLES),
+    "channels that are apart": (HEADS.mT.contiguous().mT, HEADS, ANGLES, ANGLES),
+    "an odd channel": (HEADS[..., :7], HEADS[..., :7], ANGLES[..., :7].contiguous(), ANGLES[..., :7].contiguous()),
+    "no head": (HEADS[:, :0], HEADS, ANGLES, ANGLES),
+    "another device": tuple(each.to("meta") for each in (HEADS, HEADS, ANGLES, ANGLES)),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_the_kernel_does_not_read_is_told(case: str) -> None:
+    assert not rotary.reads(*REFUSED[case])

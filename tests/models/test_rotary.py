@@ -1,0 +1,191 @@
+"""Rotary embeddings by the compiled kernel in models: which get it, and that models compute what they did."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import weakref
+
+import pytest
+import torch
+from torch import nn
+from transformers.models.cohere.modeling_cohere import apply_rotary_pos_emb as alternating
+from transformers.models.llama import modeling_llama
+from transformers.models.llama.modeling_llama import LlamaAttention, apply_rotary_pos_emb
+
+import winnow
+from support.families import EVERY, build, build_any, prompt
+from support.instruction_sets import needs_native
+from support.plain_layers import load_plain
+from winnow.bundled import MODEL_PATH
+from winnow.cache.fingerprint import ModelFingerprint
+from winnow.kernels import native, rotary
+from winnow.models import embed_in_one_pass, load_model, open_model
+from winnow.models.rotary import RotaryByKernel, computes_the_same
+
+pytestmark = [pytest.mark.usefixtures("one_thread"), needs_native]
+
+
+@pytest.fixture
+def turns(monkeypatch) -> list[torch.Size]:
+    """Shapes of the queries that the kernel turned."""
+    seen: list[torch.Size] = []
+    turn = rotary.turn
+
+    def watched(queries, *others):
+        seen.append(queries.shape)
+        return turn(queries, *others)
+
+    monkeypatch.setattr(rotary, "turn", watched)
+    return seen
+
+
+def embedding(model: nn.Module) -> list[nn.Module]:
+    return [each for each in model.modules() if hasattr(type(each), "_own_class")]
+
+
+def test_functions_are_told_by_what_they_compute():
+    def rounded_once(q, k, cos, sin):
+        found = apply_rotary_pos_emb(q.float(), k.float(), cos.float(), sin.float())
+        return tuple(each.to(q.dtype) for each in found)
+
+    def of_one(q, k, cos, sin):
+        return apply_rotary_pos_emb(q, k, cos, sin)[0]
+
+    def of_other_angles(q, k, cos, sin):
+        return apply_rotary_pos_emb(q, k, *cos.unbind(5), sin)
+
+    def other_arguments(x, cos, sin, k):
+        raise AssertionError("it is not called")
+
+    assert computes_the_same(apply_rotary_pos_emb)
+    for other in (alternating, rounded_once, of_one, of_other_angles, other_arguments):
+        assert not computes_the_same(other)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_models_compute_what_they_did(name, turns):
+    model = build_any(name)
+    plain = copy.deepcopy(model)
+    embed_in_one_pass(model)
+    turns.clear()
+    ids = prompt(2, 9)
+    with torch.no_grad():
+        found, expected = model(ids).logits, plain(ids).logits
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+    if name in ("llama", "qwen2", "qwen3", "mistral", "phi3", "granite"):
+        assert len(embedding(model)) == model.config.num_hidden_layers == len(turns)
+    assert not embedding(plain)
+
+
+def test_only_the_layers_of_the_model_are_others():
+    model, other = build("llama"), build("llama")
+    embed_in_one_pass(model)
+    layer = model.model.layers[0].self_attn
+    assert isinstance(layer, LlamaAttention)
+    assert type(layer) is not LlamaAttention
+    assert type(layer).__name__ == "LlamaAttention"
+    assert type(other.model.layers[0].self_attn) is LlamaAttention
+    assert modeling_llama.apply_rotary_pos_emb is apply_rotary_pos_emb
+    assert repr(model) == repr(other)
+    kind = type(layer)
+    embed_in_one_pass(model)
+    assert type(layer) is kind
+
+
+def test_layers_with_a_forward_of_their_own_stay():
+    model = build("llama")
+    wrapped = model.model.layers[1].self_attn
+    wrapped.forward = wrapped.forward
+    embed_in_one_pass(model)
+    assert [len(embedding(each)) for each in model.model.layers] == [1, 0, 1]
+
+
+def test_what_the_kernel_does_not_read_is_the_models_own_to_do(turns):
+    embed = RotaryByKernel(apply_rotary_pos_emb)
+    queries, keys = torch.randn(1, 4, 5, 16), torch.randn(1, 2, 5, 16)
+    cos, sin = torch.randn(2, 1, 5, 16)
+    embed(queries, keys, cos, sin)
+    assert len(turns) == 1
+    found = embed(queries.double(), keys.double(), cos.double(), sin.double())
+    assert found[0].dtype == torch.float64
+    found = embed(queries.mT.contiguous().mT, keys, cos, sin, unsqueeze_dim=1)
+    torch.testing.assert_close(found, apply_rotary_pos_emb(queries, keys, cos, sin))
+    grown = queries.clone().requires_grad_()
+    embed(grown, keys, cos, sin)[0].sum().backward()
+    assert grown.grad is not None
+    assert len(turns) == 1
+
+
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_compiled_and_traced_models_compute_what_they_did(turns):
+    model = build("llama")
+    plain = copy.deepcopy(model)
+    embed_in_one_pass(model)
+    turns.clear()
+    ids = prompt(1, 9)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(ids, use_cache=False).logits, plain(ids).logits)
+    torch._dynamo.reset()
+    assert not turns
+
+
+def test_files_know_the_model_and_copies_have_the_kernel(tmp_path):
+    model = build("llama")
+    plain = copy.deepcopy(model)
+    embed_in_one_pass(model)
+    assert ModelFingerprint.of(model) == ModelFingerprint.of(plain)
+    assert list(model.state_dict()) == list(plain.state_dict())
+    for each in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert len(embedding(each)) == len(embedding(model)) == 3
+        assert isinstance(each.model.layers[0].self_attn, LlamaAttention)
+    model.save_pretrained(tmp_path)
+    assert not embedding(type(plain).from_pretrained(tmp_path))
+
+
+def test_pickles_are_read_where_there_is_no_library(monkeypatch):
+    model = build("llama")
+    embed_in_one_pass(model)
+    pickled = pickle.dumps(model)
+    monkeypatch.setattr(native, "library", lambda: None)
+    read = pickle.loads(pickled)
+    assert not embedding(read)
+    assert type(read.model.layers[0].self_attn) is LlamaAttention
+
+
+def test_a_model_goes_with_its_last_reference():
+    model = build("llama")
+    embed_in_one_pass(model)
+    layer = weakref.ref(model.model.layers[0].self_attn)
+    gc.disable()
+    try:
+        del model
+        assert layer() is None
+    finally:
+        gc.enable()
+
+
+def test_without_the_library_layers_stay(monkeypatch):
+    monkeypatch.setattr(native, "library", lambda: None)
+    model = build("llama")
+    embed_in_one_pass(model)
+    assert not embedding(model)
+
+
+def test_loaded_models_have_it_and_answer_as_before(turns):
+    source = open_model(MODEL_PATH)
+    text = (MODEL_PATH / "document.txt").read_text()
+    model, plain = load_model(source, "cpu"), load_plain(source)
+    turns.clear()
+    found, expected = (
+        winnow.generate(each, source.tokenizer, text, "What is the favorite fruit of Alice?", method="adakv")
+        for each in (model, plain)
+    )
+    assert found.text == expected.text
+    assert turns
+    with torch.no_grad():
+        model.set_attn_implementation("eager")
+        outputs = model(prompt(1, 7), output_attentions=True)
+    assert len(outputs.attentions) == model.config.num_hidden_layers
