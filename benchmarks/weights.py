@@ -12,6 +12,7 @@ import argparse
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -32,6 +33,8 @@ from winnow.models.large_pages import LargePages
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = "bfloat16, torch's layers"
+OWN_PARTS = {"norms": "normalize_in_one_pass", "rotary embedding": "embed_in_one_pass", "gates": "gate_in_one_pass"}
+"""What loading replaces, by what does it."""
 LIKELIHOOD_TOKENS = 1024
 
 
@@ -62,9 +65,9 @@ def variants(source: ModelSource, skipped: list[str]) -> list[Variant]:
         "float32": lambda: load_model(source, "cpu", "float32"),
         "`--weights int8`": lambda: load_model(source, "cpu", weights="int8"),
         "`--weights int4`": small,
-        "`--weights int4`, with the model's own norms": lambda: _without(loading, "normalize_in_one_pass", small),
-        "`--weights int4`, with the model's own rotary embedding": lambda: _without(loading, "embed_in_one_pass", small),
     }
+    for what, function in OWN_PARTS.items():
+        kinds[f"`--weights int4`, with the model's own {what}"] = partial(_without, loading, function, small)
     if outruns_torch():
         kinds["`--weights int4`, in pages of the usual size"] = lambda: _without(LargePages, "move", small)
     if find_spec("torchao"):

@@ -9,6 +9,7 @@
 #include "runtime/dispatch.hpp"
 #include "runtime/pool.hpp"
 #include "runtime/rows.hpp"
+#include "runtime/workspace.hpp"
 #include "sizes.hpp"
 #include "winnow_native.h"
 
@@ -42,10 +43,17 @@ int32_t on_rows(const winnow_prune_args& args, winnow::PruneFunction function) {
   return with_memory([&] { winnow::run_on_rows(args, winnow::kPrunedAtOnce, floats, function); });
 }
 
-// For a weight of so many bits, by dtype.
-const winnow::LinearFunction* linear_of(int32_t bits) {
+// Null where there is none.
+winnow::LinearFunction linear_of(const winnow_linear_layer& layer) {
   const winnow::Kernels& kernels = winnow::active_kernels();
-  return bits == 4 ? kernels.linear_int4 : bits == 8 ? kernels.linear_int8 : kernels.linear;
+  const auto& of_bits = layer.bits == 4 ? kernels.linear_int4 : layer.bits == 8 ? kernels.linear_int8 : kernels.linear;
+  return of_bits[layer.dtype];
+}
+
+// Threads that reading the weight of a layer is worth.
+int worth_of(const winnow_linear_layer& layer, int32_t threads) {
+  const int64_t bits = layer.bits == 16 ? 8 * winnow::kElementBytes[layer.dtype] : layer.bits;
+  return static_cast<int>(winnow::least(threads, winnow::divide_up(layer.inputs * layer.outputs * bits, 8 * kFewestBytes)));
 }
 
 #define WINNOW_NAMED(value) {#value, value}
@@ -86,6 +94,7 @@ constexpr winnow_constant contract[] = {
     WINNOW_NAMED(sizeof(winnow_step_args)),
     WINNOW_NAMED(sizeof(winnow_prefill_args)),
     WINNOW_NAMED(sizeof(winnow_linear_layer)),
+    WINNOW_NAMED(sizeof(winnow_gated_layers)),
     WINNOW_NAMED(sizeof(winnow_norm)),
     WINNOW_NAMED(sizeof(winnow_rotary_rows)),
     WINNOW_NAMED(sizeof(winnow_rotary_args)),
@@ -153,14 +162,30 @@ int32_t winnow_prefill_in_tiles(int32_t dtype, int64_t queries) {
 
 int32_t winnow_linear(const winnow_linear_layer* layer, int64_t rows, const void* inputs, void* outputs,
                       int32_t threads) {
-  const auto linear = linear_of(layer->bits)[layer->dtype];
+  const auto linear = linear_of(*layer);
   if (!linear) return WINNOW_UNKNOWN_ISA;
-  const int64_t bits = layer->bits == 16 ? 8 * winnow::kElementBytes[layer->dtype] : layer->bits;
-  const int64_t worth = winnow::divide_up(layer->inputs * layer->outputs * bits, 8 * kFewestBytes);
   const winnow::LinearRows all{rows, inputs, outputs};
-  winnow::run_pieces(static_cast<int>(winnow::least(threads, worth)), layer->outputs, winnow::kOutputsAtOnce,
+  winnow::run_pieces(worth_of(*layer, threads), layer->outputs, winnow::kOutputsAtOnce,
                      [&](int, int64_t first, int64_t last) { linear(*layer, all, first, last); });
   return WINNOW_OK;
+}
+
+int32_t winnow_gated(const winnow_gated_layers* layers, int64_t rows, const void* inputs, void* outputs, int32_t threads) {
+  thread_local winnow::Workspace workspace;
+  const winnow_linear_layer &of_gate = layers->gate, &of_up = layers->up;
+  const auto gate_linear = linear_of(of_gate), up_linear = linear_of(of_up);
+  if (!gate_linear || !up_linear) return WINNOW_UNKNOWN_ISA;
+  const auto gate = winnow::active_kernels().gate[of_up.dtype];
+  return with_memory([&] {
+    void* gates = workspace.reserve(rows * of_gate.outputs * winnow::kElementBytes[of_gate.dtype]);
+    const winnow::LinearRows all{rows, inputs, outputs}, all_gates{rows, inputs, gates};
+    winnow::run_pieces(worth_of(of_up, threads), of_up.outputs, winnow::kOutputsAtOnce,
+                       [&](int, int64_t first, int64_t last) {
+                         gate_linear(of_gate, all_gates, first, last);
+                         up_linear(of_up, all, first, last);
+                         gate(gates, all, of_up.outputs, first, last);
+                       });
+  });
 }
 
 int32_t winnow_write_out(const winnow_linear_layer* layer, int64_t first, int64_t last, void* to, int32_t threads) {

@@ -208,6 +208,11 @@ struct winnow_linear_layer {
   int32_t dtype;
 };
 
+/* Two linear layers of as many inputs and outputs, and one dtype. */
+struct winnow_gated_layers {
+  struct winnow_linear_layer gate, up;
+};
+
 /* A norm by the root of the mean of squares: rows over that root, rounded to their dtype, times a weight. */
 struct winnow_norm {
   int64_t width;               /* 1 <= width */
@@ -278,6 +283,11 @@ WINNOW_EXPORT int32_t winnow_prefill_in_tiles(int32_t dtype, int64_t queries);
  * processors with AVX-512 BF16. */
 WINNOW_EXPORT int32_t winnow_linear(const struct winnow_linear_layer *layer, int64_t rows, const void *inputs,
                                     void *outputs, int32_t threads);
+
+/* Inputs of both layers -> silu(gate's outputs) times up's, where silu(x) = x / (1 + exp(-x)); both, and silu, are rounded to
+ * the dtype. Returns as winnow_linear, or WINNOW_NO_MEMORY. */
+WINNOW_EXPORT int32_t winnow_gated(const struct winnow_gated_layers *layers, int64_t rows, const void *inputs,
+                                   void *outputs, int32_t threads);
 
 /* The outputs first to last - 1 of a weight of 4 bits -> [inputs, last - first] in bf16, each number rounded once; both are
  * multiples of WINNOW_LINEAR_OUTPUTS. WINNOW_UNKNOWN_ISA where there is no kernel for it: of other bits and dtypes, and on

@@ -66,6 +66,44 @@ inline void check_written_out(const winnow_linear_layer& layer, Bytes& from, Arr
   expect_close(WINNOW_BF16, to, expected, largest * 0x1p-24, "a weight written out");
 }
 
+// Another layer of the same shape.
+inline winnow_linear_layer like(const winnow_linear_layer& layer, Arrays& arrays) {
+  winnow_linear_layer made = layer;
+  const int64_t count = layer.inputs * layer.outputs;
+  made.weight = layer.bits == 16 ? arrays.numbers(layer.dtype, count, false) : arrays.noise(count * layer.bits / 8);
+  return made;
+}
+
+// A gate, from what both layers give by themselves.
+inline void check_gated(Bytes& from, uint64_t seed) {
+  Arrays arrays(seed);
+  winnow_gated_layers layers{};
+  layers.gate = linear_layer(from, arrays);
+  layers.up = like(layers.gate, arrays);
+  const int32_t dtype = layers.up.dtype, threads = static_cast<int32_t>(from.among(1, 3));
+  const int64_t rows = from.below(20), count = rows * layers.up.outputs;
+  const void* inputs = arrays.numbers(dtype, rows * layers.up.inputs, false);
+  void* outputs = arrays.zeros<uint8_t>(count * bytes_of(dtype));
+  const int32_t status = winnow_gated(&layers, rows, inputs, outputs, threads);
+  if (layers.up.bits == 4 && status == WINNOW_UNKNOWN_ISA) return;
+  expect(status == WINNOW_OK, "winnow_gated refused");
+  void* gates = arrays.zeros<uint8_t>(count * bytes_of(dtype));
+  void* ups = arrays.zeros<uint8_t>(count * bytes_of(dtype));
+  winnow_linear(&layers.gate, rows, inputs, gates, threads);
+  winnow_linear(&layers.up, rows, inputs, ups, threads);
+  for (int64_t i = 0; i < count; ++i) {
+    const double gate = number_at(dtype, gates, i), up = number_at(dtype, ups, i);
+    const double expected = gate / (1 + std::exp(-gate)) * up;
+    // Numbers beyond those of fp16 are infinite.
+    const double error = std::fabs(expected) * (std::ldexp(1.1, -mantissa_bits(dtype)) + 1e-6) + std::fabs(up) * 1e-6;
+    const double found = number_at(dtype, outputs, i);
+    if (dtype == WINNOW_F16 && std::fabs(expected) > 65000) continue;
+    expect(std::fabs(found - expected) <= error, "gated number " + std::to_string(i) + " is " + std::to_string(found) +
+                                                     " and not " + std::to_string(expected) + ", of a gate " +
+                                                     std::to_string(gate) + " of " + std::to_string(up));
+  }
+}
+
 inline void check_linear(Bytes& from, uint64_t seed) {
   Arrays arrays(seed);
   const winnow_linear_layer layer = linear_layer(from, arrays);

@@ -16,6 +16,9 @@ struct LinearRows {
 // Does the outputs first to last - 1 of all rows: kOutputsAtOnce from a multiple of it on, or fewer up to the end.
 using LinearFunction = void (*)(const winnow_linear_layer&, const LinearRows&, int64_t first, int64_t last);
 
+// Multiplies the outputs first to last - 1 of all rows, which are `stride` apart, by silu of those of a gate.
+using GateFunction = void (*)(const void* gates, const LinearRows&, int64_t stride, int64_t first, int64_t last);
+
 // Outputs of a weight that are written out, first to last - 1, to [inputs, last - first].
 struct WrittenOut {
   int64_t first, last;

@@ -3,6 +3,7 @@
 
 #include "attend/partials.hpp"
 #include "dense/chunk.hpp"
+#include "linear/gate.hpp"
 #include "linear/linear.hpp"
 #include "norm/norm.hpp"
 #include "packed/chunk.hpp"
@@ -27,6 +28,7 @@ constexpr Kernels isa::WINNOW_ISA = {{dense_chunk<float>, dense_chunk<Bf16>, den
                                      {linear<float, Int8>, linear<Bf16, Int8>, linear<Fp16, Int8>},
                                      {nullptr, kLinearInt4, nullptr},
                                      kWriteOutInt4,
+                                     {gate<float>, gate<Bf16>, gate<Fp16>},
                                      {normalize<float>, normalize<Bf16>, normalize<Fp16>},
                                      {rotary<float>, rotary<Bf16>, rotary<Fp16>}};
 

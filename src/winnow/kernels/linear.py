@@ -89,9 +89,10 @@ class LinearPlan(RowPlan):
         self.place, self.bits = weight.place(), weight.bits
         outputs, inputs = weight.sizes
         numbers, bias, scales = map(address, weight)
+        self.layer = LinearLayer(inputs, outputs, numbers, scales, bias, self.bits, DTYPES[weight.dtype])
         super().__init__(
             native.loaded_library().winnow_linear,
-            LinearLayer(inputs, outputs, numbers, scales, bias, self.bits, DTYPES[weight.dtype]),
+            self.layer,
             [each for each in weight if each is not None],
             weight.dtype,
             inputs,

@@ -27,11 +27,12 @@ from winnow.kernels.native_args import (
     AppendArgs,
     Constant,
     DecodeArgs,
+    GatedLayers,
     LinearLayer,
     NormArgs,
-    RotaryArgs,
     PrefillArgs,
     PruneArgs,
+    RotaryArgs,
     RotateArgs,
     StepArgs,
     part_list,
@@ -82,6 +83,13 @@ def open_library(path: Path) -> ctypes.CDLL:
     library.winnow_prefill_in_tiles.argtypes = [ctypes.c_int32, ctypes.c_int64]
     library.winnow_linear.argtypes = [
         ctypes.POINTER(LinearLayer),
+        ctypes.c_int64,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_int32,
+    ]
+    library.winnow_gated.argtypes = [
+        ctypes.POINTER(GatedLayers),
         ctypes.c_int64,
         ctypes.c_void_p,
         ctypes.c_void_p,

@@ -174,6 +174,12 @@ class LinearLayer(ctypes.Structure):
     )
 
 
+class GatedLayers(ctypes.Structure):
+    """Mirror of winnow_gated_layers."""
+
+    _fields_ = (("gate", LinearLayer), ("up", LinearLayer))
+
+
 class NormArgs(ctypes.Structure):
     """Mirror of winnow_norm."""
 
@@ -225,6 +231,7 @@ def shared_constants() -> dict[str, int]:
         "step_args": StepArgs,
         "prefill_args": PrefillArgs,
         "linear_layer": LinearLayer,
+        "gated_layers": GatedLayers,
         "norm": NormArgs,
         "rotary_rows": RotaryRows,
         "rotary_args": RotaryArgs,

@@ -3,6 +3,7 @@
 from winnow.models.devices import available_memory, pick_device
 from winnow.models.dtypes import DTYPES
 from winnow.models.few_rows import read_weights_directly
+from winnow.models.gated import gate_in_one_pass
 from winnow.models.loading import load_model, open_skeleton, skeleton_in
 from winnow.models.mlps import feed_in_pieces
 from winnow.models.norms import normalize_in_one_pass
@@ -23,6 +24,7 @@ __all__ = [
     "embed_in_one_pass",
     "feed_in_pieces",
     "first_line",
+    "gate_in_one_pass",
     "load_model",
     "normalize_in_one_pass",
     "open_model",

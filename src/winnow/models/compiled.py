@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from winnow.kernels.linear import Weight
+from winnow.kernels.linear import LinearPlan, Weight
 from winnow.models.direct import DirectLinear
 from winnow.models.onednn import has_onednn, linear_by_onednn
 from winnow.models.planned import Planned
@@ -27,6 +27,11 @@ class CompiledLinear(Planned, DirectLinear):
     def compiled_weight(self) -> Weight:
         """Its parameters as they are."""
         return Weight(self.parameter("weight"), self._parameters["bias"])
+
+    def plan_for_few(self, inputs: Tensor) -> LinearPlan | None:
+        """The plan of inputs of few rows, which Winnow's kernels multiply; None for others."""
+        plan = self.plan_for(inputs) if inputs.numel() <= self.few(inputs.dtype) * self.in_features else None
+        return plan if isinstance(plan, LinearPlan) else None
 
     def forward(self, inputs: Tensor) -> Tensor:
         """inputs [..., I] -> [..., O]"""

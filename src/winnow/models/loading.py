@@ -14,6 +14,7 @@ from winnow.errors import ModelError
 from winnow.models.devices import DeviceMap, check_device_map, pick_device
 from winnow.models.dtypes import pick_dtype
 from winnow.models.few_rows import read_weights_directly
+from winnow.models.gated import gate_in_one_pass
 from winnow.models.gguf import end_tokens, follow_settings, read_gguf
 from winnow.models.kinds import loader_of
 from winnow.models.mlps import feed_in_pieces
@@ -39,7 +40,7 @@ def load_model(
     weights: "auto" (the checkpoint's own), or "int8" or "int4" for linear layers of fewer bits, on one CPU, where
     "auto" is bfloat16. On a CPU plain ones are read without a copy for few rows (`read_weights_directly`), norms and
     rotary embeddings take one pass (`normalize_in_one_pass`, `embed_in_one_pass`), and MLPs a piece of a long prompt at
-    a time (`feed_in_pieces`).
+    a time (`feed_in_pieces`), and gate a token in one pass (`gate_in_one_pass`).
 
     Raises:
         ModelError: the weights are missing or unreadable, there is no such device, or it has no kernel for `weights`.
@@ -75,6 +76,7 @@ def use_own_layers(model: PreTrainedModel) -> None:
     read_weights_directly(model)
     normalize_in_one_pass(model)
     feed_in_pieces(model)
+    gate_in_one_pass(model)
     embed_in_one_pass(model)
 
 

@@ -22,6 +22,12 @@ def has_matrix(layer: nn.Module) -> bool:
     return isinstance(weight, Tensor) and weight.dim() == 2 and _written_by_library(weight)
 
 
+def dtype_of(layer: nn.Linear | QuantizedLinear) -> torch.dtype:
+    """The dtype that a layer takes and gives, whatever its weight is written as."""
+    dtype: torch.dtype = layer.scales.dtype if isinstance(layer, QuantizedLinear) else layer.weight.dtype
+    return dtype
+
+
 def matrix_of(layer: nn.Module) -> Tensor:
     """The weight [O, I] (of Conv1D [I, O]) of a layer that `has_matrix`; a view where it is plain."""
     weight: Any = layer.weight

@@ -7,6 +7,7 @@ from inspect import signature
 import torch
 from torch import Tensor, nn
 
+from winnow.models.matrices import dtype_of
 from winnow.models.quantized import QuantizedLinear
 from winnow.models.replacing import replace_layers
 
@@ -101,7 +102,7 @@ def feed_in_pieces(model: nn.Module) -> None:
 def computes_each_token_alone(mlp: nn.Module) -> bool:
     """True if an MLP that `fits` gives for some tokens what it gives for those before and after them apart."""
     first = _linear_parts(mlp)[0]
-    dtype = first.scales.dtype if isinstance(first, QuantizedLinear) else first.weight.dtype
+    dtype = dtype_of(first)
     if not dtype.is_floating_point or any(each.device.type != "cpu" for each in mlp.parameters()):
         return False
     numbers = torch.randn(1, _TRIED, first.in_features, generator=torch.Generator().manual_seed(0)).to(dtype)
@@ -113,10 +114,10 @@ def computes_each_token_alone(mlp: nn.Module) -> bool:
 
 
 def _is_followed(hidden_states: Tensor) -> bool:
-    """True where pieces would be seen: by gradients, a compiler, or tensors of another kind."""
+    """True where pieces would be seen, by gradients or a compiler, and for tensors of another kind or elsewhere."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.is_autocast_enabled("cpu"):
         return True
-    return torch.is_grad_enabled() or type(hidden_states) is not Tensor
+    return torch.is_grad_enabled() or type(hidden_states) is not Tensor or not hidden_states.is_cpu
 
 
 def _linear_parts(mlp: nn.Module) -> list[nn.Linear | QuantizedLinear]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor, nn
 
-from winnow.kernels.linear import outruns_torch
+from winnow.kernels.linear import LinearPlan, outruns_torch
 from winnow.models.planned import Planned
 
 _PART = 1 << 22
@@ -60,8 +60,7 @@ class QuantizedLinear(Planned, ABC):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """inputs [..., I] -> [..., O]"""
-        few = inputs.numel() <= self.compiled_few * self.in_features
-        plan = self.plan_for(inputs) if few and outruns_torch() and self.is_compiled() else None
+        plan = self.plan_for_few(inputs)
         if plan is not None:
             return plan.run(inputs)
         rows = inputs.reshape(-1, self.in_features)
@@ -71,6 +70,12 @@ class QuantizedLinear(Planned, ABC):
             outputs = self._times(rows)
         outputs = outputs.view(*inputs.shape[:-1], self.out_features)
         return outputs if self.bias is None else outputs + self.bias
+
+    def plan_for_few(self, inputs: Tensor) -> LinearPlan | None:
+        """The plan of inputs of so few rows that Winnow's kernels are the fastest way; None for others."""
+        few = inputs.numel() <= self.compiled_few * self.in_features
+        plan = self.plan_for(inputs) if few and outruns_torch() and self.is_compiled() else None
+        return plan if isinstance(plan, LinearPlan) else None
 
     @property
     def weight(self) -> Tensor:

@@ -1,0 +1,107 @@
+"""Gated MLPs whose gate is one call of the compiled kernels for few tokens, where torch takes four."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from winnow.kernels.gated import GatedPlan
+from winnow.kernels.linear import outruns_torch
+from winnow.models.compiled import CompiledLinear
+from winnow.models.matrices import dtype_of
+from winnow.models.mlps import PiecewiseMLP
+from winnow.models.quantized import QuantizedLinear
+from winnow.models.replacing import replace_layers
+
+_KINDS = (CompiledLinear, QuantizedLinear)
+"""Of layers that the kernels multiply by."""
+_GATE, _UP, _DOWN, _ACTIVATION = "gate_proj", "up_proj", "down_proj", "act_fn"
+
+
+class GatedMLP(PiecewiseMLP):
+    """An MLP down(silu(gate(x)) · up(x)) that does what is before `down` in one call for few tokens."""
+
+    _plan: GatedPlan | None = None
+
+    def __init__(self, mlp: PiecewiseMLP) -> None:
+        """mlp: one that `fits`."""
+        nn.Module.__init__(self)
+        self.__dict__.update(mlp.__dict__)
+
+    @staticmethod
+    def fits(mlp: nn.Module) -> bool:
+        """True for an MLP that has the parts of such a one, and kernels for them."""
+        if not isinstance(mlp, PiecewiseMLP) or isinstance(mlp, GatedMLP):
+            return False
+        parts = dict(mlp.named_children())
+        if set(parts) != {_GATE, _UP, _DOWN, _ACTIVATION}:
+            return False
+        return all(isinstance(parts[name], _KINDS) for name in (_GATE, _UP))
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        """hidden_states [..., T, W] -> [..., T, W]"""
+        plan = self._plan_for(hidden_states)
+        if plan is None:
+            return super().forward(hidden_states)
+        found: Tensor = self._modules[_DOWN](plan.run(hidden_states))  # type: ignore[misc]
+        return found
+
+    def _plan_for(self, hidden_states: Tensor) -> GatedPlan | None:
+        """None where one of the layers would not be done by the kernels, or a part has hooks."""
+        parts = self._modules
+        gate, up, activation = parts[_GATE], parts[_UP], parts[_ACTIVATION]
+        if not (isinstance(gate, _KINDS) and isinstance(up, _KINDS)):
+            return None  # somebody put another layer there
+        if any(part._forward_hooks or part._forward_pre_hooks for part in (gate, up, activation) if part is not None):
+            return None
+        plans = gate.plan_for_few(hidden_states), up.plan_for_few(hidden_states)
+        if plans[0] is None or plans[1] is None:
+            return None
+        if self._plan is None or self._plan.gate is not plans[0] or self._plan.up is not plans[1]:
+            self._plan = GatedPlan(plans[0], plans[1])
+        return self._plan
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Its state for copies and files: without the plan, which is full of addresses."""
+        return {name: each for name, each in self.__dict__.items() if name != "_plan"}
+
+
+def gate_in_one_pass(model: nn.Module) -> None:
+    """Has the gates of a model's MLPs be done by Winnow's kernels for few tokens, in place.
+
+    It is for MLPs that `feed_in_pieces` found, of a model whose linear layers are Winnow's, on processors where those
+    outrun torch's. MLPs that compute anything else stay as they are: one of each kind is tried before it is replaced.
+    """
+    if not outruns_torch():
+        return
+    tried: dict[str, bool] = {}
+
+    def gated(_: str, mlp: nn.Module) -> GatedMLP | None:
+        if not isinstance(mlp, PiecewiseMLP) or not GatedMLP.fits(mlp):
+            return None
+        kind = f"{mlp._replaced} {mlp!r}"
+        if kind not in tried:
+            tried[kind] = computes_the_same(mlp)
+        return GatedMLP(mlp) if tried[kind] else None
+
+    replace_layers(model, gated)
+
+
+@torch.no_grad()
+def computes_the_same(mlp: PiecewiseMLP) -> bool:
+    """True if an MLP that `fits` computes what its parts tell, for a token of random numbers."""
+    gate = mlp.get_submodule(_GATE)
+    assert isinstance(gate, _KINDS)
+    sizes = torch.linspace(-20, 20, 1000)
+    if not torch.allclose(mlp.get_submodule(_ACTIVATION)(sizes), nn.functional.silu(sizes)):
+        return False
+    numbers = torch.randn(1, 1, gate.in_features, generator=torch.Generator().manual_seed(0)).to(dtype_of(gate))
+    made = GatedMLP(mlp)
+    if made._plan_for(numbers) is None:
+        return False
+    expected, found = mlp(numbers), made(numbers)
+    if expected.shape != found.shape or expected.dtype != found.dtype:
+        return False
+    return torch.allclose(found.float(), expected.float(), rtol=0, atol=0.02 * float(expected.abs().max()))

@@ -1,0 +1,107 @@
+"""Gated layers of few rows by the compiled kernels, in every instruction set, against float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from support.dense_attention import DTYPES
+from support.instruction_sets import needs_native
+from winnow.kernels import native
+from winnow.kernels.gated import GatedPlan
+from winnow.kernels.linear import LinearPlan, Weight
+
+pytestmark = needs_native
+SHARED = [HealthCheck.function_scoped_fixture]
+WITH_4_BITS = ("zen", "avx512bf16", "amx")
+
+
+def layer(outputs: int, inputs: int, bits: int, dtype: torch.dtype, bias: bool) -> LinearPlan:
+    """Of random numbers whose products are a few units large."""
+    added = torch.randn(outputs).to(dtype) if bias else None
+    if bits == 16:
+        return LinearPlan(Weight(torch.randn(outputs, inputs).div(inputs**0.5).mul(4).to(dtype), added))
+    if bits == 8:
+        numbers = torch.randint(-128, 128, (outputs, inputs), dtype=torch.int8)
+        return LinearPlan(Weight(numbers, added, torch.rand(outputs).div(20 * inputs**0.5).to(dtype)))
+    numbers = torch.randint(0, 256, (outputs, inputs // 2), dtype=torch.uint8)
+    scales = torch.rand(inputs // 32, outputs, 2).div(2 * inputs**0.5).to(dtype)
+    return LinearPlan(Weight(numbers, added, scales))
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=SHARED)
+@given(
+    st.integers(1, 4),
+    st.integers(0, 63),
+    st.integers(1, 6),
+    st.integers(0, 9) | st.sampled_from([33, 65]),
+    st.sampled_from([(16, 16), (8, 8), (4, 4), (4, 8), (16, 8)]),
+    st.sampled_from(DTYPES),
+    st.booleans(),
+    st.integers(0, 99),
+)
+def test_a_gate_is_that_of_both_layers(
+    isas: list[str], blocks: int, rest: int, groups: int, rows: int, bits, dtype, bias: bool, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    if 4 in bits:
+        dtype, rest = torch.bfloat16, 0
+    sizes = (64 * blocks - rest, 32 * groups)
+    gate, up = (layer(*sizes, each, dtype, bias) for each in bits)
+    inputs = torch.randn(rows, 32 * groups).to(dtype)
+    for isa in isas:
+        native.select_isa(isa)
+        if 4 in bits and isa not in WITH_4_BITS:
+            with pytest.raises(ValueError, match="bits"):
+                GatedPlan(gate, up).run(inputs)
+            continue
+        found = GatedPlan(gate, up).run(inputs)
+        # From the layers' own outputs, which are tested by themselves: left are silu, its rounding and the product's.
+        gates, ups = gate.run(inputs).double(), up.run(inputs).double()
+        expected = gates / (1 + (-gates).exp()) * ups
+        bound = 1.1 * torch.finfo(dtype).eps * expected.abs() + 1e-6 * ups.abs() + torch.finfo(dtype).tiny
+        assert found.dtype == dtype
+        assert bool(((found.double() - expected).abs() <= bound).all()), isa
+
+
+@pytest.mark.parametrize("number", [-3e38, -1e4, -200.0, -88.0, -87.0, -20.0, -0.0, 0.0, 1e-30, 20.0, 100.0, 3e38])
+def test_gates_of_any_size(number: float) -> None:
+    one = LinearPlan(Weight(torch.ones(1, 1)))
+    gate = LinearPlan(Weight(torch.full((1, 1), number)))
+    found = GatedPlan(gate, one).run(torch.ones(1, 1))
+    expected = torch.nn.functional.silu(torch.tensor([[number]]))
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=2e-36)
+
+
+def test_what_is_not_a_number_stays_where_it_is() -> None:
+    gate, up = (layer(70, 32, 16, torch.float32, bias=False) for _ in range(2))
+    inputs = torch.randn(3, 32)
+    inputs[1, 4] = torch.nan
+    found = GatedPlan(gate, up).run(inputs)
+    assert bool(found[1].isnan().all())
+    assert bool(found[[0, 2]].isfinite().all())
+
+
+@pytest.mark.parametrize("bits", [16, 8])
+def test_the_number_of_threads_changes_nothing(bits: int) -> None:
+    gate, up = (layer(2000, 640, bits, torch.bfloat16, bias=True) for _ in range(2))
+    plan, inputs, used = GatedPlan(gate, up), torch.randn(3, 640).bfloat16(), torch.get_num_threads()
+    found = []
+    for threads in (1, 2, 5):
+        torch.set_num_threads(threads)
+        found.append(plan.run(inputs))
+    torch.set_num_threads(used)
+    assert all(torch.equal(found[0], other) for other in found[1:])
+
+
+def test_layers_that_do_not_fit_each_other_are_refused() -> None:
+    gate = layer(64, 32, 16, torch.float32, bias=False)
+    for other in (
+        layer(64, 64, 16, torch.float32, bias=False),
+        layer(65, 32, 16, torch.float32, bias=False),
+        layer(64, 32, 16, torch.bfloat16, bias=False),
+    ):
+        with pytest.raises(ValueError, match="does not fit"):
+            GatedPlan(gate, other)

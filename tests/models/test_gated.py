@@ -1,0 +1,220 @@
+"""Gates of MLPs in one call: which MLPs get it, and that models compute what they did."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaMLP
+
+import winnow
+from support.families import EVERY, build, build_any, prompt
+from support.instruction_sets import needs_native
+from support.plain_layers import load_plain
+from winnow.bundled import MODEL_PATH
+from winnow.kernels import linear
+from winnow.kernels.gated import GatedPlan
+from winnow.models import feed_in_pieces, few_rows, gate_in_one_pass, gated, load_model, open_model, quantized
+from winnow.models.compiled import CompiledLinear
+from winnow.models.gated import GatedMLP, computes_the_same
+from winnow.models.int4 import Int4Linear
+from winnow.models.int8 import Int8Linear
+from winnow.models.mlps import PiecewiseMLP
+
+pytestmark = [pytest.mark.usefixtures("one_thread"), needs_native]
+
+
+@pytest.fixture(autouse=True)
+def _as_on_amd(monkeypatch):
+    """Winnow's linear layers and gates, as on processors where they outrun torch's."""
+    monkeypatch.setattr(few_rows, "layers_of_this_processor", lambda: CompiledLinear)
+    for module in (gated, quantized, linear):
+        monkeypatch.setattr(module, "outruns_torch", lambda: True)
+
+
+@pytest.fixture
+def gates(monkeypatch) -> list[torch.Size]:
+    """Shapes of the inputs whose gate the kernels did."""
+    seen: list[torch.Size] = []
+    run = GatedPlan.run
+
+    def watched(plan, inputs):
+        seen.append(inputs.shape)
+        return run(plan, inputs)
+
+    monkeypatch.setattr(GatedPlan, "run", watched)
+    return seen
+
+
+def mlp(dtype: torch.dtype = torch.float32, kind: type[LlamaMLP] = LlamaMLP, **settings: object) -> LlamaMLP:
+    config = LlamaConfig(hidden_size=64, intermediate_size=128, **settings)
+    return kind(config).to(dtype).requires_grad_(False)
+
+
+def with_gates(plain: nn.Module) -> nn.Module:
+    """A model of one MLP, as loading makes it."""
+    model = nn.Sequential(copy.deepcopy(plain))
+    few_rows.read_weights_directly(model)
+    feed_in_pieces(model)
+    gate_in_one_pass(model)
+    return model
+
+
+def replaced(model: nn.Module) -> list[nn.Module]:
+    return [each for each in model.modules() if isinstance(each, GatedMLP)]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_an_mlp_computes_what_it_did(dtype, gates):
+    plain = mlp(dtype)
+    model = with_gates(plain)
+    assert replaced(model)
+    for shape in ((1, 1), (2, 3), (7,), (1, 700)):
+        inputs = torch.randn(*shape, 64).to(dtype)
+        gates.clear()
+        torch.testing.assert_close(model(inputs), plain(inputs), rtol=0, atol=8 * torch.finfo(dtype).eps)
+        assert len(gates) == (shape != (1, 700))
+    assert repr(model[0]).replace("GatedMLP", "LlamaMLP").replace("CompiledLinear", "Linear") == repr(plain)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("layer", [Int4Linear, Int8Linear])
+def test_weights_of_few_bits(layer, gates):
+    plain = mlp(torch.bfloat16)
+    for name, part in list(plain.named_children()):
+        if isinstance(part, nn.Linear):
+            setattr(plain, name, layer.of(part))
+    model = with_gates(plain)
+    if not layer.is_compiled(plain.gate_proj):
+        pytest.skip("torch packs such weights in another order here")
+    inputs = torch.randn(1, 3, 64).bfloat16()
+    gates.clear()
+    torch.testing.assert_close(model(inputs), plain(inputs), rtol=0, atol=0.02)
+    assert len(gates) == 1
+
+
+class TwiceGatedMLP(LlamaMLP):
+    def forward(self, x):
+        return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x) ** 2)
+
+
+class SwappedMLP(LlamaMLP):
+    def forward(self, x):
+        return self.down_proj(self.act_fn(self.up_proj(x)) * self.gate_proj(x))
+
+
+OTHERS = {
+    "twice": lambda: mlp(kind=TwiceGatedMLP),
+    "the other layer": lambda: mlp(kind=SwappedMLP),
+    "another activation": lambda: mlp(hidden_act="gelu"),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+def test_mlps_that_compute_something_else_stay(other):
+    model = nn.Sequential(other())
+    few_rows.read_weights_directly(model)
+    feed_in_pieces(model)
+    assert isinstance(model[0], PiecewiseMLP)
+    assert not GatedMLP.fits(model[0]) or not computes_the_same(model[0])
+    gate_in_one_pass(model)
+    assert not replaced(model)
+
+
+def test_on_other_processors_mlps_stay(monkeypatch):
+    monkeypatch.setattr(gated, "outruns_torch", lambda: False)
+    assert not replaced(with_gates(mlp()))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_models_compute_what_they_did(name, gates):
+    model = build_any(name)
+    plain = copy.deepcopy(model)
+    few_rows.read_weights_directly(model)
+    feed_in_pieces(model)
+    gate_in_one_pass(model)
+    gates.clear()
+    ids = prompt(2, 9)
+    with torch.no_grad():
+        found, expected = model(ids).logits, plain(ids).logits
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+    if name in ("llama", "qwen2", "qwen3", "mistral"):
+        assert len(replaced(model)) == model.config.num_hidden_layers == len(gates)
+
+
+@torch.no_grad()
+def test_parts_may_change(gates):
+    model, inputs = with_gates(mlp()), torch.randn(1, 2, 64)
+    made = model[0]
+
+    def check(count: int) -> None:
+        gates.clear()
+        expected = made.down_proj(made.act_fn(made.gate_proj(inputs)) * made.up_proj(inputs))
+        torch.testing.assert_close(made(inputs), expected)
+        assert len(gates) == count
+
+    check(1)
+    made.gate_proj.weight.mul_(2)
+    check(1)
+    made.up_proj.weight = nn.Parameter(torch.randn(128, 64), requires_grad=False)
+    check(1)
+    handle = made.gate_proj.register_forward_hook(lambda *_: None)
+    check(0)
+    handle.remove()
+    check(1)
+    made.up_proj = nn.Linear(64, 128)
+    check(0)
+
+
+def test_gradients_are_those_of_the_mlp(gates):
+    plain = mlp().requires_grad_(True)
+    model = with_gates(plain)
+    gates.clear()
+    grads = []
+    for each in (model, plain):
+        inputs = torch.linspace(-2, 2, 3 * 64).view(1, 3, 64).requires_grad_()
+        each(inputs).square().sum().backward()
+        grads.append(inputs.grad)
+    torch.testing.assert_close(*grads)
+    assert not gates
+
+
+@torch.no_grad()
+def test_compiled_mlps_compute_what_they_did(gates):
+    plain = mlp()
+    model, inputs = with_gates(plain), torch.randn(1, 2, 64)
+    gates.clear()
+    torch.testing.assert_close(torch.compile(model, backend="eager", fullgraph=True)(inputs), plain(inputs))
+    torch._dynamo.reset()
+    assert not gates
+
+
+def test_copies_and_pickles_have_plans_of_their_own(gates):
+    model = build("llama")
+    few_rows.read_weights_directly(model)
+    feed_in_pieces(model)
+    gate_in_one_pass(model)
+    with torch.no_grad():
+        expected = model(prompt(1, 3)).logits
+        for each in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+            gates.clear()
+            torch.testing.assert_close(each(prompt(1, 3)).logits, expected)
+            assert len(gates) == 3
+
+
+def test_loaded_models_answer_as_before(gates):
+    source = open_model(MODEL_PATH)
+    text = (MODEL_PATH / "document.txt").read_text()
+    model, plain = load_model(source, "cpu"), load_plain(source)
+    gates.clear()
+    found, expected = (
+        winnow.generate(each, source.tokenizer, text, "What is the favorite fruit of Alice?", method="adakv")
+        for each in (model, plain)
+    )
+    assert found.text == expected.text
+    assert gates
