@@ -33,7 +33,7 @@ WAYS = ("whole", "in pieces")
 
 
 class Prompt(NamedTuple):
-    """What a prompt took."""
+    """Costs of a prompt."""
 
     seconds: float
     pages: float

@@ -34,7 +34,7 @@ from winnow.models.large_pages import LargePages
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = "bfloat16, torch's layers"
 OWN_PARTS = {"norms": "normalize_in_one_pass", "rotary embedding": "embed_in_one_pass", "gates": "gate_in_one_pass"}
-"""What loading replaces, by what does it."""
+"""Parts that loading replaces, and the function that does it."""
 LIKELIHOOD_TOKENS = 1024
 
 

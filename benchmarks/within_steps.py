@@ -61,9 +61,9 @@ def cells(after_a_read: Seconds, again: Seconds) -> list[str]:
 
 
 HEADS = [f"{whose}, {when}" for when in ("after a read", "again") for whose in (OWN, WINNOWS)]
-"""Of a table's columns."""
+"""Heads of a table's columns."""
 ABOUT = (
     f"each after a read of {BETWEEN >> 20} MB, as a layer's weights are read between two of a token, and once more "
     "without. Above 1x is faster than a model's own."
 )
-"""How they are timed, in words."""
+"""The way in which they are timed, in words."""

@@ -19,7 +19,7 @@ WITH_4_BITS = ("zen", "avx512bf16", "amx")
 
 
 def layer(outputs: int, inputs: int, bits: int, dtype: torch.dtype, bias: bool) -> LinearPlan:
-    """Of random numbers whose products are a few units large."""
+    """A layer of random numbers whose products are a few units large."""
     added = torch.randn(outputs).to(dtype) if bias else None
     if bits == 16:
         return LinearPlan(Weight(torch.randn(outputs, inputs).div(inputs**0.5).mul(4).to(dtype), added))

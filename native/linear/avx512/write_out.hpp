@@ -34,7 +34,9 @@ inline void write_out_group(const winnow_linear_layer& layer, int64_t group, int
     const __m256i halves[] = {_mm256_sub_epi8(_mm256_and_si256(both, low), middle),
                               _mm256_sub_epi8(_mm256_and_si256(_mm256_srli_epi16(both, 4), low), middle)};
     unroll<kWrittenVectors>([&](auto v) __attribute__((always_inline)) {
-      const Vec level = {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_extracti128_si256(halves[v / 2], v % 2)))};
+      constexpr int kVector = v;
+      const __m128i levels = _mm256_extracti128_si256(halves[kVector / 2], kVector % 2);
+      const Vec level = {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(levels))};
       store(to + v * Vec::width, fma(level, scales[v], middles[v]));
     });
   }

@@ -16,7 +16,7 @@ from winnow.models.quantized import QuantizedLinear
 from winnow.models.replacing import replace_layers
 
 _KINDS = (CompiledLinear, QuantizedLinear)
-"""Of layers that the kernels multiply by."""
+"""Kinds of layers that the kernels multiply by."""
 _GATE, _UP, _DOWN, _ACTIVATION = "gate_proj", "up_proj", "down_proj", "act_fn"
 
 

@@ -31,7 +31,7 @@ class RotaryByKernel:
         self._own = own
 
     def __call__(self, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *other: Any, **named: Any) -> Any:
-        """What the model's own gives; `other` and `named` are its own, too."""
+        """The same as the model's own; `other` and `named` are its own, too."""
         if other or named or _is_followed(q, k, cos, sin) or not rotary.reads(q, k, cos, sin):
             return self._own(q, k, cos, sin, *other, **named)
         return rotary.turn(q, k, cos, sin)
@@ -76,7 +76,7 @@ def _embedding(kind: type[nn.Module]) -> type[nn.Module] | None:
 
 
 _MADE: dict[type[nn.Module], type[nn.Module] | None] = {}
-"""What `_embedding` found, so that layers of one class become layers of one."""
+"""Classes that `_embedding` made, so that layers of one class become layers of one."""
 
 
 def _make(kind: type[nn.Module]) -> type[nn.Module] | None:
