@@ -13,7 +13,7 @@ from winnow.models.planned import Planned
 _FEW = {torch.float32: 32, torch.bfloat16: 16, torch.float16: 32}
 
 
-class CompiledLinear(Planned, DirectLinear):
+class CompiledLinear(Planned[LinearPlan], DirectLinear):
     """A linear layer whose weight Winnow's kernels multiply by where few rows of inputs need no gradients.
 
     Many rows are torch's to multiply; those in float32 by oneDNN, where it has it.
@@ -30,15 +30,17 @@ class CompiledLinear(Planned, DirectLinear):
 
     def plan_for_few(self, inputs: Tensor) -> LinearPlan | None:
         """The plan of inputs of few rows, which Winnow's kernels multiply; None for others."""
-        plan = self.plan_for(inputs) if inputs.numel() <= self.few(inputs.dtype) * self.in_features else None
-        return plan if isinstance(plan, LinearPlan) else None
+        return self.plan_for(inputs) if self._are_few(inputs) else None
+
+    def _are_few(self, inputs: Tensor) -> bool:
+        return inputs.numel() <= self.few(inputs.dtype) * self.in_features
 
     def forward(self, inputs: Tensor) -> Tensor:
         """inputs [..., I] -> [..., O]"""
         plan = self.plan_for(inputs)
         if plan is None:
             return nn.Linear.forward(self, inputs)
-        if inputs.numel() <= self.few(inputs.dtype) * self.in_features:
+        if self._are_few(inputs):
             return plan.run(inputs)
         if inputs.dtype == torch.float32 and has_onednn():
             return linear_by_onednn(inputs, self.weight, self.bias)

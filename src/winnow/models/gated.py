@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -12,6 +10,7 @@ from winnow.kernels.linear import outruns_torch
 from winnow.models.compiled import CompiledLinear
 from winnow.models.matrices import dtype_of
 from winnow.models.mlps import PiecewiseMLP
+from winnow.models.planned import PlanHolder
 from winnow.models.quantized import QuantizedLinear
 from winnow.models.replacing import replace_layers
 
@@ -20,7 +19,7 @@ _KINDS = (CompiledLinear, QuantizedLinear)
 _GATE, _UP, _DOWN, _ACTIVATION = "gate_proj", "up_proj", "down_proj", "act_fn"
 
 
-class GatedMLP(PiecewiseMLP):
+class GatedMLP(PlanHolder, PiecewiseMLP):
     """An MLP down(silu(gate(x)) · up(x)) that does what is before `down` in one call for few tokens."""
 
     _plan: GatedPlan | None = None
@@ -62,10 +61,6 @@ class GatedMLP(PiecewiseMLP):
         if self._plan is None or self._plan.gate is not plans[0] or self._plan.up is not plans[1]:
             self._plan = GatedPlan(plans[0], plans[1])
         return self._plan
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Its state for copies and files: without the plan, which is full of addresses."""
-        return {name: each for name, each in self.__dict__.items() if name != "_plan"}
 
 
 def gate_in_one_pass(model: nn.Module) -> None:

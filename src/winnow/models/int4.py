@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from winnow.errors import ModelError
 from winnow.kernels import native
-from winnow.kernels.linear import LinearPlan, Weight
+from winnow.kernels.linear import Weight
 from winnow.kernels.native_args import LINEAR_OUTPUTS
 from winnow.models.quantized import QuantizedLinear, parts_of
 
@@ -84,7 +84,7 @@ class Int4Linear(QuantizedLinear):
         if native.library() is None or not self.is_compiled():
             return None
         plan = self.plan_for(self.scales.detach())  # as for inputs of the dtype that it is written in
-        return plan.written_out(part) if isinstance(plan, LinearPlan) else None
+        return None if plan is None else plan.written_out(part)
 
     def _written_by_torch(self, part: slice, dtype: torch.dtype) -> Tensor:
         levels = unpacked(self.packed[part]).unflatten(0, (-1, GROUP))

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from winnow.models.matrices import dtype_of
 from winnow.models.quantized import QuantizedLinear
+from winnow.models.recorded import is_recorded
 from winnow.models.replacing import replace_layers
 
 _BETWEEN = 10 << 20
@@ -115,9 +116,7 @@ def computes_each_token_alone(mlp: nn.Module) -> bool:
 
 def _is_followed(hidden_states: Tensor) -> bool:
     """True where pieces would be seen, by gradients or a compiler, and for tensors of another kind or elsewhere."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.is_autocast_enabled("cpu"):
-        return True
-    return torch.is_grad_enabled() or type(hidden_states) is not Tensor or not hidden_states.is_cpu
+    return is_recorded() or torch.is_grad_enabled() or type(hidden_states) is not Tensor or not hidden_states.is_cpu
 
 
 def _linear_parts(mlp: nn.Module) -> list[nn.Linear | QuantizedLinear]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from winnow.kernels import native
-from winnow.kernels.norm import NormWeight
+from winnow.kernels.norm import NormPlan, NormWeight
 from winnow.models.planned import Planned
 from winnow.models.replacing import replace_layers
 
@@ -20,7 +20,7 @@ _ALIKE = 0.99
 """The share of numbers that are the same to the bit where a norm rounds as the kernels do, in another order of sums."""
 
 
-class CompiledRMSNorm(Planned):
+class CompiledRMSNorm(Planned[NormPlan]):
     """A norm by Winnow's kernel where nothing follows it, for gradients or a compiler; else by its own forward.
 
     It has all that the norm had which it replaces, under the same names.

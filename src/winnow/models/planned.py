@@ -3,27 +3,56 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from winnow.kernels.linear import LinearPlan, Weight
-from winnow.kernels.norm import NormPlan, NormWeight
+from winnow.kernels.linear import LinearPlan
+from winnow.kernels.norm import NormPlan
+from winnow.models.recorded import is_recorded
+
+Plan = TypeVar("Plan", LinearPlan, NormPlan)
+AnyPlan = TypeVar("AnyPlan", covariant=True)
 
 
-class Planned(nn.Module):
+class Plannable(Protocol[AnyPlan]):
+    """Parameters that the kernels compute with: `Weight`, `NormWeight`."""
+
+    @property
+    def numbers(self) -> Tensor:
+        """The first of them, whose place is the layer's."""
+
+    def fits(self) -> bool:
+        """True if the kernels can read them."""
+
+    def place(self) -> tuple[object, ...]:
+        """Alike for parameters that are the same memory."""
+
+    def plan(self) -> AnyPlan:
+        """Raises ValueError for parameters that do not fit."""
+
+
+class PlanHolder(nn.Module):
+    """A module with a plan that is made when it is needed, and neither copied nor written to files."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Its state for copies and files: without the plan, which is full of addresses."""
+        return {name: each for name, each in self.__dict__.items() if name != "_plan"}
+
+
+class Planned(PlanHolder, Generic[Plan]):
     """A layer with a plan of the compiled kernels, which lasts as long as its parameters lie where they do."""
 
-    _plan: LinearPlan | NormPlan | None = None
+    _plan: Plan | None = None
 
     @abstractmethod
-    def compiled_weight(self) -> Weight | NormWeight:
+    def compiled_weight(self) -> Plannable[Plan]:
         """The parameters that the kernels compute with."""
 
-    def plan_for(self, inputs: Tensor) -> LinearPlan | NormPlan | None:
+    def plan_for(self, inputs: Tensor) -> Plan | None:
         """The plan; None for inputs that are elsewhere, of another dtype, or followed: for gradients or a compiler."""
-        if torch.compiler.is_compiling() or torch.jit.is_tracing() or torch.is_autocast_enabled("cpu"):
+        if is_recorded():
             return None
         weight = self.compiled_weight()
         numbers, plan = weight.numbers, self._plan
@@ -42,7 +71,3 @@ class Planned(nn.Module):
         found = self._parameters[name]
         assert found is not None
         return found
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Its state for copies and files: without the plan, which is full of addresses."""
-        return {name: each for name, each in self.__dict__.items() if name != "_plan"}

@@ -17,7 +17,7 @@ _ALIGNED = 64
 """Outputs of which a part is a multiple, so that no block of packed weights is cut."""
 
 
-class QuantizedLinear(Planned, ABC):
+class QuantizedLinear(Planned[LinearPlan], ABC):
     """A linear layer whose weight has few bits a value.
 
     Few rows of inputs are multiplied as the weight is stored: by Winnow's kernels where they outrun torch's, else by
@@ -74,8 +74,7 @@ class QuantizedLinear(Planned, ABC):
     def plan_for_few(self, inputs: Tensor) -> LinearPlan | None:
         """The plan of inputs of so few rows that Winnow's kernels are the fastest way; None for others."""
         few = inputs.numel() <= self.compiled_few * self.in_features
-        plan = self.plan_for(inputs) if few and outruns_torch() and self.is_compiled() else None
-        return plan if isinstance(plan, LinearPlan) else None
+        return self.plan_for(inputs) if few and outruns_torch() and self.is_compiled() else None
 
     @property
     def weight(self) -> Tensor:

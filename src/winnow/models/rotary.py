@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from winnow.kernels import native, rotary
+from winnow.models.recorded import is_recorded
 
 _FUNCTION = "apply_rotary_pos_emb"
 """The name that transformers' models give to the function, in the module of each."""
@@ -140,7 +141,7 @@ def _alike(found: Tensor, expected: Tensor) -> bool:
 
 def _is_followed(*tensors: Tensor) -> bool:
     """True for tensors that a trace or gradients follow, or that are of another kind."""
-    if torch.jit.is_tracing():
+    if is_recorded():
         return True
     if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
         return True
