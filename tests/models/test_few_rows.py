@@ -234,6 +234,15 @@ def test_such_layers_are_quantized_as_others(kind):
         assert torch.equal(one, other)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rows", [1, FEW + 1])
+def test_gradients_of_a_bias_alone(kind, rows):
+    layer = kind.of(nn.Linear(32, 24).bfloat16().requires_grad_(False))
+    layer.bias.requires_grad_()
+    layer(torch.randn(rows, 32).bfloat16()).sum().backward()
+    assert layer.bias.grad.tolist() == [rows] * 24
+
+
 def test_answers_are_those_of_torchs_layers(kind):
     source = open_model(MODEL_PATH)
     text = (MODEL_PATH / "document.txt").read_text()

@@ -98,18 +98,35 @@ def test_4_bits(groups, blocks, rows, dtype, bias, seed):
     check_product(layer, rows, dtype)
 
 
+@pytest.mark.parametrize("rows", [1, 50])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kind", [Int8Linear, Int4Linear])
-def test_gradients_of_inputs_are_those_of_the_weight_that_a_layer_tells(kind):
-    layer = kind.of(linear(96, 64, torch.float32, True, 0))
-    inputs = torch.randn(50, 96, requires_grad=True)
+def test_gradients_of_inputs_are_those_of_the_weight_that_a_layer_tells(kind, dtype, rows):
+    layer = kind.of(linear(96, 64, dtype, True, 0))
+    inputs = torch.randn(rows, 96, dtype=dtype, requires_grad=True)
     layer(inputs).sum().backward()
-    torch.testing.assert_close(inputs.grad, layer.weight.sum(0).expand(50, -1))
+    expected = layer.weight.float().sum(0).to(dtype).expand(rows, -1)
+    torch.testing.assert_close(inputs.grad, expected, rtol=0.01, atol=0.01 * float(expected.abs().max()))
 
 
 def test_parameters_have_the_order_by_which_files_know_a_model():
     plain = linear(32, 64, torch.bfloat16, True, 0)
     assert [name for name, _ in Int8Linear.of(plain).named_parameters()] == ["levels", "scales", "bias"]
     assert [name for name, _ in Int4Linear.of(plain).named_parameters()] == ["packed", "scales", "bias"]
+
+
+@pytest.mark.parametrize("rows", [1, 200])
+@pytest.mark.parametrize("kind", [Int8Linear, Int4Linear])
+@pytest.mark.parametrize("trained", ["scales", "bias"])
+def test_gradients_of_one_parameter_alone(kind, rows, trained, monkeypatch):
+    monkeypatch.setattr(quantized, "outruns_torch", lambda: True)
+    layer = kind.of(linear(96, 64, torch.bfloat16, True, 0))
+    parameter = layer.get_parameter(trained).requires_grad_()
+    inputs = torch.randn(rows, 96).bfloat16()
+    layer(inputs)
+    layer(inputs).sum().backward()
+    (expected,) = torch.autograd.grad((inputs @ layer.weight.mT + layer.bias).sum(), parameter)
+    torch.testing.assert_close(parameter.grad, expected, rtol=0.05, atol=0.05 * float(expected.abs().max()))
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(32, 64), (96, 320)])

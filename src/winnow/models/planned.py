@@ -56,7 +56,7 @@ class Planned(PlanHolder, Generic[Plan]):
             return None
         weight = self.compiled_weight()
         numbers, plan = weight.numbers, self._plan
-        followed = torch.is_grad_enabled() and (inputs.requires_grad or numbers.requires_grad)
+        followed = torch.is_grad_enabled() and (inputs.requires_grad or self._wants_gradients())
         if followed or type(inputs) is not Tensor or type(numbers) is not nn.Parameter or not inputs.is_cpu:
             plan = None
         elif plan is None or plan.place != weight.place():
@@ -65,6 +65,9 @@ class Planned(PlanHolder, Generic[Plan]):
             # Otherwise it would keep memory that parameters have left.
             self._plan = plan
         return plan if plan is not None and inputs.dtype is plan.dtype else None
+
+    def _wants_gradients(self) -> bool:
+        return any(each is not None and each.requires_grad for each in self._parameters.values())
 
     def parameter(self, name: str) -> Tensor:
         """One that the layer has; faster than as an attribute."""

@@ -64,7 +64,9 @@ class QuantizedLinear(Planned[LinearPlan], ABC):
         if plan is not None:
             return plan.run(inputs)
         rows = inputs.reshape(-1, self.in_features)
-        if self.reads(len(rows)) and inputs.dtype == self.scales.dtype == torch.bfloat16:
+        # torch's kernels for such weights know no derivatives.
+        followed = torch.is_grad_enabled() and (rows.requires_grad or self.scales.requires_grad)
+        if self.reads(len(rows)) and inputs.dtype == self.scales.dtype == torch.bfloat16 and not followed:
             outputs = self.product(rows.contiguous())
         else:
             outputs = self._times(rows)
@@ -89,7 +91,7 @@ class QuantizedLinear(Planned[LinearPlan], ABC):
         outputs = rows.new_empty(len(rows), self.out_features)
         for part in parts_of(self.out_features, self.in_features):
             weights = self.written_out(part, rows.dtype).mT
-            if torch.is_grad_enabled() and rows.requires_grad:
+            if torch.is_grad_enabled() and (rows.requires_grad or weights.requires_grad):
                 outputs[:, part] = rows @ weights
             else:
                 torch.mm(rows, weights, out=outputs[:, part])
