@@ -12,7 +12,7 @@ from winnow.models.matrices import dtype_of
 from winnow.models.mlps import PiecewiseMLP
 from winnow.models.planned import PlanHolder
 from winnow.models.quantized import QuantizedLinear
-from winnow.models.replacing import replace_layers
+from winnow.models.replacing import replace_alike
 
 _KINDS = (CompiledLinear, QuantizedLinear)
 """Kinds of layers that the kernels multiply by."""
@@ -23,11 +23,6 @@ class GatedMLP(PlanHolder, PiecewiseMLP):
     """An MLP down(silu(gate(x)) · up(x)) that does what is before `down` in one call for few tokens."""
 
     _plan: GatedPlan | None = None
-
-    def __init__(self, mlp: PiecewiseMLP) -> None:
-        """mlp: one that `fits`."""
-        nn.Module.__init__(self)
-        self.__dict__.update(mlp.__dict__)
 
     @staticmethod
     def fits(mlp: nn.Module) -> bool:
@@ -69,23 +64,17 @@ def gate_in_one_pass(model: nn.Module) -> None:
     It is for MLPs that `feed_in_pieces` found, of a model whose linear layers are Winnow's, on processors where those
     outrun torch's. MLPs that compute anything else stay as they are: one of each kind is tried before it is replaced.
     """
-    if not outruns_torch():
-        return
-    tried: dict[str, bool] = {}
+    if outruns_torch():
+        replace_alike(model, _kind_of, computes_the_same, GatedMLP)
 
-    def gated(_: str, mlp: nn.Module) -> GatedMLP | None:
-        if not isinstance(mlp, PiecewiseMLP) or not GatedMLP.fits(mlp):
-            return None
-        kind = f"{mlp._replaced} {mlp!r}"
-        if kind not in tried:
-            tried[kind] = computes_the_same(mlp)
-        return GatedMLP(mlp) if tried[kind] else None
 
-    replace_layers(model, gated)
+def _kind_of(mlp: nn.Module) -> tuple[object, ...] | None:
+    """The same for MLPs that tell the same of their parts; None for what does not fit."""
+    return (mlp._replaced, repr(mlp)) if GatedMLP.fits(mlp) else None
 
 
 @torch.no_grad()
-def computes_the_same(mlp: PiecewiseMLP) -> bool:
+def computes_the_same(mlp: nn.Module) -> bool:
     """True if an MLP that `fits` computes what its parts tell, for a token of random numbers."""
     gate = mlp.get_submodule(_GATE)
     assert isinstance(gate, _KINDS)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from inspect import signature
-
 import torch
 from torch import Tensor, nn
 
 from winnow.models.matrices import dtype_of
 from winnow.models.quantized import QuantizedLinear
 from winnow.models.recorded import is_recorded
-from winnow.models.replacing import replace_layers
+from winnow.models.replacing import StandIn, may_be_replaced, replace_alike
 
 _BETWEEN = 10 << 20
 """Bytes of what an MLP computes in between for a piece: several of them are kept by glibc, and fit into a cache."""
@@ -22,25 +20,13 @@ _TRIED = 6
 """Tokens that an MLP of a kind is tried with, whole and in two pieces."""
 
 
-class PiecewiseMLP(nn.Module):
-    """An MLP that computes many tokens a piece at a time; few, and what gradients or a compiler follow, at once.
-
-    It has all that the MLP had which it replaces, under the same names.
-    """
-
-    def __init__(self, mlp: nn.Module) -> None:
-        """mlp: one that `fits`."""
-        super().__init__()
-        self.__dict__.update(mlp.__dict__)
-        self._replaced = type(mlp)
+class PiecewiseMLP(StandIn):
+    """An MLP that computes many tokens a piece at a time; few, and what gradients or a compiler follow, at once."""
 
     @staticmethod
     def fits(mlp: nn.Module) -> bool:
         """True for an MLP that may compute each token by itself: by its parts, not by what it computes."""
-        # One that somebody gave a forward of its own is theirs.
-        if not type(mlp).__name__.endswith("MLP") or isinstance(mlp, PiecewiseMLP) or "forward" in vars(mlp):
-            return False
-        if len(signature(type(mlp).forward).parameters) != 2:  # itself and the hidden states
+        if not type(mlp).__name__.endswith("MLP") or not may_be_replaced(mlp):
             return False
         linear = _linear_parts(mlp)
         held = sum(1 for part in linear for _ in part.parameters())
@@ -50,8 +36,7 @@ class PiecewiseMLP(nn.Module):
         """hidden_states [..., T, W] -> [..., T, W]"""
         width = hidden_states.shape[-1]
         if _is_followed(hidden_states) or hidden_states.numel() <= _FEWEST * width or self._has_watched_parts():
-            found: Tensor = self._replaced.forward(self, hidden_states)
-            return found
+            return self.as_before(hidden_states)
         return self._in_pieces(hidden_states.reshape(1, -1, width)).view(hidden_states.shape)
 
     def _in_pieces(self, tokens: Tensor) -> Tensor:
@@ -59,7 +44,7 @@ class PiecewiseMLP(nn.Module):
         size = self._piece_of(tokens.shape[1], tokens.element_size())
         outputs = tokens.new_empty(tokens.shape)
         for piece, output in zip(tokens.split(size, 1), outputs.split(size, 1), strict=True):
-            output.copy_(self._replaced.forward(self, piece))
+            output.copy_(self.as_before(piece))
         return outputs
 
     def _piece_of(self, tokens: int, element_size: int) -> int:
@@ -73,10 +58,6 @@ class PiecewiseMLP(nn.Module):
         parts = [part for part in self.modules() if part is not self]
         return any(part._forward_hooks or part._forward_pre_hooks for part in parts)
 
-    def extra_repr(self) -> str:
-        """That of the MLP."""
-        return self._replaced.extra_repr(self)
-
 
 def feed_in_pieces(model: nn.Module) -> None:
     """Has the MLPs of a model on the CPU compute long prompts a piece at a time, in place.
@@ -86,17 +67,12 @@ def feed_in_pieces(model: nn.Module) -> None:
     names stay, and so does what MLPs compute, the last bit aside. MLPs in which tokens see one another are left as
     they are: one of each kind is tried before it is replaced.
     """
-    tried: dict[str, bool] = {}
+    replace_alike(model, _kind_of, computes_each_token_alone, PiecewiseMLP)
 
-    def piecewise(_: str, mlp: nn.Module) -> PiecewiseMLP | None:
-        if not PiecewiseMLP.fits(mlp):
-            return None
-        kind = f"{type(mlp)} {mlp!r}"
-        if kind not in tried:
-            tried[kind] = computes_each_token_alone(mlp)
-        return PiecewiseMLP(mlp) if tried[kind] else None
 
-    replace_layers(model, piecewise)
+def _kind_of(mlp: nn.Module) -> tuple[object, ...] | None:
+    """The same for MLPs that tell the same of their parts; None for what does not fit."""
+    return (type(mlp), repr(mlp)) if PiecewiseMLP.fits(mlp) else None
 
 
 @torch.no_grad()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from inspect import signature
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from winnow.kernels import native
 from winnow.kernels.norm import NormPlan, NormWeight
 from winnow.models.planned import Planned
-from winnow.models.replacing import replace_layers
+from winnow.models.replacing import StandIn, may_be_replaced, replace_alike
 
 _NAME = "RMSNorm"
 _EPSILONS = ("variance_epsilon", "eps")
@@ -20,26 +19,18 @@ _ALIKE = 0.99
 """The share of numbers that are the same to the bit where a norm rounds as the kernels do, in another order of sums."""
 
 
-class CompiledRMSNorm(Planned[NormPlan]):
-    """A norm by Winnow's kernel where nothing follows it, for gradients or a compiler; else by its own forward.
-
-    It has all that the norm had which it replaces, under the same names.
-    """
+class CompiledRMSNorm(Planned[NormPlan], StandIn):
+    """A norm by Winnow's kernel where nothing follows it, for gradients or a compiler; else by its own forward."""
 
     def __init__(self, norm: nn.Module) -> None:
         """norm: one that `fits`."""
-        super().__init__()
-        self.__dict__.update(norm.__dict__)
-        self._replaced = type(norm)
+        super().__init__(norm)
         self._epsilon = next(name for name in _EPSILONS if hasattr(norm, name))
 
     @staticmethod
     def fits(norm: nn.Module) -> bool:
         """True for an RMS norm that may be w · x / √(mean(x²) + ε): by its parts, not by what it computes."""
-        # One that somebody gave a forward of its own is theirs.
-        if _NAME not in type(norm).__name__ or isinstance(norm, Planned) or "forward" in vars(norm):
-            return False
-        if len(signature(type(norm).forward).parameters) != 2:  # itself and the rows; gated ones take more
+        if _NAME not in type(norm).__name__ or not may_be_replaced(norm):
             return False
         if [name for name, _ in norm.named_parameters()] != ["weight"] or [*norm.buffers(), *norm.children()]:
             return False
@@ -55,14 +46,7 @@ class CompiledRMSNorm(Planned[NormPlan]):
     def forward(self, hidden_states: Tensor) -> Tensor:
         """hidden_states [..., W] -> [..., W]"""
         plan = self.plan_for(hidden_states)
-        if plan is not None:
-            return plan.run(hidden_states)
-        found: Tensor = self._replaced.forward(self, hidden_states)
-        return found
-
-    def extra_repr(self) -> str:
-        """That of the norm."""
-        return self._replaced.extra_repr(self)
+        return self.as_before(hidden_states) if plan is None else plan.run(hidden_states)
 
 
 def normalize_in_one_pass(model: nn.Module) -> None:
@@ -72,23 +56,14 @@ def normalize_in_one_pass(model: nn.Module) -> None:
     their names stay, and so does what norms compute, the last bit aside. Norms that compute anything else are left as
     they are: one of each kind is tried before it is replaced.
     """
-    if native.library() is None:
-        return
-    tried: dict[tuple[object, ...], bool] = {}
-
-    def compiled(_: str, norm: nn.Module) -> CompiledRMSNorm | None:
-        if not CompiledRMSNorm.fits(norm):
-            return None
-        kind = _kind_of(norm)
-        if kind not in tried:
-            tried[kind] = computes_the_same(norm)
-        return CompiledRMSNorm(norm) if tried[kind] else None
-
-    replace_layers(model, compiled)
+    if native.library() is not None:
+        replace_alike(model, _kind_of, computes_the_same, CompiledRMSNorm)
 
 
-def _kind_of(norm: nn.Module) -> tuple[object, ...]:
-    """The same for norms that differ in the numbers of their weight only."""
+def _kind_of(norm: nn.Module) -> tuple[object, ...] | None:
+    """The same for norms that differ in the numbers of their weight only; None for what does not fit."""
+    if not CompiledRMSNorm.fits(norm):
+        return None
     settings = sorted((name, repr(value)) for name, value in vars(norm).items() if not name.startswith("_"))
     weight = norm.get_parameter("weight")
     return type(norm), weight.shape, weight.dtype, *settings

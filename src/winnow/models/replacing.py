@@ -2,9 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from inspect import signature
 
-from torch import nn
+from torch import Tensor, nn
+
+
+class StandIn(nn.Module):
+    """A layer with all that another one had, under the same names, in whose place it is."""
+
+    _replaced: type[nn.Module]
+
+    def __init__(self, layer: nn.Module) -> None:
+        """layer: the other one, which may be a stand-in itself: then both stand for the same."""
+        super().__init__()
+        self.__dict__.update(layer.__dict__)
+        self.__dict__.setdefault("_replaced", type(layer))
+
+    def as_before(self, hidden_states: Tensor) -> Tensor:
+        """What the layer that was here gives."""
+        found: Tensor = self._replaced.forward(self, hidden_states)
+        return found
+
+    def extra_repr(self) -> str:
+        """That of the layer that was here."""
+        return self._replaced.extra_repr(self)
+
+
+def may_be_replaced(layer: nn.Module) -> bool:
+    """True for a layer of hidden states and nothing else, whose forward is that of its class."""
+    # One that somebody gave a forward of its own is theirs.
+    if isinstance(layer, StandIn) or "forward" in vars(layer):
+        return False
+    return len(signature(type(layer).forward).parameters) == 2  # itself and the hidden states; gated ones take more
 
 
 def replace_layers(model: nn.Module, successor: Callable[[str, nn.Module], nn.Module | None]) -> bool:
@@ -20,3 +50,27 @@ def replace_layers(model: nn.Module, successor: Callable[[str, nn.Module], nn.Mo
                 setattr(parent, name, made)
                 replaced = True
     return replaced
+
+
+def replace_alike(
+    model: nn.Module,
+    kind: Callable[[nn.Module], Hashable | None],
+    computes_the_same: Callable[[nn.Module], bool],
+    successor: Callable[[nn.Module], nn.Module],
+) -> None:
+    """Puts others in place of a model's layers that compute the same: one of each kind is tried.
+
+    kind: the same for layers that compute alike, None for one that stays. computes_the_same: the trial, of a layer that
+    has a kind. successor: what takes the place of a layer of a kind that passed.
+    """
+    passed: dict[Hashable, bool] = {}
+
+    def after_trial(_: str, layer: nn.Module) -> nn.Module | None:
+        of = kind(layer)
+        if of is None:
+            return None
+        if of not in passed:
+            passed[of] = computes_the_same(layer)
+        return successor(layer) if passed[of] else None
+
+    replace_layers(model, after_trial)
