@@ -20,7 +20,7 @@ class StandIn(nn.Module):
         self.__dict__.setdefault("_replaced", type(layer))
 
     def as_before(self, hidden_states: Tensor) -> Tensor:
-        """What the layer that was here gives."""
+        """[..., W] -> the outputs of the layer that was here."""
         found: Tensor = self._replaced.forward(self, hidden_states)
         return found
 
