@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import pickle
 import weakref
 from unittest.mock import patch
 
@@ -14,12 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-import winnow
 from support.families import EVERY, LATENT, build, build_any, needs_latents, prompt
 from support.instruction_sets import available, needs_native
-from support.plain_layers import load_plain
+from support.stand_ins import assert_files_know_the_model, assert_same_answers, loaded, used_copies
 from winnow.bundled import MODEL_PATH
-from winnow.cache.fingerprint import ModelFingerprint
 from winnow.cache.projection import output_projection
 from winnow.kernels import native
 from winnow.models import (
@@ -205,18 +202,12 @@ def test_tiles_are_those_that_torch_knows_of(monkeypatch):
 
 def test_files_know_the_model_and_it_remains_one_with_plain_weights(kind, tmp_path):
     model, plain = made_directly(build("llama", tie_word_embeddings=True).bfloat16())
-    assert ModelFingerprint.of(model) == ModelFingerprint.of(plain)
     assert weights_of(model) is None
     assert model.lm_head.weight is model.model.embed_tokens.weight
-    assert list(model.state_dict()) == list(plain.state_dict())
-    with torch.no_grad():
-        model(prompt(rows=1, length=1))
-    for each in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+    for each in used_copies(model):
         assert type(each.lm_head) is kind
         assert each.lm_head.weight is each.model.embed_tokens.weight
-    model.save_pretrained(tmp_path)
-    read = type(plain).from_pretrained(tmp_path)
-    assert all(torch.equal(one, other) for one, other in zip(read.parameters(), plain.parameters(), strict=True))
+    assert_files_know_the_model(model, plain, tmp_path)
 
 
 def test_projections_are_read_as_before(kind):
@@ -244,16 +235,7 @@ def test_gradients_of_a_bias_alone(kind, rows):
 
 
 def test_answers_are_those_of_torchs_layers(kind):
-    source = open_model(MODEL_PATH)
-    text = (MODEL_PATH / "document.txt").read_text()
-    model = load_model(source, "cpu", "bfloat16")
-    plain = load_plain(source, "bfloat16")
-    for method in ("adakv", "criticalkv"):
-        found, expected = (
-            winnow.generate(each, source.tokenizer, text, "What is the favorite fruit of Alice?", method=method)
-            for each in (model, plain)
-        )
-        assert found.text == expected.text
+    assert_same_answers(*loaded("bfloat16"), ("adakv", "criticalkv"))
 
 
 @pytest.mark.parametrize("kind", KINDS)

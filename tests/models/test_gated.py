@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 
 import pytest
 import torch
@@ -11,14 +10,12 @@ from torch import nn
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaMLP
 
-import winnow
 from support.families import EVERY, build, build_any, prompt
 from support.instruction_sets import needs_native
-from support.plain_layers import load_plain
-from winnow.bundled import MODEL_PATH
+from support.stand_ins import assert_same_answers, assert_same_logits, loaded, used_copies
 from winnow.kernels import linear
 from winnow.kernels.gated import GatedPlan
-from winnow.models import feed_in_pieces, few_rows, gate_in_one_pass, gated, load_model, open_model, quantized
+from winnow.models import feed_in_pieces, few_rows, gate_in_one_pass, gated, quantized
 from winnow.models.compiled import CompiledLinear
 from winnow.models.gated import GatedMLP, computes_the_same
 from winnow.models.int4 import Int4Linear
@@ -139,10 +136,7 @@ def test_models_compute_what_they_did(name, gates):
     feed_in_pieces(model)
     gate_in_one_pass(model)
     gates.clear()
-    ids = prompt(2, 9)
-    with torch.no_grad():
-        found, expected = model(ids).logits, plain(ids).logits
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+    assert_same_logits(model, plain)
     if name in ("llama", "qwen2", "qwen3", "mistral"):
         assert len(replaced(model)) == model.config.num_hidden_layers == len(gates)
 
@@ -201,20 +195,14 @@ def test_copies_and_pickles_have_plans_of_their_own(gates):
     gate_in_one_pass(model)
     with torch.no_grad():
         expected = model(prompt(1, 3)).logits
-        for each in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        for each in used_copies(model):
             gates.clear()
             torch.testing.assert_close(each(prompt(1, 3)).logits, expected)
             assert len(gates) == 3
 
 
 def test_loaded_models_answer_as_before(gates):
-    source = open_model(MODEL_PATH)
-    text = (MODEL_PATH / "document.txt").read_text()
-    model, plain = load_model(source, "cpu"), load_plain(source)
+    model, plain = loaded()
     gates.clear()
-    found, expected = (
-        winnow.generate(each, source.tokenizer, text, "What is the favorite fruit of Alice?", method="adakv")
-        for each in (model, plain)
-    )
-    assert found.text == expected.text
+    assert_same_answers(model, plain)
     assert gates

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 
 import pytest
 import torch
@@ -13,13 +12,10 @@ from torch import nn
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaMLP
 
-import winnow
 from support.dense_attention import DTYPES
-from support.families import EVERY, build, build_any, prompt
-from support.plain_layers import load_plain
-from winnow.bundled import MODEL_PATH
-from winnow.cache.fingerprint import ModelFingerprint
-from winnow.models import feed_in_pieces, load_model, mlps, open_model
+from support.families import EVERY, build, build_any
+from support.stand_ins import assert_files_know_the_model, assert_same_answers, assert_same_logits, loaded, used_copies
+from winnow.models import feed_in_pieces, mlps
 from winnow.models.int4 import Int4Linear
 from winnow.models.int8 import Int8Linear
 from winnow.models.mlps import PiecewiseMLP, computes_each_token_alone
@@ -156,10 +152,7 @@ def test_models_compute_what_they_did(name):
     model = build_any(name)
     plain = copy.deepcopy(model)
     feed_in_pieces(model)
-    ids = prompt(2, 9)
-    with torch.no_grad():
-        found, expected = model(ids).logits, plain(ids).logits
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+    assert_same_logits(model, plain)
     if name in ("llama", "qwen2", "gemma", "phi3", "gpt_neox"):
         assert len(replaced(model)) == model.config.num_hidden_layers
 
@@ -214,23 +207,13 @@ def test_files_know_the_model_and_its_parameters_stay(tmp_path):
     model = build("llama")
     plain = copy.deepcopy(model)
     feed_in_pieces(model)
-    assert ModelFingerprint.of(model) == ModelFingerprint.of(plain)
-    assert list(model.state_dict()) == list(plain.state_dict())
-    for each in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+    for each in used_copies(model):
         assert len(replaced(each)) == len(replaced(model)) > 0
-    model.save_pretrained(tmp_path)
-    read = type(plain).from_pretrained(tmp_path)
-    assert all(torch.equal(one, other) for one, other in zip(read.parameters(), plain.parameters(), strict=True))
+    assert_files_know_the_model(model, plain, tmp_path)
 
 
 def test_loaded_models_have_such_mlps_and_answer_as_before():
-    source = open_model(MODEL_PATH)
-    text = (MODEL_PATH / "document.txt").read_text()
-    model, plain = load_model(source, "cpu"), load_plain(source)
+    model, plain = loaded()
     assert replaced(model)
     assert not replaced(plain)
-    found, expected = (
-        winnow.generate(each, source.tokenizer, text, "What is the favorite fruit of Alice?", method="adakv")
-        for each in (model, plain)
-    )
-    assert found.text == expected.text
+    assert_same_answers(model, plain)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 
 import pytest
 import torch
@@ -14,15 +13,12 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.olmo2.modeling_olmo2 import Olmo2RMSNorm
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
-import winnow
 from support.dense_attention import DTYPES
-from support.families import EVERY, build, build_any, prompt
+from support.families import EVERY, build, build_any
 from support.instruction_sets import needs_native
-from support.plain_layers import load_plain
-from winnow.bundled import MODEL_PATH
-from winnow.cache.fingerprint import ModelFingerprint
+from support.stand_ins import assert_files_know_the_model, assert_same_answers, assert_same_logits, loaded, used_copies
 from winnow.kernels import native
-from winnow.models import load_model, normalize_in_one_pass, open_model
+from winnow.models import normalize_in_one_pass
 from winnow.models.norms import CompiledRMSNorm, computes_the_same
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), needs_native]
@@ -117,10 +113,7 @@ def test_models_compute_what_they_did(name):
     model = build_any(name)
     plain = copy.deepcopy(model)
     normalize_in_one_pass(model)
-    ids = prompt(2, 9)
-    with torch.no_grad():
-        found, expected = model(ids).logits, plain(ids).logits
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+    assert_same_logits(model, plain)
     if name in ("llama", "qwen2", "qwen3", "mistral"):
         assert replaced(model)
         norms = [each for each in model.modules() if type(each).__name__.endswith("RMSNorm")]
@@ -131,15 +124,9 @@ def test_files_know_the_model_and_its_parameters_stay(tmp_path):
     model = build("llama")
     plain = copy.deepcopy(model)
     normalize_in_one_pass(model)
-    assert ModelFingerprint.of(model) == ModelFingerprint.of(plain)
-    assert list(model.state_dict()) == list(plain.state_dict())
-    with torch.no_grad():
-        model(prompt(1, 3))
-    for each in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+    for each in used_copies(model):
         assert len(replaced(each)) == len(replaced(model)) > 0
-    model.save_pretrained(tmp_path)
-    read = type(plain).from_pretrained(tmp_path)
-    assert all(torch.equal(one, other) for one, other in zip(read.parameters(), plain.parameters(), strict=True))
+    assert_files_know_the_model(model, plain, tmp_path)
 
 
 def test_gradients_are_those_of_the_norm():
@@ -188,14 +175,7 @@ def test_without_the_library_norms_stay(monkeypatch):
 
 
 def test_loaded_models_have_such_norms_and_answer_as_before():
-    source = open_model(MODEL_PATH)
-    text = (MODEL_PATH / "document.txt").read_text()
-    model, plain = load_model(source, "cpu"), load_plain(source)
+    model, plain = loaded()
     assert replaced(model)
     assert not replaced(plain)
-    for method in ("adakv", "criticalkv"):
-        found, expected = (
-            winnow.generate(each, source.tokenizer, text, "What is the favorite fruit of Alice?", method=method)
-            for each in (model, plain)
-        )
-        assert found.text == expected.text
+    assert_same_answers(model, plain, ("adakv", "criticalkv"))

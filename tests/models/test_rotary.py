@@ -14,14 +14,11 @@ from transformers.models.cohere.modeling_cohere import apply_rotary_pos_emb as a
 from transformers.models.llama import modeling_llama
 from transformers.models.llama.modeling_llama import LlamaAttention, apply_rotary_pos_emb
 
-import winnow
 from support.families import EVERY, build, build_any, prompt
 from support.instruction_sets import needs_native
-from support.plain_layers import load_plain
-from winnow.bundled import MODEL_PATH
-from winnow.cache.fingerprint import ModelFingerprint
+from support.stand_ins import assert_files_know_the_model, assert_same_answers, assert_same_logits, loaded, used_copies
 from winnow.kernels import native, rotary
-from winnow.models import embed_in_one_pass, load_model, open_model
+from winnow.models import embed_in_one_pass
 from winnow.models.rotary import RotaryByKernel, computes_the_same
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), needs_native]
@@ -70,10 +67,7 @@ def test_models_compute_what_they_did(name, turns):
     plain = copy.deepcopy(model)
     embed_in_one_pass(model)
     turns.clear()
-    ids = prompt(2, 9)
-    with torch.no_grad():
-        found, expected = model(ids).logits, plain(ids).logits
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+    assert_same_logits(model, plain)
     if name in ("llama", "qwen2", "qwen3", "mistral", "phi3", "granite"):
         assert len(embedding(model)) == model.config.num_hidden_layers == len(turns)
     assert not embedding(plain)
@@ -120,7 +114,17 @@ def test_what_the_kernel_does_not_read_is_the_models_own_to_do(turns):
 
 @torch.no_grad()
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-def test_compiled_and_traced_models_compute_what_they_did(turns):
+def test_a_trace_has_the_models_own():
+    given = (torch.randn(1, 4, 5, 16), torch.randn(1, 2, 5, 16), *torch.randn(2, 1, 5, 16))
+    traced = torch.jit.trace(RotaryByKernel(apply_rotary_pos_emb).__call__, given)
+    # What the first tensors give must not stand in the trace as a constant.
+    others = (torch.randn(1, 4, 3, 16), torch.randn(1, 2, 3, 16), *torch.randn(2, 1, 3, 16))
+    for found, expected in zip(traced(*others), apply_rotary_pos_emb(*others), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+@torch.no_grad()
+def test_compiled_models_compute_what_they_did(turns):
     model = build("llama")
     plain = copy.deepcopy(model)
     embed_in_one_pass(model)
@@ -136,12 +140,10 @@ def test_files_know_the_model_and_copies_have_the_kernel(tmp_path):
     model = build("llama")
     plain = copy.deepcopy(model)
     embed_in_one_pass(model)
-    assert ModelFingerprint.of(model) == ModelFingerprint.of(plain)
-    assert list(model.state_dict()) == list(plain.state_dict())
-    for each in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+    for each in used_copies(model):
         assert len(embedding(each)) == len(embedding(model)) == 3
         assert isinstance(each.model.layers[0].self_attn, LlamaAttention)
-    model.save_pretrained(tmp_path)
+    assert_files_know_the_model(model, plain, tmp_path)
     assert not embedding(type(plain).from_pretrained(tmp_path))
 
 
@@ -175,15 +177,9 @@ def test_without_the_library_layers_stay(monkeypatch):
 
 
 def test_loaded_models_have_it_and_answer_as_before(turns):
-    source = open_model(MODEL_PATH)
-    text = (MODEL_PATH / "document.txt").read_text()
-    model, plain = load_model(source, "cpu"), load_plain(source)
+    model, plain = loaded()
     turns.clear()
-    found, expected = (
-        winnow.generate(each, source.tokenizer, text, "What is the favorite fruit of Alice?", method="adakv")
-        for each in (model, plain)
-    )
-    assert found.text == expected.text
+    assert_same_answers(model, plain)
     assert turns
     with torch.no_grad():
         model.set_attn_implementation("eager")
