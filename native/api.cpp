@@ -50,10 +50,10 @@ winnow::LinearFunction linear_of(const winnow_linear_layer& layer) {
   return of_bits[layer.dtype];
 }
 
-// Threads that reading the weight of a layer is worth.
-int worth_of(const winnow_linear_layer& layer, int32_t threads) {
+// Threads that reading so many outputs of a layer's weight is worth.
+int threads_for(const winnow_linear_layer& layer, int64_t outputs, int32_t threads) {
   const int64_t bits = layer.bits == 16 ? 8 * winnow::kElementBytes[layer.dtype] : layer.bits;
-  return static_cast<int>(winnow::least(threads, winnow::divide_up(layer.inputs * layer.outputs * bits, 8 * kFewestBytes)));
+  return static_cast<int>(winnow::least(threads, winnow::divide_up(layer.inputs * outputs * bits, 8 * kFewestBytes)));
 }
 
 #define WINNOW_NAMED(value) {#value, value}
@@ -165,7 +165,7 @@ int32_t winnow_linear(const winnow_linear_layer* layer, int64_t rows, const void
   const auto linear = linear_of(*layer);
   if (!linear) return WINNOW_UNKNOWN_ISA;
   const winnow::LinearRows all{rows, inputs, outputs};
-  winnow::run_pieces(worth_of(*layer, threads), layer->outputs, winnow::kOutputsAtOnce,
+  winnow::run_pieces(threads_for(*layer, layer->outputs, threads), layer->outputs, winnow::kOutputsAtOnce,
                      [&](int, int64_t first, int64_t last) { linear(*layer, all, first, last); });
   return WINNOW_OK;
 }
@@ -179,7 +179,7 @@ int32_t winnow_gated(const winnow_gated_layers* layers, int64_t rows, const void
   return with_memory([&] {
     void* gates = workspace.reserve(rows * of_gate.outputs * winnow::kElementBytes[of_gate.dtype]);
     const winnow::LinearRows all{rows, inputs, outputs}, all_gates{rows, inputs, gates};
-    winnow::run_pieces(worth_of(of_up, threads), of_up.outputs, winnow::kOutputsAtOnce,
+    winnow::run_pieces(threads_for(of_up, of_up.outputs, threads), of_up.outputs, winnow::kOutputsAtOnce,
                        [&](int, int64_t first, int64_t last) {
                          gate_linear(of_gate, all_gates, first, last);
                          up_linear(of_up, all, first, last);
@@ -191,8 +191,7 @@ int32_t winnow_gated(const winnow_gated_layers* layers, int64_t rows, const void
 int32_t winnow_write_out(const winnow_linear_layer* layer, int64_t first, int64_t last, void* to, int32_t threads) {
   const auto write_out = winnow::active_kernels().write_out_int4;
   if (!write_out || layer->bits != 4 || layer->dtype != WINNOW_BF16) return WINNOW_UNKNOWN_ISA;
-  const int64_t worth = winnow::divide_up(layer->inputs * (last - first), 2 * kFewestBytes);
-  winnow::run_blocks(static_cast<int>(winnow::least(threads, worth)), layer->inputs / WINNOW_SCALE_GROUP, 1,
+  winnow::run_blocks(threads_for(*layer, last - first, threads), layer->inputs / WINNOW_SCALE_GROUP, 1,
                      [&](int, int64_t from, int64_t to_group) { write_out(*layer, {first, last, to}, from, to_group); });
   return WINNOW_OK;
 }
@@ -200,8 +199,7 @@ int32_t winnow_write_out(const winnow_linear_layer* layer, int64_t first, int64_
 int32_t winnow_normalize(const winnow_norm* norm, int64_t rows, const void* inputs, void* outputs, int32_t threads) {
   const auto normalize = winnow::active_kernels().normalize[norm->dtype];
   const int64_t block = winnow::divide_up(kRowBytes, norm->width * winnow::kElementBytes[norm->dtype]);
-  const int64_t worth = winnow::divide_up(rows, block);
-  winnow::run_blocks(static_cast<int>(winnow::least(threads, worth)), rows, block,
+  winnow::run_blocks(threads, rows, block,
                      [&](int, int64_t first, int64_t last) { normalize(*norm, inputs, outputs, first, last); });
   return WINNOW_OK;
 }
@@ -210,8 +208,7 @@ int32_t winnow_rotary(const winnow_rotary_args* args) {
   const auto rotary = winnow::active_kernels().rotary[args->dtype];
   const int64_t heads = args->queries.heads + args->keys.heads, tokens = args->rows * args->tokens;
   const int64_t block = winnow::divide_up(kRowBytes, heads * args->dim * winnow::kElementBytes[args->dtype]);
-  winnow::run_blocks(static_cast<int>(winnow::least(args->threads, winnow::divide_up(tokens, block))), tokens, block,
-                     [&](int, int64_t first, int64_t last) { rotary(*args, first, last); });
+  winnow::run_blocks(args->threads, tokens, block, [&](int, int64_t first, int64_t last) { rotary(*args, first, last); });
   return WINNOW_OK;
 }
 

@@ -1,4 +1,4 @@
-// Rotary embedding of queries and keys, in one pass where torch takes fourteen: channels i and i + D / 2 are a point that is
+// Rotary embedding of queries and keys, in one pass where torch takes sixteen: channels i and i + D / 2 are a point that is
 // turned by an angle of the token's.
 #pragma once
 

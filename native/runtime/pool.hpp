@@ -49,10 +49,11 @@ void run_ranges(int threads, int64_t count, const End& end_of, const Body& body)
   run_parallel(threads, work, &job);
 }
 
-// The same for blocks of one size.
+// The same for blocks of one size, on as many threads as there are blocks at most.
 template <class Body>
 void run_blocks(int threads, int64_t count, int64_t block, const Body& body) {
-  run_ranges(threads, count, [&](int64_t first) { return first + block; }, body);
+  const int64_t most = least(threads, divide_up(count, block));
+  run_ranges(static_cast<int>(most), count, [&](int64_t first) { return first + block; }, body);
 }
 
 // The same, with several blocks after another for a thread where it should read far before it goes on elsewhere: what it

@@ -12,6 +12,7 @@ from support.instruction_sets import needs_native
 from winnow.kernels import native
 from winnow.kernels.gated import GatedPlan
 from winnow.kernels.linear import LinearPlan, Weight
+from winnow.kernels.native_args import NO_MEMORY
 
 pytestmark = needs_native
 SHARED = [HealthCheck.function_scoped_fixture]
@@ -94,6 +95,14 @@ def test_the_number_of_threads_changes_nothing(bits: int) -> None:
         found.append(plan.run(inputs))
     torch.set_num_threads(used)
     assert all(torch.equal(found[0], other) for other in found[1:])
+
+
+def test_a_want_of_memory_is_told_as_one(monkeypatch) -> None:
+    gate, up = (layer(64, 32, 16, torch.float32, bias=False) for _ in range(2))
+    plan = GatedPlan(gate, up)
+    monkeypatch.setattr(plan, "_run", lambda *_: NO_MEMORY)
+    with pytest.raises(MemoryError, match="3 rows"):
+        plan.run(torch.randn(3, 32))
 
 
 def test_layers_that_do_not_fit_each_other_are_refused() -> None:

@@ -24,5 +24,5 @@ class GatedPlan(RowPlan):
         super().__init__(native.loaded_library().winnow_gated, layers, (), up.dtype, up.inputs, up.outputs)
 
     def refusal(self) -> str:
-        """Words where one of the layers has no kernel, or there is no memory."""
+        """Words where one of the layers has no kernel."""
         return f"no kernel here multiplies {self.dtype} by weights of {self.gate.bits} and {self.up.bits} bits"

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from winnow.kernels import native
+from winnow.kernels.native_args import NO_MEMORY
 
 
 class RowPlan:
@@ -36,7 +37,7 @@ class RowPlan:
     def run(self, inputs: Tensor) -> Tensor:
         """Inputs [..., I] -> outputs [..., O], both in the plan's dtype.
 
-        Raises ValueError for inputs that do not fit, and where there is no such kernel.
+        Raises ValueError for inputs that do not fit, and where there is no such kernel; MemoryError without memory.
         """
         shape, like, rows = self._last
         if inputs.shape != shape:
@@ -44,12 +45,13 @@ class RowPlan:
         if inputs.dtype is not self.dtype or not inputs.is_cpu:
             raise ValueError(f"inputs of {inputs.dtype} on {inputs.device} do not fit a layer of {self.dtype} on a CPU")
         inputs, outputs = inputs.contiguous(), torch.empty_like(like)
-        if self._run(self._reference, rows, inputs.data_ptr(), outputs.data_ptr(), torch.get_num_threads()):
-            raise ValueError(self.refusal())
+        status = self._run(self._reference, rows, inputs.data_ptr(), outputs.data_ptr(), torch.get_num_threads())
+        if status:
+            raise MemoryError(f"no memory for {rows} rows") if status == NO_MEMORY else ValueError(self.refusal())
         return outputs
 
     def refusal(self) -> str:
-        """Words for a status that is not success."""
+        """Words for a kernel that there is not."""
         return f"no kernel here takes {self.dtype}"
 
     def _accept(self, inputs: Tensor) -> tuple[Tensor, int]:
