@@ -1,4 +1,4 @@
-"""Rotary embedding of a token and of prompts: a model's own, of fourteen operators, against Winnow's, of one.
+"""Rotary embedding of a token and of prompts: a model's own, of sixteen operators, against Winnow's, of one.
 
     python benchmarks/rotary.py        # writes docs/results/rotary-VENDOR.*
 

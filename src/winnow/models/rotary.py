@@ -41,13 +41,11 @@ class RotaryByKernel:
 def embed_in_one_pass(model: nn.Module) -> None:
     """Has the attention layers of a model on the CPU embed positions by Winnow's kernel, in place.
 
-    torch takes fourteen operators for it, which cost more than they compute where a token is decoded. A layer becomes
+    torch takes sixteen operators for it, which cost more than they compute where a token is decoded. A layer becomes
     one of a class that differs from its own in the function that its forward calls, and in nothing else; the classes
     and functions of transformers stay as they are, for other models. Functions that compute anything else are left:
     each is tried before.
     """
-    if native.library() is None:
-        return
     for layer in model.modules():
         made = _embedding(type(layer))
         if made is not None and "forward" not in vars(layer):
@@ -65,12 +63,13 @@ class _Embedding:
 
 
 def _empty_layer(own_class: type[nn.Module]) -> nn.Module:
-    made = _embedding(own_class) if native.library() is not None else None
-    return nn.Module.__new__(made or own_class)
+    return nn.Module.__new__(_embedding(own_class) or own_class)
 
 
 def _embedding(kind: type[nn.Module]) -> type[nn.Module] | None:
-    """A class of layers with the kernel in its forward; None for one that calls no such function."""
+    """A class of layers with the kernel in its forward; None for one that calls no such function, or without kernels."""
+    if native.library() is None:
+        return None
     if kind not in _MADE:
         _MADE[kind] = _make(kind)
     return _MADE[kind]
