@@ -15,7 +15,7 @@ _BETWEEN = 10 << 20
 _FEWEST = 512
 """Tokens that a piece may have however wide an MLP is: products of fewer take longer for reading the weight again."""
 _ROWS = 64
-"""Tokens of which all pieces but the last are multiples: products of others take a tenth longer."""
+"""Tokens of which all pieces but the last are multiples: products of others take longer."""
 _TRIED = 6
 """Tokens that an MLP of a kind is tried with, whole and in two pieces."""
 

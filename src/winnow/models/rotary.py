@@ -67,7 +67,7 @@ def _empty_layer(own_class: type[nn.Module]) -> nn.Module:
 
 
 def _embedding(kind: type[nn.Module]) -> type[nn.Module] | None:
-    """A class of layers with the kernel in its forward; None for one that calls no such function, or without kernels."""
+    """A class of layers whose forward calls the kernel; None where it has no such call, or there is no library."""
     if native.library() is None:
         return None
     if kind not in _MADE:
