@@ -16,13 +16,7 @@ namespace {
 // Of a block of values, half of which is read at a time where it has more.
 constexpr int64_t kMostBlockBytes = kAskOnce ? 16384 : 1 << 30;
 
-// What is asked for while values are read: of rows that lie in the first-level cache nothing.
-struct NothingAhead {
-  template <int64_t kBytes>
-  void ask(const char*, int64_t, int64_t) const {}
-};
-
-// Of others lines from `first` on, one after another, whatever strips are at hand: the second-level cache foresees what
+// What is asked for while values are read, if they do not lie in the first-level cache (NothingAhead): lines from `first` on, one after another, whatever strips are at hand: the second-level cache foresees what
 // comes in order. And, but for kAskOnce, the same strips again, a few tokens before they are read.
 struct LinesAhead {
   static constexpr int64_t kTokens = 8;

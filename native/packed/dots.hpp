@@ -69,3 +69,18 @@ int64_t score_pruned(const Arguments&...) {
 }  // namespace
 }  // namespace winnow
 #endif
+
+#if defined(WINNOW_ZEN)
+#include "packed/avx512/pruned_lanes.hpp"
+#else
+namespace winnow {
+namespace {
+
+template <int kQueries, class T, class... Arguments>
+bool score_in_lanes(const Arguments&...) {
+  return false;
+}
+
+}  // namespace
+}  // namespace winnow
+#endif

@@ -85,7 +85,8 @@ inline void score_packed(const Shape& shape, const Chunk& chunk, const Queries& 
     first = 0;
   }
   const auto& [kept, from] = asked;
-  if (score_int8<kQueries, T>(kept, chunk, from, first, scratch, packed)) {
+  if (score_int8<kQueries, T>(kept, chunk, from, first, scratch, packed) ||
+      score_in_lanes<kQueries, T>(kept, chunk, from, first, scratch, packed)) {
     // Done.
   } else if (are_numbers(rows)) {
     score_in_place<kQueries, T, T>(kept, chunk, from, first, scratch);

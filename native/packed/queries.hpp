@@ -84,8 +84,8 @@ inline void fold_scales(const Shape& shape, const winnow_rows& rows, int64_t slo
                         float (&bias)[kQueries]) {
   const int64_t first = slot / kScaleGroup * shape.key_dim;
   const T *scales = static_cast<const T*>(rows.scales) + first, *zeros = static_cast<const T*>(rows.zeros) + first;
-  Vec sums[kQueries];
-  unroll<kQueries>([&](auto i) { sums[i] = broadcast(0.0f); });
+  Vec sums[Vec::width];
+  unroll<Vec::width>([&](auto i) { sums[i] = broadcast(0.0f); });
   for (int64_t d = 0; d < shape.key_dim; d += Vec::width) {
     const Vec scale = load_up_to(scales + d, shape.key_dim - d), zero = load_up_to(zeros + d, shape.key_dim - d);
     unroll<kQueries>([&](auto i) {
@@ -95,7 +95,9 @@ inline void fold_scales(const Shape& shape, const winnow_rows& rows, int64_t slo
       sums[i] = fma(q, zero, sums[i]);
     });
   }
-  unroll<kQueries>([&](auto i) { bias[i] = lane_sum(sums[i]); });
+  alignas(64) float all[Vec::width];
+  store(all, row_sums(sums));
+  for (int i = 0; i < kQueries; ++i) bias[i] = all[i];
 }
 
 }  // namespace

@@ -217,6 +217,15 @@ __attribute__((always_inline)) inline Vec combine_rows(const Vec (&rows)[16], co
 inline Vec row_sums(const Vec (&rows)[16]) {
   return combine_rows(rows, [](__m512 x, __m512 y) __attribute__((always_inline)) { return _mm512_add_ps(x, y); });
 }
+// The same of whole numbers, each lane an int32.
+inline __m512i row_sums(const __m512i (&rows)[16]) {
+  Vec bits[16];
+  unroll<16>([&](auto i) { bits[i] = {_mm512_castsi512_ps(rows[i])}; });
+  const auto add = [](__m512 x, __m512 y) __attribute__((always_inline)) {
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), _mm512_castps_si512(y)));
+  };
+  return _mm512_castps_si512(combine_rows(bits, add).v);
+}
 inline Vec row_maxima(const Vec (&rows)[16]) {
   return combine_rows(rows, [](__m512 x, __m512 y) __attribute__((always_inline)) { return _mm512_max_ps(x, y); });
 }

@@ -34,6 +34,15 @@ inline void prefetch_busy(const char* ahead) {
   prefetch(ahead - kPrefetchBytes / 3);
 }
 
+// In the place of what is asked for, where all that is read lies in the first-level cache.
+struct NothingAhead {
+  template <int64_t kBytes>
+  void ask(const char*, int64_t, int64_t) const {}
+  NothingAhead operator+(int64_t) const { return {}; }
+  NothingAhead& operator+=(int64_t) { return *this; }
+};
+inline void prefetch_busy(NothingAhead) {}
+
 // The lines that hold kBytes bytes from p on, or one when they are fewer than a line; kBusy if they meet arithmetic.
 template <int64_t kBytes, bool kBusy>
 inline void prefetch_span(const char* p) {

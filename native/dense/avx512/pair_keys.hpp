@@ -56,8 +56,9 @@ struct TokenLanes {
   static constexpr int64_t kTokens = kVectors * Vec::width;
 
   // logits[q][t] for a tile.
-  static void score(const PairQueries<kQueries>& queries, const Bf16* keys, int64_t dim, float scaling,
-                    const char* ahead, float* logits) {
+  template <class Ahead>
+  static void score(const PairQueries<kQueries>& queries, const Bf16* keys, int64_t dim, float scaling, Ahead ahead,
+                    float* logits) {
     constexpr int64_t kBytes = kLaneChannels * sizeof(Bf16), kLines = kTokens * kBytes / kLine;
     const char* rows = reinterpret_cast<const char*>(keys);
     const int64_t stride = dim * static_cast<int64_t>(sizeof(Bf16));

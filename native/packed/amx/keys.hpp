@@ -31,11 +31,11 @@ struct QueryTiles {
 template <int kQueries, int kBits>
 inline void turn_queries(const Int16Queries<kQueries>& queries, int64_t dim, QueryTiles& tiles) {
   constexpr int kBlock = Int16Queries<kQueries>::kBlock;
-  constexpr int64_t kBytes = Int16Block<kBlock>::kBytes;
+  constexpr int64_t kBytes = Int16Block<kBlock, Int16Halves>::kBytes;
   for (int four = 0; four < fours_of(kQueries); ++four) {
     for (int64_t block = 0; block < dim / kRowNumbers; ++block) {
       for (int lane = 0; lane < 4; ++lane) {
-        const int8_t* from = queries.halves + four * 2 * kBlock * dim + (block * 4 + unit_of<kBits>(lane)) * kBytes;
+        const int8_t* from = queries.int16 + four * 2 * kBlock * dim + (block * 4 + unit_of<kBits>(lane)) * kBytes;
         for (int half = 0; half < 2; ++half) {
           __m128i rows[4];
           for (int q = 0; q < 4; ++q) {
@@ -65,7 +65,7 @@ inline void give_logits(const TokenSums& tokens, const Int16Queries<kQueries>& q
         if (q >= kQueries) return;
         const __m512i surplus = _mm512_set1_epi32(offset * queries.sum[q]);
         const Vec dots{_mm512_cvtepi32_ps(_mm512_sub_epi32(join(high[i], low[i]), surplus))};
-        store(logits + q * kLogitStride + t, fma(dots, queries.scale[q], broadcast(bias[q])));
+        store(logits + q * kLogitStride + t, fma(dots, broadcast(queries.scale[q]), broadcast(bias[q])));
       });
     }
   }

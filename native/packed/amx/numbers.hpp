@@ -6,14 +6,12 @@
 #include <cstdint>
 #include <cstring>
 
+#include "packed/avx512/blocks_of_64.hpp"
 #include "packed/format.hpp"
 #include "simd/unroll.hpp"
 
 namespace winnow {
 namespace {
-
-// Numbers of a row that are unpacked together: a row of a tile.
-constexpr int64_t kRowNumbers = 64;
 
 // Which 16 of 64 numbers are the 16 bytes of a lane.
 template <int kBits>
@@ -28,8 +26,6 @@ inline __m512i lanes_of_16(int a, int b, int c, int d) {
   return _mm512_setr_epi32(lanes[0], lanes[0], lanes[0], lanes[0], lanes[1], lanes[1], lanes[1], lanes[1], lanes[2],
                            lanes[2], lanes[2], lanes[2], lanes[3], lanes[3], lanes[3], lanes[3]);
 }
-
-inline __m512i every_byte(int byte) { return _mm512_set1_epi8(static_cast<char>(byte)); }
 
 // What is added to signed numbers of so many bits to make unsigned ones; flipping the same bit does it.
 constexpr int offset_of(int bits) { return 1 << (bits - 1); }
@@ -75,20 +71,6 @@ inline __m512i unpack_64(const uint8_t* row, int64_t block, int64_t dim, __m512i
     numbers = _mm512_ternarylogic_epi32(low, numbers, high_plane<kBits>(row, block, dim), kChoose);
   }
   return _mm512_ternarylogic_epi32(numbers, every_byte((1 << kBits) - 1), flip, kAndThenXor);
-}
-
-// Blocks of a row, at most.
-constexpr int64_t kMostBlocks = 4;
-
-// body(Count<blocks>) for rows of `dim` numbers.
-template <class Body>
-__attribute__((always_inline)) inline void for_blocks(int64_t dim, const Body& body) {
-  switch (dim / kRowNumbers) {
-    case 1: return body(Count<1>{});
-    case 2: return body(Count<2>{});
-    case 3: return body(Count<3>{});
-    default: return body(Count<kMostBlocks>{});
-  }
 }
 
 }  // namespace

@@ -43,9 +43,7 @@ inline void join_halves(const int32_t (*sums)[16], int four, Vec (&dots)[4]) {
 }
 
 // Kept entries in bf16, which meet queries as they are.
-struct TilesOfNumbers {
-  static constexpr int64_t kBytes = 2;
-
+struct TilesOfNumbers : ExpandedNumbers {
   // A block of queries, in columns.
   template <int kQueries>
   struct Columns {
@@ -64,13 +62,6 @@ struct TilesOfNumbers {
     }
   };
 
-  // Entries of 64 channels go to their places. How many of the first 32 are kept comes with them.
-  static void expand(__mmask64 mask, int64_t count_low, const uint8_t* entries, uint8_t* to) {
-    _mm512_store_si512(to, expand_numbers(mask, _mm512_loadu_si512(entries)));
-    const __m512i rest = _mm512_loadu_si512(entries + kBytes * count_low);
-    _mm512_store_si512(to + 64, expand_numbers(_kshiftri_mask64(mask, kAtOnce), rest));
-  }
-
   // Products of two tiles of tokens, in the tiles 0 and 1.
   template <int kQueries>
   static void multiply(const uint8_t* rows, int64_t dim, const Columns<kQueries>& queries) {
@@ -86,9 +77,7 @@ struct TilesOfNumbers {
 };
 
 // Kept entries as integers with a scale for each slot, which meet halves of queries in int16.
-struct TilesOfIntegers {
-  static constexpr int64_t kBytes = 1;
-
+struct TilesOfIntegers : ExpandedIntegers {
   template <int kQueries>
   struct Columns {
     QueryTiles tiles;
@@ -101,14 +90,10 @@ struct TilesOfIntegers {
     void dots(const int32_t (*sums)[16], int four, Vec scale, Vec (&dots)[4]) const {
       join_halves(sums, four, dots);
       unroll<4>([&](auto i) {
-        if (4 * four + i < kQueries) dots[i] = dots[i] * (scale * int16.scale[4 * four + i]);
+        dots[i] = dots[i] * (scale * broadcast(int16.scale[4 * four + i]));
       });
     }
   };
-
-  static void expand(__mmask64 mask, int64_t, const uint8_t* entries, uint8_t* to) {
-    _mm512_store_si512(to, _mm512_maskz_expand_epi8(mask, _mm512_loadu_si512(entries)));
-  }
 
   template <int kQueries>
   static void multiply(const uint8_t* rows, int64_t dim, const Columns<kQueries>& queries) {
@@ -132,81 +117,6 @@ inline void multiply_signs(const uint8_t* signs, int64_t dim, const QueryTiles& 
     _tile_loadd(5, at + 16 * dim, dim);
     _tile_dpbssd(2, 4, 7);
     _tile_dpbssd(3, 5, 7);
-  }
-}
-
-// Keys of two tiles.
-template <class Kept>
-struct ExpandedKeys {
-  alignas(64) uint8_t kept[kPairTokens * kMostTileDim * Kept::kBytes];
-  alignas(64) uint8_t signs[kPairTokens * kMostTileDim];
-};
-
-// Expands a key of kBlocks·64 channels; without signs all are positive. Returns how many entries it keeps.
-template <class Kept, int kBlocks>
-__attribute__((always_inline)) inline int64_t expand_key(const uint8_t* mask, const uint8_t* entries,
-                                                         const uint8_t* signs, uint8_t* kept, uint8_t* bytes) {
-  const __m512i plus = every_byte(1), minus = every_byte(-1);
-  int64_t count = 0;
-  unroll<kBlocks>([&](auto block) __attribute__((always_inline)) {
-    uint64_t here = load_word(mask + 8 * block), gone = ~here;
-    // Or masks of lanes would be made of bits, and bits of these, more often than is needed.
-    asm("" : "+r"(here), "+r"(gone));
-    const uint64_t negative = signs ? deposit(bits_at(signs, kRowNumbers * block - count), gone) : 0;
-    const __mmask64 lanes = _cvtu64_mask64(here);
-    Kept::expand(lanes, __builtin_popcount(static_cast<uint32_t>(here)), entries + Kept::kBytes * count,
-                 kept + block * kRowNumbers * Kept::kBytes);
-    const __m512i positive = _mm512_maskz_mov_epi8(_knot_mask64(lanes), plus);
-    _mm512_store_si512(bytes + block * kRowNumbers, _mm512_mask_mov_epi8(positive, negative, minus));
-    count += count_bits(here);
-  });
-  return count;
-}
-
-// The same for a key near the end of an array, behind which nothing may be read.
-template <class Kept, int kBlocks>
-__attribute__((noinline)) int64_t expand_last_key(const winnow_rows& rows, const MaskedRows& reader, uint8_t* kept,
-                                                  uint8_t* bytes) {
-  constexpr int64_t kDim = kBlocks * kRowNumbers;
-  alignas(64) uint8_t mask_copy[kDim / 8 + kRowSlack], sign_copy[kDim / 8 + kRowSlack];
-  alignas(64) uint8_t data_copy[kDim * Kept::kBytes + kRowSlack];
-  const int64_t count = reader.count_kept();
-  const uint8_t* mask = readable(reader.mask(), reader.mask_bytes(), reader.mask_end(), mask_copy);
-  const uint8_t* data = readable(reader.data(), count * Kept::kBytes, bytes_at(rows.data) + rows.data_bytes, data_copy);
-  const uint8_t* signs = reader.signs();
-  if (signs) signs = readable(signs, bytes_of_bits(kDim - count), rows.signs + rows.signs_bytes, sign_copy);
-  return expand_key<Kept, kBlocks>(mask, data, signs, kept, bytes);
-}
-
-// The next `count` keys, behind which there is more to be read; kFixed: all keep as many entries.
-template <class Kept, int kBlocks, bool kFixed>
-__attribute__((noinline)) void expand_open_keys(const winnow_rows& rows, int64_t count, MaskedRows& reader,
-                                                ExpandedKeys<Kept>& keys) {
-  constexpr int64_t kDim = kBlocks * kRowNumbers;
-  const uint8_t *mask = reader.mask(), *entries = reader.data(), *signs = reader.signs();
-  uint8_t *kept = keys.kept, *bytes = keys.signs;
-  for (int64_t t = 0; t < count; ++t, mask += kDim / 8, kept += kDim * Kept::kBytes, bytes += kDim) {
-    const char* ahead = reinterpret_cast<const char*>(entries) + kPrefetchBytes;
-    const int64_t used = expand_key<Kept, kBlocks>(mask, entries, signs, kept, bytes);
-    const int64_t step = kFixed ? rows.row_bytes : used * Kept::kBytes;
-    for (int64_t byte = 0; byte < step; byte += kLine) prefetch_busy(ahead + byte);
-    entries += step;
-    if (signs) signs += kFixed ? rows.sign_row_bytes : bytes_of_bits(kDim - used);
-  }
-  reader.jump(count, entries, signs);
-}
-
-// The next `count` keys.
-template <class Kept, int kBlocks>
-inline void expand_keys(const winnow_rows& rows, int64_t count, MaskedRows& reader, ExpandedKeys<Kept>& keys) {
-  if (reader.open_ahead(count)) {
-    if (!rows.starts) return expand_open_keys<Kept, kBlocks, true>(rows, count, reader, keys);
-    return expand_open_keys<Kept, kBlocks, false>(rows, count, reader, keys);
-  }
-  constexpr int64_t kDim = kBlocks * kRowNumbers;
-  for (int64_t t = 0; t < count; ++t) {
-    reader.step(expand_last_key<Kept, kBlocks>(rows, reader, keys.kept + t * kDim * Kept::kBytes,
-                                               keys.signs + t * kDim));
   }
 }
 
@@ -255,7 +165,7 @@ inline void give_pruned_logits(const PrunedSums& sums, const PrunedTileQueries<k
       unroll<4>([&](auto i) {
         const int q = 4 * four + i;
         if (q >= kQueries) return;
-        store(logits + q * kLogitStride + t, fma(gone[i], statistic * queries.over_norms.scale[q], kept[i]));
+        store(logits + q * kLogitStride + t, fma(gone[i], statistic * broadcast(queries.over_norms.scale[q]), kept[i]));
       });
     }
   }

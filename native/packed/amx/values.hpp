@@ -116,7 +116,7 @@ __attribute__((noinline)) void weigh_in_tiles(bool is_signed, Weights<kQueries>&
     for (int64_t block = 0; block < blocks; ++block) {
       zero_sums<4>();
       for (int64_t part = 0; part < parts; ++part) {
-        multiply_values(quantized.halves[span][0][0] + part * kValueTokens, kWeightSpan, values[turn]);
+        multiply_values(quantized.int16[span][0] + part * kValueTokens, kWeightSpan, values[turn]);
         turn ^= 1;
         if (part + 1 < parts) {
           take(block, part + 1);

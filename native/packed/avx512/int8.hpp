@@ -1,9 +1,7 @@
-// Dot products in int8, for AVX-512: packed integers as bytes, with queries or weights in int16 as two bytes each.
+// Dot products in int8, for AVX-512: packed integers as bytes, with queries or weights in int16 (int16_products.hpp).
 //
 // Field f of a block (see bits.py) are the numbers 16·f .. 16·f + 15 of the block. Numbers are taken as unsigned ones,
 // since the machine multiplies unsigned bytes with signed ones: signed numbers are larger by an offset.
-//
-// An int16 is 256·high + low, halves that are signed bytes. Sums with either are kept apart and joined in the end.
 #pragma once
 
 #include <immintrin.h>
@@ -11,6 +9,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "packed/avx512/int16_products.hpp"
 #include "packed/format.hpp"
 #include "simd/prefetch.hpp"
 #include "simd/unroll.hpp"
@@ -106,23 +105,8 @@ struct Lift {
 // Channels that scale groups are multiples of: two fields of a block, or two blocks of one field.
 constexpr int64_t kGranule = kScaleGroup;
 
-// acc[i] + the sum of the products of numbers and halves over the four bytes of lane i. The intrinsic makes GCC copy
-// every accumulator twice.
-inline __m512i add_products(__m512i acc, __m512i numbers, __m512i halves) {
-  asm("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(numbers), "v"(halves));
-  return acc;
-}
-
-// Sums of products with halves -> with int16.
-inline __m512i join(__m512i high, __m512i low) { return _mm512_add_epi32(_mm512_slli_epi32(high, 8), low); }
-
 // Sixteen floats as int16, given a factor that makes the largest kMostInt16.
 inline __m512i to_int16(Vec numbers, Vec factor) { return _mm512_cvtps_epi32((numbers * factor).v); }
-
-inline __m128i low_half(__m512i int16) { return _mm512_cvtepi32_epi8(int16); }
-inline __m128i high_half(__m512i int16) {
-  return _mm512_cvtepi32_epi8(_mm512_srai_epi32(_mm512_add_epi32(int16, _mm512_set1_epi32(128)), 8));
-}
 
 // Numbers that are all smaller than this count as zeros: the inverse of their scale could be infinite. Weights are
 // relative to 1.

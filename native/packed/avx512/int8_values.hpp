@@ -26,9 +26,9 @@ namespace {
 constexpr int64_t kSpanAhead = 4096;
 
 // Sets of the weights of a few queries, each in the order of Int16Weights.
-template <int kSets>
+template <int kSets, class Int16>
 struct WeightSets {
-  const int8_t* halves[kSets];
+  const int8_t* int16[kSets];
   const float* scale[kSets];
   const int32_t* offset[kSets];
 
@@ -36,7 +36,7 @@ struct WeightSets {
   template <class Quantized>
   WeightSets(const Quantized& weights, const std::array<int64_t, kSets>& sets, int first) {
     for (int i = 0; i < kSets; ++i) {
-      halves[i] = weights.halves[sets[i]][first][0];
+      int16[i] = weights.int16[sets[i]][first];
       scale[i] = weights.scale[sets[i]] + first;
       offset[i] = weights.offset[sets[i]] + first;
     }
@@ -44,55 +44,51 @@ struct WeightSets {
 };
 
 // Registers hold the sums of so many queries and vectors of numbers at once.
+template <class Int16>
 constexpr int queries_at_once(int fields) {
-  // Where two products take no longer than the loading of a weight, each weight meets two vectors.
-  return kZen && fields == 1 ? 4 : 8 / fields;
+  const int most = Int16::kSumsAtOnce / fields;
+  return most < 8 ? most : 8;
 }
+template <class Int16>
 constexpr int vectors_at_once(int queries, int fields) {
-  const int together = queries < queries_at_once(fields) ? queries : queries_at_once(fields);
-  const int most = 8 / (together * fields);
+  const int most_queries = queries_at_once<Int16>(fields), together = queries < most_queries ? queries : most_queries;
+  const int most = Int16::kSumsAtOnce / (together * fields);
   return most < 2 ? 1 : most < 4 ? 2 : 4;
 }
 
 // Adds the products of the weights of kBlock queries with kVectors blocks of the first tokens of a span;
 // load_bytes(blocks, t) gives those of four. Neighboring channels, as many for each, meet kSets sets of weights. Always
 // inlined into functions that are not: the caller's pointers would take the registers that the loop needs.
-template <int kBlock, int kVectors, class Form, int kSets, class Load>
-__attribute__((always_inline)) inline void weigh_vectors(const WeightSets<kSets>& sets, int64_t tokens,
+template <int kBlock, int kVectors, class Form, int kSets, class Int16, class Load>
+__attribute__((always_inline)) inline void weigh_vectors(const WeightSets<kSets, Int16>& sets, int64_t tokens,
                                                          const Load& load_bytes, float* acc, int64_t acc_width) {
   constexpr int kStrips = kVectors * Form::kFields, kSums = kBlock * kStrips, kShared = kStrips / kSets;
   static_assert(kStrips % kSets == 0, "every set has as many strips");
-  __m512i high[kSums], low[kSums];
-  unroll<kSums>([&](auto i) {
-    high[i] = _mm512_setzero_si512();
-    low[i] = _mm512_set1_epi32(sets.offset[i % kStrips / kShared][i / kStrips]);
-  });
-  const int8_t* weights[kSets];
-  unroll<kSets>([&](auto set) { weights[set] = sets.halves[set]; });
+  typename Int16::template Sums<kSums> sums;
+  unroll<kSums>([&](auto i) { sums.start(i, _mm512_set1_epi32(sets.offset[i % kStrips / kShared][i / kStrips])); });
   for (int64_t t = 0; t < tokens; t += 4) {
-    __m512i blocks[kVectors][Form::kLoads], values[kStrips];
+    __m512i blocks[kVectors][Form::kLoads];
+    typename Int16::Bytes values[kStrips];
     load_bytes(blocks, t);
     unroll<kStrips>([&](auto s) {
-      values[s] = Form::template field<s % Form::kFields>(blocks[s / Form::kFields]);
+      values[s] = typename Int16::Bytes(Form::template field<s % Form::kFields>(blocks[s / Form::kFields]));
     });
-    unroll<kBlock>([&](auto q) __attribute__((always_inline)) {
+    Int16::template for_parts<kBlock>([&](auto q, auto part) __attribute__((always_inline)) {
       unroll<kSets>([&](auto set) __attribute__((always_inline)) {
-        const __m512i weight_high = broadcast_four(weights[set] + 2 * q * kWeightSpan);
-        const __m512i weight_low = broadcast_four(weights[set] + (2 * q + 1) * kWeightSpan);
+        const int8_t* of_query = sets.int16[set] + 2 * q * kWeightSpan;
+        const __m512i weight = Int16::template load_part<decltype(part)::value, kWeightSpan>(of_query, t);
         unroll<kShared>([&](auto s) __attribute__((always_inline)) {
-          constexpr int strip = set * kShared + s, at = q * kStrips + strip;
-          high[at] = add_products(high[at], values[strip], weight_high);
-          low[at] = add_products(low[at], values[strip], weight_low);
+          constexpr int strip = set * kShared + s;
+          sums.add(Count<q * kStrips + strip>{}, part, values[strip], weight);
         });
       });
     });
-    unroll<kSets>([&](auto set) { weights[set] += 4; });
   }
   unroll<kBlock>([&](auto q) {
     unroll<kStrips>([&](auto s) {
       const Vec scale = broadcast(sets.scale[s / kShared][q]);
       float* at = acc + q * acc_width + s * Vec::width;
-      const Vec sum{_mm512_cvtepi32_ps(join(high[q * kStrips + s], low[q * kStrips + s]))};
+      const Vec sum{_mm512_cvtepi32_ps(sums[Count<q * kStrips + s>{}])};
       store(at, fma(scale, sum, load(at)));
     });
   });
@@ -106,8 +102,8 @@ inline __m512i interleave(__m512i blocks) {
 }
 
 // The same for kVectors blocks of the rows of a span, a vector each.
-template <int kBlock, int kVectors, class Form, int kSets>
-__attribute__((noinline)) void weigh_blocks(const WeightSets<kSets>& sets, const Lift<Form>& lift,
+template <int kBlock, int kVectors, class Form, int kSets, class Int16>
+__attribute__((noinline)) void weigh_blocks(const WeightSets<kSets, Int16>& sets, const Lift<Form>& lift,
                                             const uint8_t* rows, int64_t block, int64_t dim, int64_t bytes,
                                             int64_t tokens, const char* ahead, float* acc, int64_t acc_width) {
   constexpr int64_t kBytes = kVectors * Form::kBytes;
@@ -128,8 +124,8 @@ __attribute__((noinline)) void weigh_blocks(const WeightSets<kSets>& sets, const
 
 // The same for kVectors quarters, from kQuarter on, of lines of the rows of a span. Quarter k of four rows has, in lane
 // 4·b + i, byte 4·k + i of block b of every row: unpacking stays within blocks and takes no turns with the products.
-template <int kBlock, int kVectors, int kQuarter, class Form>
-__attribute__((noinline)) void weigh_quarters(const WeightSets<1>& span, const Lift<Form>& lift,
+template <int kBlock, int kVectors, int kQuarter, class Form, class Int16>
+__attribute__((noinline)) void weigh_quarters(const WeightSets<1, Int16>& span, const Lift<Form>& lift,
                                               const uint8_t* rows, int64_t bytes, int64_t tokens, const char* ahead,
                                               float* acc, int64_t acc_width) {
   const auto load_bytes = [&](__m512i(&blocks)[kVectors][1], int64_t t) __attribute__((always_inline)) {
@@ -173,9 +169,10 @@ template <int kQueries, class Form>
 inline void weigh_int8_span(const Int16Weights<kQueries>& weights, int64_t span, const Lift<Form>& lift,
                             const uint8_t* rows, int64_t dim, int64_t bytes, int64_t tokens, const char* ahead,
                             float* acc, int64_t acc_width) {
-  constexpr int kMost = queries_at_once(Form::kFields), kVectors = vectors_at_once(kQueries, Form::kFields);
+  using Int16 = Int16For<kQueries>;
+  constexpr int kMost = queries_at_once<Int16>(Form::kFields), kVectors = vectors_at_once<Int16>(kQueries, Form::kFields);
   constexpr int kStrips = kVectors * Form::kFields;
-  const auto sets = [&](int first) { return WeightSets<1>(weights, {span}, first); };
+  const auto sets = [&](int first) { return WeightSets<1, Int16>(weights, {span}, first); };
   if constexpr (Form::kLoads == 1) {
     if (whole_lines<Form>(bytes)) {
       for (int64_t at = 0; at < bytes; at += kLine) {
@@ -231,8 +228,9 @@ template <int kQueries, class Form, class T>
 inline void weigh_int8_groups(const Groups<T>& groups, const Lift<Form>& lift, Weights<kQueries>& weights,
                               const uint8_t* rows, int64_t dim, int64_t tokens, const char* last, void* edge,
                               float* acc, int64_t acc_width) {
+  using Int16 = Int16For<kQueries>;
   constexpr int kVectors = Form::kFields == 1 ? 2 : 1, kStrips = kVectors * Form::kFields;
-  constexpr int kSets = kStrips / 2, kMost = queries_at_once(kStrips);
+  constexpr int kSets = kStrips / 2, kMost = queries_at_once<Int16>(kStrips);
   static_assert(kStrips * 16 == kSets * kGranule, "a set of weights for every granule");
   const int64_t bytes = dim / (16 * Form::kFields) * Form::kBytes;
   GroupWeights<kQueries> folded;
@@ -251,7 +249,7 @@ inline void weigh_int8_groups(const Groups<T>& groups, const Lift<Form>& lift, W
         unroll<kSets>([&](auto set) { sets[set] = (d + set * kGranule) / groups.size - first; });
         const int64_t block = d / (16 * Form::kFields);
         for_even_parts<kQueries, kMost>([&](auto query, auto size) {
-          weigh_blocks<size, kVectors, Form>(WeightSets<kSets>(folded, sets, query), lift, from, block, dim, bytes,
+          weigh_blocks<size, kVectors, Form>(WeightSets<kSets, Int16>(folded, sets, query), lift, from, block, dim, bytes,
                                              count, ahead + block * Form::kBytes * kWeightSpan,
                                              acc + query * acc_width + d, acc_width);
         });

@@ -23,7 +23,7 @@ static_assert(kMaxChunkTokens % kWeightSpan == 0, "weights are zeros up to a who
 template <int kQueries, int kCount = Vec::width / kQueries>
 struct Int16Weights {
   static constexpr int kSets = kCount;
-  alignas(64) int8_t halves[kSets][kQueries][2][kWeightSpan];  // high and low
+  alignas(64) int8_t int16[kSets][kQueries][2 * kWeightSpan];
   alignas(64) float scale[kSets][kQueries];
   alignas(64) int32_t offset[kSets][kQueries];  // for numbers that are larger by some
 };
@@ -31,17 +31,6 @@ struct Int16Weights {
 // Neighboring groups are taken two and two.
 template <int kQueries>
 using GroupWeights = Int16Weights<kQueries, (Vec::width / kQueries < 2 ? 2 : Vec::width / kQueries / 2 * 2)>;
-
-// The high halves of a and then b, and `apart` bytes behind them the low ones.
-inline void store_halves(int8_t* to, int64_t apart, __m512i a, __m512i b) {
-  const __m512i both = _mm512_packs_epi32(a, b);  // four of a, four of b, ...
-  const __m512i high = _mm512_srai_epi16(_mm512_add_epi16(both, _mm512_set1_epi16(128)), 8);
-  const __m512i low = _mm512_srai_epi16(_mm512_slli_epi16(both, 8), 8);
-  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-  const __m512i halves = _mm512_permutexvar_epi32(order, _mm512_packs_epi16(high, low));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_castsi512_si256(halves));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + apart), _mm512_extracti64x4_epi64(halves, 1));
-}
 
 // Weights from `first` on, as many spans as there are sets or up to the last token.
 template <int kQueries>
@@ -74,7 +63,7 @@ inline void quantize_weights(int offset, Weights<kQueries>& source, int64_t firs
     unroll<kWeightVectors / 2>([&](auto i) {
       const __m512i a = to_int16(at(row, 2 * i * Vec::width), factor);
       const __m512i b = to_int16(at(row, (2 * i + 1) * Vec::width), factor);
-      store_halves(result.halves[row / kQueries][row % kQueries][0] + i * 32, kWeightSpan, a, b);
+      Int16For<kQueries>::template store_32<kWeightSpan>(result.int16[row / kQueries][row % kQueries], 32 * i, a, b);
       sum = _mm512_add_epi32(sum, _mm512_add_epi32(a, b));
     });
     sums[row] = {_mm512_cvtepi32_ps(sum)};
@@ -130,11 +119,11 @@ inline void fold_weights(const Groups<T>& groups, int offset, int64_t first, int
   for (int64_t row = 0; row < count * kQueries; ++row) {
     const Vec factor = broadcast(factors[row]);
     __m512i sum = _mm512_setzero_si512();
-    int8_t* halves = result.halves[row / kQueries][row % kQueries][0];
+    int8_t* int16 = result.int16[row / kQueries][row % kQueries];
     for (int64_t t = 0; t < padded; t += 2 * Vec::width) {
       const __m512i a = to_int16(load(folded[row] + t), factor);
       const __m512i b = to_int16(load(folded[row] + t + Vec::width), factor);
-      store_halves(halves + t, kWeightSpan, a, b);
+      Int16For<kQueries>::template store_32<kWeightSpan>(int16, t, a, b);
       sum = _mm512_add_epi32(sum, _mm512_add_epi32(a, b));
     }
     result.offset[row / kQueries][row % kQueries] = -offset * _mm512_reduce_add_epi32(sum);

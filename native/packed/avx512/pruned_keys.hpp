@@ -15,6 +15,7 @@
 
 #include "attend/contract.hpp"
 #include "attend/queries.hpp"
+#include "packed/avx512/expanded_keys.hpp"
 #include "packed/fill.hpp"
 #include "packed/masked_rows.hpp"
 #include "packed/scratch.hpp"
@@ -48,14 +49,6 @@ struct KeptIntegers : Int16Pairs {
   }
   static Vec scaled(Sum sum, float scale) { return Vec{_mm512_cvtepi32_ps(sum)} * broadcast(scale); }
 };
-
-// Numbers of 16 bits go to the lanes of the first 32 bits of a mask in their order, with zeros between. The intrinsic's
-// register would wait for what it held before, whatever that was.
-inline __m512i expand_numbers(__mmask64 mask, __m512i numbers) {
-  __m512i result = _mm512_setzero_si512();
-  asm("vpexpandw %1, %0%{%2%}" : "+v"(result) : "v"(numbers), "Yk"(mask));
-  return result;
-}
 
 // A block of queries, 32 channels of every query after another. Both sums of a query are in the same unit, a power of
 // two: kept entries meet it exactly.

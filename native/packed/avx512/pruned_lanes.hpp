@@ -1,0 +1,152 @@
+// Logits of keys that keep channels of their own (see pruned_keys.hpp for what is summed up), expanded a few at a time: kept
+// entries and signs then meet the queries as dense rows and integers do. A lane is a token, so that nothing is summed over
+// lanes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <type_traits>
+
+#include "attend/contract.hpp"
+#include "attend/queries.hpp"
+#include "dense/avx512/pair_keys.hpp"
+#include "packed/avx512/expanded_keys.hpp"
+#include "packed/avx512/int8.hpp"
+#include "packed/avx512/int8_keys.hpp"
+#include "packed/fill.hpp"
+#include "packed/format.hpp"
+#include "packed/masked_rows.hpp"
+#include "packed/scratch.hpp"
+#include "simd/element.hpp"
+#include "simd/prefetch.hpp"
+#include "simd/scalar.hpp"
+#include "simd/unroll.hpp"
+#include "simd/vec.hpp"
+#include "sizes.hpp"
+
+namespace winnow {
+namespace {
+
+static_assert(kExpandedKeys == kTileTokens, "expanded keys are a tile");
+
+// sums[q][t] of a tile of rows of bytes.
+template <int kQueries>
+inline void score_bytes(const Int16Queries<kQueries>& queries, const uint8_t* rows, int64_t dim, float* sums) {
+  constexpr std::array<float, kQueries> kNone{};
+  const Lift<Plane<8>> lift(true);
+  for_even_parts<kQueries, kMostInBlock<kQueries>>([&](auto first, auto size) {
+    const Int16Block<size, Int16For<kQueries>> block(queries, first, dim, nullptr, kNone.data());
+    score_int8_tile<size, Plane<8>>(block, lift, rows, dim, dim, NothingAhead{}, sums + first * kLogitStride);
+  });
+}
+
+// Kept entries in bf16 and the queries that they meet, both as they are.
+template <int kQueries>
+struct NumbersInLanes : ExpandedNumbers {
+  PairQueries<kQueries> pairs;
+  float scaling;
+
+  NumbersInLanes(const Shape& shape, const Queries& queries, int64_t first, const float*, int8_t*)
+      : pairs(shape, queries, first), scaling(shape.scaling) {}
+
+  void score(const uint8_t* rows, int64_t dim, float* sums) const {
+    using Tile = TokenLanes<kQueries>;
+    for (int64_t t = 0; t < kExpandedKeys; t += Tile::kTokens) {
+      Tile::score(pairs, reinterpret_cast<const Bf16*>(rows) + t * dim, dim, scaling, NothingAhead{}, sums + t);
+    }
+  }
+};
+
+// Kept entries in 8 bits, and queries in int16.
+template <int kQueries>
+struct IntegersInLanes : ExpandedIntegers {
+  Int16Queries<kQueries> int16;
+
+  IntegersInLanes(const Shape& shape, const Queries&, int64_t, const float* block, int8_t* halves)
+      : int16(quantize_queries<kQueries>(block, shape.key_dim, halves)) {}
+
+  void score(const uint8_t* rows, int64_t dim, float* sums) const { score_bytes(int16, rows, dim, sums); }
+};
+
+// A block of queries in the order of scratch, over the norms of the channels where there are any.
+template <int kQueries>
+inline void divide_by_norms(const winnow_rows& rows, int64_t head, int64_t dim, float* block) {
+  if (!rows.inverse_norms) return;
+  const float* norms = rows.inverse_norms + head * dim;
+  for (int64_t d = 0; d < dim; d += Vec::width) {
+    const Vec inverse = load(norms + d);
+    unroll<kQueries>([&](auto q) {
+      float* at = block + d * kQueries + q * Vec::width;
+      store(at, load(at) * inverse);
+    });
+  }
+}
+
+// logits[q][t] += sums of kept entries, which lie a tile behind, where logits are those of signs before.
+template <int kQueries, class T>
+inline void add_kept(const winnow_rows& rows, int64_t slot, int64_t count, float* logits) {
+  const T *scales = static_cast<const T*>(rows.scales), *stats = static_cast<const T*>(rows.stats);
+  const bool constant = rows.recovery == WINNOW_CONSTANT;
+  for (int64_t t = 0; t < count; t += Vec::width) {
+    const Vec statistic = constant ? broadcast(rows.fill) : load_up_to(stats + slot + t, count - t);
+    const Vec scale = scales ? load_up_to(scales + slot + t, count - t) : broadcast(1.0f);
+    unroll<kQueries>([&](auto q) {
+      float* at = logits + q * kLogitStride + t;
+      store(at, fma(load(at), statistic, load(at + kExpandedKeys) * scale));
+    });
+  }
+}
+
+// logits[q][t] for all tokens of a chunk; writes up to two tiles past the last token. `halves` are for two blocks of queries.
+template <int kQueries, class T, class Kept>
+inline void score_expanded(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first, float* block,
+                           int8_t* halves, float* logits) {
+  const winnow_rows &rows = chunk.part->keys, &values = chunk.part->values;
+  const int64_t dim = shape.key_dim;
+  gather_queries<kQueries, float, T>(shape, queries, first, block);
+  const Kept kept(shape, queries, first, block, halves);
+  divide_by_norms<kQueries>(rows, chunk.head, dim, block);
+  const auto over_norms = quantize_queries<kQueries>(block, dim, halves + 2 * kQueries * dim);
+  MaskedRows reader(rows, chunk.part->slots, chunk.slot, dim, sizeof(T));
+  ExpandedKeys<Kept> keys;
+  // Few bytes and many products here, many bytes and few products with the values: they are asked for meanwhile.
+  const char* later = static_cast<const char*>(values.data) + chunk.slot * values.row_bytes;
+  for (int64_t t = 0; t < chunk.tokens; t += kExpandedKeys, later += kExpandedKeys * values.row_bytes) {
+    const int64_t count = least(kExpandedKeys, chunk.tokens - t);
+    prefetch_for_later(later, count * values.row_bytes);
+    for_blocks(dim, [&](auto blocks) { expand_keys<Kept, decltype(blocks)::value>(rows, count, reader, keys); });
+    score_bytes(over_norms, keys.signs, dim, logits + t);
+    kept.score(keys.kept, dim, logits + t + kExpandedKeys);
+    add_kept<kQueries, T>(rows, chunk.slot + t, count, logits + t);
+  }
+}
+
+// The same where keys have whole blocks of channels, each row has one statistic, and kept entries are in 8 bits or, for more
+// queries than one, in bf16; false elsewhere.
+template <int kQueries, class T>
+inline bool score_in_lanes(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first,
+                           const Scratch& scratch, const PackedScratch& packed) {
+  const winnow_rows& rows = chunk.part->keys;
+  const int64_t dim = shape.key_dim;
+  if (!rows.masks || draws_sizes(rows.recovery) || rows.stats_width != statistics_of(rows.recovery)) return false;
+  if (dim % kRowNumbers || dim > kMostExpandedDim) return false;
+  int8_t* halves = reinterpret_cast<int8_t*>(packed.queries);
+  if constexpr (!std::is_same_v<T, float>) {
+    if (rows.bits == 8) {
+      score_expanded<kQueries, T, IntegersInLanes<kQueries>>(shape, chunk, queries, first, scratch.query, halves,
+                                                             scratch.logits);
+      return true;
+    }
+  }
+  if constexpr (std::is_same_v<T, Bf16> && kQueries > 1) {
+    if (rows.bits == 16) {
+      score_expanded<kQueries, T, NumbersInLanes<kQueries>>(shape, chunk, queries, first, scratch.query, halves,
+                                                            scratch.logits);
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+}  // namespace winnow
