@@ -90,6 +90,12 @@ class Layer(NamedTuple):
         native.read_sum(self.prefix.keys)
         native.read_sum(self.prefix.values)
 
+    def multiply(self) -> None:
+        """Multiply and add up as many numbers in registers and do nothing else."""
+        numbers = self.prefix.keys.numel() + self.prefix.values.numel()
+        heads = len(self.prefix.offsets) - 1
+        native.multiply(numbers * (self.query.shape[1] // heads), 16, self.prefix.keys.dtype)
+
 
 def make_layer(slots: list[int], dim: int, dtype: torch.dtype, group: int = GROUP) -> Layer:
     """A layer whose heads hold `slots` tokens."""
@@ -133,7 +139,11 @@ def fraction_of_read(layers: Sequence[Layer], rounds: int) -> dict[str, object]:
         for layer in layers:
             layer.run()
 
-    bench = measure({"read": read, "attend": attend}, rounds)
+    def multiply() -> None:
+        for layer in layers:
+            layer.multiply()
+
+    bench = measure({"read": read, "attend": attend, "multiply": multiply}, rounds)
     query, keys = layers[0].query, layers[0].prefix.keys
     size = 2 * keys.nbytes * len(layers)
     return {
@@ -143,7 +153,18 @@ def fraction_of_read(layers: Sequence[Layer], rounds: int) -> dict[str, object]:
         "read GB/s": size / bench.median("read") / 1e9,
         "attend GB/s": size / bench.median("attend") / 1e9,
         "fraction of read": bench.ratio("read", "attend"),
+        **({"fraction of the limit": of_limit(bench)} if has_limit() else {}),
     }
+
+
+def of_limit(bench: Bench) -> float:
+    """What a read or products alone would take of the time of attention, whichever is more."""
+    return max(bench.ratio("read", "attend"), bench.ratio("multiply", "attend"))
+
+
+def has_limit() -> bool:
+    """False where products are made in tiles: those in registers are no limit then."""
+    return native.isa() != "amx"
 
 
 def in_memory(dim: int, group: int, dtype: torch.dtype) -> list[Layer]:

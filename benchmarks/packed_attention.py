@@ -26,9 +26,11 @@ from decode_attention import (
     HEADS,
     Row,
     even_slots,
+    has_limit,
     make_layer,
     measure,
     name_of,
+    of_limit,
     spec,
     write_tables,
 )
@@ -201,6 +203,8 @@ class Contender(NamedTuple):
     size: int
     run: Callable[[Tensor], Tensor]
     read: Step
+    multiply: Callable[[int], None]
+    """As many products in registers as a number of queries for each head takes."""
 
 
 def contender(name: str, form: Format, slots: int) -> Contender:
@@ -212,7 +216,18 @@ def contender(name: str, form: Format, slots: int) -> Contender:
         for tensor in tensors:
             native.read_sum(tensor)
 
-    return Contender(name, sum(block.bytes().values()), plan_for(block).run, read)
+    widths = [(block.key_dim, block.keys.entries.bits), (block.value_dim, block.values.entries.bits)]
+    return Contender(name, sum(block.bytes().values()), plan_for(block).run, read, products(slots, widths))
+
+
+def products(slots: int, widths: list[tuple[int, int]]) -> Callable[[int], None]:
+    """The products of attention to slots of every head, whose keys and values have channels of so many bits."""
+
+    def multiply(group: int) -> None:
+        for dim, bits in widths:
+            native.multiply(slots * HEADS * dim * group, bits, DTYPE)
+
+    return multiply
 
 
 def compare(
@@ -220,16 +235,19 @@ def compare(
 ) -> Tables:
     """Every format of heads of one size with every size of a GQA group and every number of threads.
 
-    Two tables of a row for each format: fractions of a read-only pass, and times as fast as dense attention.
+    Tables of a row for each format: fractions of a read-only pass, times as fast as dense attention, and, without
+    tiles, fractions of the limit that a read or products alone set.
     """
     layer = make_layer([slots] * HEADS, dim, DTYPE)
-    dense = Contender("dense", layer.prefix.keys.nbytes + layer.prefix.values.nbytes, layer.plan.run, layer.read)
+    size = layer.prefix.keys.nbytes + layer.prefix.values.nbytes
+    dense = Contender("dense", size, layer.plan.run, layer.read, products(slots, 2 * [(dim, 16)]))
     of_read: list[Row] = []
+    of_limits: list[Row] = []
     of_dense: list[Row] = []
 
     def add(one: Contender) -> None:
         facts: Row = {"format": one.name, "bytes per slot": one.size / (slots * HEADS)}
-        fractions, speeds = dict(facts), dict(facts)
+        fractions, limits, speeds = dict(facts), dict(facts), dict(facts)
         for count in threads:
             torch.set_num_threads(count)
             for group in groups:
@@ -238,20 +256,26 @@ def compare(
                     "read": one.read,
                     "attend": partial(one.run, query),
                     "dense": partial(dense.run, query),
+                    "multiply": partial(one.multiply, group),
                 }
                 bench = measure(steps, rounds)
                 column = f"{threads_in_words(count)}, G {group}"
                 fractions[column] = bench.ratio("read", "attend")
                 speeds[column] = bench.ratio("dense", "attend")
+                limits[column] = of_limit(bench)
             fractions[f"{threads_in_words(count)}, read GB/s"] = one.size / bench.median("read") / 1e9
         of_read.append(fractions)
+        of_limits.append(limits)
         of_dense.append(speeds)
 
     add(dense)
     for name, form in formats(dim).items():
         if not wanted or name in wanted:
             add(contender(name, form, slots))
-    return {f"Fraction of a read-only pass, D {dim}": of_read, f"Times as fast as dense, D {dim}": of_dense[1:]}
+    tables = {f"Fraction of a read-only pass, D {dim}": of_read, f"Times as fast as dense, D {dim}": of_dense[1:]}
+    if has_limit():
+        tables[f"Fraction of the limit, D {dim}"] = of_limits
+    return tables
 
 
 def attention_over(name: str, form: Format, slots: int) -> Callable[[Tensor], Tensor]:

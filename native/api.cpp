@@ -17,6 +17,7 @@ namespace {
 
 // Bytes that a thread reads at a time.
 constexpr int64_t kReadBlock = 256 * 1024;
+constexpr int64_t kProductBlock = 1024 * 1024;
 
 // Bytes of a weight that are worth another thread.
 constexpr int64_t kFewestBytes = 64 * 1024;
@@ -225,6 +226,14 @@ int64_t winnow_read_sum(const void* data, int64_t bytes, int32_t threads) {
     sum += read(static_cast<const char*>(data) + first, last - first);
   });
   return sum;
+}
+
+int64_t winnow_multiply(int64_t products, int32_t bits, int32_t dtype, int32_t threads) {
+  const auto multiply = winnow::active_kernels().multiply;
+  std::atomic<int64_t> done{0};
+  winnow::run_pieces(threads, products, kProductBlock,
+                     [&](int, int64_t first, int64_t last) { done += multiply(last - first, bits, dtype); });
+  return done;
 }
 
 }  // extern "C"

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define WINNOW_ABI 16
+#define WINNOW_ABI 17
 #define WINNOW_SCALE_GROUP 32 /* channels of a value, or slots of keys, that share a scale and a zero */
 #define WINNOW_START_STEP 32  /* where rows differ in length, the beginning of every 32nd is known */
 #define WINNOW_BLOCK_BYTES 16 /* of a block of numbers of 4 or 2 bits; of 1 bit half as many */
@@ -313,6 +313,10 @@ WINNOW_EXPORT int32_t winnow_select_isa(const char *name);
 /* Read `bytes` bytes once, vectorized, prefetched and threaded as the kernels are, and return the sum of
  * its 32-bit numbers: the speed of light against which the kernels are measured. */
 WINNOW_EXPORT int64_t winnow_read_sum(const void *data, int64_t bytes, int32_t threads);
+
+/* Multiply and add up at least so many numbers in registers, as attention without tiles does where a model of a dtype meets
+ * stored numbers of `bits` bits (16: of the dtype), and return how many: what arithmetic alone takes. */
+WINNOW_EXPORT int64_t winnow_multiply(int64_t products, int32_t bits, int32_t dtype, int32_t threads);
 
 #ifdef __cplusplus
 }

@@ -12,6 +12,7 @@
 namespace winnow {
 
 using ReadFunction = int64_t (*)(const void* data, int64_t bytes);
+using MultiplyFunction = int64_t (*)(int64_t products, int32_t bits, int32_t dtype);
 
 constexpr int kDtypes = 3;  // in the order of winnow_dtype
 constexpr int64_t kElementBytes[kDtypes] = {4, 2, 2};
@@ -21,6 +22,7 @@ struct Kernels {
   ChunkFunction packed[kDtypes];
   MergeFunction merge[kDtypes];
   ReadFunction read;
+  MultiplyFunction multiply;
   PruneFunction prune[kDtypes];
   PruneFunction take[kDtypes];
   RotateFunction rotate[kDtypes];

@@ -42,7 +42,7 @@ from winnow.kernels.openmp import lend_threads
 from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import check_layer, check_query
 
-ABI = 16
+ABI = 17
 LIBRARY_NAME = "libwinnow_native.dylib" if sys.platform == "darwin" else "libwinnow_native.so"
 
 _NUMBERS = {dtype: torch.empty(1, dtype=dtype) for dtype in DTYPES}
@@ -114,6 +114,8 @@ def open_library(path: Path) -> ctypes.CDLL:
     library.winnow_select_isa.argtypes = [ctypes.c_char_p]
     library.winnow_read_sum.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32]
     library.winnow_read_sum.restype = ctypes.c_int64
+    library.winnow_multiply.argtypes = [ctypes.c_int64, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32]
+    library.winnow_multiply.restype = ctypes.c_int64
     library.winnow_lend_threads.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     library.winnow_lend_threads.restype = None
     lend_threads(library)
@@ -281,3 +283,13 @@ def read_sum(tensor: Tensor) -> int:
         tensor.data_ptr(), tensor.numel() * tensor.element_size(), torch.get_num_threads()
     )
     return total
+
+
+def multiply(products: int, bits: int, dtype: torch.dtype) -> int:
+    """Multiply and add up at least so many numbers in registers, as attention without tiles does, and return how many.
+
+    Numbers of a model of a dtype meet stored ones of `bits` bits; 16 are the model's own. With `read_sum` the benchmark's
+    speed of light.
+    """
+    done: int = loaded_library().winnow_multiply(products, bits, DTYPES[dtype], torch.get_num_threads())
+    return done
