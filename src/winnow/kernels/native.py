@@ -288,8 +288,8 @@ def read_sum(tensor: Tensor) -> int:
 def multiply(products: int, bits: int, dtype: torch.dtype) -> int:
     """Multiply and add up at least so many numbers in registers, as attention without tiles does, and return how many.
 
-    Numbers of a model of a dtype meet stored ones of `bits` bits; 16 are the model's own. With `read_sum` the benchmark's
-    speed of light.
+    Numbers of a model of a dtype meet stored ones of `bits` bits; 16 are the model's own. With `read_sum` the speed of
+    light for the kernels.
     """
     done: int = loaded_library().winnow_multiply(products, bits, DTYPES[dtype], torch.get_num_threads())
     return done
