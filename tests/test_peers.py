@@ -291,6 +291,24 @@ def test_a_slope_in_the_noise_gives_a_bound_and_is_no_reference() -> None:
     assert "| over " in race_page.tokens_table(compared)
 
 
+def test_prompts_are_compared_with_as_many_threads() -> None:
+    """A run with fewer threads goes on in the same journal."""
+    seconds = {("llama.cpp", "f16"): {2: 8, 1: 14}, ("winnow", "full"): {2: 2, 1: 4}}
+    measured = [
+        Measured("prompt", engine, cache, "w", threads, 512, "0", [1000.0 * each], 10, 20)  # type: ignore[arg-type]
+        for (engine, cache), found in seconds.items()
+        for threads, each in found.items()
+    ]
+    rows = race_page.prompts_table(measured).splitlines()[2:]
+    cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
+    assert [(row[0], row[1], row[-1]) for row in cells] == [
+        ("1", "llama.cpp", "14.0"),
+        ("1", "winnow", "4.0 (3.50x)"),
+        ("2", "llama.cpp", "8.0"),
+        ("2", "winnow", "2.0 (4.00x)"),
+    ]
+
+
 def test_a_time_is_the_median_of_all_turns() -> None:
     turns = [token("winnow", "full", 8, ms, turn) for turn, ms in zip("abc", (3, 900, 2), strict=True)]
     (line,) = comparison.lines([token("winnow", "full", 0, 1), *turns])

@@ -38,25 +38,29 @@ def tokens_table(compared: Comparison) -> str:
 
 
 def prompts_table(measured: Sequence[Measured]) -> str:
-    """Seconds of prompts, and how many times as fast others are as llama.cpp."""
-    seconds: dict[tuple[str, str, str], dict[int, float]] = {}
+    """Seconds of prompts, and how many times as fast others are as llama.cpp with as many threads."""
+    seconds: dict[tuple[int, str, str, str], dict[int, float]] = {}
     for each in measured:
         if each.what == "prompt":
-            seconds.setdefault((each.engine, each.cache, each.weights), {})[each.depth] = median(each.ms) / 1000
+            named = (each.threads, each.engine, each.cache, each.weights)
+            seconds.setdefault(named, {})[each.depth] = median(each.ms) / 1000
     depths = sorted({depth for found in seconds.values() for depth in found})
-    theirs: Mapping[int, float] = next((found for named, found in seconds.items() if named[0] == "llama.cpp"), {})
+    theirs: dict[int, Mapping[int, float]] = {}
+    for (threads, engine, *_), found in seconds.items():
+        if engine == "llama.cpp":
+            theirs.setdefault(threads, found)
 
-    def cell(engine: str, found: Mapping[int, float], depth: int) -> str:
+    def cell(threads: int, engine: str, found: Mapping[int, float], depth: int) -> str:
         if depth not in found:
             return ""
-        ratio = f" ({theirs[depth] / found[depth]:.2f}x)" if engine != "llama.cpp" and depth in theirs else ""
-        return f"{found[depth]:.1f}{ratio}"
+        reference = None if engine == "llama.cpp" else theirs.get(threads, {}).get(depth)
+        return f"{found[depth]:.1f}" + (f" ({reference / found[depth]:.2f}x)" if reference else "")
 
     body = [
-        [named[0], f"`{named[1]}`", named[2], *(cell(named[0], found, depth) for depth in depths)]
-        for named, found in seconds.items()
+        [str(threads), engine, f"`{cache}`", weights, *(cell(threads, engine, found, depth) for depth in depths)]
+        for (threads, engine, cache, weights), found in sorted(seconds.items(), key=lambda row: row[0][0])
     ]
-    return markdown_table(["engine", "cache", "weights", *(f"{depth:,} tokens" for depth in depths)], body)
+    return markdown_table(["threads", "engine", "cache", "weights", *(f"{depth:,} tokens" for depth in depths)], body)
 
 
 def targets_table(compared: Mapping[int, Comparison]) -> str:
@@ -115,8 +119,8 @@ def page(measured: Sequence[Measured], about: str, machine: str) -> str:
         "What was not measured is left empty.",
         *(f"### Threads: {threads}\n\n{tokens_table(each)}" for threads, each in compared.items()),
         _weights_told(measured),
-        "## Seconds of a prompt\n\nWith the largest number of threads; in brackets how many times as fast as "
-        "llama.cpp.\n\n" + prompts_table(measured),
+        "## Seconds of a prompt\n\nIn brackets how many times as fast as llama.cpp with as many threads.\n\n"
+        + prompts_table(measured),
     ]
     return "\n\n".join(parts) + "\n"
 
