@@ -158,7 +158,7 @@ def fraction_of_read(layers: Sequence[Layer], rounds: int) -> dict[str, object]:
 
 
 def of_limit(bench: Bench) -> float:
-    """What a read or products alone would take of the time of attention, whichever is more."""
+    """The share of the time of attention that a read or products alone would take, whichever is more."""
     return max(bench.ratio("read", "attend"), bench.ratio("multiply", "attend"))
 
 
