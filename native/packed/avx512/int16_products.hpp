@@ -36,6 +36,7 @@ inline __m128i high_half(__m512i int16) {
 // Int16 as high halves and, behind those of all numbers that lie together, low ones.
 struct Int16Halves {
   static constexpr int kSumsAtOnce = 8;  // that registers hold, of either half
+  static constexpr int64_t kStep = 4;    // bytes from four numbers to the next four
 
   // Four bytes of every lane, as they meet either part of four int16.
   struct Bytes {
@@ -45,10 +46,10 @@ struct Int16Halves {
     explicit Bytes(__m512i bytes) : all(bytes) {}
   };
 
-  // A part of four int16, in every lane: of those from the i-th on of kCount that lie together.
+  // A part of the next four of kCount int16 that lie together, in every lane.
   template <int kPart, int64_t kCount>
-  static __m512i load_part(const int8_t* int16, int64_t i) {
-    return broadcast_four(int16 + kPart * kCount + i);
+  static __m512i load_part(const int8_t* next) {
+    return broadcast_four(next + kPart * kCount);
   }
 
   // body(Count<query>, Count<part>) for the int16 of kQueries queries, in the best order.
@@ -98,6 +99,7 @@ struct Int16Halves {
 // Int16 as they are; of every four the first beside the third, and then the second beside the fourth.
 struct Int16Whole {
   static constexpr int kSumsAtOnce = 16;
+  static constexpr int64_t kStep = 8;
 
   struct Bytes {
     __m512i parts[2];
@@ -107,8 +109,8 @@ struct Int16Whole {
   };
 
   template <int kPart, int64_t>
-  static __m512i load_part(const int8_t* int16, int64_t i) {
-    return broadcast_four(int16 + 2 * i + 4 * kPart);
+  static __m512i load_part(const int8_t* next) {
+    return broadcast_four(next + 4 * kPart);
   }
 
   // A sum meets the second part long after the first.
@@ -148,9 +150,10 @@ struct Int16Whole {
   }
 };
 
-// What is faster where numbers meet so many queries, or weights of these. Few sums of whole ones wait for each other.
-template <int kQueries>
-using Int16For = std::conditional_t<kZen && (kQueries > 2), Int16Whole, Int16Halves>;
+// What is faster where bytes meet so many queries, or weights of these: halves up to kMostInHalves, since few sums of whole
+// numbers wait for each other.
+template <int kQueries, int kMostInHalves>
+using Int16For = std::conditional_t<kZen && (kQueries > kMostInHalves), Int16Whole, Int16Halves>;
 
 }  // namespace
 }  // namespace winnow

@@ -24,9 +24,13 @@ namespace {
 constexpr int kTileVectors = 2;
 constexpr int64_t kTileTokens = kTileVectors * Vec::width;
 
-// Queries whose sums are in registers together, of so many.
+// So many queries in int16.
 template <int kQueries>
-constexpr int kMostInBlock = Int16For<kQueries>::kSumsAtOnce / kTileVectors;
+using QueryInt16 = Int16For<kQueries, 4>;
+
+// Those of them whose sums are in registers together.
+template <int kQueries>
+constexpr int kMostInBlock = QueryInt16<kQueries>::kSumsAtOnce / kTileVectors;
 
 // Queries in int16, in blocks of a few: every 16 numbers of each query of a block, and then the next ones.
 template <int kQueries>
@@ -80,11 +84,11 @@ inline Int16Queries<kQueries> quantize_queries(const float* query, int64_t dim, 
   store(result.scale, int16_scale(largest));
   for (int64_t d = 0; d < dim; d += Vec::width) {
     for_even_parts<kQueries, kMostInBlock<kQueries>>([&](auto first, auto size) __attribute__((always_inline)) {
-      int8_t* to = int16 + 2 * first * dim + d / kBlockBytes * Int16Block<size, Int16For<kQueries>>::kBytes;
+      int8_t* to = int16 + 2 * first * dim + d / kBlockBytes * Int16Block<size, QueryInt16<kQueries>>::kBytes;
       unroll<size>([&](auto i) __attribute__((always_inline)) {
         constexpr int q = first + i;
         of_field[q] = to_int16(at(d, q), broadcast(factors[q]));
-        Int16For<kQueries>::store_16(to + 2 * i * kBlockBytes, of_field[q]);
+        QueryInt16<kQueries>::store_16(to + 2 * i * kBlockBytes, of_field[q]);
         sums[q] = _mm512_add_epi32(sums[q], of_field[q]);
       });
     });
@@ -137,7 +141,8 @@ __attribute__((always_inline)) inline void add_fields(const __m512i (&four)[kTil
     unroll<kTileVectors>([&](auto v) { keys[v] = typename Int16::Bytes(Form::template field<field>(four[v][quarter])); });
     Int16::template for_parts<kBlock>([&](auto q, auto part) __attribute__((always_inline)) {
       const int8_t* of_query = int16 + field * Int16Block<kBlock, Int16>::kBytes + 2 * q * kBlockBytes;
-      const __m512i query = Int16::template load_part<decltype(part)::value, kBlockBytes>(of_query, 4 * quarter);
+      const int8_t* next = of_query + quarter * Int16::kStep;
+      const __m512i query = Int16::template load_part<decltype(part)::value, kBlockBytes>(next);
       unroll<kTileVectors>([&](auto v) __attribute__((always_inline)) {
         sums.add(Count<q * kTileVectors + v>{}, part, keys[v], query);
       });
@@ -187,7 +192,7 @@ inline void score_int8_rows(const Lift<Form>& lift, const float* query, int64_t 
     // The rest is copied, since a tile must not read past the end. Nobody uses the logits of what lies behind.
     if (rest < kTileTokens) tile = static_cast<uint8_t*>(std::memcpy(edge, tile, static_cast<size_t>(rest * bytes)));
     for_even_parts<kQueries, kMostInBlock<kQueries>>([&](auto first, auto size) {
-      const Int16Block<size, Int16For<kQueries>> block(queries, first, dim, nullptr, bias);
+      const Int16Block<size, QueryInt16<kQueries>> block(queries, first, dim, nullptr, bias);
       score_int8_tile<size, Form>(block, lift, tile, dim, bytes, ahead, logits + first * kLogitStride + t);
     });
   }
@@ -263,7 +268,7 @@ inline void score_int8_groups(const Groups<T>& groups, const float* query, int64
     if (count < kTileTokens) tile = static_cast<uint8_t*>(std::memcpy(edge, tile, static_cast<size_t>(count * bytes)));
     spread_groups(later(groups, t).scales, groups.count, 0, groups.count, count, scales, kTileTokens);
     for_even_parts<kQueries, kMostInBlock<kQueries>>([&](auto first, auto size) {
-      const Int16Block<size, Int16For<kQueries>> block(queries, first, dim, field_sums, nullptr);
+      const Int16Block<size, QueryInt16<kQueries>> block(queries, first, dim, field_sums, nullptr);
       score_int8_groups_tile<size, Form>(block, lift, scales, groups.size, tile, dim, bytes, ahead,
                                          logits + first * kLogitStride + t);
     });

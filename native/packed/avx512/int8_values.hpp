@@ -66,6 +66,8 @@ __attribute__((always_inline)) inline void weigh_vectors(const WeightSets<kSets,
   static_assert(kStrips % kSets == 0, "every set has as many strips");
   typename Int16::template Sums<kSums> sums;
   unroll<kSums>([&](auto i) { sums.start(i, _mm512_set1_epi32(sets.offset[i % kStrips / kShared][i / kStrips])); });
+  const int8_t* weights[kSets];
+  unroll<kSets>([&](auto set) { weights[set] = sets.int16[set]; });
   for (int64_t t = 0; t < tokens; t += 4) {
     __m512i blocks[kVectors][Form::kLoads];
     typename Int16::Bytes values[kStrips];
@@ -75,14 +77,15 @@ __attribute__((always_inline)) inline void weigh_vectors(const WeightSets<kSets,
     });
     Int16::template for_parts<kBlock>([&](auto q, auto part) __attribute__((always_inline)) {
       unroll<kSets>([&](auto set) __attribute__((always_inline)) {
-        const int8_t* of_query = sets.int16[set] + 2 * q * kWeightSpan;
-        const __m512i weight = Int16::template load_part<decltype(part)::value, kWeightSpan>(of_query, t);
+        const int8_t* next = weights[set] + 2 * q * kWeightSpan;
+        const __m512i weight = Int16::template load_part<decltype(part)::value, kWeightSpan>(next);
         unroll<kShared>([&](auto s) __attribute__((always_inline)) {
           constexpr int strip = set * kShared + s;
           sums.add(Count<q * kStrips + strip>{}, part, values[strip], weight);
         });
       });
     });
+    unroll<kSets>([&](auto set) { weights[set] += Int16::kStep; });
   }
   unroll<kBlock>([&](auto q) {
     unroll<kStrips>([&](auto s) {
@@ -169,7 +172,7 @@ template <int kQueries, class Form>
 inline void weigh_int8_span(const Int16Weights<kQueries>& weights, int64_t span, const Lift<Form>& lift,
                             const uint8_t* rows, int64_t dim, int64_t bytes, int64_t tokens, const char* ahead,
                             float* acc, int64_t acc_width) {
-  using Int16 = Int16For<kQueries>;
+  using Int16 = WeightInt16<kQueries>;
   constexpr int kMost = queries_at_once<Int16>(Form::kFields), kVectors = vectors_at_once<Int16>(kQueries, Form::kFields);
   constexpr int kStrips = kVectors * Form::kFields;
   const auto sets = [&](int first) { return WeightSets<1, Int16>(weights, {span}, first); };
@@ -228,7 +231,7 @@ template <int kQueries, class Form, class T>
 inline void weigh_int8_groups(const Groups<T>& groups, const Lift<Form>& lift, Weights<kQueries>& weights,
                               const uint8_t* rows, int64_t dim, int64_t tokens, const char* last, void* edge,
                               float* acc, int64_t acc_width) {
-  using Int16 = Int16For<kQueries>;
+  using Int16 = WeightInt16<kQueries>;
   constexpr int kVectors = Form::kFields == 1 ? 2 : 1, kStrips = kVectors * Form::kFields;
   constexpr int kSets = kStrips / 2, kMost = queries_at_once<Int16>(kStrips);
   static_assert(kStrips * 16 == kSets * kGranule, "a set of weights for every granule");

@@ -18,6 +18,10 @@ constexpr int64_t kWeightSpan = 128;
 constexpr int kWeightVectors = kWeightSpan / Vec::width;
 static_assert(kMaxChunkTokens % kWeightSpan == 0, "weights are zeros up to a whole span");
 
+// Weights of so many queries in int16.
+template <int kQueries>
+using WeightInt16 = Int16For<kQueries, 2>;
+
 // Sets of the weights of a few queries and a span of tokens each: of several spans, as many as there are lanes for
 // their largest, or of a span with the scales of several groups. Weights behind the last token are zero.
 template <int kQueries, int kCount = Vec::width / kQueries>
@@ -63,7 +67,7 @@ inline void quantize_weights(int offset, Weights<kQueries>& source, int64_t firs
     unroll<kWeightVectors / 2>([&](auto i) {
       const __m512i a = to_int16(at(row, 2 * i * Vec::width), factor);
       const __m512i b = to_int16(at(row, (2 * i + 1) * Vec::width), factor);
-      Int16For<kQueries>::template store_32<kWeightSpan>(result.int16[row / kQueries][row % kQueries], 32 * i, a, b);
+      WeightInt16<kQueries>::template store_32<kWeightSpan>(result.int16[row / kQueries][row % kQueries], 32 * i, a, b);
       sum = _mm512_add_epi32(sum, _mm512_add_epi32(a, b));
     });
     sums[row] = {_mm512_cvtepi32_ps(sum)};
@@ -123,7 +127,7 @@ inline void fold_weights(const Groups<T>& groups, int offset, int64_t first, int
     for (int64_t t = 0; t < padded; t += 2 * Vec::width) {
       const __m512i a = to_int16(load(folded[row] + t), factor);
       const __m512i b = to_int16(load(folded[row] + t + Vec::width), factor);
-      Int16For<kQueries>::template store_32<kWeightSpan>(int16, t, a, b);
+      WeightInt16<kQueries>::template store_32<kWeightSpan>(int16, t, a, b);
       sum = _mm512_add_epi32(sum, _mm512_add_epi32(a, b));
     }
     result.offset[row / kQueries][row % kQueries] = -offset * _mm512_reduce_add_epi32(sum);

@@ -35,7 +35,7 @@ inline void score_bytes(const Int16Queries<kQueries>& queries, const uint8_t* ro
   constexpr std::array<float, kQueries> kNone{};
   const Lift<Plane<8>> lift(true);
   for_even_parts<kQueries, kMostInBlock<kQueries>>([&](auto first, auto size) {
-    const Int16Block<size, Int16For<kQueries>> block(queries, first, dim, nullptr, kNone.data());
+    const Int16Block<size, QueryInt16<kQueries>> block(queries, first, dim, nullptr, kNone.data());
     score_int8_tile<size, Plane<8>>(block, lift, rows, dim, dim, NothingAhead{}, sums + first * kLogitStride);
   });
 }
