@@ -62,7 +62,14 @@ class KnownDecode {
     std::vector<double> keys, values;
   };
 
-  int64_t dim() { return from_.coin() ? from_.among(1, 140) : 16 * from_.among(1, 8); }
+  // Many kernels are for whole blocks of 64 channels alone.
+  int64_t dim() {
+    switch (from_.below(4)) {
+      case 0: return 16 * from_.among(1, 8);
+      case 1: return 64 * from_.among(1, 4);
+      default: return from_.among(1, 140);
+    }
+  }
   int64_t query_heads() const { return args_.heads * args_.group_size; }
 
   void add_parts(int64_t most, bool shared) {

@@ -16,8 +16,9 @@ namespace {
 // Of a block of values, half of which is read at a time where it has more.
 constexpr int64_t kMostBlockBytes = kAskOnce ? 16384 : 1 << 30;
 
-// What is asked for while values are read, if they do not lie in the first-level cache (NothingAhead): lines from `first` on, one after another, whatever strips are at hand: the second-level cache foresees what
-// comes in order. And, but for kAskOnce, the same strips again, a few tokens before they are read.
+// What is asked for while values are read that do not lie in the first-level cache: lines from `first` on, one after another,
+// whatever strips are at hand: the second-level cache foresees what comes in order. And, but for kAskOnce, the same strips
+// again, a few tokens before they are read.
 struct LinesAhead {
   static constexpr int64_t kTokens = 8;
   const char* first;

@@ -41,20 +41,25 @@ inline Asked pick_channels(const Shape& shape, const Chunk& chunk, const Queries
   return {asked, {picked, kept, 0, 0, kOneRow, 1}};
 }
 
+// The channels of a block of queries times factors of a head's channels.
+template <int kQueries, class T>
+inline void scale_channels(const T* factors, int64_t dim, float* block) {
+  for (int64_t d = 0; d < dim; d += Vec::width) {
+    const Vec factor = load_up_to(factors + d, dim - d);
+    unroll<kQueries>([&](auto i) {
+      float* at = block + d * kQueries + i * Vec::width;
+      store(at, factor * load(at));
+    });
+  }
+}
+
 // gather_queries for keys that are integers, in the coordinates of these.
 template <int kQueries, class Key, class T>
 inline void gather_for(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first, float* block) {
   const winnow_rows& rows = chunk.part->keys;
   gather_queries<kQueries, Key, T>(shape, queries, first, block);
   if (rows.spreads) {
-    const T* spreads = static_cast<const T*>(rows.spreads) + chunk.head * shape.key_dim;
-    for (int64_t d = 0; d < shape.key_dim; d += Vec::width) {
-      const Vec spread = load_up_to(spreads + d, shape.key_dim - d);
-      unroll<kQueries>([&](auto i) {
-        float* at = block + d * kQueries + i * Vec::width;
-        store(at, spread * load(at));
-      });
-    }
+    scale_channels<kQueries>(static_cast<const T*>(rows.spreads) + chunk.head * shape.key_dim, shape.key_dim, block);
   }
   if (!rows.rotated) return;
   for (int64_t i = 0; i < kQueries; ++i) transform_row(block + i * Vec::width, shape.key_dim, kQueries * Vec::width);

@@ -114,7 +114,7 @@ def test_dense_slots_in_tiles(group: int, isas: list[str]) -> None:
 PRUNED = ["spark", "spark 8", "spark without signs", "spark of means", "spark constant", "ragged", "ragged 8"]
 
 
-@pytest.mark.parametrize("group", [1, 2, 4, 5, 6, 8, 13])
+@pytest.mark.parametrize("group", [1, 2, 4, 5, 6, 7, 8, 13])
 @pytest.mark.parametrize("name", [*PRUNED, "think half"])
 def test_pruned_keys_in_tiles(name: str, group: int, isas: list[str]) -> None:
     """Whole tiles and not, rows far from the ends of arrays and near them, beside values of every kind."""

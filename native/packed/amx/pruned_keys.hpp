@@ -19,6 +19,7 @@
 #include "packed/avx512/pruned_keys.hpp"
 #include "packed/format.hpp"
 #include "packed/masked_rows.hpp"
+#include "packed/queries.hpp"
 #include "packed/scratch.hpp"
 #include "packed/unpack.hpp"
 #include "simd/bits.hpp"
@@ -89,9 +90,7 @@ struct TilesOfIntegers : ExpandedIntegers {
     }
     void dots(const int32_t (*sums)[16], int four, Vec scale, Vec (&dots)[4]) const {
       join_halves(sums, four, dots);
-      unroll<4>([&](auto i) {
-        dots[i] = dots[i] * (scale * broadcast(int16.scale[4 * four + i]));
-      });
+      unroll<4>([&](auto i) { dots[i] = dots[i] * (scale * broadcast(int16.scale[4 * four + i])); });
     }
   };
 
@@ -107,6 +106,8 @@ struct TilesOfIntegers : ExpandedIntegers {
     }
   }
 };
+
+static_assert(kExpandedKeys == kPairTokens && kMostExpandedDim == kMostTileDim, "expanded keys are two tiles");
 
 // Products of the signs of two tiles of tokens with halves of queries, in the tiles 2 and 3.
 inline void multiply_signs(const uint8_t* signs, int64_t dim, const QueryTiles& queries) {
@@ -135,15 +136,7 @@ inline void take_pruned_queries(const Shape& shape, const Chunk& chunk, const Qu
   const int64_t dim = shape.key_dim;
   gather_queries<kQueries, float, Bf16>(shape, queries, first, block);
   result.kept.take(shape, queries, first, block, halves);
-  if (rows.inverse_norms) {
-    const float* norms = rows.inverse_norms + chunk.head * dim;
-    for (int64_t d = 0; d < dim; d += Vec::width) {
-      unroll<kQueries>([&](auto q) {
-        float* at = block + d * kQueries + q * Vec::width;
-        store(at, load(at) * load(norms + d));
-      });
-    }
-  }
+  if (rows.inverse_norms) scale_channels<kQueries>(rows.inverse_norms + chunk.head * dim, dim, block);
   result.over_norms = quantize_queries<kQueries>(block, dim, halves);
   turn_queries<kQueries, 8>(result.over_norms, dim, result.signs);
 }

@@ -16,6 +16,7 @@
 #include "packed/fill.hpp"
 #include "packed/format.hpp"
 #include "packed/masked_rows.hpp"
+#include "packed/queries.hpp"
 #include "packed/scratch.hpp"
 #include "simd/element.hpp"
 #include "simd/prefetch.hpp"
@@ -62,25 +63,11 @@ template <int kQueries>
 struct IntegersInLanes : ExpandedIntegers {
   Int16Queries<kQueries> int16;
 
-  IntegersInLanes(const Shape& shape, const Queries&, int64_t, const float* block, int8_t* halves)
-      : int16(quantize_queries<kQueries>(block, shape.key_dim, halves)) {}
+  IntegersInLanes(const Shape& shape, const Queries&, int64_t, const float* block, int8_t* memory)
+      : int16(quantize_queries<kQueries>(block, shape.key_dim, memory)) {}
 
   void score(const uint8_t* rows, int64_t dim, float* sums) const { score_bytes(int16, rows, dim, sums); }
 };
-
-// A block of queries in the order of scratch, over the norms of the channels where there are any.
-template <int kQueries>
-inline void divide_by_norms(const winnow_rows& rows, int64_t head, int64_t dim, float* block) {
-  if (!rows.inverse_norms) return;
-  const float* norms = rows.inverse_norms + head * dim;
-  for (int64_t d = 0; d < dim; d += Vec::width) {
-    const Vec inverse = load(norms + d);
-    unroll<kQueries>([&](auto q) {
-      float* at = block + d * kQueries + q * Vec::width;
-      store(at, load(at) * inverse);
-    });
-  }
-}
 
 // logits[q][t] += sums of kept entries, which lie a tile behind, where logits are those of signs before.
 template <int kQueries, class T>
@@ -97,16 +84,16 @@ inline void add_kept(const winnow_rows& rows, int64_t slot, int64_t count, float
   }
 }
 
-// logits[q][t] for all tokens of a chunk; writes up to two tiles past the last token. `halves` are for two blocks of queries.
+// logits[q][t] for all tokens of a chunk; writes up to two tiles past the last token. `memory` is for two blocks of queries.
 template <int kQueries, class T, class Kept>
 inline void score_expanded(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first, float* block,
-                           int8_t* halves, float* logits) {
+                           int8_t* memory, float* logits) {
   const winnow_rows &rows = chunk.part->keys, &values = chunk.part->values;
   const int64_t dim = shape.key_dim;
   gather_queries<kQueries, float, T>(shape, queries, first, block);
-  const Kept kept(shape, queries, first, block, halves);
-  divide_by_norms<kQueries>(rows, chunk.head, dim, block);
-  const auto over_norms = quantize_queries<kQueries>(block, dim, halves + 2 * kQueries * dim);
+  const Kept kept(shape, queries, first, block, memory);
+  if (rows.inverse_norms) scale_channels<kQueries>(rows.inverse_norms + chunk.head * dim, dim, block);
+  const auto over_norms = quantize_queries<kQueries>(block, dim, memory + 2 * kQueries * dim);
   MaskedRows reader(rows, chunk.part->slots, chunk.slot, dim, sizeof(T));
   ExpandedKeys<Kept> keys;
   // Few bytes and many products here, many bytes and few products with the values: they are asked for meanwhile.
@@ -130,17 +117,17 @@ inline bool score_in_lanes(const Shape& shape, const Chunk& chunk, const Queries
   const int64_t dim = shape.key_dim;
   if (!rows.masks || draws_sizes(rows.recovery) || rows.stats_width != statistics_of(rows.recovery)) return false;
   if (dim % kRowNumbers || dim > kMostExpandedDim) return false;
-  int8_t* halves = reinterpret_cast<int8_t*>(packed.queries);
+  int8_t* memory = reinterpret_cast<int8_t*>(packed.queries);
   if constexpr (!std::is_same_v<T, float>) {
     if (rows.bits == 8) {
-      score_expanded<kQueries, T, IntegersInLanes<kQueries>>(shape, chunk, queries, first, scratch.query, halves,
+      score_expanded<kQueries, T, IntegersInLanes<kQueries>>(shape, chunk, queries, first, scratch.query, memory,
                                                              scratch.logits);
       return true;
     }
   }
   if constexpr (std::is_same_v<T, Bf16> && kQueries > 1) {
     if (rows.bits == 16) {
-      score_expanded<kQueries, T, NumbersInLanes<kQueries>>(shape, chunk, queries, first, scratch.query, halves,
+      score_expanded<kQueries, T, NumbersInLanes<kQueries>>(shape, chunk, queries, first, scratch.query, memory,
                                                             scratch.logits);
       return true;
     }
