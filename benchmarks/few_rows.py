@@ -16,7 +16,7 @@ from statistics import median
 import torch
 from torch import Tensor, nn
 
-from reporting import machine, markdown_table, of_this_vendor, rounds_and_folder, write_results
+from reporting import DTYPES, machine, markdown_table, of_this_vendor, rounds_and_folder, write_results
 from winnow.kernels.native import read_sum
 from winnow.models.compiled import CompiledLinear
 from winnow.models.few_rows import layers_of_this_processor
@@ -26,7 +26,6 @@ from winnow.models.turned import TurnedLinear
 
 SHAPES = ((896, 896), (896, 4864), (4864, 896), (896, 151936), (1536, 8960), (8960, 1536), (4096, 4096))
 """Inputs and outputs: layers of Qwen2.5 of 0.5B and 1.5B, and of Llama 3 of 8B."""
-DTYPES = {torch.bfloat16: "bfloat16", torch.float32: "float32"}
 ROWS = (1, 4, 16, 32, 64, 512)
 TORCHS, DIRECT, PACKED, READ = "torch's layer", "Winnow's layer", "packed by oneDNN", "a read of the weight"
 IN_FILE = "the same, in a file's memory"

@@ -12,13 +12,12 @@ from functools import partial
 import torch
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from reporting import rounds_and_folder
+from reporting import DTYPES, rounds_and_folder
 from winnow.models.norms import CompiledRMSNorm
 from within_steps import Timed, in_turns, publish
 
 WIDTHS = (128, 896, 1536, 4096)
 """Numbers of a row: of a head, and of the tokens of models of 0.5B, 1.5B and 8B."""
-DTYPES = {torch.bfloat16: "bfloat16", torch.float32: "float32"}
 ROWS = (1, 16, 2048)
 NORMS = 49
 """Norms of a model of 24 layers."""

@@ -21,6 +21,9 @@ from winnow.files import write_text
 from winnow.kernels import backend
 from winnow.runs.environment import processor_name
 
+DTYPES = {torch.bfloat16: "bfloat16", torch.float32: "float32"}
+"""Types in which layers are timed, by name."""
+
 
 def machine(device: torch.device | None = None) -> str:
     """One line on what a result was measured with; device: whose kernels, where not the CPU's."""

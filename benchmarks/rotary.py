@@ -13,13 +13,12 @@ import torch
 from torch import Tensor
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from reporting import rounds_and_folder
+from reporting import DTYPES, rounds_and_folder
 from winnow.models.rotary import RotaryByKernel
 from within_steps import Timed, in_turns, publish
 
 SHAPES = ((14, 2, 64), (12, 2, 128), (32, 8, 128))
 """Query heads, KV heads and channels of models of 0.5B, 1.5B and 8B."""
-DTYPES = {torch.bfloat16: "bfloat16", torch.float32: "float32"}
 TOKENS = (1, 16, 2048)
 LAYERS = 24
 
