@@ -143,7 +143,10 @@ def fraction_of_read(layers: Sequence[Layer], rounds: int) -> dict[str, object]:
         for layer in layers:
             layer.multiply()
 
-    bench = measure({"read": read, "attend": attend, "multiply": multiply}, rounds)
+    contenders = {"read": read, "attend": attend}
+    if has_limit():
+        contenders["multiply"] = multiply
+    bench = measure(contenders, rounds)
     query, keys = layers[0].query, layers[0].prefix.keys
     size = 2 * keys.nbytes * len(layers)
     return {

@@ -256,13 +256,15 @@ def compare(
                     "read": one.read,
                     "attend": partial(one.run, query),
                     "dense": partial(dense.run, query),
-                    "multiply": partial(one.multiply, group),
                 }
+                if has_limit():
+                    steps["multiply"] = partial(one.multiply, group)
                 bench = measure(steps, rounds)
                 column = f"{threads_in_words(count)}, G {group}"
                 fractions[column] = bench.ratio("read", "attend")
                 speeds[column] = bench.ratio("dense", "attend")
-                limits[column] = of_limit(bench)
+                if has_limit():
+                    limits[column] = of_limit(bench)
             fractions[f"{threads_in_words(count)}, read GB/s"] = one.size / bench.median("read") / 1e9
         of_read.append(fractions)
         of_limits.append(limits)
