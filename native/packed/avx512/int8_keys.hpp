@@ -133,8 +133,7 @@ using BlockSums = typename Int16::template Sums<kBlock * kTileVectors>;
 // Adds the products of the fields kFirst .. kFirst + kCount - 1 of a block; `int16` are of its queries.
 template <int kBlock, class Form, int kFirst, int kCount, class Int16>
 __attribute__((always_inline)) inline void add_fields(const __m512i (&four)[kTileVectors][4][Form::kLoads],
-                                                      const int8_t* int16,
-                                                      typename Int16::template Sums<kBlock * kTileVectors>& sums) {
+                                                      const int8_t* int16, BlockSums<kBlock, Int16>& sums) {
   unroll<4 * kCount>([&](auto i) __attribute__((always_inline)) {
     constexpr int field = kFirst + i % kCount, quarter = i / kCount;
     typename Int16::Bytes keys[kTileVectors];
