@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "attend/queries.hpp"
+#include "dense/token_scores.hpp"
 #include "simd/element.hpp"
 #include "simd/unroll.hpp"
 
@@ -60,11 +61,14 @@ bool weigh_numbers(const Arguments&...) {
 namespace winnow {
 namespace {
 
-// Calls body(first, Count<size>) for blocks that cover n queries. In pairs 5, 6 and 7 are blocks of their own: the products
-// of none are lost.
+// True where 5, 6 and 7 queries are blocks of their own: in pairs, and where sums are turned.
+template <class T>
+constexpr bool kWholeBlocks = kInPairs<T> || kTurnsSums<5>;
+
+// Calls body(first, Count<size>) for blocks that cover n queries.
 template <class T, class Body>
 inline void for_blocks_of(int64_t n, const Body& body) {
-  if constexpr (kInPairs<T>) {
+  if constexpr (kWholeBlocks<T>) {
     int64_t first = 0;
     for (; n - first > 8; first += 8) body(first, Count<8>{});
     switch (n - first) {

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstring>
+#include <type_traits>
 
 #include "attend/contract.hpp"
 #include "attend/queries.hpp"
+#include "dense/token_scores.hpp"
 #include "simd/prefetch.hpp"
 #include "simd/unroll.hpp"
 #include "simd/vec.hpp"
@@ -46,14 +48,14 @@ __attribute__((always_inline)) inline void accumulate(Vec (&acc)[Vec::width], co
   }
 }
 
-// logits[q·kLogitStride + t] = query[q] · keys[t] for kQueries queries and width / kQueries tokens. `query`
+// Lane q·kTokens + t: query[q] · keys[t] for kQueries queries and kTokens = width / kQueries tokens. `query`
 // holds the first vector of every query, then the second of every query, ...: one pointer reaches them all.
 //
 // One accumulator per pair and one lane per pair after the reduction: the horizontal sums of a whole tile are
 // taken together. kWholePairs says that a key fills whole pairs of vectors; any further loop over the rest
 // would make the compiler keep the accumulators in memory.
 template <int kQueries, bool kWholePairs, bool kBusy, class T>
-inline void score_tile(const float* query, const T* keys, int64_t dim, const char* ahead, float* logits) {
+inline Vec tile_products(const float* query, const T* keys, int64_t dim, const char* ahead) {
   constexpr int kTokens = Vec::width / kQueries;
   constexpr int64_t kPair = 2 * Vec::width;
   constexpr int64_t kBytes = static_cast<int64_t>(sizeof(T));
@@ -82,24 +84,44 @@ inline void score_tile(const float* query, const T* keys, int64_t dim, const cha
     }
   }
 
-  alignas(64) float sums[Vec::width];
-  store(sums, row_sums(acc));
-  for (int i = 0; i < kQueries; ++i) {
-    std::memcpy(logits + i * kLogitStride, sums + i * kTokens, kTokens * sizeof(float));
+  return row_sums(acc);
+}
+
+// Tokens of a tile: as many as fill a vector with their logits, or a vector of them where those are turned.
+template <int kQueries>
+constexpr int kTileTokens = kTurnsSums<kQueries> ? Vec::width : Vec::width / kQueries;
+
+// logits[q·kLogitStride + t] of a tile.
+template <int kQueries, bool kWholePairs, bool kBusy, class T>
+inline void score_tile(const float* query, const T* keys, int64_t dim, const char* ahead, float* logits) {
+  const auto products_from = [&](int64_t token) __attribute__((always_inline)) {
+    const int64_t number = token * dim;
+    const char* asked = ahead + number * static_cast<int64_t>(sizeof(T));
+    return tile_products<kQueries, kWholePairs, kBusy>(query, keys + number, dim, asked);
+  };
+  if constexpr (kTurnsSums<kQueries>) {
+    turn_sums<kQueries>(products_from, logits);
+  } else {
+    constexpr int kTokens = kTileTokens<kQueries>;
+    alignas(64) float sums[Vec::width];
+    store(sums, products_from(0));
+    for (int i = 0; i < kQueries; ++i) {
+      std::memcpy(logits + i * kLogitStride, sums + i * kTokens, kTokens * sizeof(float));
+    }
   }
 }
 
-// logits[q][t] for kQueries queries and all tokens of the chunk; writes up to a tile past the last token.
-template <int kQueries, bool kWholePairs, bool kBusy, class T>
-inline void score_tokens(const Shape& shape, const Chunk& chunk, const float* query, void* edge, float* logits) {
-  constexpr int kTokens = Vec::width / kQueries;
+// Logits of all tokens of the chunk: score_at(keys, ahead, logits) finds those of kTokens. Writes up to as many past the
+// last token.
+template <int kTokens, class T, class ScoreAt>
+inline void score_tokens(const Shape& shape, const Chunk& chunk, void* edge, float* logits, const ScoreAt& score_at) {
   const int64_t dim = shape.key_dim;
   const T* keys = static_cast<const T*>(chunk.keys);
   const T* end = keys + chunk.tokens * dim;
   int64_t t = 0;
   for (; t + kTokens <= chunk.tokens; t += kTokens) {
     const T* tile = keys + t * dim;
-    score_tile<kQueries, kWholePairs, kBusy>(query, tile, dim, ahead_of(tile, end, chunk.values), logits + t);
+    score_at(tile, ahead_of(tile, end, chunk.values), logits + t);
   }
   if (t < chunk.tokens) {
     // The rest is copied: a tile must not read past the end of the keys. What follows is cleared although
@@ -109,18 +131,25 @@ inline void score_tokens(const Shape& shape, const Chunk& chunk, const float* qu
     const size_t used = static_cast<size_t>((chunk.tokens - t) * dim) * sizeof(T);
     std::memcpy(tile, keys + t * dim, used);
     std::memset(static_cast<char*>(edge) + used, 0, size - used);
-    score_tile<kQueries, kWholePairs, kBusy>(query, tile, dim, static_cast<const char*>(chunk.values), logits + t);
+    score_at(tile, static_cast<const char*>(chunk.values), logits + t);
   }
 }
 
-// kBusy says how keys are prefetched.
+// logits[q][t] for kQueries queries and all tokens of the chunk. kBusy says how keys are prefetched.
 template <int kQueries, class T, bool kBusy = meet_arithmetic(kQueries, sizeof(T))>
 inline void score(const Shape& shape, const Chunk& chunk, const float* query, void* edge, float* logits) {
-  if (shape.key_dim % (2 * Vec::width) == 0) {
-    score_tokens<kQueries, true, kBusy, T>(shape, chunk, query, edge, logits);
-  } else {
-    score_tokens<kQueries, false, kBusy, T>(shape, chunk, query, edge, logits);
+  const int64_t dim = shape.key_dim;
+  if (in_token_lanes<kQueries, T>(dim)) {
+    return score_tokens<Vec::width, T>(shape, chunk, edge, logits, [&](const T* keys, const char* ahead, float* to) {
+      score_token_lanes<kQueries, kBusy>(query, keys, dim, ahead, to);
+    });
   }
+  const auto score_tiles_of = [&](auto whole_pairs) {
+    score_tokens<kTileTokens<kQueries>, T>(shape, chunk, edge, logits, [&](const T* keys, const char* ahead, float* to) {
+      score_tile<kQueries, decltype(whole_pairs)::value, kBusy>(query, keys, dim, ahead, to);
+    });
+  };
+  dim % (2 * Vec::width) == 0 ? score_tiles_of(std::true_type{}) : score_tiles_of(std::false_type{});
 }
 
 }  // namespace

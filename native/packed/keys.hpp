@@ -7,6 +7,7 @@
 #include "attend/queries.hpp"
 #include "dense/pairs.hpp"
 #include "dense/scores.hpp"
+#include "packed/byte_rows.hpp"
 #include "packed/dots.hpp"
 #include "packed/format.hpp"
 #include "packed/queries.hpp"
@@ -49,29 +50,42 @@ inline void add_bias(const float (&bias)[kQueries], int64_t tokens, float* logit
 
 static_assert(kTileRows == kScaleGroup, "a tile of grouped keys has one set of scales");
 
-// Any other keys from a token on, unpacked a tile at a time; tiles are scale groups where slots share scales.
+// Keys from a token on, unpacked by `reader` a tile at a time; tiles are scale groups where slots share scales.
+template <int kQueries, class T, class Reader>
+inline void score_tiles(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first, int64_t token,
+                        const Scratch& scratch, const PackedScratch& packed, Reader reader) {
+  using Number = typename Reader::Number;
+  const winnow_rows& rows = chunk.part->keys;
+  Number* numbers = reinterpret_cast<Number*>(packed.tile);
+  gather_for<kQueries, Number, T>(shape, chunk, queries, first, scratch.query);
+  for (int64_t t = token; t < chunk.tokens; t += kTileRows) {
+    Chunk tile = chunk;
+    tile.keys = tile.values = numbers;
+    tile.tokens = least(kTileRows, chunk.tokens - t);
+    reader.unpack(tile.tokens, numbers);
+    if (rows.scaling != WINNOW_GROUPED) {
+      score<kQueries, Number, false>(shape, tile, scratch.query, scratch.edge, scratch.logits + t);
+      continue;
+    }
+    float bias[kQueries];
+    fold_scales<kQueries, T>(shape, rows, chunk.slot + t, scratch.query, packed.queries, bias);
+    score<kQueries, Number, false>(shape, tile, packed.queries, scratch.edge, scratch.logits + t);
+    add_bias<kQueries>(bias, tile.tokens, scratch.logits + t);
+  }
+}
+
+// Any other keys from a token on.
 template <int kQueries, class T>
 inline void score_unpacked(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first,
                            int64_t token, const Scratch& scratch, const PackedScratch& packed) {
   if (token == chunk.tokens) return;
   const winnow_rows& rows = chunk.part->keys;
-  RowReader<T> reader(rows, *chunk.part, chunk.head, chunk.slot + token, shape.key_dim, false, packed.reader,
-                      packed.row_floats);
-  gather_for<kQueries, float, T>(shape, chunk, queries, first, scratch.query);
-  for (int64_t t = token; t < chunk.tokens; t += kTileRows) {
-    Chunk tile = chunk;
-    tile.keys = tile.values = packed.tile;
-    tile.tokens = least(kTileRows, chunk.tokens - t);
-    reader.unpack(tile.tokens, packed.tile);
-    if (rows.scaling != WINNOW_GROUPED) {
-      score<kQueries, float, false>(shape, tile, scratch.query, scratch.edge, scratch.logits + t);
-      continue;
-    }
-    float bias[kQueries];
-    fold_scales<kQueries, T>(shape, rows, chunk.slot + t, scratch.query, packed.queries, bias);
-    score<kQueries, float, false>(shape, tile, packed.queries, scratch.edge, scratch.logits + t);
-    add_bias<kQueries>(bias, tile.tokens, scratch.logits + t);
-  }
+  const auto score_by = [&](const auto& reader) {
+    score_tiles<kQueries, T>(shape, chunk, queries, first, token, scratch, packed, reader);
+  };
+  if (are_bytes(rows, shape.key_dim)) return score_by(ByteReader(rows, chunk.slot + token, shape.key_dim));
+  score_by(RowReader<T>(rows, *chunk.part, chunk.head, chunk.slot + token, shape.key_dim, false, packed.reader,
+                        packed.row_floats));
 }
 
 // scratch.logits[q][t] for the queries [first, first + kQueries) and all tokens of the chunk.

@@ -26,6 +26,8 @@ namespace {
 template <class T>
 class RowReader {
  public:
+  using Number = float;
+
   // `rows` hold the slots of a part, `dim` channels each; `memory` is for kReaderRows rows.
   RowReader(const winnow_rows& rows, const winnow_part& part, int64_t head, int64_t slot, int64_t dim,
             bool grouped_channels, float* memory, int64_t memory_row)

@@ -7,6 +7,7 @@
 #include "attend/contract.hpp"
 #include "attend/weights.hpp"
 #include "dense/weighted_sum.hpp"
+#include "packed/byte_rows.hpp"
 #include "packed/dots.hpp"
 #include "packed/rows.hpp"
 #include "packed/scratch.hpp"
@@ -47,17 +48,29 @@ inline void weigh_in_place(const Shape& shape, const Chunk& chunk, Weights<kQuer
   weigh_tokens<kQueries>(shape, weights, values_at<Value>(shape, chunk), chunk.tokens, acc);
 }
 
-// Any other values, unpacked a tile at a time.
+// Values that `reader` unpacks a tile at a time.
+template <int kQueries, class Reader>
+inline void weigh_tiles(const Shape& shape, const Chunk& chunk, Weights<kQueries>& weights, const PackedScratch& packed,
+                        Reader reader, float* acc) {
+  auto* tile = reinterpret_cast<typename Reader::Number*>(packed.tile);
+  for (int64_t t = 0; t < chunk.tokens; t += kTileRows) {
+    const int64_t count = least(kTileRows, chunk.tokens - t);
+    reader.unpack(count, tile);
+    weigh<kQueries>(shape, weights.take(t, count), tile, count, NothingAhead{}, acc);
+  }
+}
+
+// Any other values.
 template <int kQueries, class T>
 inline void weigh_unpacked(const Shape& shape, const Chunk& chunk, Weights<kQueries>& weights,
                            const PackedScratch& packed, float* acc) {
-  RowReader<T> reader(chunk.part->values, *chunk.part, chunk.head, chunk.slot, shape.value_dim, true, packed.reader,
-                      packed.row_floats);
-  for (int64_t t = 0; t < chunk.tokens; t += kTileRows) {
-    const int64_t count = least(kTileRows, chunk.tokens - t);
-    reader.unpack(count, packed.tile);
-    weigh<kQueries>(shape, weights.take(t, count), packed.tile, count, NothingAhead{}, acc);
+  const winnow_rows& rows = chunk.part->values;
+  const auto weigh_by = [&](const auto& reader) { weigh_tiles<kQueries>(shape, chunk, weights, packed, reader, acc); };
+  // Scales of groups are many to a row: a value meets its own where it is unpacked.
+  if (are_bytes(rows, shape.value_dim) && rows.scaling == WINNOW_PER_SLOT) {
+    return weigh_by(ByteReader(rows, chunk.slot, shape.value_dim));
   }
+  weigh_by(RowReader<T>(rows, *chunk.part, chunk.head, chunk.slot, shape.value_dim, true, packed.reader, packed.row_floats));
 }
 
 // Sums of a chunk's values as they lie -> in the coordinates and the order of Partial.
