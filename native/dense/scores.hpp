@@ -59,16 +59,21 @@ inline Vec tile_products(const float* query, const T* keys, int64_t dim, const c
   constexpr int kTokens = Vec::width / kQueries;
   constexpr int64_t kPair = 2 * Vec::width;
   constexpr int64_t kBytes = static_cast<int64_t>(sizeof(T));
-  // Single lines are asked for in the order of memory, which the second-level cache foresees, and not in that of reading;
-  // pairs of lines, but for kAskOnce, as they are read (all measured).
-  constexpr bool kInOrder = kAskOnce || kPair * kBytes == kLine;
+  // Lines are asked for in the order of memory, which the second-level cache foresees, and not in that of reading; pairs of
+  // lines, but for kAskOnce, as they are read (all measured).
+  constexpr bool kInOrder = kAskOnce || kPair * kBytes <= kLine;
   Vec acc[Vec::width];
   unroll<Vec::width>([&](auto i) { acc[i] = broadcast(0.0f); });
 
   int64_t d = 0;
   for (; d + kPair <= dim; d += kPair) {
     accumulate<kQueries, kTokens, 2>(acc, query + d * kQueries, [&](auto t, Vec(&k)[2]) {
-      prefetch_span<kPair * kBytes, kBusy>(ahead + (kInOrder ? d * kTokens + t * kPair : t * dim + d) * kBytes);
+      constexpr int64_t number = decltype(t)::value * kPair;
+      if constexpr (!kInOrder) {
+        prefetch_span<kPair * kBytes, kBusy>(ahead + (t * dim + d) * kBytes);
+      } else if constexpr (number * kBytes % kLine == 0) {
+        prefetch_span<kPair * kBytes, kBusy>(ahead + (d * kTokens + number) * kBytes);
+      }
       load_pair(keys + t * dim + d, k[0], k[1]);
     });
   }
