@@ -92,9 +92,9 @@ inline Vec tile_products(const float* query, const T* keys, int64_t dim, const c
   return row_sums(acc);
 }
 
-// Tokens of a tile: as many as fill a vector with their logits, or a vector of them where those are turned.
+// Tokens that are scored together: as many as fill a vector with their logits, or a vector of them where those are turned.
 template <int kQueries>
-constexpr int kTileTokens = kTurnsSums<kQueries> ? Vec::width : Vec::width / kQueries;
+constexpr int kScoredTogether = kTurnsSums<kQueries> ? Vec::width : Vec::width / kQueries;
 
 // logits[q·kLogitStride + t] of a tile.
 template <int kQueries, bool kWholePairs, bool kBusy, class T>
@@ -107,7 +107,7 @@ inline void score_tile(const float* query, const T* keys, int64_t dim, const cha
   if constexpr (kTurnsSums<kQueries>) {
     turn_sums<kQueries>(products_from, logits);
   } else {
-    constexpr int kTokens = kTileTokens<kQueries>;
+    constexpr int kTokens = kScoredTogether<kQueries>;
     alignas(64) float sums[Vec::width];
     store(sums, products_from(0));
     for (int i = 0; i < kQueries; ++i) {
@@ -150,7 +150,7 @@ inline void score(const Shape& shape, const Chunk& chunk, const float* query, vo
     });
   }
   const auto score_tiles_of = [&](auto whole_pairs) {
-    score_tokens<kTileTokens<kQueries>, T>(shape, chunk, edge, logits, [&](const T* keys, const char* ahead, float* to) {
+    score_tokens<kScoredTogether<kQueries>, T>(shape, chunk, edge, logits, [&](const T* keys, const char* ahead, float* to) {
       score_tile<kQueries, decltype(whole_pairs)::value, kBusy>(query, keys, dim, ahead, to);
     });
   };

@@ -14,39 +14,39 @@
 namespace winnow {
 namespace {
 
-typedef uint8_t Bytes __attribute__((vector_size(16)));
-typedef uint16_t Words __attribute__((vector_size(16)));
-typedef uint64_t Twice __attribute__((vector_size(16)));
+typedef uint8_t SixteenBytes __attribute__((vector_size(16)));
+typedef uint16_t EightWords __attribute__((vector_size(16)));
+typedef uint64_t TwoLongs __attribute__((vector_size(16)));
 
 // Numbers kFirst .. kFirst + 15 of a plane of kBits bits, without their sign.
 template <int kBits, int kFirst>
-inline Bytes plane_bytes(const uint8_t* plane) {
-  Bytes bytes;
+inline SixteenBytes plane_bytes(const uint8_t* plane) {
+  SixteenBytes bytes;
   if constexpr (kBits == 1) {  // one from each of 8 bytes, then the next
     constexpr uint8_t kOne = 1 << kFirst / 8, kNext = kOne << 1;
-    constexpr Bytes kBit = {kOne, kOne, kOne, kOne, kOne, kOne, kOne, kOne,
-                            kNext, kNext, kNext, kNext, kNext, kNext, kNext, kNext};
+    constexpr SixteenBytes kBit = {kOne, kOne, kOne, kOne, kOne, kOne, kOne, kOne,
+                                   kNext, kNext, kNext, kNext, kNext, kNext, kNext, kNext};
     uint64_t eight;
     std::memcpy(&eight, plane, sizeof eight);
-    bytes = reinterpret_cast<Bytes>(Twice{eight, eight});
-    return reinterpret_cast<Bytes>((bytes & kBit) == kBit) & 1;
+    bytes = reinterpret_cast<SixteenBytes>(TwoLongs{eight, eight});
+    return reinterpret_cast<SixteenBytes>((bytes & kBit) == kBit) & 1;
   } else {
     constexpr int kBlock = 16 * 8 / kBits, kField = kFirst % kBlock / 16;
     std::memcpy(&bytes, plane + kFirst / kBlock * kBlockBytes, sizeof bytes);
     // Of bytes there are no shifts; what comes from the next one is masked.
     constexpr uint8_t kMask = (1 << kBits) - 1;
-    return reinterpret_cast<Bytes>(reinterpret_cast<Words>(bytes) >> kField * kBits) & kMask;
+    return reinterpret_cast<SixteenBytes>(reinterpret_cast<EightWords>(bytes) >> kField * kBits) & kMask;
   }
 }
 
 // Those of a row, whose planes begin at `low` and, where there are two, at `high`.
 template <int kBits, bool kSigned, int kFirst>
-inline Bytes number_bytes(const uint8_t* low, const uint8_t* high) {
+inline SixteenBytes number_bytes(const uint8_t* low, const uint8_t* high) {
   constexpr int kLow = low_bits(kBits);
-  Bytes bytes = plane_bytes<kLow, kFirst>(low);
+  SixteenBytes bytes = plane_bytes<kLow, kFirst>(low);
   if constexpr (kBits != kLow) {
-    const Bytes upper = plane_bytes<kBits - kLow, kFirst>(high);
-    bytes |= reinterpret_cast<Bytes>(reinterpret_cast<Words>(upper) << kLow);
+    const SixteenBytes upper = plane_bytes<kBits - kLow, kFirst>(high);
+    bytes |= reinterpret_cast<SixteenBytes>(reinterpret_cast<EightWords>(upper) << kLow);
   }
   if constexpr (!kSigned) return bytes;
   constexpr uint8_t kSign = 1 << (kBits - 1);
@@ -86,7 +86,7 @@ class ByteReader {
       }
       for (int64_t d = 0; d < dim_; d += kNumbers) {
         unroll<kNumbers / 16>([&](auto i) __attribute__((always_inline)) {
-          const Bytes bytes = number_bytes<kBits, kSigned, 16 * i>(low, high);
+          const SixteenBytes bytes = number_bytes<kBits, kSigned, 16 * i>(low, high);
           std::memcpy(out + 16 * i, &bytes, sizeof bytes);
         });
         out += kNumbers;
