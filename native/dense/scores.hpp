@@ -140,21 +140,24 @@ inline void score_tokens(const Shape& shape, const Chunk& chunk, void* edge, flo
   }
 }
 
-// logits[q][t] for kQueries queries and all tokens of the chunk. kBusy says how keys are prefetched.
+// logits[q][t] for kQueries queries and all tokens of the chunk; kBusy says how keys are prefetched.
 template <int kQueries, class T, bool kBusy = meet_arithmetic(kQueries, sizeof(T))>
 inline void score(const Shape& shape, const Chunk& chunk, const float* query, void* edge, float* logits) {
   const int64_t dim = shape.key_dim;
-  if (in_token_lanes<kQueries, T>(dim)) {
-    return score_tokens<Vec::width, T>(shape, chunk, edge, logits, [&](const T* keys, const char* ahead, float* to) {
-      score_token_lanes<kQueries, kBusy>(query, keys, dim, ahead, to);
-    });
+  const bool are_whole_pairs = dim % (2 * Vec::width) == 0;
+  if constexpr (kMostInTokenLanes<kQueries, T> > 0) {
+    if (are_whole_pairs && dim <= kMostInTokenLanes<kQueries, T>) {
+      return score_tokens<Vec::width, T>(shape, chunk, edge, logits, [&](const T* keys, const char* ahead, float* to) {
+        score_token_lanes<kQueries, kBusy>(query, keys, dim, ahead, to);
+      });
+    }
   }
   const auto score_tiles_of = [&](auto whole_pairs) {
     score_tokens<kScoredTogether<kQueries>, T>(shape, chunk, edge, logits, [&](const T* keys, const char* ahead, float* to) {
       score_tile<kQueries, decltype(whole_pairs)::value, kBusy>(query, keys, dim, ahead, to);
     });
   };
-  dim % (2 * Vec::width) == 0 ? score_tiles_of(std::true_type{}) : score_tiles_of(std::false_type{});
+  are_whole_pairs ? score_tiles_of(std::true_type{}) : score_tiles_of(std::false_type{});
 }
 
 }  // namespace

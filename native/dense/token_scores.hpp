@@ -10,9 +10,7 @@ namespace winnow {
 namespace {
 
 template <int kQueries, class T>
-constexpr bool in_token_lanes(int64_t) {
-  return false;
-}
+constexpr int64_t kMostInTokenLanes = 0;
 template <int kQueries, bool kBusy, class... Arguments>
 void score_token_lanes(const Arguments&...) {}
 

@@ -1,8 +1,8 @@
-// Logits of several queries whose lanes are tokens. Summed over lanes eight products of a short key would take half as
-// long again as their arithmetic: eight sums are one vector here.
+// Logits of many queries whose lanes are tokens: they are found so, or turned.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "attend/contract.hpp"
@@ -15,24 +15,24 @@
 namespace winnow {
 namespace {
 
-// True where keys of so many channels meet so many queries faster with a token in every lane (measured): their sums hardly wait
-// for each other, and they become fp32 as easily.
-template <int kQueries, class T>
-constexpr bool in_token_lanes(int64_t dim) {
-  if (kQueries < 5 || dim % (2 * Vec::width) != 0) return false;
-  return std::is_same_v<T, Int8> || (std::is_same_v<T, Bf16> && dim <= 64);
-}
-
 // True for so many queries that the logits of a token are a vector, which is to be turned.
 template <int kQueries>
 constexpr bool kTurnsSums = kQueries >= 5;
+
+// Channels up to which keys are scored faster with a token in every lane (measured): by so many queries that sums hardly wait for
+// each other, and of a type that becomes fp32 as easily.
+template <int kQueries, class T>
+constexpr int64_t kMostInTokenLanes = !kTurnsSums<kQueries>     ? 0
+                                      : std::is_same_v<T, Int8> ? std::numeric_limits<int64_t>::max()
+                                      : std::is_same_v<T, Bf16> ? 64
+                                                                : 0;
 
 // Where channel kChannel of 2·width lies in the queries' order, see gather_queries.
 template <class T>
 constexpr int64_t place_of(int channel, int queries) {
   const bool dealt = std::is_same_v<T, Bf16>;
   const int vector = dealt ? channel % 2 : channel / Vec::width, lane = dealt ? channel / 2 : channel % Vec::width;
-  return (vector * queries) * Vec::width + lane;
+  return vector * queries * Vec::width + lane;
 }
 
 // logits[q·kLogitStride + t] = query[q] · keys[t] for a vector of tokens, whose channels are whole pairs of vectors.

@@ -32,21 +32,9 @@ __attribute__((always_inline)) inline void turn_eight(const char* rows, int64_t 
 
 // Channel kPart of the elements in 4 bytes of every lane.
 template <int kPart>
-inline Vec channel_of(float, __m256i lanes) {
-  return {_mm256_castsi256_ps(lanes)};
-}
-template <int kPart>
 inline Vec channel_of(Bf16, __m256i lanes) {
   const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
   return {_mm256_castsi256_ps(kPart == 0 ? _mm256_slli_epi32(lanes, 16) : _mm256_and_si256(lanes, upper))};
-}
-template <int kPart>
-inline Vec channel_of(Fp16, __m256i lanes) {
-  // The 16 bits of four lanes beside each other, then those of all.
-  const __m128i from = kPart == 0 ? _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1)
-                                  : _mm_setr_epi8(2, 3, 6, 7, 10, 11, 14, 15, -1, -1, -1, -1, -1, -1, -1, -1);
-  const __m256i fours = _mm256_shuffle_epi8(lanes, _mm256_broadcastsi128_si256(from));
-  return widen(Fp16{}, _mm256_castsi256_si128(_mm256_permute4x64_epi64(fours, 0x08)));
 }
 template <int kPart>
 inline Vec channel_of(Int8, __m256i lanes) {
