@@ -31,7 +31,7 @@ inline SixteenBytes plane_bytes(const uint8_t* plane) {
     bytes = reinterpret_cast<SixteenBytes>(TwoLongs{eight, eight});
     return reinterpret_cast<SixteenBytes>((bytes & kBit) == kBit) & 1;
   } else {
-    constexpr int kBlock = 16 * 8 / kBits, kField = kFirst % kBlock / 16;
+    constexpr int kBlock = static_cast<int>(block_numbers(kBits)), kField = kFirst % kBlock / 16;
     std::memcpy(&bytes, plane + kFirst / kBlock * kBlockBytes, sizeof bytes);
     // Of bytes there are no shifts; what comes from the next one is masked.
     constexpr uint8_t kMask = (1 << kBits) - 1;
@@ -60,17 +60,13 @@ class ByteReader {
 
   // From a slot on, `dim` channels each.
   ByteReader(const winnow_rows& rows, int64_t slot, int64_t dim)
-      : bits_(rows.bits),
-        is_signed_(rows.scaling == WINNOW_PER_SLOT),
-        dim_(dim),
-        row_(bytes_at(rows.data) + slot * rows.row_bytes),
-        row_bytes_(rows.row_bytes) {}
+      : rows_(rows), dim_(dim), row_(bytes_at(rows.data) + slot * rows.row_bytes) {}
 
   // The next `count` rows, one after another without gaps.
   void unpack(int64_t count, Int8* out) {
-    for_width(bits_, [&](auto bits) {
+    for_width(rows_.bits, [&](auto bits) {
       constexpr int kBits = decltype(bits)::value;
-      if constexpr (kBits < 8) is_signed_ ? unpack_rows<kBits, true>(count, out) : unpack_rows<kBits, false>(count, out);
+      rows_.scaling == WINNOW_PER_SLOT ? unpack_rows<kBits, true>(count, out) : unpack_rows<kBits, false>(count, out);
     });
   }
 
@@ -79,11 +75,9 @@ class ByteReader {
   void unpack_rows(int64_t count, Int8* out) {
     constexpr int kLow = low_bits(kBits);
     constexpr int64_t kNumbers = block_numbers(kBits);
-    for (int64_t row = 0; row < count; ++row, row_ += row_bytes_) {
+    for (int64_t row = 0; row < count; ++row, row_ += rows_.row_bytes) {
       const uint8_t *low = row_, *high = row_ + dim_ * kLow / 8;
-      for (int64_t byte = 0; byte < row_bytes_; byte += kLine) {
-        prefetch(reinterpret_cast<const char*>(row_) + kPrefetchBytes + byte);
-      }
+      prefetch_row(row_, rows_.row_bytes);
       for (int64_t d = 0; d < dim_; d += kNumbers) {
         unroll<kNumbers / 16>([&](auto i) __attribute__((always_inline)) {
           const SixteenBytes bytes = number_bytes<kBits, kSigned, 16 * i>(low, high);
@@ -96,11 +90,9 @@ class ByteReader {
     }
   }
 
-  int32_t bits_;
-  bool is_signed_;
+  const winnow_rows& rows_;
   int64_t dim_;
   const uint8_t* row_;
-  int64_t row_bytes_;
 };
 
 // True where rows are integers that fit a signed byte and meet their scales outside of a tile.

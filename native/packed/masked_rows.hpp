@@ -72,11 +72,7 @@ class MaskedRows {
   }
 
   // The lines of a row to come.
-  void prefetch_row() const {
-    const char* ahead = reinterpret_cast<const char*>(data_) + kPrefetchBytes;
-    prefetch(ahead);
-    for (int64_t byte = kLine; byte < rows_->row_bytes; byte += kLine) prefetch(ahead + byte);
-  }
+  void prefetch_next() const { prefetch_row(data_, rows_->row_bytes); }
 
   // True where the next `count` rows may be read beyond their ends, whatever their masks say.
   bool open_ahead(int64_t count) const {

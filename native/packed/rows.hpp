@@ -66,7 +66,7 @@ class RowReader {
   void unpack_whole(float* out) {
     const int64_t slot = slot_++, bytes = bytes_of_row(rows_, dim_, sizeof(T));
     const uint8_t* row = readable(data_, bytes, data_end_, data_copy_);
-    prefetch_row(bytes);
+    prefetch_row(data_, bytes);
     data_ += bytes;
     if (rows_.bits == 16) return convert(row, dim_, out);
     if (rows_.scaling == WINNOW_PER_SLOT) return unpack_numbers<true>(rows_.bits, row, dim_, out);
@@ -87,12 +87,6 @@ class RowReader {
     unpack_scaled<kSigned>(rows_.bits, row, dim_, scale, zero, size, out);
   }
 
-  // The lines of a row to come.
-  void prefetch_row(int64_t bytes) const {
-    const char* ahead = reinterpret_cast<const char*>(data_) + kPrefetchBytes;
-    for (int64_t byte = 0; byte < bytes; byte += kLine) prefetch(ahead + byte);
-  }
-
   static void convert(const uint8_t* row, int64_t count, float* out) {
     for (int64_t d = 0; d < count; d += Vec::width) store(out + d, load(elements(row) + d));
   }
@@ -103,7 +97,7 @@ class RowReader {
     const uint8_t *mask = masked_.mask(), *row = masked_.data(), *signs = masked_.signs();
     const int64_t slot = masked_.slot();
     const int64_t kept = kOpen && !rows_.starts && rows_.bits >= 8 ? 0 : masked_.count_kept();
-    masked_.prefetch_row();
+    masked_.prefetch_next();
     if constexpr (!kOpen) {
       row = readable(row, bytes_of_row(rows_, kept, sizeof(T)), data_end_, data_copy_);
       if (signs) signs = readable(signs, bytes_of_bits(dim_ - kept), rows_.signs + rows_.signs_bytes, sign_copy_);

@@ -49,6 +49,13 @@ inline void prefetch_span(const char* p) {
   for (int64_t byte = 0; byte < kBytes; byte += kLine) kBusy ? prefetch_busy(p + byte) : prefetch(p + byte);
 }
 
+// The lines of a row of `bytes` bytes to come, one at least, while `row` is read.
+inline void prefetch_row(const void* row, int64_t bytes) {
+  const char* ahead = static_cast<const char*>(row) + kPrefetchBytes;
+  prefetch(ahead);
+  for (int64_t byte = kLine; byte < bytes; byte += kLine) prefetch(ahead + byte);
+}
+
 // True where numbers of kBytes bytes meet so many queries that a line takes more arithmetic than a sum over it.
 constexpr bool meet_arithmetic(int queries, int64_t bytes) { return queries * 4 > bytes; }
 

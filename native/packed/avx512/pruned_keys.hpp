@@ -214,7 +214,7 @@ inline void next_rows(const winnow_rows& rows, int64_t left, MaskedRows& reader,
     const int64_t slot = reader.slot();
     tile[t] = {reader.mask(), reader.data(), reader.signs(), scales ? to_float(scales[slot]) : 1.0f,
                stats ? to_float(stats[slot * rows.stats_width]) : rows.fill};
-    reader.prefetch_row();
+    reader.prefetch_next();
     reader.step(rows.starts ? reader.count_kept() : 0);
   }
 }
