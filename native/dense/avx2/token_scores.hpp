@@ -19,8 +19,8 @@ namespace {
 template <int kQueries>
 constexpr bool kTurnsSums = kQueries >= 5;
 
-// Channels up to which keys are scored faster with a token in every lane (measured): by so many queries that sums hardly wait for
-// each other, and of a type that becomes fp32 as easily.
+// Channels up to which keys are scored faster with a token in every lane (measured): by so many queries that sums hardly
+// wait for each other, and of a type that becomes fp32 as easily.
 template <int kQueries, class T>
 constexpr int64_t kMostInTokenLanes = !kTurnsSums<kQueries>     ? 0
                                       : std::is_same_v<T, Int8> ? std::numeric_limits<int64_t>::max()
