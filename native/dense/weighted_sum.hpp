@@ -95,19 +95,13 @@ inline void weigh_block(const Shape& shape, const float* weights, const T* value
   if (d < dim) run(Count<1>{}, [&](const T* p, Vec(&v)[1]) { v[0] = load_first(p, dim - d); });
 }
 
-// Half a vector of queries at most: each needs a pair of accumulators. Values that met some have been asked for.
+// Half a vector of queries at most: each needs a pair of accumulators. All of them ask for what is ahead: requests that found
+// the queue full are made again.
 template <int kQueries, class T, class Ahead>
 inline void weigh(const Shape& shape, const float* weights, const T* values, int64_t tokens, const Ahead& ahead,
                   float* acc) {
   for_even_parts<kQueries, Vec::width / 2>([&](auto first, auto size) {
-    const auto weigh_some = [&](const auto& asked) {
-      weigh_block<size>(shape, weights + first * kLogitStride, values, tokens, asked, acc + first * shape.value_width);
-    };
-    if constexpr (first == 0) {
-      weigh_some(ahead);
-    } else {
-      weigh_some(NothingAhead{});
-    }
+    weigh_block<size>(shape, weights + first * kLogitStride, values, tokens, ahead, acc + first * shape.value_width);
   });
 }
 
