@@ -303,8 +303,7 @@ WINNOW_EXPORT int32_t winnow_normalize(const struct winnow_norm *norm, int64_t r
  * winnow_status. */
 WINNOW_EXPORT int32_t winnow_rotary(const struct winnow_rotary_args *args);
 
-/* The instruction set in use: "amx", "zen", "avx512bf16", "avx512vnni", "avx512", "avx2" or
-   "portable". */
+/* The instruction set in use: "amx", "zen4", "zen5", "avx512bf16", "avx512vnni", "avx512", "avx2" or "portable". */
 WINNOW_EXPORT const char *winnow_isa(void);
 
 /* Choose an instruction set by name, for tests; WINNOW_UNKNOWN_ISA when this machine lacks it. */

@@ -71,7 +71,7 @@ inline double error_of(double logit, double value, int32_t dtype) {
 constexpr double kRounding = 0x1p-8;
 
 // True where they are rounded in models of a dtype.
-inline bool rounds_weights(int32_t dtype) { return dtype == WINNOW_BF16 && !std::strcmp(winnow_isa(), "zen"); }
+inline bool rounds_weights(int32_t dtype) { return dtype == WINNOW_BF16 && !std::strncmp(winnow_isa(), "zen", 3); }
 
 inline double largest_of(const std::vector<double>& numbers) {
   double most = 0;

@@ -60,8 +60,8 @@ inline Vec tile_products(const float* query, const T* keys, int64_t dim, const c
   constexpr int64_t kPair = 2 * Vec::width;
   constexpr int64_t kBytes = static_cast<int64_t>(sizeof(T));
   // Lines are asked for in the order of memory, which the second-level cache foresees, and not in that of reading; pairs of
-  // lines, but for kAskOnce, as they are read (all measured).
-  constexpr bool kInOrder = kAskOnce || kPair * kBytes <= kLine;
+  // lines, but for kZen, as they are read (all measured).
+  constexpr bool kInOrder = kZen || kPair * kBytes <= kLine;
   Vec acc[Vec::width];
   unroll<Vec::width>([&](auto i) { acc[i] = broadcast(0.0f); });
 

@@ -14,7 +14,7 @@ namespace winnow {
 namespace {
 
 // Of a block of values, half of which is read at a time where it has more.
-constexpr int64_t kMostBlockBytes = kAskOnce ? 16384 : 1 << 30;
+constexpr int64_t kMostBlockBytes = kZen ? 16384 : 1 << 30;
 
 // What is asked for while values are read that do not lie in the first-level cache: lines from `first` on, one after another,
 // whatever strips are at hand: the second-level cache foresees what comes in order. And, but for kAskOnce, the same strips
@@ -86,7 +86,7 @@ inline void weigh_block(const Shape& shape, const float* weights, const T* value
     d += strips * Vec::width;
   };
   while (d + kStrips * Vec::width <= dim) run(Count<kStrips>{}, pairs);
-  if constexpr (kAskOnce && kStrips > 4) {
+  if constexpr (kZen && kStrips > 4) {
     while (d + kStrips / 2 * Vec::width <= dim) run(Count<kStrips / 2>{}, pairs);
     while (d + 4 * Vec::width <= dim) run(Count<4>{}, pairs);
   }

@@ -55,7 +55,9 @@ inline void multiply(const ChannelBlock<T, W>& block, const T* const (&inputs)[k
   for (; d + kSums * kTogether <= block.last; d += kSums * kTogether) {
     unroll<kSums>([&](auto s) __attribute__((always_inline)) {
       const int64_t at = d + s * kTogether;
-      prefetch_span<kBytes, false>(reinterpret_cast<const char*>(weight + at) + block.ahead);
+      if constexpr (kRows > 1 || !kForesees) {
+        prefetch_span<kBytes, false>(reinterpret_cast<const char*>(weight + at) + block.ahead);
+      }
       const auto numbers = Channels::weight(weight + at);
       unroll<kRows>([&](auto r) __attribute__((always_inline)) {
         parts[r * kSums + s] = Channels::add(parts[r * kSums + s], numbers, Channels::input(inputs[r] + at));

@@ -8,6 +8,7 @@ namespace winnow {
 struct InstructionSet {
   const char* name;
   const Kernels& kernels;
+  const StreamKernels& streams;
   const MatrixKernels& matrix;
 };
 

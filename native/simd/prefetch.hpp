@@ -14,9 +14,16 @@ namespace {
 constexpr int64_t kLine = 64;
 constexpr int64_t kPrefetchBytes = 6144;
 
-// True where a line is best asked for once, into the first-level cache, and lines in the order of memory: processors of
-// AMD wait for many at a time, and a second request for the same line takes the place of another.
-constexpr bool kAskOnce = kZen;
+// True where a line is best asked for once, into the first-level cache: Zen 5 waits for many at a time, and a second request
+// for the same line takes the place of another.
+constexpr bool kAskOnce = kZenGeneration == 5;
+
+// True where a line is best asked for twice even if nothing but a sum is made of it: Zen 4 waits for so few in the
+// first-level cache that these are half of what memory gives.
+constexpr bool kAskTwice = kZenGeneration == 4;
+
+// True where the prefetcher of the processor does better than any request, as long as nothing but a sum is made of lines.
+constexpr bool kForesees = kZenGeneration == 4;
 
 inline void prefetch(const char* p) { __builtin_prefetch(p, 0, 3); }
 
@@ -46,7 +53,9 @@ inline void prefetch_busy(NothingAhead) {}
 // The lines that hold kBytes bytes from p on, or one when they are fewer than a line; kBusy if they meet arithmetic.
 template <int64_t kBytes, bool kBusy>
 inline void prefetch_span(const char* p) {
-  for (int64_t byte = 0; byte < kBytes; byte += kLine) kBusy ? prefetch_busy(p + byte) : prefetch(p + byte);
+  for (int64_t byte = 0; byte < kBytes; byte += kLine) {
+    kBusy || kAskTwice ? prefetch_busy(p + byte) : prefetch(p + byte);
+  }
 }
 
 // The lines of a row of `bytes` bytes to come, one at least, while `row` is read.

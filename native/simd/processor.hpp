@@ -4,12 +4,14 @@
 namespace winnow {
 namespace {
 
-// True in kernels for AMD's processors, which multiply pairs of 16 bits as often as numbers of fp32.
+// The generation of AMD's processors, with AVX-512 BF16, that kernels are for; 0 where they are for others. What holds for
+// all of them is kZen: they multiply pairs of 16 bits as often as numbers of fp32.
 #ifdef WINNOW_ZEN
-constexpr bool kZen = true;
+constexpr int kZenGeneration = WINNOW_ZEN;
 #else
-constexpr bool kZen = false;
+constexpr int kZenGeneration = 0;
 #endif
+constexpr bool kZen = kZenGeneration > 0;
 
 }  // namespace
 }  // namespace winnow

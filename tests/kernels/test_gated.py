@@ -16,7 +16,7 @@ from winnow.kernels.native_args import NO_MEMORY
 
 pytestmark = needs_native
 SHARED = [HealthCheck.function_scoped_fixture]
-WITH_4_BITS = ("zen", "avx512bf16", "amx")
+WITH_4_BITS = ("zen4", "zen5", "avx512bf16", "amx")
 
 
 def layer(outputs: int, inputs: int, bits: int, dtype: torch.dtype, bias: bool) -> LinearPlan:

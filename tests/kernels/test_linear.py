@@ -17,8 +17,8 @@ from winnow.kernels.linear import LinearPlan, Weight
 
 pytestmark = needs_native
 SHARED = [HealthCheck.function_scoped_fixture]
-WITH_4_BITS = ("zen", "avx512bf16", "amx")
-WRITTEN_OUT = ("zen", "avx512bf16", "avx512vnni", "avx512", "amx")
+WITH_4_BITS = ("zen4", "zen5", "avx512bf16", "amx")
+WRITTEN_OUT = ("zen4", "zen5", "avx512bf16", "avx512vnni", "avx512", "amx")
 ROWS = st.integers(0, 9) | st.sampled_from([16, 31, 32, 33, 40, 65])
 
 

@@ -180,7 +180,7 @@ def test_which_processors_have_such_layers(monkeypatch):
     used = native.isa()
     for isa in available():
         native.select_isa(isa)
-        assert layers_of_this_processor() is (CompiledLinear if isa == "zen" else None)
+        assert layers_of_this_processor() is (CompiledLinear if isa.startswith("zen") else None)
     native.select_isa(used)
     monkeypatch.setattr(native, "library", lambda: None)
     assert layers_of_this_processor() is None

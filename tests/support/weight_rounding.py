@@ -15,7 +15,7 @@ ROUNDING = 2**-8
 
 def rounds_weights(dtype: torch.dtype) -> bool:
     """True where the native kernels in use round weights in models of `dtype`."""
-    return native.isa() == "zen" and dtype is torch.bfloat16
+    return native.is_zen() and dtype is torch.bfloat16
 
 
 def rounds_weights_of(values: Tensor) -> bool:

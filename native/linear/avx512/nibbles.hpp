@@ -84,7 +84,7 @@ struct NibbleTotals {
     unroll<kRows * kNibbleSums>([&](auto i) __attribute__((always_inline)) { sums[i] = Bf16Pairs::zero(); });
     unroll<kRows>([&](auto r) __attribute__((always_inline)) { all[r] = Bf16Pairs::zero(); });
     for (int64_t i = 0; i < WINNOW_SCALE_GROUP; i += 2, numbers += kLine) {
-      prefetch(reinterpret_cast<const char*>(numbers) + kPrefetchBytes);
+      prefetch_span<kLine, false>(reinterpret_cast<const char*>(numbers) + kPrefetchBytes);
       const Nibbles nibbles(numbers);
       __m512i input[kRows];
       unroll<kRows>([&](auto r) __attribute__((always_inline)) {

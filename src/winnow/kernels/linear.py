@@ -20,7 +20,7 @@ def outruns_torch() -> bool:
 
     These are AMD's with AVX-512, on which torch reads a weight at half of what memory gives (docs/models.md).
     """
-    return native.library() is not None and native.isa() == "zen"
+    return native.library() is not None and native.is_zen()
 
 
 class Weight(NamedTuple):

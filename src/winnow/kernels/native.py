@@ -1,7 +1,7 @@
 """The compiled kernels through ctypes: no torch ABI and no Python ABI, one library per platform.
 
 Environment: WINNOW_NATIVE_LIBRARY names the library file, WINNOW_KERNELS=reference leaves it aside, WINNOW_ISA
-(amx, zen, avx512bf16, avx512vnni, avx512, avx2, portable) chooses its instruction set.
+(amx, zen4, zen5, avx512bf16, avx512vnni, avx512, avx2, portable) chooses its instruction set.
 """
 
 from __future__ import annotations
@@ -275,6 +275,11 @@ def select_isa(name: str) -> None:
 def isa() -> str:
     """The instruction set in use; RuntimeError without a library."""
     return str(loaded_library().winnow_isa().decode())
+
+
+def is_zen() -> bool:
+    """True if the kernels in use are those for AMD's processors with AVX-512 BF16; RuntimeError without a library."""
+    return isa().startswith("zen")
 
 
 def read_sum(tensor: Tensor) -> int:

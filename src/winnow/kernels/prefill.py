@@ -58,7 +58,7 @@ def outruns_sdpa() -> bool:
 
     These are AMD's with AVX-512: a fifth to two fifths of sdpa's time in every dtype (docs/kernels.md).
     """
-    return native.isa() == "zen"
+    return native.is_zen()
 
 
 def attend(prompt: Prompt, spec: AttentionSpec) -> Attention:
