@@ -26,7 +26,7 @@ import transformers
 from torch import Tensor
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 
-from reporting import of_this_vendor, pages
+from reporting import of_this_processor, pages
 from winnow.files import write_text
 from winnow.kernels import AttentionSpec, DecodePlan, DenseBlock, TailSegments, backend, native
 
@@ -393,7 +393,7 @@ def main() -> None:
         "default G": GROUP,
     }
     tables = run_all(options.megabytes, options.rounds, options.threads)
-    text, data = write_tables(options.out, of_this_vendor("decode_attention"), "Decode attention", settings, tables)
+    text, data = write_tables(options.out, of_this_processor("decode_attention"), "Decode attention", settings, tables)
     print(data if options.json else text)
 
 

@@ -27,7 +27,7 @@ from transformers import AttentionInterface, Cache, DynamicCache, PreTrainedMode
 import winnow
 from no_attention import Handing
 from random_models import random_llama
-from reporting import machine, markdown_table, of_this_vendor, write_results
+from reporting import machine, markdown_table, of_this_processor, write_results
 from winnow.kernels import native
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
@@ -238,7 +238,7 @@ def main() -> None:
         f"prompts {KEPT} tokens per head are kept. The kernel's time is that of the compiled library's one call, which "
         f"copies the new token into the cache and attends. {machine()}\n\n{table(rows)}\n"
     )
-    write_results(args.out, of_this_vendor("decode_overhead"), text, [asdict(row) for row in rows])
+    write_results(args.out, of_this_processor("decode_overhead"), text, [asdict(row) for row in rows])
 
 
 if __name__ == "__main__":

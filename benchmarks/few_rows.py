@@ -16,7 +16,7 @@ from statistics import median
 import torch
 from torch import Tensor, nn
 
-from reporting import DTYPES, machine, markdown_table, of_this_vendor, rounds_and_folder, write_results
+from reporting import DTYPES, machine, markdown_table, of_this_processor, rounds_and_folder, write_results
 from winnow.kernels.native import read_sum
 from winnow.models.compiled import CompiledLinear
 from winnow.models.few_rows import layers_of_this_processor
@@ -140,7 +140,7 @@ def main() -> None:
         "begins within a cache line.\n\n"
     )
     dicts = [asdict(record) for record in records]
-    write_results(options.out, of_this_vendor("few_rows"), about + "\n".join(tables), dicts)
+    write_results(options.out, of_this_processor("few_rows"), about + "\n".join(tables), dicts)
 
 
 if __name__ == "__main__":

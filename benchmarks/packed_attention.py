@@ -34,7 +34,7 @@ from decode_attention import (
     spec,
     write_tables,
 )
-from reporting import of_this_vendor
+from reporting import of_this_processor
 from reporting import threads as threads_in_words
 from winnow.kernels import DecodePlan, PackedBlock, TailSegments, native
 from winnow.kernels.formats.bits import row_bytes
@@ -341,7 +341,7 @@ def main() -> None:
         )
         tables |= with_few_slots(dim, options.groups, options.rounds, options.formats, options.steepness)
     title = "Decode attention from packed prefixes"
-    text, data = write_tables(options.out, of_this_vendor("packed_attention"), title, settings, tables)
+    text, data = write_tables(options.out, of_this_processor("packed_attention"), title, settings, tables)
     print(data if options.json else text)
 
 

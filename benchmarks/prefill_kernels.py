@@ -23,7 +23,7 @@ from torch import Tensor
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from decode_attention import Bench, measure, name_of
-from reporting import machine, markdown_table, of_this_vendor, rounds_and_folder, write_results
+from reporting import machine, markdown_table, of_this_processor, rounds_and_folder, write_results
 from winnow.kernels import AttentionSpec, prefill
 
 SDPA, COMPILED, PAID = "sdpa", "compiled", "with what was paid"
@@ -200,7 +200,7 @@ def main() -> None:
         f"same process.\n\n{products_table(multiplied)}\n"
     )
     print(text)
-    write_results(options.out, of_this_vendor("prefill_kernels"), text, attended + multiplied)
+    write_results(options.out, of_this_processor("prefill_kernels"), text, attended + multiplied)
 
 
 if __name__ == "__main__":

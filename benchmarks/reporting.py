@@ -18,7 +18,7 @@ import transformers
 import winnow
 from winnow.errors import WinnowError
 from winnow.files import write_text
-from winnow.kernels import backend
+from winnow.kernels import backend, native
 from winnow.runs.environment import processor_name
 
 DTYPES = {torch.bfloat16: "bfloat16", torch.float32: "float32"}
@@ -40,6 +40,8 @@ def pages() -> str:
 
 RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd"}
+EARLIER = {"amd": ("zen4", "avx2")}
+"""Kernels whose processors are not a vendor's latest: these have pages of their own."""
 
 
 def vendor() -> str:
@@ -50,9 +52,13 @@ def vendor() -> str:
     return VENDORS.get(names[0], names[0].lower()) if names else platform.machine().lower()
 
 
-def of_this_vendor(name: str) -> str:
-    """A page's name where every vendor's processors have one, so that a run on one leaves the others' figures alone."""
-    return f"{name}-{vendor()}"
+def of_this_processor(name: str) -> str:
+    """A page's name where processors have one each, so that a run on one leaves the others' figures alone.
+
+    It ends with the vendor, and with the kernels' name on EARLIER ones.
+    """
+    whose, kernels = vendor(), native.isa() if native.library() else ""
+    return f"{name}-{whose}" + (f"-{kernels}" if kernels in EARLIER.get(whose, ()) else "")
 
 
 def threads(count: int | str) -> str:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from decode_attention import Row, measure, name_of, spec, write_tables
 from packed_attention import entries
-from reporting import of_this_vendor
+from reporting import of_this_processor
 from winnow.kernels import DecodePlan, DenseBlock, PackedBlock, TailSegments
 from winnow.kernels.formats.packed import PackedKeys, PackedValues
 
@@ -135,7 +135,7 @@ def main() -> None:
         "dtype of 8 and 4 bits": name_of(torch.bfloat16),
     }
     text, data = write_tables(
-        options.out, of_this_vendor("shared_prefix"), "Rows that share a prefix", settings, tables
+        options.out, of_this_processor("shared_prefix"), "Rows that share a prefix", settings, tables
     )
     print(data if options.json else text)
 

@@ -24,7 +24,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 import winnow
-from reporting import RESULTS, machine, markdown_table, of_this_vendor, write_results
+from reporting import RESULTS, machine, markdown_table, of_this_processor, write_results
 from winnow.commands.model_names import model_name
 from winnow.models import WEIGHTS, load_model, mlps, open_model
 
@@ -108,7 +108,7 @@ def main() -> None:
         "rounds in which MLPs computed them whole and in pieces in turns. *Pages* are those that the system had to "
         "find, the *rise* is what the process held at most above what it held before.\n\n"
     )
-    write_results(options.out, of_this_vendor("temporaries"), about + table + "\n", records)
+    write_results(options.out, of_this_processor("temporaries"), about + table + "\n", records)
 
 
 def _cells(whole: Prompt, pieces: Prompt) -> list[str]:

@@ -13,7 +13,7 @@ from statistics import median
 
 import torch
 
-from reporting import machine, markdown_table, of_this_vendor, write_results
+from reporting import machine, markdown_table, of_this_processor, write_results
 from winnow.kernels.native import read_sum
 
 BETWEEN = 16 << 20
@@ -82,4 +82,4 @@ def publish(name: str, title: str, about: str, found: Sequence[Timed], options: 
         "a layer's weights are read between two of a token, and once more without. Above 1x is faster than a model's "
         f"own.\n\n{table}\n"
     )
-    write_results(options.out, of_this_vendor(name), text, [asdict(each) for each in found])
+    write_results(options.out, of_this_processor(name), text, [asdict(each) for each in found])

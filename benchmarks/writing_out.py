@@ -16,7 +16,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, nn
 
-from reporting import machine, markdown_table, of_this_vendor, rounds_and_folder, write_results
+from reporting import machine, markdown_table, of_this_processor, rounds_and_folder, write_results
 from winnow.kernels import native
 from winnow.models.int4 import Int4Linear
 
@@ -71,7 +71,7 @@ def main() -> None:
         f"of torch whose weight is in bfloat16. Medians of {options.rounds} turns. Above 1x is faster than by torch's "
         "operators.\n\n"
     )
-    write_results(options.out, of_this_vendor("writing_out"), about + table + "\n", records)
+    write_results(options.out, of_this_processor("writing_out"), about + table + "\n", records)
 
 
 if __name__ == "__main__":

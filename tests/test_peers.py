@@ -31,11 +31,11 @@ import llama_cpp  # noqa: E402
 import race_page  # noqa: E402
 from measured import RECORDS, Measured  # noqa: E402
 from own_steps import METHODS  # noqa: E402
-from reporting import of_this_vendor  # noqa: E402
+from reporting import of_this_processor  # noqa: E402
 from rivals import PeerError, read_printed  # noqa: E402
 from winnow.estimate.journal import Journal  # noqa: E402
 
-PAGE = of_this_vendor("llama_cpp")
+PAGE = of_this_processor("llama_cpp")
 SMALL = ("--depths", "0,64,128", "--threads", "1,2", "--steps", "2", "--repeats", "2", "--weights", "float32")
 
 

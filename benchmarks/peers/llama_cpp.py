@@ -28,7 +28,7 @@ from llama_bench import CACHES, PACKAGE, VERSION, LlamaRival, built
 from measured import Engine, Measured, Subject, Times, What
 from own_steps import METHODS, OwnModel
 from race_page import page, records
-from reporting import machine, of_this_vendor, resumable, write_results
+from reporting import machine, of_this_processor, resumable, write_results
 from rivals import PeerError, Rival
 from winnow import CompressedCache
 from winnow.commands.console import messages, silence_libraries
@@ -274,7 +274,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise PeerError(f"{options.journal} holds no times yet; leave --page-only out.")
     about = f"{Path(options.model).name}, {size / 1e6:,.0f} MB; llama.cpp as in {PACKAGE} {VERSION}."
     text = page(measured, about, machine())
-    write_results(options.out, of_this_vendor("llama_cpp"), text, records(measured))
+    write_results(options.out, of_this_processor("llama_cpp"), text, records(measured))
     print(text)
 
 
