@@ -48,14 +48,36 @@ __attribute__((always_inline)) inline void accumulate(Vec (&acc)[Vec::width], co
   }
 }
 
+// True where a row is read to its end before the next: the processor foresees that, and few queries stay at hand for it.
+template <int kQueries, class T>
+constexpr bool kRowByRow = kForesees && kQueries * sizeof(T) <= (sizeof(T) == 4 ? 16 : 4);
+
+// The same products of kTokens whole keys, a key after another.
+template <int kQueries, int kTokens, bool kBusy, class T, class Ahead>
+__attribute__((always_inline)) inline void add_rows(Vec (&acc)[Vec::width], const float* query, const T* keys, int64_t dim,
+                                                    Ahead ahead) {
+  constexpr int64_t kPair = 2 * Vec::width, kBytes = kPair * static_cast<int64_t>(sizeof(T));
+  unroll<kTokens>([&](auto t) __attribute__((always_inline)) {
+    for (int64_t d = 0; d < dim; d += kPair, ahead += kBytes) {
+      prefetch_span<kBytes, kBusy>(ahead);
+      Vec k[2];
+      load_pair(keys + t * dim + d, k[0], k[1]);
+      unroll<2 * kQueries>([&](auto i) __attribute__((always_inline)) {
+        constexpr int pair = i % kQueries * kTokens + t;
+        acc[pair] = fma(k[i / kQueries], load(query + d * kQueries + i * Vec::width), acc[pair]);
+      });
+    }
+  });
+}
+
 // Lane q·kTokens + t: query[q] · keys[t] for kQueries queries and kTokens = width / kQueries tokens. `query`
 // holds the first vector of every query, then the second of every query, ...: one pointer reaches them all.
 //
 // One accumulator per pair and one lane per pair after the reduction: the horizontal sums of a whole tile are
 // taken together. kWholePairs says that a key fills whole pairs of vectors; any further loop over the rest
 // would make the compiler keep the accumulators in memory.
-template <int kQueries, bool kWholePairs, bool kBusy, class T>
-inline Vec tile_products(const float* query, const T* keys, int64_t dim, const char* ahead) {
+template <int kQueries, bool kWholePairs, bool kBusy, class T, class Ahead>
+inline Vec tile_products(const float* query, const T* keys, int64_t dim, Ahead ahead) {
   constexpr int kTokens = Vec::width / kQueries;
   constexpr int64_t kPair = 2 * Vec::width;
   constexpr int64_t kBytes = static_cast<int64_t>(sizeof(T));
@@ -65,6 +87,10 @@ inline Vec tile_products(const float* query, const T* keys, int64_t dim, const c
   Vec acc[Vec::width];
   unroll<Vec::width>([&](auto i) { acc[i] = broadcast(0.0f); });
 
+  if constexpr (kWholePairs && kRowByRow<kQueries, T>) {
+    add_rows<kQueries, kTokens, kBusy>(acc, query, keys, dim, ahead);
+    return row_sums(acc);
+  }
   int64_t d = 0;
   for (; d + kPair <= dim; d += kPair) {
     accumulate<kQueries, kTokens, 2>(acc, query + d * kQueries, [&](auto t, Vec(&k)[2]) {
@@ -97,11 +123,11 @@ template <int kQueries>
 constexpr int kScoredTogether = kTurnsSums<kQueries> ? Vec::width : Vec::width / kQueries;
 
 // logits[q·kLogitStride + t] of a tile.
-template <int kQueries, bool kWholePairs, bool kBusy, class T>
-inline void score_tile(const float* query, const T* keys, int64_t dim, const char* ahead, float* logits) {
+template <int kQueries, bool kWholePairs, bool kBusy, class T, class Ahead>
+inline void score_tile(const float* query, const T* keys, int64_t dim, const Ahead& ahead, float* logits) {
   const auto products_from = [&](int64_t token) __attribute__((always_inline)) {
     const int64_t number = token * dim;
-    const char* asked = ahead + number * static_cast<int64_t>(sizeof(T));
+    const Ahead asked = ahead + number * static_cast<int64_t>(sizeof(T));
     return tile_products<kQueries, kWholePairs, kBusy>(query, keys + number, dim, asked);
   };
   if constexpr (kTurnsSums<kQueries>) {
@@ -154,7 +180,9 @@ inline void score(const Shape& shape, const Chunk& chunk, const float* query, vo
   }
   const auto score_tiles_of = [&](auto whole_pairs) {
     score_tokens<kScoredTogether<kQueries>, T>(shape, chunk, edge, logits, [&](const T* keys, const char* ahead, float* to) {
-      score_tile<kQueries, decltype(whole_pairs)::value, kBusy>(query, keys, dim, ahead, to);
+      with_requests<kQueries>(dim * static_cast<int64_t>(sizeof(T)), ahead, [&](auto lines) {
+        score_tile<kQueries, decltype(whole_pairs)::value, kBusy>(query, keys, dim, lines, to);
+      });
     });
   };
   are_whole_pairs ? score_tiles_of(std::true_type{}) : score_tiles_of(std::false_type{});

@@ -136,9 +136,12 @@ inline void for_value_blocks(Weights<kQueries, Kept>& weights, const T* values, 
 // The same as weigh for values of any number.
 template <int kQueries, class T>
 inline void weigh_tokens(const Shape& shape, Weights<kQueries>& weights, const T* values, int64_t tokens, float* acc) {
+  const int64_t row_bytes = shape.value_dim * static_cast<int64_t>(sizeof(T));
   for_value_blocks(weights, values, shape.value_dim, tokens,
                    [&](const float* taken, const T* block, int64_t count, const LinesAhead& ahead) {
-                     weigh<kQueries>(shape, taken, block, count, ahead, acc);
+                     with_requests<kQueries>(row_bytes, ahead, [&](const auto& lines) {
+                       weigh<kQueries>(shape, taken, block, count, lines, acc);
+                     });
                    });
 }
 

@@ -22,7 +22,7 @@ constexpr bool kAskOnce = kZenGeneration == 5;
 // first-level cache that these are half of what memory gives.
 constexpr bool kAskTwice = kZenGeneration == 4;
 
-// True where the prefetcher of the processor does better than any request, as long as nothing but a sum is made of lines.
+// True where the processor foresees lines that are read one after another so well that requests only cost time.
 constexpr bool kForesees = kZenGeneration == 4;
 
 inline void prefetch(const char* p) { __builtin_prefetch(p, 0, 3); }
@@ -50,6 +50,16 @@ struct NothingAhead {
 };
 inline void prefetch_busy(NothingAhead) {}
 
+// Calls body(ahead), or body(NothingAhead) where rows of so many bytes are foreseen: where they are short, and so few queries
+// meet them that each row is read at once.
+template <int kQueries, class Ahead, class Body>
+inline void with_requests(int64_t row_bytes, const Ahead& ahead, const Body& body) {
+  if constexpr (kForesees && kQueries <= 2) {
+    if (row_bytes <= 4 * kLine) return body(NothingAhead{});
+  }
+  body(ahead);
+}
+
 // The lines that hold kBytes bytes from p on, or one when they are fewer than a line; kBusy if they meet arithmetic.
 template <int64_t kBytes, bool kBusy>
 inline void prefetch_span(const char* p) {
@@ -57,6 +67,8 @@ inline void prefetch_span(const char* p) {
     kBusy || kAskTwice ? prefetch_busy(p + byte) : prefetch(p + byte);
   }
 }
+template <int64_t kBytes, bool kBusy>
+inline void prefetch_span(NothingAhead) {}
 
 // The lines of a row of `bytes` bytes to come, one at least, while `row` is read.
 inline void prefetch_row(const void* row, int64_t bytes) {

@@ -79,21 +79,37 @@ template <int kQueries>
 struct PairLanes {
   static constexpr int kTokens = Vec::width / kQueries;
 
-  static void score(const PairQueries<kQueries>& queries, const Bf16* keys, int64_t dim, float scaling,
-                    const char* ahead, float* logits) {
+  template <class Ahead>
+  static void score(const PairQueries<kQueries>& queries, const Bf16* keys, int64_t dim, float scaling, Ahead ahead,
+                    float* logits) {
     Vec sums[Vec::width];
     unroll<Vec::width>([&](auto i) { sums[i] = broadcast(0.0f); });
-    for (int64_t d = 0; d < dim; d += kPairChannels, ahead += kTokens * kLine) {
-      __m512i query[kQueries];
-      unroll<kQueries>([&](auto q) { query[q] = _mm512_load_si512(queries.rows[q] + d); });
-      unroll<kTokens>([&](auto t) {
-        prefetch_span<kLine, (kQueries > 1)>(ahead + t * kLine);
-        const __m512i key = _mm512_loadu_si512(keys + t * dim + d);
-        unroll<kQueries>([&](auto q) {
-          constexpr int sum = q * kTokens + t;
-          sums[sum] = {Bf16Pairs::add(sums[sum].v, key, query[q])};
-        });
+    const auto add = [&](auto t, int64_t d, const __m512i(&query)[kQueries]) __attribute__((always_inline)) {
+      prefetch_span<kLine, (kQueries > 1)>(ahead);
+      ahead += kLine;
+      const __m512i key = _mm512_loadu_si512(keys + t * dim + d);
+      unroll<kQueries>([&](auto q) {
+        constexpr int sum = q * kTokens + t;
+        sums[sum] = {Bf16Pairs::add(sums[sum].v, key, query[q])};
       });
+    };
+    const auto load_queries = [&](int64_t d, __m512i(&query)[kQueries]) __attribute__((always_inline)) {
+      unroll<kQueries>([&](auto q) { query[q] = _mm512_load_si512(queries.rows[q] + d); });
+    };
+    __m512i query[kQueries];
+    if constexpr (kForesees) {
+      // Row by row.
+      unroll<kTokens>([&](auto t) {
+        for (int64_t d = 0; d < dim; d += kPairChannels) {
+          load_queries(d, query);
+          add(t, d, query);
+        }
+      });
+    } else {
+      for (int64_t d = 0; d < dim; d += kPairChannels) {
+        load_queries(d, query);
+        unroll<kTokens>([&](auto t) { add(t, d, query); });
+      }
     }
     alignas(64) float dots[Vec::width];
     store(dots, row_sums(sums) * broadcast(scaling));
@@ -109,7 +125,7 @@ template <int kQueries>
 inline void score_pairs(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first, void* edge,
                         float* logits) {
   using Tile = std::conditional_t<kQueries >= kFewestInTokenLanes, TokenLanes<kQueries>, PairLanes<kQueries>>;
-  const int64_t dim = shape.key_dim;
+  const int64_t dim = shape.key_dim, row_bytes = dim * static_cast<int64_t>(sizeof(Bf16));
   const PairQueries<kQueries> pairs(shape, queries, first);
   const Bf16* keys = static_cast<const Bf16*>(chunk.keys);
   const Bf16* end = keys + chunk.tokens * dim;
@@ -125,7 +141,9 @@ inline void score_pairs(const Shape& shape, const Chunk& chunk, const Queries& q
       std::memset(static_cast<char*>(edge) + used, 0, size - used);
       tile = static_cast<const Bf16*>(edge);
     }
-    Tile::score(pairs, tile, dim, shape.scaling, ahead, logits + t);
+    with_requests<kQueries>(row_bytes, ahead, [&](auto lines) {
+      Tile::score(pairs, tile, dim, shape.scaling, lines, logits + t);
+    });
   }
 }
 

@@ -48,9 +48,9 @@ constexpr int pair_strips(int queries) { return queries > 6 ? 1 : queries > 3 ? 
 
 // acc[q][..] += sum over t of weights[q][t]·values[t][..] for kQueries queries and kStrips strips, whose lanes are in the
 // order of unpacking, after `asked` bytes.
-template <int kQueries, int kStrips>
+template <int kQueries, int kStrips, class Ahead>
 inline void weigh_pair_strips(const float* weights, const Bf16* values, int64_t dim, int64_t tokens, float* acc,
-                              int64_t acc_width, const LinesAhead& ahead, int64_t asked) {
+                              int64_t acc_width, const Ahead& ahead, int64_t asked) {
   constexpr int64_t kBytes = kStrips * kPairStrip * static_cast<int64_t>(sizeof(Bf16));
   constexpr int kVectors = 2 * kStrips, kSums = kQueries * kVectors;
   const int64_t row_bytes = dim * static_cast<int64_t>(sizeof(Bf16));
@@ -83,9 +83,9 @@ inline void weigh_pair_strips(const float* weights, const Bf16* values, int64_t 
 }
 
 // The same for all channels.
-template <int kQueries>
+template <int kQueries, class Ahead>
 inline void weigh_pair_block(const Shape& shape, const float* weights, const Bf16* values, int64_t tokens,
-                             const LinesAhead& ahead, float* acc) {
+                             const Ahead& ahead, float* acc) {
   constexpr int kStrips = pair_strips(kQueries);
   const int64_t dim = shape.value_dim;
   int64_t d = 0;
@@ -121,9 +121,12 @@ inline void order_unpacked(int64_t dim, float* acc) {
 template <int kQueries>
 inline void weigh_pairs(const Shape& shape, Weights<kQueries, InBf16>& weights, const Bf16* values, int64_t tokens,
                         float* acc) {
+  const int64_t row_bytes = shape.value_dim * static_cast<int64_t>(sizeof(Bf16));
   for_value_blocks(weights, values, shape.value_dim, tokens,
                    [&](const float* taken, const Bf16* block, int64_t count, const LinesAhead& ahead) {
-                     weigh_pair_block<kQueries>(shape, taken, block, count, ahead, acc);
+                     with_requests<kQueries>(row_bytes, ahead, [&](const auto& lines) {
+                       weigh_pair_block<kQueries>(shape, taken, block, count, lines, acc);
+                     });
                    });
   for (int q = 0; q < kQueries; ++q) order_unpacked(shape.value_dim, acc + q * shape.value_width);
 }
