@@ -46,7 +46,7 @@ const InstructionSet* find(const char* name) {
       {{"amx", isa::avx512bf16, streams::avx512bf16, matrix::amx}, avx512bf16 && has_tiles()},
 #endif
 #ifdef WINNOW_X86
-      {{"zen4", isa::zen5, streams::zen4, matrix::zen5}, avx512bf16, __builtin_cpu_is("amdfam19h") != 0},
+      {{"zen4", isa::zen4, streams::zen4, matrix::zen4}, avx512bf16, __builtin_cpu_is("amdfam19h") != 0},
       {{"zen5", isa::zen5, streams::zen5, matrix::zen5}, avx512bf16, __builtin_cpu_is("amd") != 0},
       {{"avx512bf16", isa::avx512bf16, streams::avx512bf16, matrix::avx512bf16}, avx512bf16},
       {{"avx512vnni", isa::avx512vnni, streams::avx512vnni, matrix::avx512vnni}, avx512vnni},

@@ -1,5 +1,5 @@
-// What memory bounds: numbers are read as they lie, once. Compiled once per instruction set, and for some processors that
-// have the same instructions but wait for memory in another way. WINNOW_ISA names them.
+// What memory bounds: numbers are read as they lie, once. Compiled once per instruction set, which WINNOW_ISA names, and apart
+// from kernels.cpp, which takes a compiler five times as long.
 #include "dense/chunk.hpp"
 #include "linear/linear.hpp"
 #include "runtime/kernels.hpp"
