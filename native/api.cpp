@@ -46,8 +46,8 @@ int32_t on_rows(const winnow_prune_args& args, winnow::PruneFunction function) {
 
 // Null where there is none.
 winnow::LinearFunction linear_of(const winnow_linear_layer& layer) {
-  const winnow::StreamKernels& streams = winnow::active_isa().streams;
-  const auto& of_bits = layer.bits == 4 ? streams.linear_int4 : layer.bits == 8 ? streams.linear_int8 : streams.linear;
+  const winnow::Kernels& kernels = winnow::active_kernels();
+  const auto& of_bits = layer.bits == 4 ? kernels.linear_int4 : layer.bits == 8 ? kernels.linear_int8 : kernels.linear;
   return of_bits[layer.dtype];
 }
 
@@ -190,7 +190,7 @@ int32_t winnow_gated(const winnow_gated_layers* layers, int64_t rows, const void
 }
 
 int32_t winnow_write_out(const winnow_linear_layer* layer, int64_t first, int64_t last, void* to, int32_t threads) {
-  const auto write_out = winnow::active_isa().streams.write_out_int4;
+  const auto write_out = winnow::active_kernels().write_out_int4;
   if (!write_out || layer->bits != 4 || layer->dtype != WINNOW_BF16) return WINNOW_UNKNOWN_ISA;
   winnow::run_blocks(threads_for(*layer, last - first, threads), layer->inputs / WINNOW_SCALE_GROUP, 1,
                      [&](int, int64_t from, int64_t to_group) { write_out(*layer, {first, last, to}, from, to_group); });
@@ -220,7 +220,7 @@ int32_t winnow_select_isa(const char* name) {
 }
 
 int64_t winnow_read_sum(const void* data, int64_t bytes, int32_t threads) {
-  const auto read = winnow::active_isa().streams.read;
+  const auto read = winnow::active_kernels().read;
   std::atomic<int64_t> sum{0};
   winnow::run_pieces(threads, bytes, kReadBlock, [&](int, int64_t first, int64_t last) {
     sum += read(static_cast<const char*>(data) + first, last - first);

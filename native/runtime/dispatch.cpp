@@ -43,17 +43,17 @@ const InstructionSet* find(const char* name) {
     bool runs, suits = true;
   } best_first[] = {
 #ifdef WINNOW_AMX
-      {{"amx", isa::avx512bf16, streams::avx512bf16, matrix::amx}, avx512bf16 && has_tiles()},
+      {{"amx", isa::avx512bf16, matrix::amx}, avx512bf16 && has_tiles()},
 #endif
 #ifdef WINNOW_X86
-      {{"zen4", isa::zen4, streams::zen4, matrix::zen4}, avx512bf16, __builtin_cpu_is("amdfam19h") != 0},
-      {{"zen5", isa::zen5, streams::zen5, matrix::zen5}, avx512bf16, __builtin_cpu_is("amd") != 0},
-      {{"avx512bf16", isa::avx512bf16, streams::avx512bf16, matrix::avx512bf16}, avx512bf16},
-      {{"avx512vnni", isa::avx512vnni, streams::avx512vnni, matrix::avx512vnni}, avx512vnni},
-      {{"avx512", isa::avx512, streams::avx512, matrix::avx512}, avx512},
-      {{"avx2", isa::avx2, streams::avx2, matrix::avx2}, avx2},
+      {{"zen4", isa::zen4, matrix::zen4}, avx512bf16, __builtin_cpu_is("amdfam19h") != 0},
+      {{"zen5", isa::zen5, matrix::zen5}, avx512bf16, __builtin_cpu_is("amd") != 0},
+      {{"avx512bf16", isa::avx512bf16, matrix::avx512bf16}, avx512bf16},
+      {{"avx512vnni", isa::avx512vnni, matrix::avx512vnni}, avx512vnni},
+      {{"avx512", isa::avx512, matrix::avx512}, avx512},
+      {{"avx2", isa::avx2, matrix::avx2}, avx2},
 #endif
-      {{"portable", isa::portable, streams::portable, matrix::portable}, true},
+      {{"portable", isa::portable, matrix::portable}, true},
   };
   for (const auto& each : best_first) {
     if (each.runs && (name ? std::strcmp(name, each.isa.name) == 0 : each.suits)) return &each.isa;

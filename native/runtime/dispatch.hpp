@@ -8,7 +8,6 @@ namespace winnow {
 struct InstructionSet {
   const char* name;
   const Kernels& kernels;
-  const StreamKernels& streams;
   const MatrixKernels& matrix;
 };
 

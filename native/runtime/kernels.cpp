@@ -2,7 +2,9 @@
 #include "runtime/kernels.hpp"
 
 #include "attend/partials.hpp"
+#include "dense/chunk.hpp"
 #include "linear/gate.hpp"
+#include "linear/linear.hpp"
 #include "norm/norm.hpp"
 #include "packed/chunk.hpp"
 #include "prefill/prefill.hpp"
@@ -11,16 +13,23 @@
 #include "rotary/rotary.hpp"
 #include "rotate/rotate.hpp"
 #include "runtime/multiply.hpp"
+#include "runtime/read_sum.hpp"
 
 namespace winnow {
 
-constexpr Kernels isa::WINNOW_ISA = {{packed_chunk<float>, packed_chunk<Bf16>, packed_chunk<Fp16>},
+constexpr Kernels isa::WINNOW_ISA = {{dense_chunk<float>, dense_chunk<Bf16>, dense_chunk<Fp16>},
+                                     {packed_chunk<float>, packed_chunk<Bf16>, packed_chunk<Fp16>},
                                      {merge<float>, merge<Bf16>, merge<Fp16>},
+                                     read_sum,
                                      multiply,
                                      {prune<float>, prune<Bf16>, prune<Fp16>},
                                      {take<float>, take<Bf16>, take<Fp16>},
                                      {rotate<float>, rotate<Bf16>, rotate<Fp16>},
                                      {kPrefill<float>, kPrefill<Bf16>, kPrefill<Fp16>},
+                                     {linear<float, float>, linear<Bf16, Bf16>, linear<Fp16, Fp16>},
+                                     {linear<float, Int8>, linear<Bf16, Int8>, linear<Fp16, Int8>},
+                                     {nullptr, kLinearInt4, nullptr},
+                                     kWriteOutInt4,
                                      {gate<float>, gate<Bf16>, gate<Fp16>},
                                      {normalize<float>, normalize<Bf16>, normalize<Fp16>},
                                      {rotary<float>, rotary<Bf16>, rotary<Fp16>}};

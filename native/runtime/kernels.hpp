@@ -1,4 +1,4 @@
-// All kernels of one instruction set, as tables.
+// All kernels of one instruction set, as a table.
 #pragma once
 
 #include "attend/contract.hpp"
@@ -17,22 +17,18 @@ using MultiplyFunction = int64_t (*)(int64_t products, int32_t bits, int32_t dty
 constexpr int kDtypes = 3;  // in the order of winnow_dtype
 constexpr int64_t kElementBytes[kDtypes] = {4, 2, 2};
 
-// Of numbers as they lie, which are read once.
-struct StreamKernels {
-  ChunkFunction dense[kDtypes];
-  LinearFunction linear[kDtypes], linear_int8[kDtypes], linear_int4[kDtypes];  // null: there is none
-  WriteOutFunction write_out_int4;                                              // null: there is none
-  ReadFunction read;
-};
-
 struct Kernels {
+  ChunkFunction dense[kDtypes];
   ChunkFunction packed[kDtypes];
   MergeFunction merge[kDtypes];
+  ReadFunction read;
   MultiplyFunction multiply;
   PruneFunction prune[kDtypes];
   PruneFunction take[kDtypes];
   RotateFunction rotate[kDtypes];
   PrefillKernel prefill[kDtypes];
+  LinearFunction linear[kDtypes], linear_int8[kDtypes], linear_int4[kDtypes];  // null: there is none
+  WriteOutFunction write_out_int4;                                              // null: there is none
   GateFunction gate[kDtypes];
   NormFunction normalize[kDtypes];
   RotaryFunction rotary[kDtypes];
@@ -51,11 +47,6 @@ struct MatrixKernels {
 // One of each name that CMakeLists.txt gives to kernels.cpp.
 namespace isa {
 extern const Kernels portable, avx2, avx512, avx512vnni, avx512bf16, zen4, zen5;
-}
-
-// The same for streams.cpp.
-namespace streams {
-extern const StreamKernels portable, avx2, avx512, avx512vnni, avx512bf16, zen4, zen5;
 }
 
 // The same for matrix.cpp.
