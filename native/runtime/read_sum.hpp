@@ -20,7 +20,7 @@ inline int64_t read_sum(const void* data, int64_t bytes) {
   const char* end = at + bytes;
   Numbers sums[kSums] = {};
   for (; at + 4 * kLine <= end; at += 4 * kLine) {
-    if (!kForesees) prefetch_span<4 * kLine, false>(at + kPrefetchBytes);
+    for (int line = 0; line < 4; ++line) prefetch(at + line * kLine + kPrefetchBytes);
     unroll<kSums>([&](auto i) {
       Numbers numbers;
       std::memcpy(&numbers, at + i * static_cast<int>(sizeof numbers), sizeof numbers);
