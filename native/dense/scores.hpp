@@ -50,7 +50,7 @@ __attribute__((always_inline)) inline void accumulate(Vec (&acc)[Vec::width], co
 
 // True where a row is read to its end before the next: the processor foresees that, and few queries stay at hand for it.
 template <int kQueries, class T>
-constexpr bool kRowByRow = kForesees && kQueries * sizeof(T) <= (sizeof(T) == 4 ? 16 : 4);
+constexpr bool kRowByRow = kForesees && kQueries <= (sizeof(T) == 4 ? 4 : 2);
 
 // The same products of kTokens whole keys, a key after another.
 template <int kQueries, int kTokens, bool kBusy, class T, class Ahead>

@@ -18,11 +18,10 @@ constexpr int64_t kPrefetchBytes = 6144;
 // for the same line takes the place of another.
 constexpr bool kAskOnce = kZenGeneration == 5;
 
-// True where a line is best asked for twice even if nothing but a sum is made of it: Zen 4 waits for so few in the
-// first-level cache that these are half of what memory gives.
+// True where a line is best asked for twice, as below, even if nothing but a sum is made of it.
 constexpr bool kAskTwice = kZenGeneration == 4;
 
-// True where the processor foresees lines that are read one after another so well that requests only cost time.
+// True where the processor foresees rows that are read one after another so well that requests only cost time.
 constexpr bool kForesees = kZenGeneration == 4;
 
 inline void prefetch(const char* p) { __builtin_prefetch(p, 0, 3); }
@@ -41,7 +40,7 @@ inline void prefetch_busy(const char* ahead) {
   prefetch(ahead - kPrefetchBytes / 3);
 }
 
-// In the place of what is asked for, where all that is read lies in the first-level cache.
+// In the place of what is asked for, where all that is read lies in the first-level cache or is foreseen.
 struct NothingAhead {
   template <int64_t kBytes>
   void ask(const char*, int64_t, int64_t) const {}
