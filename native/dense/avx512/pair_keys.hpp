@@ -24,8 +24,8 @@ namespace {
 constexpr int64_t kPairChannels = 32, kMostPairDim = 256;
 
 // From this many queries on, a lane of a sum is a token, and rows change places with channels while they are read. Below
-// it is a pair of channels, and sums over the lanes are taken in the end: more work with every query.
-constexpr int kFewestInTokenLanes = 5;
+// it is a pair of channels, and sums over the lanes are taken in the end: more work with every query. Measured on either.
+constexpr int kFewestInTokenLanes = kZenGeneration == 4 ? 4 : 5;
 
 // True where keys are whole vectors of pairs.
 inline bool keys_are_pairs(int64_t dim) { return dim % kPairChannels == 0 && dim <= kMostPairDim; }
