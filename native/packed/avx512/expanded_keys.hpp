@@ -30,6 +30,14 @@ inline __m512i expand_numbers(__mmask64 mask, __m512i numbers) {
   return result;
 }
 
+// Numbers of 16 bits of `a`, and of `b` where the first 32 bits of a mask are set. The intrinsic takes a mask of 32 bits, which
+// a compiler would make anew.
+inline __m512i blend_numbers(__mmask64 mask, __m512i a, __m512i b) {
+  __m512i result;
+  asm("vpblendmw %3, %2, %0%{%1%}" : "=v"(result) : "Yk"(mask), "v"(a), "v"(b));
+  return result;
+}
+
 // Kept entries in 16 bits. Those of 64 channels go to their places; how many of the first 32 are kept comes with them.
 struct ExpandedNumbers {
   static constexpr int64_t kBytes = 2;

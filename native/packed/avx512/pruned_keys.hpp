@@ -60,83 +60,167 @@ struct PrunedQueries {
   alignas(64) float units[Vec::width];  // times the scaling, in the lanes of a tile
 };
 
-// One row, and what its sums are multiplied by.
-struct MaskedRow {
-  const uint8_t *mask, *entries, *signs;  // no signs: all are positive
-  float scale, statistic;
+// The longest keys: sums of products have 32 bits.
+constexpr int64_t kMostMaskedDim = 4096;
+
+// Signs of keys that have none.
+alignas(64) constexpr uint8_t kAllPositive[kMostMaskedDim / 8 + kRowSlack] = {};
+
+// Where a key's mask, kept entries and signs are.
+struct KeyPlace {
+  const uint8_t *mask, *entries, *signs;
 };
 
-// Bits of 32 channels from `first` on, of which at most 32 matter: fewer bytes than bits_at.
-inline uint32_t few_bits_at(const uint8_t* bits, uint64_t first) {
-  return static_cast<uint32_t>(load_word(bits + first / 8) >> first % 8);
+// The places of keys one after another.
+class KeyPlaces {
+ public:
+  KeyPlaces(const winnow_rows& rows, const MaskedRows& reader, int64_t dim, int64_t entry_bytes)
+      : at_{reader.mask(), reader.data(), reader.signs()},
+        dim_(dim),
+        row_bytes_(rows.row_bytes),
+        sign_row_bytes_(rows.sign_row_bytes),
+        entry_bytes_(rows.starts ? entry_bytes : 0),
+        sign_bits_(rows.starts && at_.signs ? ~int64_t{0} : 0) {
+    if (at_.signs) return;
+    at_.signs = kAllPositive;
+    sign_row_bytes_ = 0;
+  }
+
+  KeyPlace next() {
+    const KeyPlace here = at_;
+    at_.mask += dim_ / 8;
+    at_.entries += row_bytes_;
+    at_.signs += sign_row_bytes_;
+    if (entry_bytes_) {
+      const int64_t kept = count_kept(here.mask);
+      at_.entries += entry_bytes_ * kept;
+      at_.signs += sign_bits_ & bytes_of_bits(dim_ - kept);
+    }
+    return here;
+  }
+
+  // Takes `reader` to the next key, past so many.
+  void leave(int64_t keys, MaskedRows& reader) const {
+    reader.jump(keys, at_.entries, reader.signs() ? at_.signs : nullptr);
+  }
+
+ private:
+  int64_t count_kept(const uint8_t* mask) const {
+    int64_t kept = 0;
+    for (int64_t d = 0; d < dim_; d += 64) kept += count_bits(load_word(mask + d / 8) & first_bits(dim_ - d));
+    return kept;
+  }
+
+  KeyPlace at_;
+  int64_t dim_, row_bytes_, sign_row_bytes_;  // these are zero where keys keep different numbers of entries,
+  int64_t entry_bytes_, sign_bits_;           // and these where they do not
+};
+
+// 64 channels of a key, 32 to a vector: kept entries with zeros between, and ±1 where a sign stands for what is gone.
+struct KeyBlock {
+  __m512i entries[2], signs[2];
+};
+
+template <class Kept>
+__attribute__((always_inline)) inline KeyBlock expand_block(uint64_t mask, uint64_t negative, const uint8_t* entries) {
+  const __m512i plus = _mm512_set1_epi16(1), minus = _mm512_set1_epi16(-1), zero = _mm512_setzero_si512();
+  const int64_t count_low = count_bits(static_cast<uint32_t>(mask));
+  const __mmask64 here = _cvtu64_mask64(mask), below = _cvtu64_mask64(negative);
+  const __mmask64 here_high = _kshiftri_mask64(here, kAtOnce), below_high = _kshiftri_mask64(below, kAtOnce);
+  const auto expand = [&](__mmask64 lanes, __mmask64 minuses, const uint8_t* from, __m512i& numbers, __m512i& signs)
+      __attribute__((always_inline)) {
+        numbers = expand_numbers(lanes, Kept::load(from));
+        signs = blend_numbers(minuses, blend_numbers(lanes, plus, zero), minus);
+      };
+  KeyBlock block;
+  expand(here, below, entries, block.entries[0], block.signs[0]);
+  expand(here_high, below_high, entries + Kept::kBytes * count_low, block.entries[1], block.signs[1]);
+  return block;
 }
 
-// Both sums of kQueries queries and kTokens rows, [query][row].
-template <int kQueries, int kTokens, class Kept>
+// Both sums of kQueries queries and kKeys keys, [query][key].
+template <int kQueries, int kKeys, class Kept>
 __attribute__((always_inline)) inline void sum_pairs(const uint16_t* kept, const uint16_t* pruned, int64_t stride,
-                                                     const MaskedRow* rows, int64_t steps,
-                                                     typename Kept::Sum (&kept_sums)[kQueries * kTokens],
-                                                     __m512i (&pruned_sums)[kQueries * kTokens]) {
-  unroll<kQueries * kTokens>([&](auto i) {
+                                                     const KeyPlace (&keys)[kKeys], int64_t dim,
+                                                     typename Kept::Sum (&kept_sums)[kQueries * kKeys],
+                                                     __m512i (&pruned_sums)[kQueries * kKeys]) {
+  unroll<kQueries * kKeys>([&](auto i) {
     kept_sums[i] = Kept::zero();
     pruned_sums[i] = _mm512_setzero_si512();
   });
-  const uint8_t* from[kTokens];
-  uint64_t gone[kTokens];
-  unroll<kTokens>([&](auto t) {
-    from[t] = rows[t].entries;
-    gone[t] = 0;
-  });
-  const __m512i plus = _mm512_set1_epi16(1), minus = _mm512_set1_epi16(-1), zero = _mm512_setzero_si512();
-  for (int64_t step = 0; step < steps; ++step) {
-    __m512i entries[kTokens], signs[kTokens];
-    unroll<kTokens>([&](auto t) __attribute__((always_inline)) {
-      uint32_t mask;
-      std::memcpy(&mask, rows[t].mask + 4 * step, sizeof mask);
-      asm("" : "+r"(mask));  // or it would be loaded as a mask of lanes and come back from there
-      const uint32_t negative = rows[t].signs ? _pdep_u32(few_bits_at(rows[t].signs, gone[t]), ~mask) : 0;
-      entries[t] = expand_numbers(mask, Kept::load(from[t]));
-      signs[t] = _mm512_mask_mov_epi16(_mm512_mask_blend_epi16(mask, plus, zero), negative, minus);
-      const uint32_t count = static_cast<uint32_t>(__builtin_popcount(mask));
-      from[t] += Kept::kBytes * count;
-      gone[t] += kAtOnce - count;
+  int64_t used[kKeys] = {};
+  // Adds so many halves of a block from channel d on, which is or is not the first.
+  const auto add = [&](int64_t d, auto halves, auto first) __attribute__((always_inline)) {
+    KeyBlock blocks[kKeys];
+    unroll<kKeys>([&](auto k) __attribute__((always_inline)) {
+      uint64_t here = load_word(keys[k].mask + d / 8);
+      if constexpr (halves == 1) here &= 0xffffffffu;
+      asm("" : "+r"(here));  // or it would be loaded as a mask of lanes and come back from there
+      const uint64_t signs = first ? load_word(keys[k].signs) : bits_at(keys[k].signs, d - used[k]);
+      blocks[k] = expand_block<Kept>(here, deposit(signs, ~here), keys[k].entries + Kept::kBytes * used[k]);
+      used[k] += count_bits(here);
     });
-    unroll<kQueries>([&](auto q) __attribute__((always_inline)) {
-      const __m512i kept_query = _mm512_loadu_si512(kept + q * kAtOnce);
-      const __m512i pruned_query = _mm512_loadu_si512(pruned + q * kAtOnce);
-      unroll<kTokens>([&](auto t) __attribute__((always_inline)) {
-        constexpr int pair = q * kTokens + t;
-        kept_sums[pair] = Kept::add(kept_sums[pair], entries[t], kept_query);
-        pruned_sums[pair] = Int16Pairs::add(pruned_sums[pair], signs[t], pruned_query);
+    unroll<kQueries * halves>([&](auto i) __attribute__((always_inline)) {
+      constexpr int q = i / halves, half = i % halves;
+      const int64_t at = (d / kAtOnce + half) * stride + q * kAtOnce;
+      __m512i kept_query = _mm512_loadu_si512(kept + at), pruned_query = _mm512_loadu_si512(pruned + at);
+      if (kKeys > 1) asm("" : "+v"(kept_query), "+v"(pruned_query));  // or they would be loaded for each key
+      unroll<kKeys>([&](auto k) __attribute__((always_inline)) {
+        constexpr int pair = q * kKeys + k;
+        kept_sums[pair] = Kept::add(kept_sums[pair], blocks[k].entries[half], kept_query);
+        pruned_sums[pair] = Int16Pairs::add(pruned_sums[pair], blocks[k].signs[half], pruned_query);
       });
     });
-    kept += stride;
-    pruned += stride;
+  };
+  int64_t d = 0;
+  if (dim >= 2 * kAtOnce) {
+    add(0, Count<2>{}, std::true_type{});
+    for (d = 2 * kAtOnce; d + 2 * kAtOnce <= dim; d += 2 * kAtOnce) add(d, Count<2>{}, std::false_type{});
   }
+  if (d < dim) add(d, Count<1>{}, std::false_type{});
 }
 
-// logits[q][t] for the rows of a tile.
+// What the sums of the keys of a tile are multiplied by.
+struct KeyFactors {
+  alignas(64) float scales[Vec::width], statistics[Vec::width];
+
+  template <class T>
+  KeyFactors(const winnow_rows& rows, int64_t slot, int64_t keys, T) {
+    const T *scale = static_cast<const T*>(rows.scales), *statistic = static_cast<const T*>(rows.stats);
+    store(scales, scale ? load_up_to(scale + slot, keys) : broadcast(1.0f));
+    store(statistics, rows.recovery == WINNOW_CONSTANT ? broadcast(rows.fill) : load_up_to(statistic + slot, keys));
+  }
+};
+
+// logits[q][t] for the keys of a tile, while `later_bytes` bytes for each are asked for from `later` on.
 template <int kQueries, class Kept>
-inline void score_masked_tile(const PrunedQueries<kQueries>& queries, const MaskedRow* rows, int64_t steps,
-                              float* logits) {
+inline void score_masked_tile(const PrunedQueries<kQueries>& queries, const KeyFactors& factors, int64_t dim,
+                              KeyPlaces& places, const char* later, int64_t later_bytes, float* logits) {
   // Registers hold two sums of eight pairs.
-  constexpr int kTokens = Vec::width / kQueries, kBlock = kQueries < 8 ? kQueries : 8, kRows = kBlock < 5 ? 2 : 1;
-  constexpr int kPairs = kBlock * kRows;
+  constexpr int kTokens = Vec::width / kQueries, kBlock = kQueries < 8 ? kQueries : 8, kKeys = kBlock < 5 ? 2 : 1;
+  constexpr int kPairs = kBlock * kKeys;
   Vec sums[Vec::width];
   unroll<Vec::width - kQueries * kTokens>([&](auto i) { sums[kQueries * kTokens + i] = broadcast(0.0f); });
-  unroll<kTokens / kRows>([&](auto r) __attribute__((always_inline)) {
+  KeyPlaces next = places;
+  for (int first = 0; first < kTokens; first += kKeys) {
+    KeyPlace keys[kKeys];
+    unroll<kKeys>([&](auto k) { keys[k] = next.next(); });
+    // Not those of all keys at once, for which it would be waited.
+    prefetch_for_later(later + first * later_bytes, kKeys * later_bytes);
     unroll<kQueries / kBlock>([&](auto b) __attribute__((always_inline)) {
       typename Kept::Sum kept[kPairs];
       __m512i pruned[kPairs];
-      sum_pairs<kBlock, kRows, Kept>(queries.kept + b * kBlock * kAtOnce, queries.pruned + b * kBlock * kAtOnce,
-                                     kQueries * kAtOnce, rows + r * kRows, steps, kept, pruned);
+      sum_pairs<kBlock, kKeys, Kept>(queries.kept + b * kBlock * kAtOnce, queries.pruned + b * kBlock * kAtOnce,
+                                     kQueries * kAtOnce, keys, dim, kept, pruned);
       unroll<kPairs>([&](auto i) __attribute__((always_inline)) {
-        constexpr int q = b * kBlock + i / kRows, t = r * kRows + i % kRows;
-        sums[q * kTokens + t] = fma({_mm512_cvtepi32_ps(pruned[i])}, broadcast(rows[t].statistic),
-                                    Kept::scaled(kept[i], queries.kept_unit[q] * rows[t].scale));
+        constexpr int q = b * kBlock + i / kKeys;
+        const int t = first + i % kKeys;
+        sums[q * kTokens + t] = fma({_mm512_cvtepi32_ps(pruned[i])}, broadcast(factors.statistics[t]),
+                                    Kept::scaled(kept[i], queries.kept_unit[q] * factors.scales[t]));
       });
     });
-  });
+  }
+  places = next;
   alignas(64) float dots[Vec::width];
   store(dots, row_sums(sums) * load(queries.units));
   for (int q = 0; q < kQueries; ++q) {
@@ -201,24 +285,6 @@ inline PrunedQueries<kQueries> pruned_queries(const Shape& shape, const Chunk& c
   return result;
 }
 
-// The next kTokens rows; where fewer are left, the last is repeated.
-template <int kTokens, class T>
-inline void next_rows(const winnow_rows& rows, int64_t left, MaskedRows& reader, MaskedRow* tile) {
-  const T* scales = static_cast<const T*>(rows.scales);
-  const T* stats = rows.recovery == WINNOW_CONSTANT ? nullptr : static_cast<const T*>(rows.stats);
-  for (int64_t t = 0; t < kTokens; ++t) {
-    if (t >= left) {
-      tile[t] = tile[t - 1];
-      continue;
-    }
-    const int64_t slot = reader.slot();
-    tile[t] = {reader.mask(), reader.data(), reader.signs(), scales ? to_float(scales[slot]) : 1.0f,
-               stats ? to_float(stats[slot * rows.stats_width]) : rows.fill};
-    reader.prefetch_next();
-    reader.step(rows.starts ? reader.count_kept() : 0);
-  }
-}
-
 template <int kQueries, class T, class Kept>
 inline int64_t score_masked(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first,
                             const PackedScratch& packed, float* logits) {
@@ -226,15 +292,17 @@ inline int64_t score_masked(const Shape& shape, const Chunk& chunk, const Querie
   const winnow_rows& rows = chunk.part->keys;
   const auto block = pruned_queries<kQueries, T, Kept>(shape, chunk, queries, first, packed.queries);
   MaskedRows reader(rows, chunk.part->slots, chunk.slot, shape.key_dim, sizeof(T));
-  MaskedRow tile[kTokens];
+  KeyPlaces places(rows, reader, shape.key_dim, Kept::kBytes);
   // Few bytes and many products here, many bytes and few products with the values: they are asked for meanwhile.
   const winnow_rows& values = chunk.part->values;
   const char* later = static_cast<const char*>(values.data) + chunk.slot * values.row_bytes;
   int64_t t = 0;
   for (; t < chunk.tokens && reader.open_ahead(kTokens); t += kTokens, later += kTokens * values.row_bytes) {
-    next_rows<kTokens, T>(rows, chunk.tokens - t, reader, tile);
-    prefetch_for_later(later, kTokens * values.row_bytes);
-    score_masked_tile<kQueries, Kept>(block, tile, shape.key_dim / kAtOnce, logits + t);
+    const KeyFactors factors(rows, reader.slot(), kTokens, T{});
+    score_masked_tile<kQueries, Kept>(block, factors, shape.key_dim, places, later, values.row_bytes, logits + t);
+    const uint8_t* entries = reader.data();
+    places.leave(kTokens, reader);
+    prefetch_row(entries, reader.data() - entries);
   }
   return least(t, chunk.tokens);
 }
@@ -245,11 +313,8 @@ template <int kQueries, class T>
 inline int64_t score_pruned(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first,
                             const PackedScratch& packed, float* logits) {
   const winnow_rows& rows = chunk.part->keys;
-  // Longer rows could have sums of products beyond 32 bits.
-  constexpr int64_t kMostChannels = 4096;
-  if (!rows.masks || draws_sizes(rows.recovery) || shape.key_dim % kAtOnce || shape.key_dim > kMostChannels) {
-    return 0;
-  }
+  if (!rows.masks || draws_sizes(rows.recovery) || rows.stats_width != statistics_of(rows.recovery)) return 0;
+  if (shape.key_dim % kAtOnce || shape.key_dim > kMostMaskedDim) return 0;
   if constexpr (!std::is_same_v<T, float>) {
     if (rows.bits == 8) return score_masked<kQueries, T, KeptIntegers>(shape, chunk, queries, first, packed, logits);
   }

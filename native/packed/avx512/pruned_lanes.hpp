@@ -108,8 +108,11 @@ inline void score_expanded(const Shape& shape, const Chunk& chunk, const Queries
   }
 }
 
+// The most queries that meet kept entries in bf16 without keys being written out (see pruned_keys.hpp).
+constexpr int kMostUnwritten = kZenGeneration == 4 ? 2 : 1;
+
 // The same where keys have whole blocks of channels, each row has one statistic, and kept entries are in 8 bits or, for more
-// queries than one, in bf16; false elsewhere.
+// queries than a few, in bf16; false elsewhere.
 template <int kQueries, class T>
 inline bool score_in_lanes(const Shape& shape, const Chunk& chunk, const Queries& queries, int64_t first,
                            const Scratch& scratch, const PackedScratch& packed) {
@@ -125,7 +128,7 @@ inline bool score_in_lanes(const Shape& shape, const Chunk& chunk, const Queries
       return true;
     }
   }
-  if constexpr (std::is_same_v<T, Bf16> && kQueries > 1) {
+  if constexpr (std::is_same_v<T, Bf16> && (kQueries > kMostUnwritten)) {
     if (rows.bits == 16) {
       score_expanded<kQueries, T, NumbersInLanes<kQueries>>(shape, chunk, queries, first, scratch.query, memory,
                                                             scratch.logits);
