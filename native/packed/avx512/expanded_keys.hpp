@@ -109,12 +109,12 @@ __attribute__((noinline)) void expand_open_keys(const winnow_rows& rows, int64_t
   const uint8_t *mask = reader.mask(), *entries = reader.data(), *signs = reader.signs();
   uint8_t *kept = keys.kept, *bytes = keys.signs;
   for (int64_t t = 0; t < count; ++t, mask += kDim / 8, kept += kDim * Kept::kBytes, bytes += kDim) {
-    const char* ahead = reinterpret_cast<const char*>(entries) + kPrefetchBytes;
     const int64_t used = expand_key<Kept, kBlocks>(mask, entries, signs, kept, bytes);
-    const int64_t step = kFixed ? rows.row_bytes : used * Kept::kBytes;
-    for (int64_t byte = 0; byte < step; byte += kLine) prefetch_busy(ahead + byte);
-    entries += step;
+    entries += kFixed ? rows.row_bytes : used * Kept::kBytes;
     if (signs) signs += kFixed ? rows.sign_row_bytes : bytes_of_bits(kDim - used);
+  }
+  for (const uint8_t* at = reader.data(); at < entries; at += kLine) {
+    prefetch_busy(reinterpret_cast<const char*>(at) + kPrefetchBytes);
   }
   reader.jump(count, entries, signs);
 }

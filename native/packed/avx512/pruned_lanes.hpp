@@ -13,6 +13,7 @@
 #include "packed/avx512/expanded_keys.hpp"
 #include "packed/avx512/int8.hpp"
 #include "packed/avx512/int8_keys.hpp"
+#include "packed/avx512/looked_up_keys.hpp"
 #include "packed/fill.hpp"
 #include "packed/format.hpp"
 #include "packed/masked_rows.hpp"
@@ -54,6 +55,24 @@ struct NumbersInLanes : ExpandedNumbers {
     using Tile = TokenLanes<kQueries>;
     for (int64_t t = 0; t < kExpandedKeys; t += Tile::kTokens) {
       Tile::score(pairs, reinterpret_cast<const Bf16*>(rows) + t * dim, dim, scaling, NothingAhead{}, sums + t);
+    }
+  }
+};
+
+// The same, where entries look up the channels of queries.
+template <int kQueries>
+struct NumbersLookUp : NumbersWithChannels {
+  PairQueries<kQueries> pairs;
+  float scaling;
+
+  NumbersLookUp(const Shape& shape, const Queries& queries, int64_t first, const float*, int8_t*)
+      : pairs(shape, queries, first), scaling(shape.scaling) {}
+
+  void score(const uint8_t* rows, int64_t dim, float* sums) const {
+    for (int64_t t = 0; t < kExpandedKeys; t += Vec::width) {
+      __m512 found[kQueries];
+      look_up_rows<kQueries>(pairs, rows + t * dim * kBytes, dim, found);
+      unroll<kQueries>([&](auto q) { store(sums + q * kLogitStride + t, Vec{found[q]} * broadcast(scaling)); });
     }
   }
 };
@@ -108,6 +127,11 @@ inline void score_expanded(const Shape& shape, const Chunk& chunk, const Queries
   }
 }
 
+// True where lookups are cheaper than products, and all keys keep as few entries as can be looked up.
+inline bool looks_up(const winnow_rows& rows) {
+  return kZenGeneration == 4 && rows.bits == 16 && !rows.starts && rows.row_bytes <= kMostLookedUp * NumbersWithChannels::kBytes;
+}
+
 // The most queries that meet kept entries in bf16 without keys being written out (see pruned_keys.hpp).
 constexpr int kMostUnwritten = kZenGeneration == 4 ? 2 : 1;
 
@@ -129,6 +153,11 @@ inline bool score_in_lanes(const Shape& shape, const Chunk& chunk, const Queries
     }
   }
   if constexpr (std::is_same_v<T, Bf16> && (kQueries > kMostUnwritten)) {
+    if (looks_up(rows)) {
+      score_expanded<kQueries, T, NumbersLookUp<kQueries>>(shape, chunk, queries, first, scratch.query, memory,
+                                                           scratch.logits);
+      return true;
+    }
     if (rows.bits == 16) {
       score_expanded<kQueries, T, NumbersInLanes<kQueries>>(shape, chunk, queries, first, scratch.query, memory,
                                                             scratch.logits);
