@@ -31,8 +31,9 @@ struct NumbersWithChannels {
 
   static void expand(__mmask64 mask, int64_t, const uint8_t* entries, uint8_t* to) {
     alignas(64) static constexpr uint8_t kChannels[64] = {
-        0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
-        32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
+        0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+        22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43,
+        44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
     const uint32_t bits = _bzhi_u32(~0u, static_cast<uint32_t>(count_bits(_cvtmask64_u64(mask))));
     _mm512_store_si512(to, _mm512_maskz_loadu_epi16(bits, entries));
     const __m512i channels = _mm512_maskz_compress_epi8(mask, _mm512_load_si512(kChannels));
@@ -41,8 +42,8 @@ struct NumbersWithChannels {
   }
 };
 
-// Sums of sixteen rows of NumbersWithChannels, `stride` bytes apart, with 64 channels of queries: 2·kPairs entries from `first`
-// on, a multiple of 16.
+// Sums of sixteen rows of NumbersWithChannels, `stride` bytes apart, with 64 channels of queries: 2·kPairs entries from
+// `first` on, a multiple of 16.
 template <int kQueries, int kPairs>
 __attribute__((always_inline)) inline void add_looked_up(const Bf16* channels, const uint8_t* rows, int64_t stride,
                                                          int64_t first, __m512 (&sums)[kQueries]) {

@@ -127,9 +127,10 @@ inline void score_expanded(const Shape& shape, const Chunk& chunk, const Queries
   }
 }
 
-// True where lookups are cheaper than products, and all keys keep as few entries as can be looked up.
-inline bool looks_up(const winnow_rows& rows) {
-  return kZenGeneration == 4 && rows.bits == 16 && !rows.starts && rows.row_bytes <= kMostLookedUp * NumbersWithChannels::kBytes;
+// True where lookups are cheaper than products, of keys that all keep as few entries as can be looked up.
+constexpr bool kLooksUp = kZenGeneration == 4;
+inline bool can_look_up(const winnow_rows& rows) {
+  return !rows.starts && rows.row_bytes <= kMostLookedUp * NumbersWithChannels::kBytes;
 }
 
 // The most queries that meet kept entries in bf16 without keys being written out (see pruned_keys.hpp).
@@ -153,16 +154,17 @@ inline bool score_in_lanes(const Shape& shape, const Chunk& chunk, const Queries
     }
   }
   if constexpr (std::is_same_v<T, Bf16> && (kQueries > kMostUnwritten)) {
-    if (looks_up(rows)) {
-      score_expanded<kQueries, T, NumbersLookUp<kQueries>>(shape, chunk, queries, first, scratch.query, memory,
-                                                           scratch.logits);
-      return true;
+    if (rows.bits != 16) return false;
+    if constexpr (kLooksUp) {
+      if (can_look_up(rows)) {
+        score_expanded<kQueries, T, NumbersLookUp<kQueries>>(shape, chunk, queries, first, scratch.query, memory,
+                                                             scratch.logits);
+        return true;
+      }
     }
-    if (rows.bits == 16) {
-      score_expanded<kQueries, T, NumbersInLanes<kQueries>>(shape, chunk, queries, first, scratch.query, memory,
-                                                            scratch.logits);
-      return true;
-    }
+    score_expanded<kQueries, T, NumbersInLanes<kQueries>>(shape, chunk, queries, first, scratch.query, memory,
+                                                          scratch.logits);
+    return true;
   }
   return false;
 }
