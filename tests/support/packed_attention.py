@@ -28,7 +28,7 @@ class Format(NamedTuple):
     group: int = 0
     """Channels of a slot that share a scale, without zeros; 0 for all of them."""
     kept: str = "all"
-    """"all", "channels" or "half" (of a head), "mask" (per slot, one number of them) or "ragged" (any number)."""
+    """"all"; of a head "channels" or "half"; per slot "mask" (one number of them), "few" (27) or "ragged" (any)."""
     norms: bool = True
     signs: bool = True
     recovery: str = "degenerate"
@@ -142,7 +142,7 @@ class Maker:
 
     def masked(self, form: Format, slots: int, heads: int, dim: int) -> tuple[Entries, Pruned]:
         ragged = form.kept == "ragged"
-        most = int(self.below(dim + 1, 1))
+        most = min(27, dim) if form.kept == "few" else int(self.below(dim + 1, 1))
         counts = self.below(dim + 1, slots) if ragged else torch.full((slots,), most)
         if ragged and slots > 1:
             counts[0], counts[1] = 0, dim
@@ -264,6 +264,7 @@ KEYS = {
     "think 4 by 32": Format(4, group=32, kept="channels"),
     "think kivi 2": Format(2, grouped=True, kept="channels"),
     "spark": SPARK,
+    "spark of few": Format(kept="few"),
     "spark 8": Format(8, kept="mask"),
     "spark 6": Format(6, kept="mask"),
     "spark 4": Format(4, kept="mask"),
