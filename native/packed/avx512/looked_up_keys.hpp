@@ -85,7 +85,7 @@ inline int64_t most_entries(const uint8_t* rows, int64_t stride) {
   return count_bits(all);
 }
 
-// sums[q] of sixteen rows, lane for lane.
+// sums[q] of sixteen rows, lane for lane. Rows past the last of a chunk may hold anything, as do their lanes then.
 template <int kQueries>
 inline void look_up_rows(const PairQueries<kQueries>& queries, const uint8_t* rows, int64_t dim, __m512 (&sums)[kQueries]) {
   const int64_t stride = dim * NumbersWithChannels::kBytes;
