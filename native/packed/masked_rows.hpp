@@ -12,6 +12,15 @@
 namespace winnow {
 namespace {
 
+// How many of `dim` channels a mask keeps.
+inline int64_t count_kept(const uint8_t* mask, int64_t dim) {
+  const int64_t bytes = bytes_of_bits(dim);
+  int64_t kept = 0, byte = 0;
+  for (; byte + 8 <= bytes; byte += 8) kept += count_bits(load_word(mask + byte) & first_bits(dim - 8 * byte));
+  for (; byte < bytes; ++byte) kept += count_bits(mask[byte] & first_bits(dim - 8 * byte));
+  return kept;
+}
+
 // Goes through the rows of consecutive slots, from `slot` on.
 class MaskedRows {
  public:
@@ -48,13 +57,7 @@ class MaskedRows {
   int64_t mask_bytes() const { return mask_bytes_; }
   const uint8_t* mask_end() const { return mask_end_; }
 
-  int64_t count_kept() const {
-    const uint8_t* at = mask();
-    int64_t kept = 0, byte = 0;
-    for (; byte + 8 <= mask_bytes_; byte += 8) kept += count_bits(load_word(at + byte) & first_bits(dim_ - 8 * byte));
-    for (; byte < mask_bytes_; ++byte) kept += count_bits(at[byte] & first_bits(dim_ - 8 * byte));
-    return kept;
-  }
+  int64_t count_kept() const { return winnow::count_kept(mask(), dim_); }
 
   // Past the next row. That it keeps `kept` entries matters only where rows differ in length.
   void step(int64_t kept) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "packed/avx512/blocks_of_64.hpp"
+#include "packed/avx512/key_places.hpp"
 #include "packed/format.hpp"
 #include "packed/masked_rows.hpp"
 #include "packed/scratch.hpp"
@@ -65,19 +66,18 @@ struct ExpandedKeys {
   alignas(64) uint8_t signs[kExpandedKeys * kMostExpandedDim];
 };
 
-// Expands a key of kBlocks·64 channels; without signs all are positive. Returns how many entries it keeps.
+// Expands a key of kBlocks·64 channels. Returns how many entries it keeps.
 template <class Kept, int kBlocks>
-__attribute__((always_inline)) inline int64_t expand_key(const uint8_t* mask, const uint8_t* entries,
-                                                         const uint8_t* signs, uint8_t* kept, uint8_t* bytes) {
+__attribute__((always_inline)) inline int64_t expand_key(const KeyPlace& key, uint8_t* kept, uint8_t* bytes) {
   const __m512i plus = every_byte(1), minus = every_byte(-1);
   int64_t count = 0;
   unroll<kBlocks>([&](auto block) __attribute__((always_inline)) {
-    uint64_t here = load_word(mask + 8 * block), gone = ~here;
+    uint64_t here = load_word(key.mask + 8 * block), gone = ~here;
     // Or masks of lanes would be made of bits, and bits of these, more often than is needed.
     asm("" : "+r"(here), "+r"(gone));
-    const uint64_t negative = signs ? deposit(bits_at(signs, kRowNumbers * block - count), gone) : 0;
+    const uint64_t negative = deposit(bits_at(key.signs, kRowNumbers * block - count), gone);
     const __mmask64 lanes = _cvtu64_mask64(here);
-    Kept::expand(lanes, __builtin_popcount(static_cast<uint32_t>(here)), entries + Kept::kBytes * count,
+    Kept::expand(lanes, __builtin_popcount(static_cast<uint32_t>(here)), key.entries + Kept::kBytes * count,
                  kept + block * kRowNumbers * Kept::kBytes);
     const __m512i positive = _mm512_maskz_mov_epi8(_knot_mask64(lanes), plus);
     _mm512_store_si512(bytes + block * kRowNumbers, _mm512_mask_mov_epi8(positive, negative, minus));
@@ -96,36 +96,34 @@ __attribute__((noinline)) int64_t expand_last_key(const winnow_rows& rows, const
   const int64_t count = reader.count_kept();
   const uint8_t* mask = readable(reader.mask(), reader.mask_bytes(), reader.mask_end(), mask_copy);
   const uint8_t* data = readable(reader.data(), count * Kept::kBytes, bytes_at(rows.data) + rows.data_bytes, data_copy);
-  const uint8_t* signs = reader.signs();
-  if (signs) signs = readable(signs, bytes_of_bits(kDim - count), rows.signs + rows.signs_bytes, sign_copy);
-  return expand_key<Kept, kBlocks>(mask, data, signs, kept, bytes);
+  const uint8_t* signs = reader.signs() ? readable(reader.signs(), bytes_of_bits(kDim - count),
+                                                   rows.signs + rows.signs_bytes, sign_copy)
+                                        : kAllPositive;
+  return expand_key<Kept, kBlocks>({mask, data, signs}, kept, bytes);
 }
 
-// The next `count` keys, behind which there is more to be read; kFixed: all keep as many entries.
-template <class Kept, int kBlocks, bool kFixed>
+// The next `count` keys, behind which there is more to be read.
+template <class Kept, int kBlocks>
 __attribute__((noinline)) void expand_open_keys(const winnow_rows& rows, int64_t count, MaskedRows& reader,
                                                 ExpandedKeys<Kept>& keys) {
   constexpr int64_t kDim = kBlocks * kRowNumbers;
-  const uint8_t *mask = reader.mask(), *entries = reader.data(), *signs = reader.signs();
+  KeyPlaces places(rows, reader, kDim, Kept::kBytes);
   uint8_t *kept = keys.kept, *bytes = keys.signs;
-  for (int64_t t = 0; t < count; ++t, mask += kDim / 8, kept += kDim * Kept::kBytes, bytes += kDim) {
-    const int64_t used = expand_key<Kept, kBlocks>(mask, entries, signs, kept, bytes);
-    entries += kFixed ? rows.row_bytes : used * Kept::kBytes;
-    if (signs) signs += kFixed ? rows.sign_row_bytes : bytes_of_bits(kDim - used);
+  for (int64_t t = 0; t < count; ++t, kept += kDim * Kept::kBytes, bytes += kDim) {
+    const int64_t used = expand_key<Kept, kBlocks>(places.here(), kept, bytes);
+    places.step([&] { return used; });
   }
-  for (const uint8_t* at = reader.data(); at < entries; at += kLine) {
-    prefetch_busy(reinterpret_cast<const char*>(at) + kPrefetchBytes);
+  const uint8_t* entries = reader.data();
+  places.leave(count, reader);
+  for (; entries < reader.data(); entries += kLine) {
+    prefetch_busy(reinterpret_cast<const char*>(entries) + kPrefetchBytes);
   }
-  reader.jump(count, entries, signs);
 }
 
 // The next `count` keys.
 template <class Kept, int kBlocks>
 inline void expand_keys(const winnow_rows& rows, int64_t count, MaskedRows& reader, ExpandedKeys<Kept>& keys) {
-  if (reader.open_ahead(count)) {
-    if (!rows.starts) return expand_open_keys<Kept, kBlocks, true>(rows, count, reader, keys);
-    return expand_open_keys<Kept, kBlocks, false>(rows, count, reader, keys);
-  }
+  if (reader.open_ahead(count)) return expand_open_keys<Kept, kBlocks>(rows, count, reader, keys);
   constexpr int64_t kDim = kBlocks * kRowNumbers;
   for (int64_t t = 0; t < count; ++t) {
     reader.step(expand_last_key<Kept, kBlocks>(rows, reader, keys.kept + t * kDim * Kept::kBytes,

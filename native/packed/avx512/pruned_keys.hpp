@@ -16,6 +16,7 @@
 #include "attend/contract.hpp"
 #include "attend/queries.hpp"
 #include "packed/avx512/expanded_keys.hpp"
+#include "packed/avx512/key_places.hpp"
 #include "packed/fill.hpp"
 #include "packed/masked_rows.hpp"
 #include "packed/scratch.hpp"
@@ -58,62 +59,6 @@ struct PrunedQueries {
   const uint16_t* pruned;  // int16
   float kept_unit[kQueries];            // of int16 for integers, in units
   alignas(64) float units[Vec::width];  // times the scaling, in the lanes of a tile
-};
-
-// The longest keys: sums of products have 32 bits.
-constexpr int64_t kMostMaskedDim = 4096;
-
-// Signs of keys that have none.
-alignas(64) constexpr uint8_t kAllPositive[kMostMaskedDim / 8 + kRowSlack] = {};
-
-// Where a key's mask, kept entries and signs are.
-struct KeyPlace {
-  const uint8_t *mask, *entries, *signs;
-};
-
-// The places of keys one after another.
-class KeyPlaces {
- public:
-  KeyPlaces(const winnow_rows& rows, const MaskedRows& reader, int64_t dim, int64_t entry_bytes)
-      : at_{reader.mask(), reader.data(), reader.signs()},
-        dim_(dim),
-        row_bytes_(rows.row_bytes),
-        sign_row_bytes_(rows.sign_row_bytes),
-        entry_bytes_(rows.starts ? entry_bytes : 0),
-        sign_bits_(rows.starts && at_.signs ? ~int64_t{0} : 0) {
-    if (at_.signs) return;
-    at_.signs = kAllPositive;
-    sign_row_bytes_ = 0;
-  }
-
-  KeyPlace next() {
-    const KeyPlace here = at_;
-    at_.mask += dim_ / 8;
-    at_.entries += row_bytes_;
-    at_.signs += sign_row_bytes_;
-    if (entry_bytes_) {
-      const int64_t kept = count_kept(here.mask);
-      at_.entries += entry_bytes_ * kept;
-      at_.signs += sign_bits_ & bytes_of_bits(dim_ - kept);
-    }
-    return here;
-  }
-
-  // Takes `reader` to the next key, past so many.
-  void leave(int64_t keys, MaskedRows& reader) const {
-    reader.jump(keys, at_.entries, reader.signs() ? at_.signs : nullptr);
-  }
-
- private:
-  int64_t count_kept(const uint8_t* mask) const {
-    int64_t kept = 0;
-    for (int64_t d = 0; d < dim_; d += 64) kept += count_bits(load_word(mask + d / 8) & first_bits(dim_ - d));
-    return kept;
-  }
-
-  KeyPlace at_;
-  int64_t dim_, row_bytes_, sign_row_bytes_;  // these are zero where keys keep different numbers of entries,
-  int64_t entry_bytes_, sign_bits_;           // and these where they do not
 };
 
 // 64 channels of a key, 32 to a vector: kept entries with zeros between, and ±1 where a sign stands for what is gone.
@@ -204,7 +149,10 @@ inline void score_masked_tile(const PrunedQueries<kQueries>& queries, const KeyF
   KeyPlaces next = places;
   for (int first = 0; first < kTokens; first += kKeys) {
     KeyPlace keys[kKeys];
-    unroll<kKeys>([&](auto k) { keys[k] = next.next(); });
+    unroll<kKeys>([&](auto k) {
+      keys[k] = next.here();
+      next.step([&] { return count_kept(keys[k].mask, dim); });
+    });
     // Not those of all keys at once, for which it would be waited.
     prefetch_for_later(later + first * later_bytes, kKeys * later_bytes);
     unroll<kQueries / kBlock>([&](auto b) __attribute__((always_inline)) {

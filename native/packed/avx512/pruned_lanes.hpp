@@ -42,37 +42,39 @@ inline void score_bytes(const Int16Queries<kQueries>& queries, const uint8_t* ro
   });
 }
 
-// Kept entries in bf16 and the queries that they meet, both as they are.
+// Queries as they are, for kept entries in bf16.
 template <int kQueries>
-struct NumbersInLanes : ExpandedNumbers {
+struct MetByNumbers {
   PairQueries<kQueries> pairs;
   float scaling;
 
-  NumbersInLanes(const Shape& shape, const Queries& queries, int64_t first, const float*, int8_t*)
+  MetByNumbers(const Shape& shape, const Queries& queries, int64_t first, const float*, int8_t*)
       : pairs(shape, queries, first), scaling(shape.scaling) {}
+};
+
+// Kept entries in bf16, written out.
+template <int kQueries>
+struct NumbersInLanes : ExpandedNumbers, MetByNumbers<kQueries> {
+  using MetByNumbers<kQueries>::MetByNumbers;
 
   void score(const uint8_t* rows, int64_t dim, float* sums) const {
     using Tile = TokenLanes<kQueries>;
     for (int64_t t = 0; t < kExpandedKeys; t += Tile::kTokens) {
-      Tile::score(pairs, reinterpret_cast<const Bf16*>(rows) + t * dim, dim, scaling, NothingAhead{}, sums + t);
+      Tile::score(this->pairs, reinterpret_cast<const Bf16*>(rows) + t * dim, dim, this->scaling, NothingAhead{}, sums + t);
     }
   }
 };
 
-// The same, where entries look up the channels of queries.
+// The same, where they look up the channels of queries.
 template <int kQueries>
-struct NumbersLookUp : NumbersWithChannels {
-  PairQueries<kQueries> pairs;
-  float scaling;
-
-  NumbersLookUp(const Shape& shape, const Queries& queries, int64_t first, const float*, int8_t*)
-      : pairs(shape, queries, first), scaling(shape.scaling) {}
+struct NumbersLookUp : NumbersWithChannels, MetByNumbers<kQueries> {
+  using MetByNumbers<kQueries>::MetByNumbers;
 
   void score(const uint8_t* rows, int64_t dim, float* sums) const {
     for (int64_t t = 0; t < kExpandedKeys; t += Vec::width) {
       __m512 found[kQueries];
-      look_up_rows<kQueries>(pairs, rows + t * dim * kBytes, dim, found);
-      unroll<kQueries>([&](auto q) { store(sums + q * kLogitStride + t, Vec{found[q]} * broadcast(scaling)); });
+      look_up_rows<kQueries>(this->pairs, rows + t * dim * kBytes, dim, found);
+      unroll<kQueries>([&](auto q) { store(sums + q * kLogitStride + t, Vec{found[q]} * broadcast(this->scaling)); });
     }
   }
 };
