@@ -69,10 +69,8 @@ inline void prefetch_span(const char* p) {
 template <int64_t kBytes, bool kBusy>
 inline void prefetch_span(NothingAhead) {}
 
-// The lines of a row of `bytes` bytes to come, one at least, while `row` is read. Where they are foreseen from the second-level
-// cache they only have to be there.
+// The lines of a row of `bytes` bytes to come, one at least, while `row` is read.
 inline void prefetch_row(const void* row, int64_t bytes) {
-  if (kForesees) return prefetch_for_later(static_cast<const char*>(row) + 2 * kPrefetchBytes, bytes);
   const char* ahead = static_cast<const char*>(row) + kPrefetchBytes;
   prefetch(ahead);
   for (int64_t byte = kLine; byte < bytes; byte += kLine) prefetch(ahead + byte);

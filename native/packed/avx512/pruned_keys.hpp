@@ -248,9 +248,11 @@ inline int64_t score_masked(const Shape& shape, const Chunk& chunk, const Querie
   for (; t < chunk.tokens && reader.open_ahead(kTokens); t += kTokens, later += kTokens * values.row_bytes) {
     const KeyFactors factors(rows, reader.slot(), kTokens, T{});
     score_masked_tile<kQueries, Kept>(block, factors, shape.key_dim, places, later, values.row_bytes, logits + t);
-    const uint8_t* entries = reader.data();
+    const char* entries = reinterpret_cast<const char*>(reader.data());
     places.leave(kTokens, reader);
-    prefetch_row(entries, reader.data() - entries);
+    const int64_t bytes = reinterpret_cast<const char*>(reader.data()) - entries;
+    // Entries that are foreseen from the second-level cache only have to be there.
+    kForesees ? prefetch_for_later(entries + 2 * kPrefetchBytes, bytes) : prefetch_row(entries, bytes);
   }
   return least(t, chunk.tokens);
 }
