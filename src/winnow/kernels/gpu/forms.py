@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
+import triton
 import triton.language as tl
 from torch import Tensor
 
@@ -213,6 +214,22 @@ class Forms:
     def in_steps(self) -> bool:
         """True if slots looked at together begin at a multiple: 32 share scales, or the start of their rows."""
         return self.keys.scaling == GROUPED or self.keys.flat or self.values.flat
+
+
+# Triton before 3.7 takes what stands in a constant for no constant by itself; 3.4 has this under another name.
+_constant = triton.constexpr_function if hasattr(triton, "constexpr_function") else tl.constexpr_function
+
+
+@_constant
+def tiled_plane(form: Form, number: int) -> Plane:
+    """A plane of a form as products take it, for kernels."""
+    return form.tiled[number]
+
+
+@_constant
+def written_plane(form: Form, number: int) -> Plane:
+    """A plane of a form as it is written, for kernels."""
+    return form.planes[number]
 
 
 def forms_of(part: Part) -> Forms:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from winnow.kernels.gpu.forms import FIELDS
+from winnow.kernels.gpu.forms import FIELDS, tiled_plane
 from winnow.kernels.gpu.integers import columns_of, plane_at, tile_of
 from winnow.kernels.gpu.pruned import pruned_rows
 from winnow.kernels.gpu.queries import load_queries
@@ -42,7 +42,7 @@ def prepared(side, rows, present, head, FORM: tl.constexpr, PRODUCT: tl.constexp
     asked = tl.tuple([])
     for plane in tl.static_range(len(FORM.tiled)):
         for each in tl.static_range(tl.constexpr(FORM.tiled[plane].tiles)):
-            channel, there = columns_of(each, FORM.tiled[plane])
+            channel, there = columns_of(each, tiled_plane(FORM, plane))
             there = there & (channel < FORM.numbers)
             if FORM.channels:
                 kept = tl.load(side + _CHANNELS).to(tl.pointer_type(tl.int16)) + head * FORM.numbers
@@ -63,11 +63,11 @@ def products(
         asked, constant = scaled_queries(side, asked, first, FORM, ASKED, PRODUCT)
         logits += constant[:, None]
     for plane in tl.static_range(len(FORM.tiled)):
-        loaded = loaded_plane(side, slots, inside, head, FORM, FORM.tiled[plane], N)
+        loaded = loaded_plane(side, slots, inside, head, FORM, tiled_plane(FORM, plane), N)
         for each in tl.static_range(tl.constexpr(FORM.tiled[plane].tiles)):
-            keys = tile_of(loaded, each, FORM.tiled[plane], N)
+            keys = tile_of(loaded, each, tiled_plane(FORM, plane), N)
             if FORM.scaling == _CHANNEL_GROUPS:
-                keys = scaled_numbers(side, keys, slots, inside, each, FORM, FORM.tiled[plane], N)
+                keys = scaled_numbers(side, keys, slots, inside, each, FORM, tiled_plane(FORM, plane), N)
             tile = asked[FORM.tiled[plane].before + each]
             logits = tl.dot(tile, tl.trans(keys.to(PRODUCT)), logits, input_precision="ieee")
     if FORM.scaling == _PER_SLOT and not FORM.masked:
@@ -84,7 +84,7 @@ def nothing(FORM: tl.constexpr, ASKED: tl.constexpr):
     sums = tl.tuple([])
     for plane in tl.static_range(len(FORM.tiled)):
         for _ in tl.static_range(tl.constexpr(FORM.tiled[plane].tiles)):
-            sums += (tl.zeros([ASKED, FORM.tiled[plane].columns], tl.float32),)
+            sums += (tl.full([ASKED, FORM.tiled[plane].columns], 0.0, tl.float32),)
     return sums
 
 
@@ -94,11 +94,11 @@ def added(side, sums, fading, weights, slots, inside, head, FORM: tl.constexpr, 
     weights, unit = weighed(side, weights, slots, inside, FORM, PRODUCT)
     after = tl.tuple([])
     for plane in tl.static_range(len(FORM.tiled)):
-        loaded = loaded_plane(side, slots, inside, head, FORM, FORM.tiled[plane], N)
+        loaded = loaded_plane(side, slots, inside, head, FORM, tiled_plane(FORM, plane), N)
         for each in tl.static_range(tl.constexpr(FORM.tiled[plane].tiles)):
-            values = tile_of(loaded, each, FORM.tiled[plane], N)
+            values = tile_of(loaded, each, tiled_plane(FORM, plane), N)
             if FORM.scaling == _CHANNEL_GROUPS:
-                values = scaled_numbers(side, values, slots, inside, each, FORM, FORM.tiled[plane], N)
+                values = scaled_numbers(side, values, slots, inside, each, FORM, tiled_plane(FORM, plane), N)
             found = tl.dot(weights, values.to(PRODUCT), input_precision="ieee") * unit
             after += (sums[FORM.tiled[plane].before + each] * fading[:, None] + found,)
     return after
@@ -126,7 +126,7 @@ def written(rows, sums, present, FORM: tl.constexpr):
             # Another thread wrote what is added to.
             tl.debug_barrier()
         for each in tl.static_range(tl.constexpr(FORM.tiled[plane].tiles)):
-            channel, there = columns_of(each, FORM.tiled[plane])
+            channel, there = columns_of(each, tiled_plane(FORM, plane))
             mask = present[:, None] & (there & (channel < FORM.numbers))[None, :]
             tile = sums[FORM.tiled[plane].before + each] * FORM.tiled[plane].worth
             place = rows[:, None] + channel[None, :]

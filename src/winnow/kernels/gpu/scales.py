@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from winnow.kernels.formats.entries import GROUP
-from winnow.kernels.gpu.forms import FIELDS
+from winnow.kernels.gpu.forms import FIELDS, tiled_plane
 from winnow.kernels.gpu.integers import columns_of
 
 _SCALES: tl.constexpr = tl.constexpr(FIELDS.index("scales"))
@@ -34,7 +34,7 @@ def scaled_queries(side, asked, first, FORM: tl.constexpr, ASKED: tl.constexpr, 
     scaled = tl.tuple([])
     for plane in tl.static_range(len(FORM.tiled)):
         for each in tl.static_range(tl.constexpr(FORM.tiled[plane].tiles)):
-            number, there = columns_of(each, FORM.tiled[plane])
+            number, there = columns_of(each, tiled_plane(FORM, plane))
             there = there & (number < FORM.numbers)
             tile = asked[FORM.tiled[plane].before + each].to(tl.float32)
             scale = tl.load(scales + number, mask=there, other=0.0).to(tl.float32)

@@ -8,6 +8,7 @@ import triton.language as tl
 
 from winnow.kernels.formats.entries import largest_integer
 from winnow.kernels.formats.signed import lowest_integer
+from winnow.kernels.gpu.forms import written_plane
 from winnow.kernels.gpu.integers import numbers_of
 
 _TINY: tl.constexpr = tl.constexpr(torch.finfo(torch.float32).tiny)
@@ -84,7 +85,7 @@ def store_integers(data, slots, inside, integers, FORM: tl.constexpr, WIDE: tl.c
     integers = tl.where((channel < FORM.numbers)[None, :], integers, 0)
     rows = data + slots[:, None] * FORM.row_length
     for plane in tl.static_range(len(FORM.planes)):
-        joined, byte = _plane_of(integers, WIDE, SLOTS, FORM.planes[plane])
+        joined, byte = _plane_of(integers, WIDE, SLOTS, written_plane(FORM, plane))
         mask = inside[:, None] & (byte < FORM.planes[plane].size)[None, :]
         tl.store(rows + (FORM.planes[plane].first + byte)[None, :], joined.to(tl.uint8), mask=mask)
         integers = integers >> FORM.planes[plane].bits
@@ -102,7 +103,7 @@ def _plane_of(integers, WIDE: tl.constexpr, SLOTS: tl.constexpr, PLANE: tl.const
         byte = tl.arange(0, WIDE // PLANE.fields)
     else:
         byte = tl.arange(0, PLANE.wide)
-        joined = tl.zeros([SLOTS, PLANE.wide], tl.int32)
+        joined = tl.full([SLOTS, PLANE.wide], 0, tl.int32)
         for field in tl.static_range(tl.constexpr(PLANE.fields)):
             number, there = numbers_of(field, PLANE)
             there = there & (number < WIDE)
