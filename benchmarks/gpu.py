@@ -60,7 +60,9 @@ def run(device: torch.device, options: argparse.Namespace) -> None:
     from winnow.estimate.journal import Journal
 
     if device.type == "cuda":
-        torch.cuda.set_device(device)
+        if device.index is not None:
+            torch.cuda.set_device(device)
+        device = torch.device("cuda", torch.cuda.current_device())
     begin = time.monotonic()
     journal = Journal.open(options.journal, {"device": _name(device), "torch": torch.__version__, "tiny": options.tiny})
     known = {(record["kind"], record["name"]): record for record in journal.records()}

@@ -289,11 +289,14 @@ class CompressedLayer(CacheLayerMixin):
         """
         step = self._step
         if not isinstance(step, PlacedStep) or step.tokens != 1:
-            raise CacheError(
-                f"attention of compressed layer {self.index} was not as in the step before, so that this model's steps "
-                "cannot be captured; call the model itself."
-            )
+            raise self._attends_otherwise()
         self.seen, self._step = mark.seen, None
+
+    def _attends_otherwise(self) -> CacheError:
+        return CacheError(
+            f"attention of compressed layer {self.index} was not as in the step before, so that this model's steps "
+            "cannot be captured; call the model itself."
+        )
 
     def count_token(self) -> None:
         """Counts a token of every row that a replay brought."""
@@ -452,10 +455,14 @@ class CompressedLayer(CacheLayerMixin):
     ) -> Tensor | None:
         """Takes a token as those before it, and attends: [R, Hq, 1, D] -> [R, 1, Hq, Dv].
 
-        None, and nothing was done, where the query or the way of attending is another.
+        None, and nothing was done, where the query or the way of attending is another. Raises CacheError where such a
+        step is being captured.
         """
         step, handle.values = self._step, None
         if step is None or self.pending is not handle or not step.asks(attention, query, scaling, softcap, sinks):
+            if isinstance(step, PlacedStep):
+                # The general way makes tables, which a device refuses while it captures.
+                raise self._attends_otherwise()
             return None
         handle.taken, handle.over = True, self
         output = step.run(query, key, value)

@@ -180,7 +180,9 @@ class Saliency(Channels):
         norms = self._norms(queries, view.queries.shape[0] // view.keys.shape[0])
         largest = norms.amax(1, keepdim=True)
         norms = torch.where(largest > 0, norms.maximum(_LEAST_NORM * largest), 1.0)
-        return signs, signs / (norms.sqrt() if self.saliency == "squared" else norms)
+        # A GPU's square roots in fp32 are not those of the CPU to the last bit; in double precision the bit is lost.
+        sizes = norms.double().sqrt().float() if self.saliency == "squared" else norms
+        return signs, signs / sizes
 
     def _norms(self, queries: Tensor, group: int) -> Tensor:
         """fp32 [H, D]: n_j of queries [H, G·n, D]."""

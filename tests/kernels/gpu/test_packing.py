@@ -136,11 +136,11 @@ def test_a_store_packs_the_same_on_a_gpu(monkeypatch: pytest.MonkeyPatch, name: 
 @pytest.mark.parametrize("wrong", [torch.nan, torch.inf, -torch.inf])
 def test_what_is_not_finite_is_refused(monkeypatch: pytest.MonkeyPatch, wrong: float, name: str) -> None:
     view = random_view(length=90, dim=64, dtype=torch.float16)
-    keys = view.keys.clone()
-    keys[1, :, 3] = wrong
+    view.keys[1, :, 3] = wrong
+    there = {side: getattr(view, side).to(DEVICE) for side in ("queries", "keys", "values")}
     monkeypatch.setattr(store.gpu, "packs", lambda *sides: True)
     with pytest.raises(ModelError, match="keys of layer 0 contain infinities or NaN"):
-        packed_by(name, view._replace(keys=keys.to(DEVICE)))
+        packed_by(name, view._replace(**there))
 
 
 def packed_by(name: str, view: LayerView) -> Block:
