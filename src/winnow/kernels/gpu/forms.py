@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
@@ -17,6 +16,7 @@ from winnow.kernels.formats import Part
 from winnow.kernels.formats.bits import BLOCK_BYTES, PLANES, row_bytes
 from winnow.kernels.formats.draws import Recovery, draws
 from winnow.kernels.formats.entries import GROUP
+from winnow.kernels.gpu.constants import constant_function
 from winnow.kernels.gpu.tiles import power_of_two, tile_width
 from winnow.kernels.native_args import CHANNEL_GROUPS, GROUPED, RECOVERIES, RowsArgs, sides
 
@@ -216,17 +216,14 @@ class Forms:
         return self.keys.scaling == GROUPED or self.keys.flat or self.values.flat
 
 
-# Triton before 3.7 takes what stands in a constant for no constant by itself; 3.4 has this under another name.
-_constant = triton.constexpr_function if hasattr(triton, "constexpr_function") else tl.constexpr_function
-
-
-@_constant
+# Triton before 3.7 takes what stands in a constant for no constant by itself.
+@constant_function
 def tiled_plane(form: Form, number: int) -> Plane:
     """A plane of a form as products take it, for kernels."""
     return form.tiled[number]
 
 
-@_constant
+@constant_function
 def written_plane(form: Form, number: int) -> Plane:
     """A plane of a form as it is written, for kernels."""
     return form.planes[number]

@@ -12,7 +12,10 @@ import triton
 import triton.language as tl
 
 from winnow.kernels.gpu.forms import ALIGNMENT, FIELDS
+from winnow.kernels.gpu.precision import INTERPRETED as _INTERPRETED
+from winnow.kernels.gpu.unpacking import unpacked
 
+INTERPRETED: tl.constexpr = tl.constexpr(_INTERPRETED)
 _DATA: tl.constexpr = tl.constexpr(FIELDS.index("data"))
 _ALIGNMENT: tl.constexpr = tl.constexpr(ALIGNMENT)
 
@@ -57,11 +60,25 @@ def plane_at(side, slots, inside, FORM: tl.constexpr, PLANE: tl.constexpr):
 
 
 @triton.jit
-def tile_of(plane, TILE: tl.constexpr, PLANE: tl.constexpr, N: tl.constexpr):
-    """[N, K]: the numbers of a tile, of the bytes [N, B] of a plane."""
+def tile_of(plane, TILE: tl.constexpr, PLANE: tl.constexpr, N: tl.constexpr, PRODUCT: tl.constexpr):
+    """[N, K]: the numbers of a tile, of the bytes [N, B] of a plane; in dtype PRODUCT where that has 16 bits."""
     if PLANE.bits == 16:
         numbers = plane
-    elif PLANE.bits == 8:
+    elif PRODUCT.primitive_bitwidth == 16 and not INTERPRETED and PLANE.together <= 2:
+        first: tl.constexpr = TILE * PLANE.together
+        numbers = unpacked(plane, PLANE.bits, first, PLANE.signed, PRODUCT)
+        if PLANE.together == 2:
+            second = unpacked(plane, PLANE.bits, first + 1, PLANE.signed, PRODUCT)
+            numbers = tl.reshape(tl.join(numbers, second), [N, PLANE.columns])
+    else:
+        numbers = _shifted(plane, TILE, PLANE, N)
+    return numbers
+
+
+@triton.jit
+def _shifted(plane, TILE: tl.constexpr, PLANE: tl.constexpr, N: tl.constexpr):
+    """[N, K]: the integers of a tile, signed or not, of the bytes [N, B] of a plane."""
+    if PLANE.bits == 8:
         numbers = plane.to(tl.int8, bitcast=True) if PLANE.signed else plane
     elif PLANE.together == 1:
         if PLANE.signed:

@@ -24,6 +24,9 @@ ROOMY = 128
 """Registers of a thread, so that two programs of eight warps fit on a multiprocessor; rows as they are need no more."""
 STAGES = 3
 """Tiles of keys and of values that are on their way at a time."""
+CHUNKS_TOGETHER = 16
+"""Chunks whose results a program of `join_chunks` has on their way at a time."""
+JOINING_WARPS = 4
 
 
 class Sizes(NamedTuple):
@@ -83,6 +86,6 @@ def _slots(forms: Forms, rows: int, itemsize: int, asked: int) -> int:
     return min(rows, STEP) if forms.values.high_bits or (asked > NARROWEST and forms.values.packed) else rows
 
 
-def joining(queries: int) -> Sizes:
-    """Sizes of `prepare_queries` and `join_chunks`, which look at no slots."""
+def asking(queries: int) -> Sizes:
+    """Sizes of `prepare_queries`, which looks at no slots."""
     return Sizes(NARROWEST, -(-queries // NARROWEST), 0, 4, 1, None)

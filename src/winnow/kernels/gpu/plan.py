@@ -15,7 +15,7 @@ from winnow.kernels.gpu.asking import ASKED_COLUMNS, asking_row, asks_differentl
 from winnow.kernels.gpu.chunks import FILLED_FROM, OWNER, Span, chunk_slots, cut
 from winnow.kernels.gpu.decode import attend_chunks
 from winnow.kernels.gpu.forms import ELEMENTS, Forms, dense_form, dense_row, forms_of, table_row
-from winnow.kernels.gpu.launching import attending, joining
+from winnow.kernels.gpu.launching import CHUNKS_TOGETHER, JOINING_WARPS, asking, attending
 from winnow.kernels.gpu.merging import join_chunks
 from winnow.kernels.gpu.precision import product_dtype
 from winnow.kernels.gpu.scratch import Needs, Scratch
@@ -170,7 +170,7 @@ class TritonPlan:
             return
         query, tokens = piece.query, piece.query.shape[2]
         heads, dim = self.sizes.heads, self.sizes.key_dim
-        sizes, (steps, factor) = joining(piece.group * tokens), turn_of(dim)
+        sizes, (steps, factor) = asking(piece.group * tokens), turn_of(dim)
         prepare_queries[(self._sets, heads, sizes.blocks)](
             *(self._askings, query, *query.stride()[:3]),
             *(scratch.asked_queries, scratch.bias, heads, piece.group, tokens),
@@ -218,19 +218,18 @@ class TritonPlan:
         """Output of what the chunks found."""
         rows, heads, _, value_dim = self.sizes
         tokens = piece.query.shape[2]
-        sizes, (steps, factor) = joining(piece.group * tokens), turn_of(value_dim)
-        join_chunks[(rows * heads, sizes.blocks)](
+        steps, factor = turn_of(value_dim)
+        join_chunks[(rows * heads * piece.group * tokens,)](
             *(self._order, self._bounds, self._turned, scratch.maxima, scratch.totals, scratch.sums, self._sinks),
             *(piece.output, piece.output.stride(0), heads, piece.group, tokens),
             SINKS=self._sinks is not None,
             TURNED=self._turns,
             VALUE_DIM=value_dim,
             VALUE_WIDE=tile_width(value_dim),
-            ASKED=sizes.asked,
+            CHUNKS=CHUNKS_TOGETHER,
             STEPS=steps,
             FACTOR=factor,
-            num_warps=sizes.warps,
-            num_stages=sizes.stages,
+            num_warps=JOINING_WARPS,
         )
 
     def _lengths(self) -> Tensor:

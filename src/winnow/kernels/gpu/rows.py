@@ -65,7 +65,7 @@ def products(
     for plane in tl.static_range(len(FORM.tiled)):
         loaded = loaded_plane(side, slots, inside, head, FORM, tiled_plane(FORM, plane), N)
         for each in tl.static_range(tl.constexpr(FORM.tiled[plane].tiles)):
-            keys = tile_of(loaded, each, tiled_plane(FORM, plane), N)
+            keys = tile_of(loaded, each, tiled_plane(FORM, plane), N, PRODUCT)
             if FORM.scaling == _CHANNEL_GROUPS:
                 keys = scaled_numbers(side, keys, slots, inside, each, FORM, tiled_plane(FORM, plane), N)
             tile = asked[FORM.tiled[plane].before + each]
@@ -96,7 +96,7 @@ def added(side, sums, fading, weights, slots, inside, head, FORM: tl.constexpr, 
     for plane in tl.static_range(len(FORM.tiled)):
         loaded = loaded_plane(side, slots, inside, head, FORM, tiled_plane(FORM, plane), N)
         for each in tl.static_range(tl.constexpr(FORM.tiled[plane].tiles)):
-            values = tile_of(loaded, each, tiled_plane(FORM, plane), N)
+            values = tile_of(loaded, each, tiled_plane(FORM, plane), N, PRODUCT)
             if FORM.scaling == _CHANNEL_GROUPS:
                 values = scaled_numbers(side, values, slots, inside, each, FORM, tiled_plane(FORM, plane), N)
             found = tl.dot(weights, values.to(PRODUCT), input_precision="ieee") * unit
