@@ -100,7 +100,7 @@ def pieces(device: torch.device, tiny: bool, known: dict[tuple[str, str], Found]
     ceiling = known.get((CEILING, "copy"), {"gb_s": 1.0})["gb_s"]
     shape = Shape(2, 2, 32, torch.float32) if tiny else Shape(8, 4, 128, torch.bfloat16)
     stores = PACKED[:1] if tiny else PACKED
-    lengths, rows = ((32,), (1,)) if tiny else ((8192, 32768, 131072), (1, 8, 64))
+    lengths, rows = ((32,), (1,)) if tiny else ((1024, 8192, 32768, 131072), (1, 8, 64))
     for setting in settings(lengths, rows, stores):
         work = partial(measure_kernel, setting, shape, clock, ceiling)
         yield Piece(KERNELS, setting.name, setting._asdict(), work)
@@ -112,9 +112,10 @@ def model_pieces(clock: Any, tiny: bool, known: dict[tuple[str, str], Found]) ->
     from gpu_models import Setting, build, eight_billion, measure_model, miniature
 
     lengths = (96,) if tiny else (8192, 32768, 122880)
-    wanted = [Setting(cache, tokens) for tokens in lengths for cache in CACHES]
-    wanted += [Setting(cache, tokens, 2 if tiny else 8) for tokens in lengths[:2] for cache in BATCHED]
-    wanted += [Setting(FEWEST, lengths[-1]), Setting(SLOWEST_TO_PACK, lengths[0])]
+    wanted = [Setting(cache, tokens) for tokens in lengths[:2] for cache in CACHES]
+    wanted += [Setting(cache, lengths[0], 2 if tiny else 8) for cache in BATCHED]
+    wanted += [Setting(SLOWEST_TO_PACK, lengths[0])]
+    wanted += [Setting(cache, lengths[-1]) for cache in (*LONG, FEWEST)]
     if all((MODELS, setting.name) in known for setting in wanted):
         return
     model = build(miniature() if tiny else eight_billion(), clock.device, torch.float32 if tiny else torch.bfloat16)
@@ -131,14 +132,16 @@ PACKED: Sequence[str] = (
     *("think(0.5)", "spark(0.8)+bits(8)"),
 )
 CACHES: Sequence[str] = (
-    *("stock", "full", "snapkv @ 2%", "adakv @ 2%", "aperturekv @ 2%", "full+spark(0.5)", "full+bits(8)"),
+    *("stock", "static", "full", "snapkv @ 2%", "adakv @ 2%", "aperturekv @ 2%", "full+spark(0.5)", "full+bits(8)"),
     "full+bits(k=8, v=4)",
 )
+LONG: Sequence[str] = ("static", "full", "adakv @ 2%")
+"""Caches of the longest prompt, whose prefill takes most of the time."""
 FEWEST = "snapkv @ 128"
 """A case of the longest prompt; CoKV reports a quarter of the full cache's latency with as many slots."""
 SLOWEST_TO_PACK = "full+bits(4, group=64, round=queries, scales=signed)"
 """A case of the shortest prompt: what rounding where queries look adds to its prefill."""
-BATCHED: Sequence[str] = ("stock", "full", "snapkv @ 2%", "adakv @ 2%")
+BATCHED: Sequence[str] = ("stock", "static", "full", "snapkv @ 2%", "adakv @ 2%")
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ class Clock:
         runs, captured = dict(contenders), set()
         for name, run in contenders.items():
             run()
-            graph = self._captured(run) if capture and self.device.type == "cuda" else None
+            graph = self.captured(run) if capture and self.device.type == "cuda" else None
             if graph is not None:
                 runs[name] = graph.replay
                 captured.add(name)
@@ -71,7 +71,7 @@ class Clock:
         torch.cuda.synchronize(self.device)
         return start.elapsed_time(stop)
 
-    def _captured(self, run: Run) -> torch.cuda.CUDAGraph | None:
+    def captured(self, run: Run) -> torch.cuda.CUDAGraph | None:
         """The run as a CUDA graph, or None where it does what cannot be captured."""
         graph = torch.cuda.CUDAGraph()
         with suppress(RuntimeError):

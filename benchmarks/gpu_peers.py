@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -17,8 +17,12 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from gpu_clock import Run
 
-MOST_REPEATED = 1 << 31
-"""Bytes of keys and values for which FlexAttention is compiled: every length anew, a few seconds each."""
+MOST_REPEATED = 1 << 28
+"""Bytes of keys for which FlexAttention is compiled: every length anew, a few seconds each."""
+PAGE = 32
+"""Slots of a page; heads hold multiples of it."""
+WORKSPACE = 128 << 20
+"""Bytes that FlashInfer is given to work in, as its documentation does."""
 
 
 class Slots(NamedTuple):
@@ -106,15 +110,27 @@ def _compiled_flex() -> Callable[..., Any]:
     return torch.compile(flex_attention, dynamic=False)
 
 
-def flashinfer(slots: Slots) -> Run | None:
-    """FlashInfer's decode for one row, where it is installed; heads of the same length only."""
-    if find_spec("flashinfer") is None or not slots.even or len(slots.counts) != slots.heads:
+def flashinfer(slots: Slots, tensor_cores: bool = False) -> Run | None:
+    """FlashInfer's batch decode, where it is installed: one request per (row, KV head), slots in pages as they lie."""
+    if find_spec("flashinfer") is None or slots.keys.dtype == torch.float32:
         return None
-    from flashinfer import single_decode_with_kv_cache
+    from flashinfer import BatchDecodeWithPagedKVCacheWrapper
 
-    shape = (slots.heads, slots.counts[0], slots.keys.shape[1])
-    keys, values, queries = slots.keys.view(shape), slots.values.view(shape), slots.queries.flatten(0, 1)
-    return lambda: single_decode_with_kv_cache(queries, keys, values, kv_layout="HND", sm_scale=slots.scale)
+    (_, group, dim), device = slots.queries.shape, slots.keys.device
+    pages = [count // PAGE for count in slots.counts]
+    wrapper = BatchDecodeWithPagedKVCacheWrapper(
+        torch.zeros(WORKSPACE, dtype=torch.uint8, device=device), "NHD", use_tensor_cores=tensor_cores
+    )
+    last = torch.full((len(pages),), PAGE, dtype=torch.int32, device=device)
+    indices = torch.arange(sum(pages), dtype=torch.int32, device=device)
+    wrapper.plan(
+        *(slots.bounds(pages), indices, last, group, 1, dim, PAGE),
+        q_data_type=slots.queries.dtype,
+        kv_data_type=slots.keys.dtype,
+        sm_scale=slots.scale,
+    )
+    paged = tuple(each.view(-1, PAGE, 1, dim) for each in (slots.keys, slots.values))
+    return lambda: wrapper.run(slots.queries, paged)
 
 
 PEERS: dict[str, Callable[[Slots], Run | None]] = {
@@ -123,4 +139,5 @@ PEERS: dict[str, Callable[[Slots], Run | None]] = {
     "FlexAttention": flex,
     "flash-attn": flash_attention,
     "FlashInfer": flashinfer,
+    "FlashInfer, tensor cores": partial(flashinfer, tensor_cores=True),
 }

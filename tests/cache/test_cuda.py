@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
 from transformers.cache_utils import DynamicCache
 
 import winnow
@@ -165,6 +165,25 @@ def test_graphed_steps_are_those_of_the_same_model(dtype: torch.dtype, method: s
         expected = model(each[:, None], past_key_values=ordinary, use_cache=True, position_ids=place).logits[:, -1]
         torch.testing.assert_close(decoder.step(each), expected, rtol=0, atol=CLOSE[dtype])
     assert cache.stats().slots == ordinary.stats().slots
+
+
+@torch.no_grad()
+def test_steps_of_experts_are_graphed() -> None:
+    """In bf16, in which torch's grouped products send nothing to the device."""
+    sizes = {"hidden_size": 128, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config = MixtralConfig(vocab_size=512, num_hidden_layers=2, num_local_experts=4, head_dim=64, **sizes)
+    torch.manual_seed(0)
+    model = MixtralForCausalLM(config).eval().to("cuda", torch.bfloat16)
+    model.set_attn_implementation("winnow")
+    cache = winnow.CompressedCache(model, "adakv @ 24")
+    model(prompts(2).cuda(), past_key_values=cache, use_cache=True)
+    ordinary = copy.deepcopy(cache)
+    decoder = winnow.GraphedDecoder(model, cache)
+    for step in range(4):
+        tokens = torch.tensor([[3 + step], [90 - step]], device="cuda")
+        place = torch.full((2, 1), PROMPT + step, device="cuda")
+        expected = model(tokens, past_key_values=ordinary, use_cache=True, position_ids=place).logits[:, -1]
+        torch.testing.assert_close(decoder.step(tokens), expected, rtol=0, atol=CLOSE[torch.bfloat16])
 
 
 def test_plans_run_on_several_streams() -> None:
