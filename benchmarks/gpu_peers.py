@@ -67,7 +67,7 @@ def sdpa(slots: Slots) -> Run | None:
 
 def varlen(slots: Slots) -> Run | None:
     """torch's own attention over sequences of different length."""
-    if slots.keys.device.type != "cuda":
+    if slots.keys.device.type != "cuda" or slots.keys.dtype == torch.float32:
         return None
     from torch.nn.attention.varlen import varlen_attn
 

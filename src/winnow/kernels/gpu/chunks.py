@@ -11,10 +11,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-SMALLEST, LARGEST = 128, 4096
-"""Slots of a chunk, powers of two. Smaller ones write as many partial results as they read keys."""
-CHUNKS_OF_A_PROCESSOR = 4
-"""Chunks for every multiprocessor, so that a late one does not leave the others idle for long."""
+SMALLEST, LARGEST, MULTIPLE = 128, 4096, 64
+"""Slots of a chunk. Smaller ones write as many partial results as they read keys."""
+DENSE_OF_A_PROCESSOR = 2
+"""Chunks for every multiprocessor of slots that lie there as they are: enough to have all its memory's lines busy."""
+PACKED_OF_A_PROCESSOR = 4
+"""The same of packed slots, whose programs wait for their own arithmetic."""
 
 
 class Span(NamedTuple):
@@ -39,10 +41,11 @@ tail the head's first slot, else -1."""
 ENTRY, ASKING, OWNER, FIRST, STOP, FILLED_FROM = range(COLUMNS)
 
 
-def chunk_slots(slots: int, processors: int) -> int:
+def chunk_slots(slots: int, processors: int, packed: bool) -> int:
     """Slots of a chunk, so that all processors have some of `slots`, and about as many."""
-    wanted = -(-slots // (CHUNKS_OF_A_PROCESSOR * processors))
-    return min(max(SMALLEST, 1 << max(wanted - 1, 0).bit_length()), LARGEST)
+    chunks = processors * (PACKED_OF_A_PROCESSOR if packed else DENSE_OF_A_PROCESSOR)
+    wanted = -(-slots // chunks)
+    return min(max(SMALLEST, -(-wanted // MULTIPLE) * MULTIPLE), LARGEST)
 
 
 def cut(spans: list[Span], size: int) -> Tensor:

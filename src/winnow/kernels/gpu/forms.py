@@ -211,6 +211,11 @@ class Forms:
     """True if sums of values have to be turned back."""
 
     @property
+    def packed(self) -> bool:
+        """True if keys or values are not there as they are."""
+        return self.keys.packed or self.values.packed
+
+    @property
     def in_steps(self) -> bool:
         """True if slots looked at together begin at a multiple: 32 share scales, or the start of their rows."""
         return self.keys.scaling == GROUPED or self.keys.flat or self.values.flat

@@ -1,8 +1,7 @@
 """Launch sizes of the kernels: queries and slots of a program, its warps and stages, by head size and dtype.
 
-Chosen by what a program takes, compiled ahead of time (docs/results/gpu_resources.md): few forms spill, and few
-registers; two programs of a step of one token fit on a multiprocessor, and one fits where there are 99 KB
-of shared memory (8.6, 8.9, 12.0).
+Those of a step of one token in 16 bits were tried on an H100. The others are chosen by what a program takes, compiled
+ahead of time (docs/results/gpu_resources.md): few forms spill, and few registers.
 """
 
 from __future__ import annotations
@@ -22,6 +21,8 @@ WIDE = 128
 """Numbers of a row in 16 bits; packed ones that are longer take more registers than four warps have."""
 ROOMY = 128
 """Registers of a thread, so that two programs of eight warps fit on a multiprocessor; rows as they are need no more."""
+FOUND_TOGETHER = 4096
+"""Numbers of slots with channels of their own that are put in order together."""
 STAGES = 3
 """Tiles of keys and of values that are on their way at a time."""
 CHUNKS_TOGETHER = 16
@@ -48,11 +49,31 @@ def attending(forms: Forms, wide: int, itemsize: int, queries: int) -> Sizes:
     """Sizes of `attend_chunks` for forms of keys and values in rows of `wide` numbers, and queries of a KV head."""
     rows = min(max(TILE_BYTES // (wide * itemsize), NARROWEST), LARGEST)
     asked = min(tile_width(queries), _most_asked(forms, rows, itemsize))
+    blocks = -(-queries // asked)
+    if asked == NARROWEST and itemsize == 2:
+        return Sizes(asked, blocks, _slots_of_few(forms, rows, wide), _warps_of_few(forms), STAGES, None)
     # What does not lie there as it is takes registers beside those of wide rows.
     large = itemsize > 2 or wide > WIDE
     warps = _warps(forms, asked, large)
-    registers = ROOMY if warps == 8 and not (forms.keys.packed or forms.values.packed) else None
-    return Sizes(asked, -(-queries // asked), _slots(forms, rows, itemsize, asked), warps, STAGES, registers)
+    registers = ROOMY if warps == 8 and not forms.packed else None
+    return Sizes(asked, blocks, _slots(forms, rows, itemsize, asked), warps, STAGES, registers)
+
+
+def _slots_of_few(forms: Forms, rows: int, wide: int) -> int:
+    """Slots that a program looks at together for a block of queries: what was fastest on an H100."""
+    both = (forms.keys, forms.values)
+    if forms.keys.scaling == GROUPED or any(form.flat for form in both):
+        # Such slots share scales, or the place where they begin.
+        return STEP
+    if any(form.masked for form in both):
+        return min(max(FOUND_TOGETHER // wide, STEP), LARGEST)
+    # A packed row takes half of a dense one's room, or less.
+    return 2 * rows if forms.packed else rows
+
+
+def _warps_of_few(forms: Forms) -> int:
+    """Warps for a block of queries; draws take more registers than four have."""
+    return 8 if any(form.masked and form.random for form in (forms.keys, forms.values)) else 4
 
 
 def _most_asked(forms: Forms, rows: int, itemsize: int) -> int:
