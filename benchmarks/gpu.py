@@ -135,7 +135,7 @@ CACHES: Sequence[str] = (
     *("stock", "static", "full", "snapkv @ 2%", "adakv @ 2%", "aperturekv @ 2%", "full+spark(0.5)", "full+bits(8)"),
     "full+bits(k=8, v=4)",
 )
-LONG: Sequence[str] = ("static", "full", "adakv @ 2%")
+LONG: Sequence[str] = ("static", "adakv @ 2%")
 """Caches of the longest prompt, whose prefill takes most of the time."""
 FEWEST = "snapkv @ 128"
 """A case of the longest prompt; CoKV reports a quarter of the full cache's latency with as many slots."""

@@ -18,7 +18,7 @@ STOCK = "stock"
 """transformers' DynamicCache with sdpa."""
 STATIC = "static"
 """transformers' StaticCache with sdpa, whose steps can be captured in a CUDA graph as well."""
-REPEATED = 1 << 16
+REPEATED = 1 << 14
 """Tokens of a batch up to which a prefill is timed several times."""
 PREFILLS = 3
 

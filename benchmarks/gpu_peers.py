@@ -17,8 +17,6 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from gpu_clock import Run
 
-MOST_REPEATED = 1 << 28
-"""Bytes of keys for which FlexAttention is compiled: every length anew, a few seconds each."""
 PAGE = 32
 """Slots of a page; heads hold multiples of it."""
 WORKSPACE = 128 << 20
@@ -93,13 +91,13 @@ def _by_sequences(slots: Slots, attend: Callable[..., Any]) -> Run:
 
 
 def flex(slots: Slots) -> Run | None:
-    """FlexAttention, compiled; heads of the same length only."""
-    if not slots.even or slots.keys.device.type != "cuda" or slots.keys.nbytes > MOST_REPEATED:
+    """FlexAttention for one row, compiled for every length anew; heads of the same length only."""
+    if not slots.even or slots.keys.device.type != "cuda" or len(slots.counts) > slots.heads:
         return None
-    rows, dim = len(slots.counts) // slots.heads, slots.keys.shape[1]
-    shape = (rows, slots.heads, slots.counts[0], dim)
+    dim = slots.keys.shape[1]
+    shape = (1, slots.heads, slots.counts[0], dim)
     keys, values = slots.keys.view(shape), slots.values.view(shape)
-    queries = slots.queries.reshape(rows, -1, 1, dim)
+    queries = slots.queries.reshape(1, -1, 1, dim)
     return lambda: _compiled_flex()(queries, keys, values, scale=slots.scale, enable_gqa=True)
 
 

@@ -190,7 +190,7 @@ def _recorded_by(recording: Recording) -> Iterator[None]:
             mock.patch.object(elsewhere, "_write", refuse),
             mock.patch.object(elsewhere, "there", recording.constant),
             # transformers asks, and then looks at no number of the device.
-            mock.patch.object(torch.cuda, "is_current_stream_capturing", lambda: True),
+            mock.patch.object(torch.cuda, "is_current_stream_capturing", return_value=True),
             recording,
         ):
             yield

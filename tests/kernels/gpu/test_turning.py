@@ -26,7 +26,7 @@ def matrix(dim: int) -> torch.Tensor:
 @pytest.mark.parametrize("dim", [16, 64, 80, 96, 33])
 def test_queries_are_smoothed_turned_and_their_bias_told(dim: int) -> None:
     from winnow.kernels.gpu.asking import ASKED_COLUMNS, prepare_queries
-    from winnow.kernels.gpu.launching import joining
+    from winnow.kernels.gpu.launching import asking
     from winnow.kernels.gpu.tiles import tile_width
     from winnow.kernels.gpu.turning import turn_of
 
@@ -37,7 +37,7 @@ def test_queries_are_smoothed_turned_and_their_bias_told(dim: int) -> None:
     table = [[1, means.data_ptr(), 0, 1], [0, 0, spreads.data_ptr(), 0], [1, means.data_ptr(), spreads.data_ptr(), 1]]
     asked = torch.full((3, heads * group, tokens, dim), torch.nan, device=DEVICE)
     bias = torch.full((3, heads * group, tokens), torch.nan, device=DEVICE)
-    sizes, (steps, factor) = joining(group * tokens), turn_of(dim)
+    sizes, (steps, factor) = asking(group * tokens), turn_of(dim)
     prepare_queries[(3, heads, sizes.blocks)](
         torch.tensor(table, device=DEVICE),
         *(query, *query.stride()[:3], asked, bias, heads, group, tokens),

@@ -21,8 +21,6 @@ WIDE = 128
 """Numbers of a row in 16 bits; packed ones that are longer take more registers than four warps have."""
 ROOMY = 128
 """Registers of a thread, so that two programs of eight warps fit on a multiprocessor; rows as they are need no more."""
-FOUND_TOGETHER = 4096
-"""Numbers of slots with channels of their own that are put in order together."""
 STAGES = 3
 """Tiles of keys and of values that are on their way at a time."""
 CHUNKS_TOGETHER = 16
@@ -51,7 +49,7 @@ def attending(forms: Forms, wide: int, itemsize: int, queries: int) -> Sizes:
     asked = min(tile_width(queries), _most_asked(forms, rows, itemsize))
     blocks = -(-queries // asked)
     if asked == NARROWEST and itemsize == 2:
-        return Sizes(asked, blocks, _slots_of_few(forms, rows, wide), _warps_of_few(forms), STAGES, None)
+        return Sizes(asked, blocks, _slots_of_few(forms, rows, wide), 4, STAGES, None)
     # What does not lie there as it is takes registers beside those of wide rows.
     large = itemsize > 2 or wide > WIDE
     warps = _warps(forms, asked, large)
@@ -62,18 +60,15 @@ def attending(forms: Forms, wide: int, itemsize: int, queries: int) -> Sizes:
 def _slots_of_few(forms: Forms, rows: int, wide: int) -> int:
     """Slots that a program looks at together for a block of queries: what was fastest on an H100."""
     both = (forms.keys, forms.values)
-    if forms.keys.scaling == GROUPED or any(form.flat for form in both):
-        # Such slots share scales, or the place where they begin.
-        return STEP
     if any(form.masked for form in both):
-        return min(max(FOUND_TOGETHER // wide, STEP), LARGEST)
+        if any(form.random for form in both):
+            return NARROWEST
+        # Rows that differ in length are found from where 32 of them begin.
+        return LARGEST if wide <= LARGEST and not any(form.flat for form in both) else STEP
+    if forms.keys.scaling == GROUPED:
+        return STEP
     # A packed row takes half of a dense one's room, or less.
     return 2 * rows if forms.packed else rows
-
-
-def _warps_of_few(forms: Forms) -> int:
-    """Warps for a block of queries; draws take more registers than four have."""
-    return 8 if any(form.masked and form.random for form in (forms.keys, forms.values)) else 4
 
 
 def _most_asked(forms: Forms, rows: int, itemsize: int) -> int:

@@ -8,11 +8,9 @@ import triton.language as tl
 from winnow.kernels.formats.pruned import STEP
 from winnow.kernels.gpu.drawing import drawn_sizes
 from winnow.kernels.gpu.forms import FIELDS
-from winnow.kernels.gpu.precision import INTERPRETED as _INTERPRETED
 from winnow.kernels.gpu.scales import scales_of_slots
 from winnow.kernels.native_args import PER_SLOT
 
-INTERPRETED: tl.constexpr = tl.constexpr(_INTERPRETED)
 _DATA: tl.constexpr = tl.constexpr(FIELDS.index("data"))
 _MASKS: tl.constexpr = tl.constexpr(FIELDS.index("masks"))
 _STATS: tl.constexpr = tl.constexpr(FIELDS.index("stats"))
@@ -29,42 +27,20 @@ _PER_SLOT: tl.constexpr = tl.constexpr(PER_SLOT)
 @triton.jit
 def pruned_rows(side, slots, inside, head, FORM: tl.constexpr, WIDE: tl.constexpr, N: tl.constexpr):
     """fp32 [N, WIDE]: rows of slots [N] of a head; anything beyond the head's size, and where not inside."""
-    bits: tl.constexpr = 32 if WIDE >= 32 else WIDE
-    words = words_of(mask_bytes(side, slots, inside, FORM, WIDE), WIDE, N)
-    counts = ones(words)
-    count = tl.sum(counts, 1)
-    bit = tl.arange(0, bits)[None, None, :]
-    own = tl.broadcast_to(words[:, :, None], [N, WIDE // bits, bits])
-    kept = tl.reshape((own >> bit) & 1, [N, WIDE])
-    # Kept channels below each: those of earlier words, and of lower bits.
-    earlier = tl.cumsum(counts, 1) - counts
-    before = tl.reshape(earlier[:, :, None] + ones(own & ((1 << bit) - 1)), [N, WIDE])
+    kept = mask_of(side, slots, inside, FORM, WIDE, N)
+    before = tl.cumsum(kept, 1)
+    count = tl.sum(kept, 1)
     data, signs = row_starts(side, slots, inside, count, FORM, WIDE, N)
-    numbers = kept_numbers(side, data, slots, inside, kept != 0, before, count, FORM)
-    others = stand_ins(side, signs, slots, inside, head, before, count, FORM, WIDE, N)
-    return tl.where(kept != 0, numbers, others)
+    numbers = kept_numbers(side, data, slots, inside, kept != 0, before - 1, count, FORM)
+    return tl.where(kept != 0, numbers, stand_ins(side, signs, slots, inside, head, kept, before, FORM, WIDE, N))
 
 
 @triton.jit
-def words_of(flags, WIDE: tl.constexpr, N: tl.constexpr):
-    """int32 [N, WIDE / 32]: bytes [N, WIDE / 8] in words, the first one lowest; of fewer than 32 bits one word."""
-    size: tl.constexpr = 4 if WIDE >= 32 else WIDE // 8
-    parts = tl.reshape(flags, [N, WIDE // 8 // size, size])
-    return tl.sum(parts << (8 * tl.arange(0, size))[None, None, :], 2)
-
-
-@triton.jit
-def ones(words):
-    """int32: bits that are set in each of the words."""
-    if INTERPRETED:
-        # By pairs of bits, fours, bytes; then all bytes at once.
-        words = words - ((words >> 1) & 0x55555555)
-        words = (words & 0x33333333) + ((words >> 2) & 0x33333333)
-        words = (words + (words >> 4)) & 0x0F0F0F0F
-        counts = (words + (words >> 8) + (words >> 16) + (words >> 24)) & 0x3F
-    else:
-        counts = tl.inline_asm_elementwise("popc.b32 $0, $1;", "=r,r", [words], dtype=tl.int32, is_pure=True, pack=1)
-    return counts
+def mask_of(side, slots, inside, FORM: tl.constexpr, WIDE: tl.constexpr, N: tl.constexpr):
+    """int32 [N, WIDE]: 1 where a channel was kept."""
+    flags = mask_bytes(side, slots, inside, FORM, WIDE)
+    bits = (flags[:, :, None] >> tl.arange(0, 8)[None, None, :]) & 1
+    return tl.reshape(bits, [N, WIDE])
 
 
 @triton.jit
@@ -116,7 +92,11 @@ def row_sizes(count, FORM: tl.constexpr):
 @triton.jit
 def kept_counts(side, slots, inside, FORM: tl.constexpr, WIDE: tl.constexpr):
     """int32 [N]: channels that slots kept."""
-    return tl.sum(ones(mask_bytes(side, slots, inside, FORM, WIDE)), 1)
+    bits = mask_bytes(side, slots, inside, FORM, WIDE)
+    # By pairs of bits, fours, and the two halves of a byte.
+    bits -= (bits >> 1) & 0x55
+    bits = (bits & 0x33) + ((bits >> 2) & 0x33)
+    return tl.sum((bits + (bits >> 4)) & 0x0F, 1)
 
 
 @triton.jit
@@ -160,7 +140,7 @@ def plane_numbers(rows, kept, rank, count, BITS: tl.constexpr):
 
 
 @triton.jit
-def stand_ins(side, signs, slots, inside, head, before, count, FORM: tl.constexpr, WIDE: tl.constexpr, N: tl.constexpr):
+def stand_ins(side, signs, slots, inside, head, kept, before, FORM: tl.constexpr, WIDE: tl.constexpr, N: tl.constexpr):
     """fp32 [N, WIDE]: what entries are taken for that are gone; signs [N] is where a slot's signs begin."""
     channel = tl.arange(0, WIDE)
     sizes = tl.full([N, 1], FORM.fill, tl.float32)
@@ -177,22 +157,8 @@ def stand_ins(side, signs, slots, inside, head, before, count, FORM: tl.constexp
     if FORM.signed:
         # Of the entries that are gone, the number that this one is.
         number = channel[None, :] - before
-        negative = flag_at(side, signs, inside, FORM.numbers - count, number, WIDE, N)
+        gone = inside[:, None] & (kept == 0) & (channel < FORM.numbers)[None, :]
+        flags = tl.load(side + _SIGNS).to(tl.pointer_type(tl.uint8)) + signs[:, None] + number // 8
+        negative = (tl.load(flags, mask=gone, other=0).to(tl.int32) >> (number % 8)) & 1
         sizes = tl.where(negative != 0, -sizes, sizes)
     return sizes
-
-
-@triton.jit
-def flag_at(side, signs, inside, gone, number, WIDE: tl.constexpr, N: tl.constexpr):
-    """int32 [N, WIDE]: the flag at a number of rows that begin at signs [N] and have flags of `gone` [N] entries."""
-    bits: tl.constexpr = 32 if WIDE >= 32 else WIDE
-    flags = tl.load(side + _SIGNS).to(tl.pointer_type(tl.uint8)) + signs[:, None]
-    byte = tl.arange(0, bits // 8)
-    word = tl.zeros([N, WIDE], tl.int32)
-    for each in tl.static_range(WIDE // bits):
-        # A row's words are in registers; to look one up for every number takes longer than to choose among them.
-        place = (byte + each * (bits // 8))[None, :]
-        found = tl.load(flags + place, mask=inside[:, None] & (8 * place < gone[:, None]), other=0).to(tl.int32)
-        own = tl.sum(found << (8 * byte)[None, :], 1)
-        word = tl.where(number >= each * bits, own[:, None], word)
-    return (word >> (number & (bits - 1))) & 1
