@@ -1,6 +1,6 @@
 """Speed and memory on a GPU: every kernel beside the copy ceiling and other libraries, and a model of 8B's shape.
 
-    python benchmarks/gpu.py                       # about eight minutes on an H200; writes docs/results/gpu.*
+    python benchmarks/gpu.py                       # about four minutes on an H100; writes docs/results/gpu.*
     python benchmarks/gpu.py --device cuda:1 --minutes 3    # stops in between; the same command goes on later
     python benchmarks/gpu.py --tiny                # the same in miniature on the CPU, kernels interpreted
 
@@ -78,7 +78,7 @@ def run(device: torch.device, options: argparse.Namespace) -> None:
         record["seconds"] = round(time.monotonic() - start, 1)
         journal.append(record)
         known[piece.kind, piece.name] = record
-    print(write(options.out, device, _name(device), list(known.values())))
+    print(write(options.out, list(known.values())))
 
 
 def _done(piece: Piece) -> Found:
@@ -94,9 +94,11 @@ def pieces(device: torch.device, tiny: bool, known: dict[tuple[str, str], Found]
     from gpu_clock import Clock, copy_bandwidth
     from gpu_kernels import measure_kernel, settings
     from gpu_layers import Shape
+    from reporting import machine
 
     clock = Clock(device, rounds=1 if tiny else 15)
-    yield Piece(CEILING, "copy", {}, lambda: {"gb_s": copy_bandwidth(clock, 1 if tiny else 1024)})
+    told = {"machine": f"{_name(device)}. {machine(device)}"}
+    yield Piece(CEILING, "copy", told, lambda: {"gb_s": copy_bandwidth(clock, 1 if tiny else 1024)})
     ceiling = known.get((CEILING, "copy"), {"gb_s": 1.0})["gb_s"]
     shape = Shape(2, 2, 32, torch.float32) if tiny else Shape(8, 4, 128, torch.bfloat16)
     stores = PACKED[:1] if tiny else PACKED

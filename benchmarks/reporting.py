@@ -103,7 +103,10 @@ def markdown_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) + " |" for row in lines)
 
 
-def write_results(folder: Path, name: str, text: str, records: list[dict[str, Any]]) -> None:
-    """`name`.md for people and `name`.json for programs."""
+def write_results(
+    folder: Path, name: str, text: str, records: list[dict[str, Any]], measured_on: str | None = None
+) -> None:
+    """`name`.md for people and `name`.json for programs; measured_on: where it was, if not this machine's CPU."""
     write_text(folder / f"{name}.md", text)
-    write_text(folder / f"{name}.json", json.dumps({"machine": machine(), "results": records}, indent=1) + "\n")
+    found = {"machine": measured_on or machine(), "results": records}
+    write_text(folder / f"{name}.json", json.dumps(found, indent=1) + "\n")

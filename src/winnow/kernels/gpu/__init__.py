@@ -19,6 +19,7 @@ nothing loops over heads or rows.
 | `decode.py` | attention of a chunk |
 | `rows.py` | rows of slots, in whatever form, and products with them |
 | `integers.py` | integers as they lie, a plane at a time |
+| `unpacking.py` | integers in bytes as numbers of 16 bits, four at a time |
 | `scales.py` | scales of slots, of channels in 32 slots, of neighboring channels |
 | `pruned.py` | rows that kept channels of their own |
 | `drawing.py` | random sizes of what is gone |
@@ -38,5 +39,6 @@ nothing loops over heads or rows.
 | `summarizing.py` | statistics of what is gone, summed up in the CPU's order |
 | `requantizing.py` | what such slots kept, as integers with scales |
 | `summing.py` | chosen slots summed up by head, and their squares |
+| `constants.py` | functions of constants, while kernels are compiled |
 | `support.py` | what all these serve |
 """

@@ -8,11 +8,14 @@ from importlib.metadata import version
 from importlib.util import find_spec
 
 import torch
+from packaging.version import Version
 from torch import Tensor
 
 from winnow.kernels.segments import TailSegments
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+OLDEST = "3.4"
+"""Triton whose constants have attributes."""
 WIDEST = 256
 """Largest head; what a program holds of queries and sums has to fit into its registers."""
 
@@ -39,12 +42,16 @@ def backend() -> str:
 
 @cache
 def _has_triton() -> bool:
-    """True if Triton is installed; warns once where it is not."""
-    if find_spec("triton") is not None:
+    """True if Triton is installed, and new enough; warns once where it is not."""
+    if find_spec("triton") is None:
+        problem, remedy = "is not installed", "Install it: pip install triton."
+    elif Version(version("triton")) < Version(OLDEST):
+        problem, remedy = f"{version('triton')} is too old", f"Take torch 2.8 or newer, which brings {OLDEST} along."
+    else:
         return True
     warnings.warn(
-        "Triton is not installed, so decoding on the GPU falls back to the torch reference, which is many times "
-        "slower. Install it: pip install triton.",
+        f"Triton {problem}, so decoding on the GPU falls back to the torch reference, which is many times slower. "
+        f"{remedy}",
         RuntimeWarning,
         stacklevel=2,
     )
