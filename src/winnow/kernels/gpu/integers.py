@@ -12,10 +12,10 @@ import triton
 import triton.language as tl
 
 from winnow.kernels.gpu.forms import ALIGNMENT, FIELDS
-from winnow.kernels.gpu.precision import INTERPRETED as _INTERPRETED
+from winnow.kernels.gpu.precision import PTX
 from winnow.kernels.gpu.unpacking import unpacked
 
-INTERPRETED: tl.constexpr = tl.constexpr(_INTERPRETED)
+_PTX: tl.constexpr = tl.constexpr(PTX)
 _FOUR_EACH: tl.constexpr = tl.constexpr(4 * 32 * 8)
 """Bytes of a tile, of which every thread of eight warps has four; Triton gets tiles of fewer wrong."""
 _DATA: tl.constexpr = tl.constexpr(FIELDS.index("data"))
@@ -66,7 +66,7 @@ def tile_of(plane, TILE: tl.constexpr, PLANE: tl.constexpr, N: tl.constexpr, PRO
     """[N, K]: the numbers of a tile, of the bytes [N, B] of a plane; in dtype PRODUCT where that has 16 bits."""
     if PLANE.bits == 16:
         numbers = plane
-    elif PRODUCT.primitive_bitwidth == 16 and not INTERPRETED and PLANE.together <= 2 and N * PLANE.wide >= _FOUR_EACH:
+    elif PRODUCT.primitive_bitwidth == 16 and _PTX and PLANE.together <= 2 and N * PLANE.wide >= _FOUR_EACH:
         first: tl.constexpr = TILE * PLANE.together
         numbers = unpacked(plane, PLANE.bits, first, PLANE.signed, PRODUCT)
         if PLANE.together == 2:

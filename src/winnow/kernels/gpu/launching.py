@@ -23,9 +23,10 @@ ROOMY = 128
 """Registers of a thread, so that two programs of eight warps fit on a multiprocessor; rows as they are need no more."""
 STAGES = 3
 """Tiles of keys and of values that are on their way at a time."""
+WARPS = 4
+"""Warps of a program, unless it holds more than their registers."""
 CHUNKS_TOGETHER = 16
 """Chunks whose results a program of `join_chunks` has on their way at a time."""
-JOINING_WARPS = 4
 
 
 class Sizes(NamedTuple):
@@ -49,7 +50,7 @@ def attending(forms: Forms, wide: int, itemsize: int, queries: int) -> Sizes:
     asked = min(tile_width(queries), _most_asked(forms, rows, itemsize))
     blocks = -(-queries // asked)
     if asked == NARROWEST and itemsize == 2:
-        return Sizes(asked, blocks, _slots_of_few(forms, rows, wide), 4, STAGES, None)
+        return Sizes(asked, blocks, _slots_of_few(forms, rows, wide), WARPS, STAGES, None)
     # What does not lie there as it is takes registers beside those of wide rows.
     large = itemsize > 2 or wide > WIDE
     warps = _warps(forms, asked, large)
@@ -61,10 +62,13 @@ def _slots_of_few(forms: Forms, rows: int, wide: int) -> int:
     """Slots that a program looks at together for a block of queries: what was fastest on an H100."""
     both = (forms.keys, forms.values)
     if any(form.masked for form in both):
-        if any(form.random for form in both):
+        if any(form.random or form.bits < 8 for form in both if form.masked):
+            # Draws, and numbers that are looked up within bytes, take registers: with more of them thousands of bytes
+            # spill on an A100, even where an H100 is faster so.
             return NARROWEST
-        # Rows that differ in length are found from where 32 of them begin.
-        return LARGEST if wide <= LARGEST and not any(form.flat for form in both) else STEP
+        # Rows that differ in length are found from where 32 of them begin; on both sides more do not fit.
+        short = wide <= LARGEST and not any(form.flat for form in both) and not all(form.masked for form in both)
+        return LARGEST if short else STEP
     if forms.keys.scaling == GROUPED:
         return STEP
     # A packed row takes half of a dense one's room, or less.
@@ -84,7 +88,7 @@ def _warps(forms: Forms, asked: int, large: bool) -> int:
     """Warps that have registers for what a program holds."""
     both = (forms.keys, forms.values)
     # More queries mean more sums and logits than four warps hold.
-    return 8 if asked > NARROWEST or any(form.heavy or (large and form.packed) for form in both) else 4
+    return 8 if asked > NARROWEST or any(form.heavy or (large and form.packed) for form in both) else WARPS
 
 
 def _slots(forms: Forms, rows: int, itemsize: int, asked: int) -> int:
@@ -104,4 +108,4 @@ def _slots(forms: Forms, rows: int, itemsize: int, asked: int) -> int:
 
 def asking(queries: int) -> Sizes:
     """Sizes of `prepare_queries`, which looks at no slots."""
-    return Sizes(NARROWEST, -(-queries // NARROWEST), 0, 4, 1, None)
+    return Sizes(NARROWEST, -(-queries // NARROWEST), 0, WARPS, 1, None)

@@ -15,7 +15,7 @@ from winnow.kernels.gpu.asking import ASKED_COLUMNS, asking_row, asks_differentl
 from winnow.kernels.gpu.chunks import FILLED_FROM, OWNER, Span, chunk_slots, cut
 from winnow.kernels.gpu.decode import attend_chunks
 from winnow.kernels.gpu.forms import ELEMENTS, Forms, dense_form, dense_row, forms_of, table_row
-from winnow.kernels.gpu.launching import CHUNKS_TOGETHER, JOINING_WARPS, asking, attending
+from winnow.kernels.gpu.launching import CHUNKS_TOGETHER, WARPS, asking, attending
 from winnow.kernels.gpu.merging import join_chunks
 from winnow.kernels.gpu.precision import product_dtype
 from winnow.kernels.gpu.scratch import Needs, Scratch
@@ -229,7 +229,7 @@ class TritonPlan:
             CHUNKS=CHUNKS_TOGETHER,
             STEPS=steps,
             FACTOR=factor,
-            num_warps=JOINING_WARPS,
+            num_warps=WARPS,
         )
 
     def _lengths(self) -> Tensor:

@@ -9,6 +9,8 @@ from winnow.kernels.gpu.queries import query_rows
 
 INTERPRETED = not isinstance(query_rows, triton.runtime.JITFunction)
 """True under TRITON_INTERPRET=1, where kernels run on the CPU."""
+PTX = not INTERPRETED and torch.version.hip is None
+"""True where kernels become PTX and may hold some: on no GPU of AMD's."""
 
 
 def product_dtype(left: torch.dtype, right: torch.dtype) -> torch.dtype:
