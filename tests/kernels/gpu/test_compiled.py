@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("triton.backends.nvidia")
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = ROOT / "benchmarks" / "gpu_resources.py"
-FEW = 24
-"""Bytes of a thread that a kernel may spill."""
+FEW, MOST = 24, 336
+"""Bytes of a thread that most of those spill that do, and that any does."""
 if sys.platform != "linux":
     pytest.skip("Triton compiles on Linux", allow_module_level=True)
 
@@ -36,8 +36,11 @@ def test_kernels_of_a_step_take_no_more_than_the_table_says(tmp_path: Path) -> N
 def test_kernels_of_the_table_spill_no_more_than_the_page_says_and_all_fit_on_small_gpus() -> None:
     rows = json.loads((ROOT / "docs/results/gpu_resources.json").read_text(encoding="utf-8"))["results"]
     assert {row["capability"] for row in rows} == {80, 90}
-    spilling = [row for row in rows if row["stack"]]
-    assert max(row["stack"] for row in rows) == FEW
+    spilling = [row["stack"] for row in rows if row["stack"]]
+    assert max(spilling) == MOST
+    few = sum(stack <= FEW for stack in spilling)
     page = (ROOT / "docs/gpu.md").read_text(encoding="utf-8")
-    assert f"{len(spilling)} of {len(rows)} still spill registers, none more than {FEW} bytes of a thread" in page
+    told = f"{len(spilling)} of {len(rows)} spill registers, {few} of them no more than {FEW} bytes of a thread;"
+    assert told in page.replace("\n", " ")
+    assert f"up to {MOST}" in page
     assert [row for row in rows if row["capability"] == 80 and row["shared"] > 99 * 1024] == []
