@@ -83,7 +83,7 @@ def integer(byte: int, bits: int, place: int, signed: bool) -> int:
 
 
 def test_the_machine_adds_as_asked() -> None:
-    """What the test stands on: two's complement and the table of lop3."""
+    """Grounds of the test: two's complement and the table of lop3."""
     assert [integer(byte, 4, 1, True) for byte in (0x70, 0x80, 0xF0)] == [7, -8, -1]
     for a, b, c in product((0, 0xFFFFFFFF), repeat=3):
         assert Machine._looked_up(a, b, c, 0x6A) == (a & b) ^ c
