@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 SMALLEST, LARGEST, MULTIPLE = 128, 4096, 64
-"""Slots of a chunk. Smaller ones write as many partial results as they read keys."""
+"""Slots of a chunk: at least, at most, and what they are a multiple of. Smaller ones write as many partial results as
+they read keys."""
 CHUNKS_OF_A_PROCESSOR = 2
 """Chunks for every multiprocessor: on an H100 more took longer to join than they were faster."""
 

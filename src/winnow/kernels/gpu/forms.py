@@ -167,16 +167,6 @@ class Form:
         return self.masked or self.bits != 16
 
     @property
-    def heavy(self) -> bool:
-        """True if a program holds more of it than four warps have registers for.
-
-        Numbers in two planes, draws, or rows to be found, beside channels of a slot's own; queries scaled anew for
-        every plane.
-        """
-        two_planes = self.high_bits > 0
-        return (self.masked and (self.random or two_planes or self.flat)) or (self.scaling == GROUPED and two_planes)
-
-    @property
     def truncated(self) -> bool:
         """True if they are drawn between 0 and a largest one."""
         return self.recovery.startswith("truncated")

@@ -12,12 +12,13 @@ import triton
 import triton.language as tl
 
 from winnow.kernels.gpu.forms import ALIGNMENT, FIELDS
+from winnow.kernels.gpu.launching import MOST_WARPS
 from winnow.kernels.gpu.precision import PTX
 from winnow.kernels.gpu.unpacking import unpacked
 
 _PTX: tl.constexpr = tl.constexpr(PTX)
-_FOUR_EACH: tl.constexpr = tl.constexpr(4 * 32 * 8)
-"""Bytes of a tile, of which every thread of eight warps has four; Triton gets tiles of fewer wrong."""
+_FOUR_EACH: tl.constexpr = tl.constexpr(4 * 32 * MOST_WARPS)
+"""Bytes of a tile of which every thread has four; those of fewer came out wrong on an H100."""
 _DATA: tl.constexpr = tl.constexpr(FIELDS.index("data"))
 _ALIGNMENT: tl.constexpr = tl.constexpr(ALIGNMENT)
 

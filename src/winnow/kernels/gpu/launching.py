@@ -17,14 +17,12 @@ TILE_BYTES = 16384
 """Bytes of a tile of queries, of keys and of values, at most."""
 LARGEST = 64
 """Rows of a tile: what is enough."""
-WIDE = 128
-"""Numbers of a row in 16 bits; packed ones that are longer take more registers than four warps have."""
 ROOMY = 128
 """Registers of a thread, so that two programs of eight warps fit on a multiprocessor; rows as they are need no more."""
 STAGES = 3
 """Tiles of keys and of values that are on their way at a time."""
-WARPS = 4
-"""Warps of a program, unless it holds more than their registers."""
+WARPS, MOST_WARPS = 4, 8
+"""Warps of a program, and of one that holds more than their registers."""
 CHUNKS_TOGETHER = 16
 """Chunks whose results a program of `join_chunks` has on their way at a time."""
 
@@ -51,10 +49,9 @@ def attending(forms: Forms, wide: int, itemsize: int, queries: int) -> Sizes:
     blocks = -(-queries // asked)
     if asked == NARROWEST and itemsize == 2:
         return Sizes(asked, blocks, _slots_of_few(forms, rows, wide), WARPS, STAGES, None)
-    # What does not lie there as it is takes registers beside those of wide rows.
-    large = itemsize > 2 or wide > WIDE
-    warps = _warps(forms, asked, large)
-    registers = ROOMY if warps == 8 and not forms.packed else None
+    # More queries mean more sums and logits than four warps hold; so does what is put in order for products in fp32.
+    warps = MOST_WARPS if asked > NARROWEST or forms.packed else WARPS
+    registers = ROOMY if warps == MOST_WARPS and not forms.packed else None
     return Sizes(asked, blocks, _slots(forms, rows, itemsize, asked), warps, STAGES, registers)
 
 
@@ -82,13 +79,6 @@ def _most_asked(forms: Forms, rows: int, itemsize: int) -> int:
         return NARROWEST
     # Queries that are scaled anew for every 32 slots are there twice.
     return max(rows // 2, NARROWEST) if forms.keys.scaling == GROUPED else rows
-
-
-def _warps(forms: Forms, asked: int, large: bool) -> int:
-    """Warps that have registers for what a program holds."""
-    both = (forms.keys, forms.values)
-    # More queries mean more sums and logits than four warps hold.
-    return 8 if asked > NARROWEST or any(form.heavy or (large and form.packed) for form in both) else WARPS
 
 
 def _slots(forms: Forms, rows: int, itemsize: int, asked: int) -> int:
