@@ -15,7 +15,8 @@ from support.launches import Operators, counted_launches
 from support.packed_attention import KEYS, VALUES, Layer
 from support.packed_attention import build as build_packed
 from winnow.cache.tail import Tail
-from winnow.kernels import native
+from winnow.kernels import AttentionSpec, TailSegments, native
+from winnow.kernels.gpu import plan as plan_of_a_step
 from winnow.kernels.gpu import support
 from winnow.kernels.interface import backend
 
@@ -39,6 +40,16 @@ def test_dense_parts_and_the_tail_are_one_launch() -> None:
     with counted_launches() as launches:
         plan.run(problem.query)
     assert launches == ["prepare_queries", "attend_chunks", "attend_chunks", "join_chunks"]
+
+
+def test_a_long_tail_is_work_for_all_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a prefix is: two chunks for each."""
+    monkeypatch.setattr(plan_of_a_step, "_processors", lambda device: 8)
+    room = torch.zeros(1, 2, 4096, 16, device=DEVICE)
+    lengths = torch.full((1,), 4000)
+    tail = TailSegments(room, room.clone(), lengths, lengths.to(DEVICE))
+    (launch,) = TritonPlan([None], tail, AttentionSpec(1.0))._launches
+    assert len(launch.chunks) == 16
 
 
 def test_a_warm_step_asks_torch_for_its_output_only() -> None:

@@ -115,12 +115,13 @@ class TritonPlan:
                 span = Span(row, entry, asking, part.starts, part.stops)
                 spans.setdefault((forms_of(part), asks), []).append(span)
         slots = sum(_slots(each) for of_form in spans.values() for each in of_form)
-        size = chunk_slots(slots, _processors(self._device))
-        cuts = {each: [cut(of_form, size)] for each, of_form in spans.items()}
+        processors = _processors(self._device)
+        cuts = {each: [cut(of_form, chunk_slots(slots, processors))] for each, of_form in spans.items()}
         tail_dtype, (_, _, dim, value_dim) = self.tail.keys.dtype, self.sizes
         tails = (Forms(dense_form(tail_dtype, dim), dense_form(tail_dtype, value_dim)), False)
         # One launch with the dense parts of prefixes.
-        cuts.setdefault(tails, []).append(cut(self._tail_spans(entries), chunk_slots(self.tail.keys.shape[2], 1)))
+        grown = self._tail_spans(entries)
+        cuts.setdefault(tails, []).append(cut(grown, chunk_slots(sum(map(_slots, grown)), processors)))
         self._make_launches([(*each, torch.cat(chunks)) for each, chunks in cuts.items()])
         self._tables, self._askings = entries.table(self._device), askings.table(self._device)
         self._sets = len(askings.lines)
