@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from functools import cache
-from importlib.metadata import version
 from importlib.util import find_spec
 
 import torch
@@ -37,7 +36,7 @@ def supports(tail: TailSegments) -> bool:
 
 def backend() -> str:
     """The kernels that serve a CUDA device, for reports: "triton 3.9.0", or "torch reference"."""
-    return f"triton {version('triton')}" if _has_triton() else "torch reference"
+    return f"triton {_triton_version()}" if _has_triton() else "torch reference"
 
 
 @cache
@@ -45,8 +44,8 @@ def _has_triton() -> bool:
     """True if Triton is installed, and new enough; warns once where it is not."""
     if find_spec("triton") is None:
         problem, remedy = "is not installed", "Install it: pip install triton."
-    elif Version(version("triton")) < Version(OLDEST):
-        problem, remedy = f"{version('triton')} is too old", f"Take torch 2.8 or newer, which brings {OLDEST} along."
+    elif Version(_triton_version()) < Version(OLDEST):
+        problem, remedy = f"{_triton_version()} is too old", f"Take torch 2.8 or newer, which brings {OLDEST} along."
     else:
         return True
     warnings.warn(
@@ -56,3 +55,10 @@ def _has_triton() -> bool:
         stacklevel=2,
     )
     return False
+
+
+def _triton_version() -> str:
+    """Of the module: packages that bring it have several names."""
+    from triton import __version__
+
+    return str(__version__)
