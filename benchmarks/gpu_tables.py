@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,11 @@ def write(folder: Path, records: list[Record]) -> str:
     text = "\n\n".join(part for part in parts if part) + "\n"
     write_results(folder, "gpu", text, records, None if ceiling is None else ceiling["machine"])
     return text
+
+
+def rewrite(folder: Path) -> str:
+    """gpu.md of the figures in gpu.json; returns it."""
+    return write(folder, json.loads((folder / "gpu.json").read_text(encoding="utf-8"))["results"])
 
 
 def _kernels(records: list[Record]) -> str:

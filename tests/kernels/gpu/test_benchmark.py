@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -38,6 +39,15 @@ def test_it_measures_writes_its_tables_and_does_nothing_twice(gpu, tmp_path: Pat
     again = capsys.readouterr()
     assert again.err == ""
     assert again.out == done.out
+
+
+def test_the_page_is_of_its_figures(gpu, tmp_path: Path) -> None:
+    from gpu_tables import rewrite
+
+    results = BENCHMARKS.parent / "docs" / "results"
+    shutil.copy(results / "gpu.json", tmp_path)
+    assert rewrite(tmp_path) == (results / "gpu.md").read_text(encoding="utf-8")
+    assert (tmp_path / "gpu.json").read_text(encoding="utf-8") == (results / "gpu.json").read_text(encoding="utf-8")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
