@@ -15,7 +15,7 @@ SMALLEST, LARGEST, MULTIPLE = 128, 4096, 64
 """Slots of a chunk: at least, at most, and what they are a multiple of. Smaller ones write as many partial results as
 they read keys."""
 CHUNKS_OF_A_PROCESSOR = 2
-"""Chunks for every multiprocessor: on an H100 more took longer to join than they were faster."""
+"""Chunks for every multiprocessor; more have to be joined."""
 
 
 class Span(NamedTuple):

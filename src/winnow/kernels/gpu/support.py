@@ -58,7 +58,7 @@ def _has_triton() -> bool:
 
 
 def _triton_version() -> str:
-    """Of the module: packages that bring it have several names."""
+    """The module's: packages that bring it have several names."""
     from triton import __version__
 
     return str(__version__)
