@@ -211,7 +211,7 @@ class Forms:
         return self.keys.scaling == GROUPED or self.keys.flat or self.values.flat
 
 
-# Triton before 3.7 takes what stands in a constant for no constant by itself.
+# Triton before 3.8 takes what stands in a constant for no constant by itself.
 @constant_function
 def tiled_plane(form: Form, number: int) -> Plane:
     """A plane of a form as products take it, for kernels."""
