@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from unittest import mock
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralFo
 from transformers.cache_utils import DynamicCache
 
 import winnow
+from winnow.cache import overlap
 from winnow.cache.tail import Tail
 from winnow.kernels import AttentionSpec, DecodePlan, DenseBlock
 from winnow.kernels.formats.serialize import on_device
@@ -91,6 +93,34 @@ def test_caches_are_as_those_of_the_same_model_on_the_cpu(options: dict[str, obj
     # Rounded numbers may fall to the other side where products differ in their last bits.
     tolerance = 2e-2 if "bits" in str(options["method"]) or "kivi" in str(options["method"]) else 5e-3
     torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("padding", [0, 20])
+@pytest.mark.parametrize(
+    "method", ["full", "snapkv+cake @ 24", "kvec @ 24", "adakv+spark(0.5) @ 24", "h2o+bits(8) @ 24"]
+)
+def test_layers_compressed_beside_the_next_are_as_those_compressed_at_once(method: str, padding: int) -> None:
+    """Again and again, and each cache goes while its last step is under way, so that memory finds other use."""
+    model = made().cuda()
+    mask = torch.ones(2, PROMPT, dtype=torch.int64, device="cuda")
+    mask[0, :padding] = 0
+
+    def steps(ids: torch.Tensor) -> list[torch.Tensor]:
+        cache = winnow.CompressedCache(model, method)
+        given = [ids.cuda(), *(ids[:, -1:].cuda() for _ in range(2))]
+        masks = [mask, *(torch.cat([mask, mask[:, -step:]], dim=1) for step in (1, 2))]
+        with torch.no_grad():
+            return [
+                model(each, attention_mask=valid, past_key_values=cache).logits[:, -1]
+                for each, valid in zip(given, masks, strict=True)
+            ]
+
+    drawn = [torch.randint(0, 512, (2, PROMPT), generator=torch.Generator().manual_seed(seed)) for seed in range(8)]
+    beside = [steps(ids) for ids in drawn]
+    with mock.patch.object(overlap, "LARGEST", 0):
+        at_once = [steps(ids) for ids in drawn]
+    for found, expected in zip(beside, at_once, strict=True):
+        assert all(map(torch.equal, found, expected))
 
 
 def test_generation_with_padding_and_beams() -> None:

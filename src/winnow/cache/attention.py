@@ -20,6 +20,7 @@ from winnow.cache.gradients import check_no_gradients
 from winnow.cache.handle import Handle, Phase, handle_of, plain
 from winnow.cache.length import LogicalLength
 from winnow.cache.opaque import opaque
+from winnow.cache.padding import on_host
 from winnow.cache.paid import paid_attention
 from winnow.errors import CacheError
 from winnow.kernels.interface import AttentionSpec
@@ -101,14 +102,17 @@ def winnow_mask(
         return _chunk_validity(attention_mask, q_length)
     if pattern is not None:
         return pattern
-    if attention_mask is None or bool(attention_mask[:, :kv_length].all()):
+    if attention_mask is None:
+        return None
+    valid = attention_mask[:, :kv_length].bool()
+    if bool(on_host(valid).all()):
         return None
     if attention_mask.shape[-1] < kv_length:
         raise CacheError(
             f"the attention mask covers {attention_mask.shape[-1]} tokens, the prompt has {int(kv_length)}; pass the "
             "mask of the whole prompt."
         )
-    return attention_mask[:, :kv_length].bool()
+    return valid
 
 
 def register() -> None:
@@ -231,7 +235,7 @@ def _over_tail(
     if valid is None:
         return over.plan(spec).run(query)
     output = query.new_zeros(query.shape[0], query.shape[2], query.shape[1], value.shape[-1])
-    for row, there in enumerate(valid.cpu()):
+    for row, there in enumerate(on_host(valid)):
         asking = there.nonzero().flatten().to(query.device)
         if len(asking):
             output[row, asking] = over.row_plan(row, spec).run(query[row : row + 1, :, asking])[0]
@@ -269,4 +273,4 @@ def _chunk_validity(attention_mask: Tensor | None, queries: int) -> Tensor | Non
     if attention_mask is None or queries == 1:
         return None
     valid = attention_mask[:, -queries:].bool()
-    return None if bool(valid.all()) else valid
+    return None if bool(on_host(valid).all()) else valid

@@ -21,6 +21,7 @@ from winnow.cache.coverage import Coverage
 from winnow.cache.fold import check_foldable, queries_to_remember
 from winnow.cache.listening import Listening, Replayed
 from winnow.cache.observer import Observer
+from winnow.cache.overlap import Overlap
 from winnow.cache.prefix import Prefix
 from winnow.cache.progress import Progress
 from winnow.cache.recent_queries import columns_of
@@ -71,6 +72,7 @@ class Compression:
     replayed: Replayed | None = None
     """Findings of that, for the method."""
     progress: Progress = field(default_factory=Progress)
+    overlap: Overlap = field(default_factory=Overlap)
     _chunk: int = 0
     """Tokens that came last while the prompt was not complete."""
     _warned: bool = False
@@ -288,6 +290,7 @@ class Compression:
             spending=deepcopy(self.spending, memo),
             together=deepcopy(self.together, memo),
             progress=deepcopy(self.progress, memo),
+            overlap=Overlap(),
         )
 
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from winnow.cache.gradients import wants_gradients
+from winnow.cache.padding import on_host, places_of
 from winnow.kernels import prefill
 from winnow.kernels.interface import AttentionSpec
 from winnow.models.dtypes import cpu_has_bfloat16
@@ -57,11 +58,10 @@ def padded_attention(
     Each row is attended to without its padding, so no mask of N² entries is made.
     """
     rows, heads, queries, _ = query.shape
-    output = query.new_zeros(rows, queries, heads, value.shape[-1])
+    output, there = query.new_zeros(rows, queries, heads, value.shape[-1]), on_host(valid)
     for row in range(rows):
-        tokens = valid[row].nonzero().flatten()
-        asking = valid[row, -queries:].nonzero().flatten()
-        if len(asking):
+        tokens, asking = places_of(there[row], key.device), places_of(there[row, -queries:], key.device)
+        if bool(there[row, -queries:].any()):
             one = slice(row, row + 1)
             output[row, asking] = dense_attention(
                 module, query[one, :, asking], key[one, :, tokens], value[one, :, tokens], None, spec

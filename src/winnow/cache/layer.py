@@ -69,6 +69,7 @@ class CompressedLayer(CacheLayerMixin):
         self.compressed = False
         self.recording = False
         self.waiting = False  # for its compression: the whole prompt is there
+        self.whole: tuple[Tensor, Tensor] | None = None  # that prompt, where it waits in the model's own tensors
         self.prefixes: list[Prefix | None] = []
         self.tail: Tail | None = None
         self.pending: Handle | None = None
@@ -246,6 +247,13 @@ class CompressedLayer(CacheLayerMixin):
                 kinds[kind] = kinds.get(kind, 0) + size
         return kinds
 
+    def tensors(self) -> list[Tensor]:
+        """All that is held of prefixes and of tokens after them."""
+        held = [tensor for prefix in self.distinct_prefixes() for tensor in prefix.tensors()]
+        if self.tail is not None:
+            held += [self.tail.keys, self.tail.values, self.tail.lengths_there]
+        return held if self.recent is None else [*held, self.recent.ring]
+
     def spare_bytes(self) -> int:
         """Room for growth in the tail."""
         if self.tail is None:
@@ -394,21 +402,26 @@ class CompressedLayer(CacheLayerMixin):
             valid: [R, N] bool, or None where nothing is padding.
             paid: [R, H, N] fp32, what these queries paid, where it is summed up.
         """
-        self._remember(queries, keys.shape[2], valid, paid)
+        shared = self.compression
+        behind = not self._waits and shared.overlap.serves(keys, values)
+        self._remember(queries, keys.shape[2], valid, paid, outlives=self._waits or behind)
         if self._waits:
             if not self._held_tail().longest:
                 self._held_tail().append(keys, values)
             self.waiting = True
-            return
-        self._compress(keys, values)
+        elif behind:
+            self.waiting, self.whole = True, (keys.detach(), values.detach())  # without a note that refers to the layer
+            shared.overlap.add(self, keys.device, last=self.index + 1 == len(shared.heads))
+        else:
+            self._compress(keys, values)
 
     def compress_waiting(self) -> None:
         """Compresses the prompt that waits for it."""
-        self._compress(*self._held_tail().filled())
+        self._compress(*(self.whole or self._held_tail().filled()))
 
     def finish_part(self, queries: Tensor, length: int, valid: Tensor | None, paid: Tensor | None) -> None:
         """A part of a longer prompt, now `length` tokens, was attended to; `paid` as in `finish_prompt`."""
-        self._remember(queries, length, valid, paid)
+        self._remember(queries, length, valid, paid, outlives=True)
 
     def finish_replay(self, queries: Tensor, keys: Tensor, values: Tensor) -> None:
         """A part of a waiting prompt was read again: queries [1, Hq, n, D], behind keys [1, H, N + n, D] and values."""
@@ -582,14 +595,18 @@ class CompressedLayer(CacheLayerMixin):
                 "cache.batch_repeat_interleave or batch_select_indices, or start a new CompressedCache."
             )
 
-    def _remember(self, queries: Tensor, length: int, valid: Tensor | None, paid: Tensor | None) -> None:
-        """Notes a chunk's queries and validity, and what they paid; the prompt is `length` tokens so far."""
-        goal = self.compression.prompt_length
-        outlives = self._waits or goal is not None
-        self.arriving.add(queries, valid, own=outlives, paid=paid)
+    def _remember(
+        self, queries: Tensor, length: int, valid: Tensor | None, paid: Tensor | None, outlives: bool
+    ) -> None:
+        """Notes a chunk's queries and validity, and what they paid; the prompt is `length` tokens so far.
+
+        outlives: they are asked for when this forward pass is over, or after the layer.
+        """
+        keep = length if outlives else None
         if outlives and not self.recording:
-            needed = self.compression.queries_needed(max(length, goal or 0), summed=self.arriving.summed)
-            self.arriving.keep_last(needed)
+            goal = self.compression.prompt_length or 0
+            keep = self.compression.queries_needed(max(length, goal), summed=paid is not None)
+        self.arriving.add(queries, valid, keep, paid)
 
     def _settle(self, new: int) -> None:
         """Compression and folding that had to wait for the next tokens, of which `new` are about to come.
@@ -626,6 +643,7 @@ class CompressedLayer(CacheLayerMixin):
             _step=None,
             compressed=True,
             waiting=False,
+            whole=None,
         )
         self.compression.seconds += time.perf_counter() - begin
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from winnow.cache.dense import dense_attention, padded_attention
 from winnow.cache.gradients import wants_gradients
+from winnow.cache.padding import Places, on_host, places_of
 from winnow.kernels import prefill
 from winnow.kernels.interface import AttentionSpec
 from winnow.score.window import attention_paid
@@ -58,11 +59,12 @@ def paid_attention(
     return PaidAttention(output, paid)
 
 
-def _present(valid: Tensor | None, row: int, queries: int) -> tuple[Tensor | slice, Tensor | slice]:
-    """The tokens of a row that are no padding, and those of its queries, as indices."""
+def _present(valid: Tensor | None, row: int, queries: int) -> tuple[Places, Places]:
+    """The tokens of a row that are no padding, and those of its queries."""
     if valid is None:
         return slice(None), slice(None)
-    return valid[row].nonzero().flatten(), valid[row, -queries:].nonzero().flatten()
+    there = on_host(valid)[row]
+    return places_of(there, valid.device), places_of(there[-queries:], valid.device)
 
 
 @torch.no_grad()

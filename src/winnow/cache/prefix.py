@@ -12,6 +12,7 @@ from winnow.allocate import Allocation
 from winnow.composition.method import Method, Rank
 from winnow.errors import CacheError
 from winnow.kernels.formats import Block, DenseBlock
+from winnow.kernels.formats.serialize import take_apart
 from winnow.store import Earlier
 from winnow.view import LayerView, QueryMoments
 
@@ -79,6 +80,11 @@ class Prefix:
         if self.carried is not None:
             kinds["statistics"] = kinds.get("statistics", 0) + self.carried.nbytes
         return kinds
+
+    def tensors(self) -> list[Tensor]:
+        """All that it holds."""
+        own = [self.positions, self.carried, *(self.moments or ())]
+        return [*take_apart(self.block).tensors.values(), *(each for each in own if isinstance(each, Tensor))]
 
     def view_bytes(self) -> int:
         """Bytes that are this view's own, where it is one."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from winnow.cache.padding import on_host
 from winnow.errors import CacheError
 from winnow.kernels.columns import Columns
 from winnow.kernels.segments import TailSegments
@@ -89,7 +90,7 @@ class Tail:
 
     def append_valid(self, keys: Tensor, values: Tensor, valid: Tensor) -> bool:
         """Adds the tokens of every row that `valid` [R, Q] marks; padding is never stored."""
-        valid = valid.cpu()  # the one look at the device, whatever the rows
+        valid = on_host(valid)
         counts = valid.sum(dim=1)
         moved = self._reserve(self.longest + int(counts.max()))
         for row, length in enumerate(self.lengths.tolist()):
