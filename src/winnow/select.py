@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from winnow.errors import ModelError
+from winnow.transfers import sent
 
 
 class Selection(NamedTuple):
@@ -20,7 +21,7 @@ class Selection(NamedTuple):
 
     def heads(self, device: torch.device) -> Tensor:
         """[S] int64 on a device: the head of every position. Their number is known, so no GPU is waited for."""
-        counts = self.offsets.diff().to(device)
+        counts = sent(self.offsets.diff(), device)
         return torch.arange(len(counts), device=device).repeat_interleave(counts, output_size=len(self.positions))
 
 
@@ -31,6 +32,11 @@ def select(scores: Tensor, slots: Tensor, layer: int = 0) -> Selection:
     Raises ModelError where a score is NaN.
     """
     check_scores(scores, layer)
+    return selected(scores, slots)
+
+
+def selected(scores: Tensor, slots: Tensor) -> Selection:
+    """The same for scores of which none is known to be NaN."""
     return _selection(best_tokens(scores, slots), slots)
 
 
@@ -47,7 +53,17 @@ def _selection(keep: Tensor, slots: Tensor) -> Selection:
     """From columns to keep [H, N] bool, slots[h] of head h (int64 on the CPU)."""
     offsets = torch.zeros(len(slots) + 1, dtype=torch.int64)
     torch.cumsum(slots, 0, out=offsets[1:])
-    return Selection(keep.nonzero()[:, 1].contiguous(), offsets)
+    return Selection(_columns(keep, int(offsets[-1])), offsets)
+
+
+def _columns(keep: Tensor, count: int) -> Tensor:
+    """[count] int64: the columns in which [H, N] bool is true so many times, head after head."""
+    if keep.device.type == "cpu":
+        return keep.nonzero()[:, 1].contiguous()
+    # Their number is known, so no GPU is waited for: each goes to its place, the others to one more at the end.
+    places = keep.flatten().cumsum(0).sub_(1).masked_fill_(~keep.flatten(), count)
+    columns = torch.arange(keep.shape[1], device=keep.device).expand(keep.shape).flatten()
+    return columns.new_zeros(count + 1).scatter_(0, places, columns)[:count]
 
 
 def check_scores(scores: Tensor, layer: int) -> None:
@@ -69,22 +85,25 @@ def kth_largest(scores: Tensor, rank: int) -> Tensor:
 
 def best_tokens(scores: Tensor, slots: Tensor) -> Tensor:
     """[H, N] bool: the slots[h] largest of each row, the lower index first among equals; slots on the CPU."""
-    threshold = _thresholds(scores, slots)
+    there = sent(slots, scores.device)[:, None]
+    threshold = _thresholds(scores, slots) if scores.device.type == "cpu" else _thresholds_there(scores, there)
     keep = scores > threshold
     tied = scores == threshold
-    wanted = slots.to(scores.device) - keep.sum(dim=1)
-    if bool((tied.sum(dim=1) != wanted).any()):
-        tied &= tied.cumsum(dim=1) <= wanted[:, None]
+    wanted = there - keep.sum(dim=1, keepdim=True)
+    # Whether some are too many is known at once on the CPU; a GPU would be waited for.
+    if scores.device.type != "cpu" or bool((tied.sum(dim=1, keepdim=True) != wanted).any()):
+        tied &= tied.cumsum(dim=1) <= wanted
     return keep | tied
+
+
+def _thresholds_there(scores: Tensor, slots: Tensor) -> Tensor:
+    """The same as `_thresholds` on a GPU, slots [H, 1] beside them: one sort of all heads is few launches."""
+    ordered = scores.sort(dim=1, descending=True).values
+    return ordered.gather(1, (slots - 1).clamp(min=0)).masked_fill_(slots == 0, torch.inf)
 
 
 def _thresholds(scores: Tensor, slots: Tensor) -> Tensor:
     """[H, 1]: the slots[h]-th largest score of each head; +inf for heads without slots."""
-    if scores.device.type != "cpu":
-        # One sort of all heads takes fewer launches than a search in each.
-        wanted = slots.to(scores.device)[:, None]
-        ordered = scores.sort(dim=1, descending=True).values
-        return ordered.gather(1, (wanted - 1).clamp(min=0)).masked_fill_(wanted == 0, torch.inf)
     thresholds = scores.new_full((scores.shape[0], 1), torch.inf)
     for head, count in enumerate(slots.tolist()):
         if count:

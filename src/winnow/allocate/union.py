@@ -15,6 +15,7 @@ from torch import Tensor
 from winnow.allocate.base import Allocation, Allocator, HeadAllocator
 from winnow.allocate.uniform import Uniform
 from winnow.parameters import check_choice, meaning
+from winnow.transfers import sent
 
 Need = Literal["sum", "max", "rank"]
 
@@ -50,7 +51,7 @@ class HeadUnion(HeadAllocator):
         order: [H, N] scores as they are when every head knows its slots; +inf in some heads only is their best score.
         slots: [H] int64, of every head beyond the guaranteed ones; where there are none, heads weigh the same.
         """
-        weights = slots.to(order.device, torch.float64)[:, None]
+        weights = sent(slots.double(), order.device)[:, None]
         weights = weights if bool(weights.any()) else torch.ones_like(weights)
         if self.by == "rank":
             need = (weights / (1 + _ranks(order))).amax(dim=0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from winnow.transfers import sent
+
 Places = slice | Tensor
 """Tokens of a row, as an index: a slice where they lie side by side."""
 _ON_HOST = "_winnow_on_host"
@@ -27,4 +29,4 @@ def places_of(valid: Tensor, device: torch.device) -> Places:
     if not len(found):
         return slice(0, 0)
     first, last = int(found[0]), int(found[-1])
-    return slice(first, last + 1) if last - first + 1 == len(found) else found.to(device)
+    return slice(first, last + 1) if last - first + 1 == len(found) else sent(found, device)

@@ -14,6 +14,7 @@ from winnow.errors import CacheError
 from winnow.kernels.formats import Block, DenseBlock
 from winnow.kernels.formats.serialize import take_apart
 from winnow.store import Earlier
+from winnow.transfers import sent
 from winnow.view import LayerView, QueryMoments
 
 
@@ -120,18 +121,16 @@ def next_prefix(
     selection = method.select(view, allocation, rank, earlier)
     window = min(method.scorer.window, view.keys.shape[1])
     block = method.store.pack(view.stored, selection, window, earlier)
-    columns = selection.positions.to(view.keys.device)
-    heads = selection.heads(columns.device)
-    if view.positions is None:
-        positions, length, prompt = columns, view.keys.shape[1], view.keys.shape[1]
-    else:
-        positions, length = view.positions[heads, columns], int(view.positions[0, -1]) + 1
+    columns = sent(selection.positions, view.keys.device)
+    positions, length, prompt = columns, view.keys.shape[1], view.keys.shape[1]
+    if view.positions is not None:
+        positions, length = view.positions[selection.heads(columns.device), columns], int(view.positions[0, -1]) + 1
         prompt = 0 if old is None else old.prefix.prompt
     return Prefix(
         block,
         positions.to(torch.int32),
         length,
         prompt,
-        None if carried is None else carried[heads, columns],
+        None if carried is None else carried[selection.heads(columns.device), columns],
         moments,
     )

@@ -178,9 +178,7 @@ def _held(method: Method, view: LayerView, ranking: Ranking, claim: Claim, slots
         values=view.values.new_empty(heads, 0, view.values.shape[-1]),
     )
     ranking = ranking if method.scorer.refines else Ranking(ranking.scores)
-    return HeldLayer(
-        bare, ranking, claim, length, gathered(view.keys, selection), gathered(view.values, selection), selection, None
-    )
+    return HeldLayer(bare, ranking, claim, length, *gathered(view, selection), selection, None)
 
 
 def _slots(scores: Tensor, method: Method, allocation: Allocation, layer: int) -> Tensor:

@@ -11,6 +11,7 @@ from winnow.cache.padding import on_host
 from winnow.errors import CacheError
 from winnow.kernels.columns import Columns
 from winnow.kernels.segments import TailSegments
+from winnow.transfers import send_into, sent
 
 FIRST_CAPACITY = 64
 GROWTH = 1.5
@@ -36,7 +37,8 @@ class Tail:
         self.keys = keys.new_empty(rows, heads, capacity, dim)
         self.values = values.new_empty(rows, heads, capacity, values.shape[-1])
         self.lengths = torch.zeros(rows, dtype=torch.int64)
-        self.lengths_there = self.lengths.to(keys.device)  # itself on the CPU
+        on_cpu = keys.device.type == "cpu"
+        self.lengths_there = self.lengths if on_cpu else torch.zeros(rows, dtype=torch.int64, device=keys.device)
         self.longest = 0
         self.ragged = False
         self.limit = limit
@@ -207,9 +209,9 @@ class Tail:
         if self.keys.device.type == "cpu":
             self.lengths_there = self.lengths
         elif self.lengths_there.shape == self.lengths.shape:
-            self.lengths_there.copy_(self.lengths)  # in place: a plan may read it
+            send_into(self.lengths_there, self.lengths)  # in place: a plan may read it
         else:
-            self.lengths_there = self.lengths.to(self.keys.device)
+            self.lengths_there = sent(self.lengths, self.keys.device)
         self.longest = int(self.lengths.max()) if len(self.lengths) else 0
         self.ragged = bool((self.lengths != self.longest).any())
 

@@ -18,6 +18,7 @@ from winnow.score import on_gpu
 from winnow.score.base import Ranking, Refiner, Scorer
 from winnow.score.blocks import numbers_at_once
 from winnow.select import best_tokens
+from winnow.transfers import sent
 from winnow.view import Extra, LayerView
 
 _BLOCK = 1 << 23
@@ -64,7 +65,7 @@ class Critical(Refiner):
         # -inf marks what cannot be kept, and is no score to raise others by
         lowest = scores.masked_fill(scores == -torch.inf, 0).amin(dim=1, keepdim=True).clamp(max=0)
         raised = (scores - lowest + self.smoothing).masked_fill(certain, -torch.inf)
-        wanted = slots.to(certain.device) - certain.sum(dim=1)
+        wanted = sent(slots, certain.device) - certain.sum(dim=1)
         return _worth(raised, wanted, view).masked_fill(certain, torch.inf)
 
 

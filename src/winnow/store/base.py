@@ -5,11 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from winnow.heads import HeadScores
 from winnow.kernels.formats import Block
 from winnow.select import Selection
+from winnow.transfers import sent
 from winnow.view import LayerView
 
 OFFSET_BYTES = 8
@@ -95,6 +97,13 @@ class Store(ABC):
         return sum(held.values()) + POSITION_BYTES * len(selection.positions)
 
 
-def gathered(tensor: Tensor, selection: Selection) -> Tensor:
-    """The selected rows [S, D] of [H, N, D], head after head; never shares memory with it."""
-    return tensor.detach()[selection.heads(tensor.device), selection.positions.to(tensor.device)]
+def gathered(view: LayerView, selection: Selection) -> tuple[Tensor, Tensor]:
+    """The selected rows [S, D] of keys and [S, Dv] of values, head after head; they share no memory with the view's."""
+    sides = view.keys.detach(), view.values.detach()
+    heads, tokens, _ = view.keys.shape
+    if len(selection.positions) == heads * tokens:
+        keys, values = (side.clone(memory_format=torch.contiguous_format).flatten(0, 1) for side in sides)
+        return keys, values
+    device = view.keys.device
+    head, token = selection.heads(device), sent(selection.positions, device)
+    return sides[0][head, token], sides[1][head, token]

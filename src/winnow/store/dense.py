@@ -27,4 +27,4 @@ class Dense(Store):
 
 def dense_block(view: LayerView, selection: Selection) -> DenseBlock:
     """Copies of the selected slots as they are."""
-    return DenseBlock(gathered(view.keys, selection), gathered(view.values, selection), selection.offsets)
+    return DenseBlock(*gathered(view, selection), selection.offsets)

@@ -11,6 +11,7 @@ from winnow.kernels.formats import PackedBlock
 from winnow.kernels.formats.heads import heads_of_slots
 from winnow.kernels.gpu import support as gpu
 from winnow.select import Selection
+from winnow.transfers import sent
 from winnow.view import LayerView
 
 _AT_ONCE = 8192
@@ -42,7 +43,7 @@ def key_statistics(
         return KeyStatistics(like.keys.means, like.keys.spreads)
     device, dtype = view.keys.device, view.keys.dtype
     sums, squares = _sums(view.keys.detach(), selection)
-    counts = selection.offsets.diff().clamp(min=1).to(device)[:, None]
+    counts = sent(selection.offsets.diff().clamp(min=1), device)[:, None]
     means = sums / counts if centered else torch.zeros_like(sums)
     spreads = (squares / counts - means.square()).clamp(min=0).pow(0.25).to(dtype)
     return KeyStatistics(

@@ -25,6 +25,7 @@ from winnow.store.feedback import QUERIES, Steps, fed, feedback
 from winnow.store.key_statistics import KeyStatistics, key_statistics
 from winnow.store.precision import AsIs, Precision
 from winnow.store.written import Forms, written_before
+from winnow.transfers import sent
 from winnow.view import LayerView
 
 _ALL, _AS_IS = AllChannels(), AsIs()
@@ -312,6 +313,11 @@ def _last_slots(selection: Selection, counts: Tensor) -> Selection:
 
 
 def _span(selection: Selection, starts: Tensor, counts: Tensor) -> Selection:
+    """The counts[h] selected slots of every head from starts[h] on."""
     offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    index = torch.arange(int(offsets[-1])) + (starts - offsets[:-1]).repeat_interleave(counts)
-    return Selection(selection.positions[index.to(selection.positions.device)], offsets)
+    total, device = int(offsets[-1]), selection.positions.device
+    if total in (0, len(selection.positions)):
+        return Selection(selection.positions[:total], offsets)
+    shift, each = sent(torch.stack([starts - offsets[:-1], counts]), device)
+    index = torch.arange(total, device=device) + shift.repeat_interleave(each, output_size=total)
+    return Selection(selection.positions[index], offsets)

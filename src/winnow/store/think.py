@@ -13,6 +13,7 @@ from winnow.kernels.gpu import support as gpu
 from winnow.parameters import check_count, check_number, meaning
 from winnow.select import Selection
 from winnow.store.channels import ChannelChoice, Channels, Width, dropped, window_queries
+from winnow.transfers import sent
 from winnow.view import LayerView
 
 _AT_ONCE = 1024
@@ -54,7 +55,7 @@ class Think(Channels):
             return ChannelChoice(like.keys.channels)
         # In double precision: devices add up in different orders, and must choose the same channels.
         asked = window_queries(view, self.queries).double().square().mean(1)
-        counts = selection.offsets.diff().to(view.keys.device)
+        counts = sent(selection.offsets.diff(), view.keys.device)
         held = _squares(view.keys, selection) / counts.clamp(min=1)[:, None]
         order = (asked * held).float().sort(dim=1, descending=True, stable=True).indices
         return ChannelChoice(order[:, : self.kept(view.keys.shape[-1])].sort(1).values.to(torch.int16))

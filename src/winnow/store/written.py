@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from winnow.kernels.formats import PackedBlock
-from winnow.kernels.formats.heads import heads_of_slots
 from winnow.kernels.formats.packed import Form, PackedRows
 from winnow.kernels.formats.parts import slots_in_parts
 from winnow.select import Selection
 from winnow.store.base import Earlier
+from winnow.transfers import sent
 
 
 class Forms(NamedTuple):
@@ -67,8 +67,8 @@ def written_before(earlier: Earlier, selection: Selection, form: Forms) -> Writt
 
 def _earlier_slots(earlier: Earlier, selection: Selection) -> Tensor:
     """[S] int64: the slot of the earlier block that every selected slot is, -1 where it is none."""
-    columns = selection.positions.to(earlier.slots.device)
-    head = heads_of_slots(selection.offsets, torch.arange(len(columns))).to(columns.device)
+    columns = sent(selection.positions, earlier.slots.device)
+    head = selection.heads(columns.device)
     width = earlier.slots.shape[1]
     slots = earlier.slots[head, columns.clamp(max=max(width - 1, 0))]
     return torch.where(columns < width, slots, -1)

@@ -19,6 +19,7 @@ from winnow.kernels.gpu.forms import ELEMENTS, Form
 from winnow.kernels.gpu.gathering import Chosen, Coordinates, gathered, gathering
 from winnow.kernels.gpu.packing import room
 from winnow.kernels.gpu.writing import inverse, least_integer, rounded, scales_of, store_integers, store_scales
+from winnow.transfers import sent
 
 NUMBERS = 1024
 """Numbers of a program, which is one warp: a row of several would meet in shared memory for each of its channels."""
@@ -85,7 +86,7 @@ def packed_for_queries(
         most = int(fed.offsets.diff().max())
         feed_slots[(triton.cdiv(most, together), len(fed.feedback))](
             *(rows, *rows.stride()[:2], head, token, columns, coordinates.means, coordinates.spreads),
-            *(fed.feedback.contiguous(), fed.offsets.to(rows.device), entries.data, entries.scales),
+            *(fed.feedback.contiguous(), sent(fed.offsets, rows.device), entries.data, entries.scales),
             **constants,
             FORM=Form(ELEMENTS[rows.dtype], bits, chosen.width),
             GROUP=group or constants["WIDE"],

@@ -23,6 +23,7 @@ from winnow.kernels.gpu.tiles import tile_width
 from winnow.kernels.gpu.turning import turn_of
 from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import check_layer, check_query
+from winnow.transfers import sent
 
 
 class Launch(NamedTuple):
@@ -133,15 +134,15 @@ class TritonPlan:
         for forms, asks, chunks in cuts:
             if len(chunks):
                 tail = bool((chunks[:, FILLED_FROM] >= 0).any())
-                self._launches.append(Launch(forms, chunks.to(self._device), lines, asks, tail))
+                self._launches.append(Launch(forms, sent(chunks, self._device), lines, asks, tail))
             lines += len(chunks)
         owner = torch.cat([chunks[:, OWNER] for _, _, chunks in cuts])
         turned = [torch.full((len(chunks),), forms.turned_values, dtype=torch.int8) for forms, _, chunks in cuts]
         self._turns = any(forms.turned_values for forms, _, _ in cuts)
         counts = torch.bincount(owner, minlength=rows * heads)
         bounds = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
-        self._order, self._bounds = owner.argsort(stable=True).to(self._device), bounds.to(self._device)
-        self._turned = torch.cat(turned).to(self._device)
+        self._order, self._bounds = (sent(each, self._device) for each in (owner.argsort(stable=True), bounds))
+        self._turned = sent(torch.cat(turned), self._device)
 
     def _tail_spans(self, entries: _Lines) -> list[Span]:
         """The tail's whole buffers; how much of them is filled is looked up at every step."""
@@ -251,7 +252,7 @@ class _Lines:
 
     def table(self, device: torch.device) -> Tensor:
         """int64, all lines."""
-        return torch.tensor(self.lines, dtype=torch.int64).to(device)
+        return sent(torch.tensor(self.lines, dtype=torch.int64), device)
 
 
 def _slices(query: Tensor, output: Tensor, group: int, size: int) -> Iterator[Slice]:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from winnow.kernels.gpu.packing import NUMBERS, WARPS
 from winnow.kernels.gpu.tiles import tile_width
+from winnow.transfers import sent
 
 PIECES = 64
 """Programs of a head, at most: with eight heads several for each multiprocessor, and sums that take little memory."""
@@ -64,7 +65,7 @@ def channel_sums(rows: Tensor, offsets: Tensor, token: Tensor) -> ChannelSums:
     sums = torch.empty(heads, pieces, 2, dim, dtype=torch.float64, device=rows.device)
     with torch.cuda.device_of(rows):  # Triton launches on the current one
         sum_channels[(heads, pieces)](
-            *(rows, *rows.stride()[:2], offsets.to(rows.device), token, sums, pieces),
+            *(rows, *rows.stride()[:2], sent(offsets, rows.device), token, sums, pieces),
             DIM=dim,
             WIDE=wide,
             SLOTS=max(1, NUMBERS // wide),
