@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from winnow.doubts import doubted
 from winnow.errors import ModelError
 from winnow.transfers import sent
 
@@ -53,26 +54,26 @@ def _selection(keep: Tensor, slots: Tensor) -> Selection:
     """From columns to keep [H, N] bool, slots[h] of head h (int64 on the CPU)."""
     offsets = torch.zeros(len(slots) + 1, dtype=torch.int64)
     torch.cumsum(slots, 0, out=offsets[1:])
-    return Selection(_columns(keep, int(offsets[-1])), offsets)
+    return Selection(columns(keep, int(offsets[-1])), offsets)
 
 
-def _columns(keep: Tensor, count: int) -> Tensor:
+def columns(keep: Tensor, count: int) -> Tensor:
     """[count] int64: the columns in which [H, N] bool is true so many times, head after head."""
     if keep.device.type == "cpu":
         return keep.nonzero()[:, 1].contiguous()
     # Their number is known, so no GPU is waited for: each goes to its place, the others to one more at the end.
     places = keep.flatten().cumsum(0).sub_(1).masked_fill_(~keep.flatten(), count)
-    columns = torch.arange(keep.shape[1], device=keep.device).expand(keep.shape).flatten()
-    return columns.new_zeros(count + 1).scatter_(0, places, columns)[:count]
+    numbers = torch.arange(keep.shape[1], device=keep.device).expand(keep.shape).flatten()
+    return numbers.new_zeros(count + 1).scatter_(0, places, numbers)[:count]
 
 
 def check_scores(scores: Tensor, layer: int) -> None:
     """Raise ModelError, naming the layer, where a score is NaN: nothing could be ordered by it."""
-    if bool(scores.isnan().any()):
-        raise ModelError(
-            f"The token scores of layer {layer} contain NaN, so its keys or queries do. "
-            "Check the prompt without compression; a model in float16 may need bfloat16 or float32."
-        )
+    error = ModelError(
+        f"The token scores of layer {layer} contain NaN, so its keys or queries do. "
+        "Check the prompt without compression; a model in float16 may need bfloat16 or float32."
+    )
+    doubted(scores.isnan().any(), error)
 
 
 def kth_largest(scores: Tensor, rank: int) -> Tensor:

@@ -13,6 +13,7 @@ from winnow.allocate.base import Allocation, Allocator, HeadAllocator
 from winnow.allocate.rounding import Rounding, full_tensor, round_exactly
 from winnow.allocate.uniform import Uniform
 from winnow.parameters import check_choice, meaning
+from winnow.select import columns
 
 Divergence = Literal["jsd", "kl", "ce"]
 
@@ -95,7 +96,8 @@ class RABA(HeadAllocator):
         if outside == 0:
             return torch.zeros(heads, dtype=torch.float64)
         # -inf is a column that no head may fill; its share is 0
-        s = distributions(scores[scores != torch.inf].view(heads, length - guaranteed))
+        places = columns(scores != torch.inf, heads * (length - guaranteed)).view(heads, length - guaranteed)
+        s = distributions(scores.gather(1, places))
         won = winners_per_head(s, outside).double()
         weighted = distinctiveness(s, self.divergence).cpu() * won
         if not float(weighted.sum()) > 0:

@@ -6,7 +6,6 @@ from copy import deepcopy
 from typing import Any
 from weakref import ref
 
-import torch
 from torch import Tensor, nn
 
 from winnow.cache.arriving import RowParts
@@ -15,8 +14,10 @@ from winnow.cache.fold import allocated_length, candidates
 from winnow.cache.prefix import Continued, Prefix, next_prefix
 from winnow.cache.projection import output_projection
 from winnow.cache.rotary import rotation_of
+from winnow.doubts import doubted
 from winnow.errors import CacheError, ModelError
 from winnow.kernels.interface import AttentionSpec
+from winnow.store.channels import all_finite
 from winnow.view import Extra, LayerView, Rotation
 
 
@@ -121,16 +122,18 @@ class LayerCompressor:
             paid=parts.paid,
             replayed=self.compression.replayed_scores(row, self.index) if Extra.REPLAY in asked else None,
         )
-        named = {"keys": view.keys, "values": view.values, "queries": view.queries}
-        if bool(torch.stack([_sum(tensor) for tensor in named.values()]).isfinite().all()):
-            return view
+        self._check_finite({"keys": view.keys, "values": view.values, "queries": view.queries})
+        return view
+
+    def _check_finite(self, named: dict[str, Tensor]) -> None:
+        """Raises ModelError, now or later, where a number is not finite."""
         for name, tensor in named.items():
-            if not bool(tensor.isfinite().all()):  # a sum may overflow
-                raise ModelError(
+            if tensor.numel():
+                error = ModelError(
                     f"The {name} of layer {self._name()} hold NaN or infinite numbers, so nothing could be chosen by "
                     "them. Check the prompt without compression; a model in float16 may need bfloat16 or float32."
                 )
-        return view
+                doubted(~all_finite(tensor), error)
 
     def _name(self) -> str:
         """The number of the layer in its model, as far as that is known."""
@@ -167,8 +170,3 @@ def _alive(module: ref[Any] | None) -> Any:
     if found is None:
         raise CacheError("the model of this cache is gone; keep it until its prompt is compressed.")
     return found
-
-
-def _sum(tensor: Tensor) -> Tensor:
-    """A number that is NaN or infinite where one of the tensor's is; it takes no other tensor of that size."""
-    return tensor.sum(dtype=torch.promote_types(tensor.dtype, torch.float32))

@@ -28,6 +28,7 @@ from winnow.cache.recent_queries import RecentQueries, RingMark
 from winnow.cache.tail import Tail
 from winnow.cache.token_step import TokenMark, TokenStep
 from winnow.cache.turn import Turn, decode_plan
+from winnow.doubts import settled_together
 from winnow.errors import CacheError
 from winnow.kernels.interface import AttentionPlan, AttentionSpec
 
@@ -626,7 +627,7 @@ class CompressedLayer(CacheLayerMixin):
     def _compress(self, keys: Tensor, values: Tensor) -> None:
         """Replaces the dense prompt [R, H, N, D], [R, H, N, Dv] by one prefix per row."""
         begin = time.perf_counter()
-        with torch.no_grad(), self.compression.all_or_nothing():
+        with torch.no_grad(), self.compression.all_or_nothing(), settled_together():
             prefixes, recent, count = [], [], self.compression.queries_to_remember()
             for row in range(keys.shape[0]):
                 parts = self.arriving.row(row, keys, values)
@@ -693,7 +694,7 @@ class CompressedLayer(CacheLayerMixin):
         begin, recent = time.perf_counter(), self.recent
         assert recent is not None
         prefixes = list(self.prefixes)
-        with torch.no_grad(), self.compression.all_or_nothing():
+        with torch.no_grad(), self.compression.all_or_nothing(), settled_together():
             for row in rows:
                 prefixes[row] = self.compressor.fold(row, prefixes[row], dense.row(row), recent.row(row))
         # In one step, so that an interrupt finds all rows folded or none.

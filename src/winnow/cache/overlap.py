@@ -16,6 +16,8 @@ from weakref import ref
 import torch
 from torch import Tensor
 
+from winnow.doubts import Doubts
+
 LARGEST = 1 << 28
 """Bytes of keys and values that wait at most. Longer prompts take a device so long that the host's part is small."""
 
@@ -45,6 +47,7 @@ class Overlap:
     def __init__(self) -> None:
         self._waiting: _Waiting | None = None
         self._compressed: list[_Waiting] = []
+        self._doubts = Doubts()
 
     def serves(self, keys: Tensor, values: Tensor) -> bool:
         """True if a prompt of these keys and values may be compressed later, on a stream of its own."""
@@ -65,13 +68,14 @@ class Overlap:
             here, self._waiting = self._waiting, None
             self._compress(here)
             self._hand_over()
+            self._doubts.settle()
 
     def _compress(self, waiting: _Waiting) -> None:
         layer = waiting.layer()
         if layer is None or not layer.waiting:  # it was compressed otherwise
             return
         waiting.attended.synchronize()  # first, so that compression is not said to take this time
-        with _beside(waiting.device):
+        with _beside(waiting.device), self._doubts.collecting():
             layer.compress_waiting()
         self._compressed.append(waiting)
 

@@ -20,7 +20,6 @@ from winnow.cache.prefix import Prefix
 from winnow.composition.method import Method
 from winnow.errors import BudgetError
 from winnow.kernels.formats import Block, DenseBlock
-from winnow.kernels.formats.heads import heads_of_slots
 from winnow.score import Ranking
 from winnow.score.attention_sums import window_attention
 from winnow.select import Selection, best_tokens, check_scores, select
@@ -58,8 +57,7 @@ class HeldLayer(NamedTuple):
     @property
     def heads(self) -> Tensor:
         """[S] int64: the head of every slot."""
-        positions = self.selection.positions
-        return heads_of_slots(self.selection.offsets, torch.arange(len(positions), device=positions.device))
+        return self.selection.heads(self.selection.positions.device)
 
     def kept(self) -> Tensor:
         """[H, N] bool"""

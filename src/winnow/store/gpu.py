@@ -17,7 +17,7 @@ from winnow.kernels.gpu.packing import packed, ranged
 from winnow.kernels.gpu.pruning import split
 from winnow.kernels.gpu.requantizing import quantized
 from winnow.select import Selection
-from winnow.store.channels import ChannelChoice, all_finite, not_finite
+from winnow.store.channels import ChannelChoice, check_finite
 from winnow.store.key_statistics import KeyStatistics
 from winnow.store.precision import Precision
 from winnow.store.written import Forms
@@ -56,11 +56,8 @@ def packed_on_a_gpu(
         values = _written(own, chosen_values, Coordinates(None, None, form.values.rotated), precision, form.values)
     if choice.columns is not None:
         keys = choice.with_columns(keys.entries)
-    # One look at both: the host waits for it.
-    finite = torch.stack([all_finite(_telling(keys, unfit[:1])), all_finite(_telling(values, unfit[1:]))])
-    for fits, kind in zip(finite.tolist(), ("keys", "values"), strict=True):
-        if not fits:
-            raise not_finite(view.layer, kind)
+    check_finite(_telling(keys, unfit[:1]), view.layer, "keys")
+    check_finite(_telling(values, unfit[1:]), view.layer, "values")
     return keys, values
 
 

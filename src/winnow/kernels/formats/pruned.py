@@ -14,6 +14,7 @@ from winnow.kernels.formats.draws import STATISTICS, Recovery, distribution, dra
 from winnow.kernels.formats.entries import Entries
 from winnow.kernels.formats.format import Format
 from winnow.kernels.formats.schema import FINITE, Demand, Rule, Side, cat_present, take_rows
+from winnow.transfers import sent
 
 _LARGEST = torch.finfo(torch.float32).max
 _MOST_STATISTICS = max(STATISTICS.values())
@@ -128,7 +129,7 @@ class Pruned(Format, name="pruned"):
             ends = torch.tensor([entries.data.nbytes, 0 if self.signs is None else self.signs.nbytes])
             inside = Demand(
                 "must lie inside their entries and signs",
-                lambda starts: not bool(((starts < 0) | (starts > ends.to(starts.device))).any()),
+                lambda starts: ((starts >= 0) & (starts <= sent(ends, starts.device))).all(),
             )
             yield side.rule("starts", self.starts, torch.int64, (-(-side.slots // STEP), 2), (inside,))
 

@@ -12,27 +12,30 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from winnow.doubts import doubted
+
 
 class Demand(NamedTuple):
     """A property of a tensor's numbers."""
 
     says: str
     """"must ascend"; the tensor's name stands before it."""
-    holds: Callable[[Tensor], bool]
+    holds: Callable[[Tensor], Tensor | bool]
+    """True, or a scalar of a device that may still be computing it."""
 
 
-FINITE = Demand("must be finite", lambda numbers: bool(numbers.isfinite().all()))
-ASCENDING = Demand("must ascend", lambda numbers: bool((numbers.diff(dim=-1) > 0).all()))
+FINITE = Demand("must be finite", lambda numbers: numbers.isfinite().all())
+ASCENDING = Demand("must ascend", lambda numbers: (numbers.diff(dim=-1) > 0).all())
 
 
 def within(low: int, stop: int) -> Demand:
     """Numbers from `low` on that are below `stop`."""
 
-    def holds(numbers: Tensor) -> bool:
+    def holds(numbers: Tensor) -> Tensor | bool:
         if not numbers.numel():
             return True
         least, largest = numbers.aminmax()
-        return bool((least >= low) & (largest < stop))
+        return (least >= low) & (largest < stop)
 
     return Demand(f"must be in {low} ... {stop - 1}", holds)
 
@@ -54,7 +57,7 @@ class Rule(NamedTuple):
 
 
 def check(rules: Iterable[Rule]) -> None:
-    """Raise ValueError for the first rule that is broken, content aside."""
+    """Raise ValueError for the first rule that is broken, content aside; see `doubted`."""
     for rule in rules:
         _check_memory(rule)
         _check_demands(rule, rule.demands)
@@ -68,8 +71,7 @@ def check_content(rules: Iterable[Rule]) -> None:
 
 def _check_demands(rule: Rule, demands: Sequence[Demand]) -> None:
     for demand in demands:
-        if not demand.holds(rule.tensor):
-            raise ValueError(f"{rule.what} {demand.says}")
+        doubted(~torch.as_tensor(demand.holds(rule.tensor)), ValueError(f"{rule.what} {demand.says}"))
 
 
 def _check_memory(rule: Rule) -> None:
