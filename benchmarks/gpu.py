@@ -1,9 +1,9 @@
 """Speed and memory on a GPU: every kernel beside the copy ceiling and other libraries, and a model of 8B's shape.
 
-    python benchmarks/gpu.py                       # about four minutes on an H100; writes docs/results/gpu.*
+    python benchmarks/gpu.py                       # about four minutes on an H100; writes docs/results/gpu-h100.*
     python benchmarks/gpu.py --device cuda:1 --minutes 3    # stops in between; the same command goes on later
     python benchmarks/gpu.py --tiny                # the same in miniature on the CPU, kernels interpreted
-    python benchmarks/gpu.py --page-only           # writes gpu.md anew, of the figures in gpu.json
+    python benchmarks/gpu.py --page-only           # writes the pages of all GPUs anew, of the figures beside them
 
 One process, one device; a piece that needs more memory than is free is left out. Every piece is journaled when it is
 done, and is not done again. Weights, tokens and slots are random: what is measured is time and memory.
@@ -43,8 +43,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=8, help="no piece is begun after that")
     parser.add_argument("--tiny", action="store_true", help="in miniature, on the CPU where there is no GPU")
     parser.add_argument("--journal", type=Path, default=Path("gpu.jsonl"), help="what was measured so far")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for gpu.md and gpu.json")
-    parser.add_argument("--page-only", action="store_true", help="gpu.md anew, of the figures in gpu.json")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the page, named by the GPU's model, and its figures")
+    parser.add_argument("--page-only", action="store_true", help="all pages anew, of the figures beside them")
     options = parser.parse_args()
     if options.page_only:
         from gpu_tables import rewrite

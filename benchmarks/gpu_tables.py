@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +14,39 @@ Record = dict[str, Any]
 
 
 def write(folder: Path, records: list[Record]) -> str:
-    """gpu.md and gpu.json; returns the former."""
+    """The page of a GPU, and its figures beside it; returns the former."""
     ceiling = next((record for record in records if record["kind"] == "ceiling"), None)
     copied = "" if ceiling is None else f"{ceiling['machine']} Copying within its memory: {ceiling['gb_s']:.0f} GB/s."
     parts = [
-        "# On a GPU",
+        "# On a GPU" + (f": {_gpu(ceiling['machine'])}" if ceiling else ""),
         copied,
         _kernels([record for record in records if record["kind"] == "kernel"]),
         _models([record for record in records if record["kind"] == "model"]),
         "Repeat it: `python benchmarks/gpu.py`.",
     ]
     text = "\n\n".join(part for part in parts if part) + "\n"
-    write_results(folder, "gpu", text, records, None if ceiling is None else ceiling["machine"])
+    name = "gpu" if ceiling is None else page_name(_gpu(ceiling["machine"]))
+    write_results(folder, name, text, records, None if ceiling is None else ceiling["machine"])
     return text
 
 
 def rewrite(folder: Path) -> str:
-    """gpu.md of the figures in gpu.json; returns it."""
-    return write(folder, json.loads((folder / "gpu.json").read_text(encoding="utf-8"))["results"])
+    """All pages of GPUs anew, of the figures beside them; returns these."""
+    return "\n".join(
+        write(folder, json.loads(path.read_text(encoding="utf-8"))["results"])
+        for path in sorted(folder.glob("gpu-*.json"))
+    )
+
+
+def page_name(gpu: str) -> str:
+    """A page's name, by the GPU's model ("gpu-h100"), so that a run on one leaves the others' figures alone."""
+    model = re.search(r"[A-Za-z]*\d\w*", gpu)
+    return f"gpu-{model[0].lower()}" if model else "gpu"
+
+
+def _gpu(machine: str) -> str:
+    """A GPU's name, which a machine in words begins with."""
+    return re.split("[.,]", machine, maxsplit=1)[0]
 
 
 def _kernels(records: list[Record]) -> str:

@@ -45,9 +45,15 @@ def test_the_page_is_of_its_figures(gpu, tmp_path: Path) -> None:
     from gpu_tables import rewrite
 
     results = BENCHMARKS.parent / "docs" / "results"
-    shutil.copy(results / "gpu.json", tmp_path)
-    assert rewrite(tmp_path) == (results / "gpu.md").read_text(encoding="utf-8")
-    assert (tmp_path / "gpu.json").read_text(encoding="utf-8") == (results / "gpu.json").read_text(encoding="utf-8")
+    measured = sorted(path.name for path in results.glob("gpu-*.json"))
+    assert measured
+    for name in measured:
+        shutil.copy(results / name, tmp_path)
+    rewrite(tmp_path)
+    written = sorted(tmp_path.iterdir())
+    assert [path.name for path in written if path.suffix == ".json"] == measured
+    for path in written:
+        assert path.read_text(encoding="utf-8") == (results / path.name).read_text(encoding="utf-8")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
