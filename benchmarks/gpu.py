@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=8, help="no piece is begun after that")
     parser.add_argument("--tiny", action="store_true", help="in miniature, on the CPU where there is no GPU")
     parser.add_argument("--journal", type=Path, default=Path("gpu.jsonl"), help="what was measured so far")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the page, named by the GPU's model, and its figures")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the GPU's page and its figures")
     parser.add_argument("--page-only", action="store_true", help="all pages anew, of the figures beside them")
     options = parser.parse_args()
     if options.page_only:
