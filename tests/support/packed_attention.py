@@ -104,13 +104,18 @@ class Maker:
         """Scales of signed integers: with `scales=signed` below zero where the number of the largest size is above."""
         return self.scales(bits, *shape) * (2 * self.below(2, *shape) - 1)
 
-    def entries(self, form: Format, slots: int, count: int, by_slots: bool) -> Entries:
+    def data(self, form: Format, slots: int, count: int) -> Tensor:
         if form.bits == 16:
-            return Entries(guarded(self.normal(slots, count)), 16)
+            return self.normal(slots, count)
         numbers = self.below(1 << form.bits, slots, count)
         if not form.grouped:
             numbers -= 1 << (form.bits - 1)
-        data = guarded(pack_rows(numbers, form.bits))
+        return pack_rows(numbers, form.bits)
+
+    def entries(self, form: Format, slots: int, count: int, by_slots: bool) -> Entries:
+        data = guarded(self.data(form, slots, count))
+        if form.bits == 16:
+            return Entries(data, 16)
         if form.group:
             scales = guarded(self.either_scales(form.bits, slots, -(-count // form.group)))
             return Entries(data, form.bits, scales, group=form.group)
@@ -152,7 +157,7 @@ class Maker:
         data_rows, sign_rows, place = [], [], [0, 0]
         for slot, count in enumerate(counts.tolist()):
             starts[slot] = torch.tensor(place)
-            data_rows.append(self.entries(form._replace(kept="all"), 1, count, False).data[0])
+            data_rows.append(self.data(form, 1, count)[0])
             sign_rows.append(pack_bits(torch.rand(1, dim - count, generator=self.generator) < 0.5)[0])
             place[0] += data_rows[-1].nbytes
             place[1] += len(sign_rows[-1]) if form.signs else 0

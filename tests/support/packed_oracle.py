@@ -89,6 +89,7 @@ def inverse_erf(y: float) -> float:
     return low
 
 
+@cache
 def sylvester(dim: int) -> np.ndarray[Any, Any]:
     """[D, D]: Sylvester's matrices along the diagonal, as large as the largest power of two that divides D."""
     size = next(power for power in (1 << n for n in reversed(range(20))) if dim % power == 0)
@@ -105,6 +106,8 @@ def oracle_side(rows: PackedKeys | PackedValues, block: PackedBlock) -> np.ndarr
     scales = None if entries.scales is None else entries.scales.double().tolist()
     zeros = None if entries.zeros is None else entries.zeros.double().tolist()
     bounds = block.offsets.tolist()
+    all_signs = b"" if pruned is None or pruned.signs is None else raw(pruned.signs)
+    norms = None if pruned is None or pruned.inverse_norms is None else pruned.inverse_norms.double().tolist()
     data_at = sign_at = 0
     for slot in range(block.slots):
         head = next(h for h in range(len(bounds) - 1) if bounds[h] <= slot < bounds[h + 1])
@@ -142,19 +145,21 @@ def oracle_side(rows: PackedKeys | PackedValues, block: PackedBlock) -> np.ndarr
             out[slot] += rows.means[head].double().numpy()
         if pruned is None:
             continue
-        gone = [j for j in range(rows.dim) if j not in set(places)]
-        signs = raw(pruned.signs)[sign_at:] if pruned.signs is not None else b""
-        sign_at += -(-len(gone) // 8)
+        kept = set(places)
+        gone = [j for j in range(rows.dim) if j not in kept]
+        size_of_signs = -(-len(gone) // 8)
+        signs = all_signs[sign_at : sign_at + size_of_signs]
+        sign_at += size_of_signs
         stats = pruned.stats[slot].double().tolist()
         for i, j in enumerate(gone):
             saliency = pruned.fill if pruned.recovery == "constant" else stats[0]
-            if pruned.inverse_norms is None:
+            if norms is None:
                 out[slot, j] = saliency
                 continue
             if pruned.recovery not in ("degenerate", "constant"):
                 saliency = size_drawn(pruned.recovery, stats, mask, pruned.seed, j)
             negative = pruned.signs is not None and bit(signs, i)
-            out[slot, j] = saliency * float(pruned.inverse_norms[head, j]) * (-1 if negative else 1)
+            out[slot, j] = saliency * norms[head][j] * (-1 if negative else 1)
     return out
 
 
