@@ -114,8 +114,10 @@ def triton_stand_in() -> Iterator[None]:
     """Keys and values of the GPU that stands in are packed by Triton's interpreter, which finds them here."""
     from triton.runtime.interpreter import InterpretedFunction
 
+    from support.interpreter import patch_once
     from winnow.kernels.gpu import support
 
+    patch_once()
     run = InterpretedFunction.run
 
     def run_here(kernel: Any, *args: Any, **kwargs: Any) -> Any:

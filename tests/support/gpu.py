@@ -13,7 +13,10 @@ from winnow.kernels.formats.serialize import on_device
 
 pytest.importorskip("triton")
 
+from support.interpreter import patch_once
 from winnow.kernels.gpu.plan import TritonPlan
+
+patch_once()
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TOLERANCE = {torch.float32: (1e-5, 1e-5), torch.bfloat16: (2**-7, 4e-3), torch.float16: (2**-9, 1e-3)}
