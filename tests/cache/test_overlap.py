@@ -181,6 +181,23 @@ def test_a_cache_is_used_again_after_a_prompt_that_failed(layer: int) -> None:
         assert torch.equal(model.generate(ids, past_key_values=past, **GREEDY), expected)
 
 
+def test_what_was_doubted_of_a_prompt_that_failed_is_forgotten() -> None:
+    model = made()
+    past = cache(model)
+    shared = past.compressed_layers()[0].compression.overlap
+    broken = model.model.layers[2].mlp
+    with one_behind(), torch.no_grad():
+        with (
+            mock.patch.object(broken, "forward", side_effect=torch.OutOfMemoryError),
+            pytest.raises(torch.OutOfMemoryError),
+        ):
+            model(prompt(length=N), past_key_values=past)
+        shared._doubts.add(torch.tensor(True), ModelError("of another prompt"))
+        past.reset()
+        model(prompt(length=N), past_key_values=past)
+    assert past.stats().slots
+
+
 def test_a_prompt_that_failed_holds_no_memory() -> None:
     model = made()
     past = cache(model)

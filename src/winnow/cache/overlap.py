@@ -16,6 +16,7 @@ from weakref import ref
 import torch
 from torch import Tensor
 
+from winnow.cache.arriving import Arriving
 from winnow.doubts import Doubts
 
 LARGEST = 1 << 28
@@ -25,7 +26,10 @@ LARGEST = 1 << 28
 class PromptLayer(Protocol):
     """A layer whose prompt was attended to."""
 
+    index: int
     waiting: bool
+    whole: tuple[Tensor, Tensor] | None
+    arriving: Arriving
 
     def compress_waiting(self) -> None: ...
     def tensors(self) -> list[Tensor]: ...
@@ -58,11 +62,13 @@ class Overlap:
 
         Raises what compression raises.
         """
+        if not layer.index:  # whatever is left is of a prompt that failed
+            self._waiting, self._compressed, self._doubts = None, [], Doubts()
         with torch.cuda.device(device):
             attended = torch.cuda.Event()
             attended.record()
         before, self._waiting = self._waiting, _Waiting(ref(layer), device, attended)
-        if before is not None and before.layer() is not layer:  # else it is of a prompt that failed
+        if before is not None:
             self._compress(before)
         if last:
             here, self._waiting = self._waiting, None
@@ -75,8 +81,10 @@ class Overlap:
         if layer is None or not layer.waiting:  # it was compressed otherwise
             return
         waiting.attended.synchronize()  # first, so that compression is not said to take this time
+        read = layer.whole, layer.arriving  # held until nothing new on the usual stream can take their place
         with _beside(waiting.device), self._doubts.collecting():
             layer.compress_waiting()
+        del read
         self._compressed.append(waiting)
 
     def _hand_over(self) -> None:
