@@ -16,6 +16,7 @@ from winnow.parameters import check_choice, check_count, check_number, meaning
 from winnow.score.base import Ranking, Scorer
 from winnow.score.blocks import numbers_at_once
 from winnow.score.moments import moments_of
+from winnow.transfers import sent
 from winnow.view import Extra, LayerView, QueryMoments
 
 _BLOCK = 1 << 20
@@ -106,7 +107,8 @@ class ExpectedAttention(Scorer):
     def _future_queries(self, view: LayerView, counted: QueryMoments) -> FutureQueries:
         """μ' and Σ' of a text longer than the sinks."""
         assert view.rotation is not None
-        rotation = view.rotation.mean(view.tokens, self.future).to(counted.mean)
+        rotation = view.rotation.mean(view.tokens, self.future)
+        rotation = sent(rotation.to(counted.mean.dtype), counted.mean.device)
         mean = counted.mean @ rotation.t()
         if counted.scatter is None:
             return FutureQueries(mean, None)

@@ -11,6 +11,7 @@ from winnow.parameters import check_choice, check_count, check_number, check_odd
 from winnow.score.base import Scorer
 from winnow.score.blocks import numbers_at_once
 from winnow.score.window import Pool, keep_window, pool_tokens, strongest_prefix_attention
+from winnow.transfers import sent
 from winnow.view import LayerView
 
 _BLOCK = 1 << 20
@@ -76,7 +77,7 @@ def redundancy(view: LayerView, threshold: float) -> Tensor:
     step = max(_FEWEST_ROWS, numbers_at_once(keys.device, _BLOCK) // (heads * length))
     for start in range(0, length, step):
         total += _similar(keys, start, min(start + step, length), threshold).sum(dim=1)
-    mean = total / view.counts.to(total)[:, None].clamp(min=1)
+    mean = total / sent(view.counts.to(total.dtype), total.device)[:, None].clamp(min=1)
     return (mean if view.absent is None else mean.masked_fill(view.absent, -torch.inf)).softmax(dim=-1)
 
 

@@ -17,6 +17,7 @@ from winnow.kernels.gpu.packing import NUMBERS, WARPS
 from winnow.kernels.gpu.summarizing import sizes_at, store_summary, word_of
 from winnow.kernels.gpu.tiles import tile_width
 from winnow.kernels.pruning_reference import KeepRule, PrunedRows, SegmentRule, Statistic
+from winnow.transfers import sent
 
 
 @triton.jit
@@ -177,5 +178,5 @@ def _segments(rule: KeepRule | SegmentRule) -> Tensor | None:
         return None
     columns = rule.columns
     numbers = [number for number, (width, _) in enumerate(rule.segments) for _ in range(width)]
-    which = torch.tensor(numbers, dtype=torch.int8, device=columns.device)
+    which = sent(torch.tensor(numbers, dtype=torch.int8), columns.device)
     return torch.zeros_like(columns, dtype=torch.int8).scatter_(1, columns, which.expand(columns.shape))
