@@ -41,11 +41,11 @@ class Doubts:
     def settle(self) -> None:
         """Raises the first error that is one. The host waits once for each device."""
         doubts, self._open = self._open, []
-        found: dict[torch.device, list[bool]] = {}
+        found: dict[torch.device, Iterator[bool]] = {}
         for device in dict.fromkeys(each.wrong.device for each in doubts):
-            found[device] = torch.stack([each.wrong for each in doubts if each.wrong.device == device]).tolist()[::-1]
+            found[device] = iter(torch.stack([each.wrong for each in doubts if each.wrong.device == device]).tolist())
         for each in doubts:
-            if found[each.wrong.device].pop():
+            if next(found[each.wrong.device]):
                 raise each.error
 
 

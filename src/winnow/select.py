@@ -33,11 +33,6 @@ def select(scores: Tensor, slots: Tensor, layer: int = 0) -> Selection:
     Raises ModelError where a score is NaN.
     """
     check_scores(scores, layer)
-    return selected(scores, slots)
-
-
-def selected(scores: Tensor, slots: Tensor) -> Selection:
-    """The same for scores of which none is known to be NaN."""
     return _selection(best_tokens(scores, slots), slots)
 
 

@@ -7,18 +7,23 @@ from torch import Tensor
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor on a device; itself where it is there. The host waits for no GPU."""
-    return _ready(tensor, device).to(device, non_blocking=True)
+    """The tensor on a device; itself where it is there. The host waits for no GPU that it sends to."""
+    if not _copied_by(device, tensor):
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def send_into(target: Tensor, tensor: Tensor) -> None:
     """A tensor's numbers into one of the same shape on a device, which may be in use there."""
-    target.copy_(_ready(tensor, target.device), non_blocking=True)
+    if _copied_by(target.device, tensor):
+        target.copy_(tensor.pin_memory(), non_blocking=True)
+    else:
+        target.copy_(tensor)
 
 
-def _ready(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor in memory from which a GPU copies by itself, and that torch keeps until then.
+def _copied_by(device: torch.device, tensor: Tensor) -> bool:
+    """True if a GPU can copy a tensor by itself: one of the host, from pinned memory, which torch keeps until then.
 
-    For a copy of other memory of the host torch waits, and so for all that the device had to do before.
+    For copies of other memory torch waits, and so for all that the device had to do before.
     """
-    return tensor.pin_memory() if device.type == "cuda" and tensor.device.type == "cpu" else tensor
+    return device.type == "cuda" and tensor.device.type == "cpu"

@@ -55,6 +55,7 @@ TRITON_WAITS = {
     "snapkv+bits(8)": 1,
     "snapkv+bits(k=16, v=4)": 1,
     "snapkv+bits(4, group=32, scales=signed)": 1,
+    "snapkv+bits(4, round=queries)": 4,
     "adakv+kivi(2)": 2,
     "snapkv+think": 1,
     "snapkv+think+bits(4)": 1,

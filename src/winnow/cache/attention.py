@@ -20,7 +20,7 @@ from winnow.cache.gradients import check_no_gradients
 from winnow.cache.handle import Handle, Phase, handle_of, plain
 from winnow.cache.length import LogicalLength
 from winnow.cache.opaque import opaque
-from winnow.cache.padding import on_host
+from winnow.cache.padding import on_host, places_of
 from winnow.cache.paid import paid_attention
 from winnow.errors import CacheError
 from winnow.kernels.interface import AttentionSpec
@@ -236,8 +236,8 @@ def _over_tail(
         return over.plan(spec).run(query)
     output = query.new_zeros(query.shape[0], query.shape[2], query.shape[1], value.shape[-1])
     for row, there in enumerate(on_host(valid)):
-        asking = there.nonzero().flatten().to(query.device)
-        if len(asking):
+        if bool(there.any()):
+            asking = places_of(there, query.device)
             output[row, asking] = over.row_plan(row, spec).run(query[row : row + 1, :, asking])[0]
     return output
 

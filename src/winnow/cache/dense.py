@@ -60,8 +60,8 @@ def padded_attention(
     rows, heads, queries, _ = query.shape
     output, there = query.new_zeros(rows, queries, heads, value.shape[-1]), on_host(valid)
     for row in range(rows):
-        tokens, asking = places_of(there[row], key.device), places_of(there[row, -queries:], key.device)
         if bool(there[row, -queries:].any()):
+            tokens, asking = places_of(there[row], key.device), places_of(there[row, -queries:], key.device)
             one = slice(row, row + 1)
             output[row, asking] = dense_attention(
                 module, query[one, :, asking], key[one, :, tokens], value[one, :, tokens], None, spec

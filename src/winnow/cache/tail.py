@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from winnow.cache.padding import on_host
+from winnow.cache.padding import on_host, places_of
 from winnow.errors import CacheError
 from winnow.kernels.columns import Columns
 from winnow.kernels.segments import TailSegments
@@ -96,8 +96,8 @@ class Tail:
         counts = valid.sum(dim=1)
         moved = self._reserve(self.longest + int(counts.max()))
         for row, length in enumerate(self.lengths.tolist()):
-            new = valid[row].nonzero().flatten().to(keys.device)
-            self._write(row, length, keys[row].index_select(1, new), values[row].index_select(1, new))
+            new = places_of(valid[row], keys.device)
+            self._write(row, length, keys[row, :, new], values[row, :, new])
         self.lengths += counts
         self._refresh()
         return moved

@@ -23,7 +23,7 @@ from winnow.budget import Budget
 from winnow.composition.byte_budget import ByteBudget
 from winnow.errors import MethodError
 from winnow.score import Ranking, Scorer
-from winnow.select import Selection, check_scores, everything, select, selected
+from winnow.select import Selection, check_scores, everything, select
 from winnow.store import Cost, Dense, Earlier, Store
 from winnow.view import Extra, LayerView
 
@@ -132,13 +132,10 @@ class Method:
             allocation = of_sharing_heads(allocation, len(view.keys))
         slots = self.allocator.head_slots(ranking.scores, allocation, view.layer)
         slots = shared_within(slots, view.counts, allocation.plan.guaranteed)
-        refined = self.scorer.refine(ranking, slots, view)
-        order = _without(refined, view.absent)
+        order = _without(self.scorer.refine(ranking, slots, view), view.absent)
         if view.latents is not None:
             order = union_of(self.allocator).need(order, slots - allocation.plan.guaranteed)[None]
             slots = full_tensor(1, total)
-        if refined is ranking.scores and view.latents is None:  # known to be no NaN
-            return selected(order, slots)
         return select(order, slots, view.layer)
 
 
