@@ -39,7 +39,7 @@ class Event:
 @contextmanager
 def one_behind() -> Iterator[None]:
     """Within, prompts on the CPU are compressed as those on a GPU."""
-    device = SimpleNamespace(Event=Event, device=lambda device: nullcontext(), current_stream=lambda device: None)
+    device = SimpleNamespace(Event=Event, device=lambda device: nullcontext())
     with (
         mock.patch.object(Overlap, "serves", return_value=True),
         mock.patch.object(overlap, "_beside", return_value=nullcontext()),
