@@ -50,7 +50,7 @@ WAITS = {
     "snapkv+spark-p": 6,
     "snapkv+spark-g": 8,
 }
-"""Times that the host waits for the device, copies to it among them, while torch's operators compress a layer of a row."""
+"""Times that the host waits, also for copies to the device, while torch's operators compress a layer of a row."""
 TRITON_WAITS = {
     "snapkv+bits(8)": 1,
     "snapkv+bits(k=16, v=4)": 1,

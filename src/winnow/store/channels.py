@@ -147,7 +147,7 @@ def check_finite(numbers: Tensor, layer: int, kind: str) -> None:
 def all_finite(numbers: Tensor) -> Tensor:
     """True, as a scalar, if numbers are finite, of which there is one at least."""
     if numbers.device.type == "cpu" and numbers.dtype == torch.float32:
-        # A sum is vectorized there, extremes are not; one that is not finite may have overflowed.
+        # A sum takes less time than extremes there; one that is not finite may have overflowed.
         finite = numbers.sum().isfinite()
         if bool(finite):
             return finite
