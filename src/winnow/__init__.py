@@ -23,6 +23,9 @@ if TYPE_CHECKING:
         compress as compress,
     )
     from winnow.cache import (
+        cuda_graphs as cuda_graphs,
+    )
+    from winnow.cache import (
         load_context as load_context,
     )
     from winnow.composition.known import register as register
@@ -82,6 +85,7 @@ else:
         "WinnowError": "winnow.errors",
         "__version__": "winnow.version",
         "compress": "winnow.cache",
+        "cuda_graphs": "winnow.cache",
         "diagnose": "winnow.diagnostics",
         "generate": "winnow.evaluate",
         "load_context": "winnow.cache",

@@ -30,6 +30,10 @@ class CacheError(WinnowError, RuntimeError):
     """The cache was used in a way that would give wrong results."""
 
 
+class GraphError(CacheError):
+    """A step that no CUDA graph can hold, of a cache that is as it was."""
+
+
 class ModelError(WinnowError, ValueError):
     """The model, or what it computes, cannot be compressed."""
 

@@ -4,8 +4,9 @@ from winnow.cache.attention import register
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.context import Context, compress, load_context
 from winnow.cache.graphed import GraphedDecoder
+from winnow.cache.replayed import cuda_graphs
 from winnow.cache.stats import CacheStats
 
 register()
 
-__all__ = ["CacheStats", "CompressedCache", "Context", "GraphedDecoder", "compress", "load_context"]
+__all__ = ["CacheStats", "CompressedCache", "Context", "GraphedDecoder", "compress", "cuda_graphs", "load_context"]

@@ -33,8 +33,10 @@ class CudaGraph:
         with torch.cuda.device(device):
             before = torch.cuda.current_stream()
             try:
-                # torch's own stream for it is on the device that captured first.
-                with torch.cuda.graph(self._graph, stream=torch.cuda.Stream()):
+                # torch's own stream for it is on the device that captured first. What other threads ask of the device
+                # meanwhile is theirs.
+                stream, mode = torch.cuda.Stream(), "thread_local"
+                with torch.cuda.graph(self._graph, stream=stream, capture_error_mode=mode):
                     self.output = work()
             finally:
                 torch.cuda.set_stream(before)  # torch does not where a capture fails

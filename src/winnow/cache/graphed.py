@@ -18,7 +18,7 @@ from winnow.cache.placed_step import Places
 from winnow.cache.prefix import Prefix
 from winnow.cache.recent_queries import RecentQueries
 from winnow.cache.tail import Tail
-from winnow.errors import CacheError
+from winnow.errors import CacheError, GraphError
 from winnow.kernels.interface import AttentionPlan, DecodePlan
 
 INSTEAD = "call the model itself, with past_key_values=cache"
@@ -107,8 +107,9 @@ class GraphedDecoder:
         capture: a way to capture work on the model's device.
 
     Raises:
-        CacheError: a cache of another model, or without a compressed prompt; sliding-window, linear or latent layers;
-            several devices; a room that is no number of tokens; positions of other rows.
+        GraphError: sliding-window, linear or latent layers; several devices; assisted decoding.
+        CacheError: a cache of another model, or without a compressed prompt; a room that is no number of tokens;
+            positions of other rows.
     """
 
     def __init__(
@@ -130,6 +131,7 @@ class GraphedDecoder:
         self._check_ready()
         self._device = self._layers[0].device
         self._graph: _Graph | None = None
+        self._replays = 0
         self._rehearsed = False
         self._held = _Held.by(self._layers[0])
         self._ahead = self._positions_ahead(positions)
@@ -137,25 +139,28 @@ class GraphedDecoder:
         for layer in self._layers:
             layer.make_room(self._room)
 
+    @property
+    def replays(self) -> int:
+        """Steps that were replayed from the present graph, so far; 0 where there is none."""
+        return 0 if self._graph is None else self._replays
+
     @torch.no_grad()
-    def step(self, tokens: Tensor) -> Tensor:
+    def step(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
         """Logits [R, V] of the tokens after these, int64 [R] or [R, 1], which the cache holds then.
 
-        They have no gradients.
+        They have no gradients. positions: [R] or [R, 1] of these tokens; None: behind those of the step before.
 
         Raises:
-            CacheError: a step that cannot be captured, or kernels other than Triton's; the cache holds no compressed
-                prompt any more, waits for the end of assisted decoding, or an earlier forward pass was not finished;
-                other rows where positions were given.
-            ValueError: tokens of other rows.
+            GraphError: a step that cannot be captured, or kernels other than Triton's; assisted decoding.
+            CacheError: the cache holds no compressed prompt any more, or an earlier forward pass was not finished;
+                other rows where positions were given to the decoder.
+            ValueError: tokens, or positions, of other rows.
         """
         self._check_ready()
         self._follow()
-        if tokens.numel() != self._tokens.numel():
-            raise ValueError(
-                f"tokens have the shape {list(tokens.shape)}; give one for each of {len(self._tokens)} rows."
-            )
-        self._tokens.copy_(tokens.reshape(self._tokens.shape))
+        self._take("tokens", tokens, self._tokens)
+        if positions is not None:
+            self._take("positions", positions, self._positions)
         now = self._memory()
         if self._graph is not None and not _same(self._graph.layers, now):
             self._graph = None  # before anything else takes memory
@@ -166,7 +171,8 @@ class GraphedDecoder:
             self._rehearsed = True
             return self._replayed(rehearsal.captured)
         if self._graph is None:
-            self._graph = self._graphed(now)
+            self._graph, self._replays = self._graphed(now), 0
+        self._replays += 1
         return self._replayed(self._graph.captured)
 
     # --- ways of a step ------------------------------------------------------------------------------------------
@@ -238,7 +244,7 @@ class GraphedDecoder:
                 "nothing was compressed yet; run the prompt through the model first, then graph its steps."
             )
         if any(layer.recording for layer in self._layers):
-            raise CacheError(
+            raise GraphError(
                 "assisted decoding takes tokens of this cache back, which no graph can; end it, or make a new "
                 "CompressedCache."
             )
@@ -271,6 +277,12 @@ class GraphedDecoder:
         self._held = _Held.by(first)
         self._place_rows()
 
+    def _take(self, name: str, given: Tensor, held: Tensor) -> None:
+        """Copies numbers [R] or [R, 1] to where the next step reads them."""
+        if given.numel() != held.numel():
+            raise ValueError(f"{name} have the shape {list(given.shape)}; give one for each of {len(held)} rows.")
+        held.copy_(given.reshape(held.shape))
+
     def _place_rows(self) -> None:
         """Memory for the next tokens and their positions, [R, 1] each."""
         self._positions = (self._held.tokens() + self._ahead)[:, None].to(self._device)
@@ -298,17 +310,17 @@ def _layers_of(model: PreTrainedModel, cache: CompressedCache) -> list[Compresse
     check_implementation(cache.config)
     others = sorted({type(layer).__name__ for layer in cache.layers if type(layer) is not CompressedLayer})
     if others:
-        raise CacheError(
+        raise GraphError(
             f"layers of this model ({', '.join(others)}) do not have full attention over heads of their own, and count "
             f"on the host, so that no CUDA graph can hold a step; {INSTEAD}."
         )
     if "position_ids" not in inspect.signature(model.forward).parameters:
-        raise CacheError(f"{type(model).__name__} takes no position_ids, which a graph has to give it; {INSTEAD}.")
+        raise GraphError(f"{type(model).__name__} takes no position_ids, which a graph has to give it; {INSTEAD}.")
     layers = cache.compressed_layers()
     devices = {weight.device for weight in model.parameters()}
     devices |= {layer.device for layer in layers if layer.is_initialized}
     if len(devices) > 1:
-        raise CacheError(
+        raise GraphError(
             f"the model or its cache lies on several devices ({', '.join(sorted(map(str, devices)))}), and a graph has "
             f"one; load the model onto one GPU, or {INSTEAD}."
         )
@@ -318,7 +330,7 @@ def _layers_of(model: PreTrainedModel, cache: CompressedCache) -> list[Compresse
 def _check_plan(plan: AttentionPlan) -> None:
     """Raises CacheError for attention of which the host has a part at every step."""
     if not (isinstance(plan, DecodePlan) and plan.replays):
-        raise CacheError(
+        raise GraphError(
             "decode attention is not served by Triton's kernels here (a CPU, float64, heads of more than 256 channels, "
             f"no Triton), so that no CUDA graph can hold a step; move the model to a CUDA device, or {INSTEAD}."
         )
@@ -328,9 +340,9 @@ def _same(some: Sequence[_LayerMemory], others: Sequence[_LayerMemory] | None) -
     return others is not None and all(one.same_as(other) for one, other in zip(some, others, strict=True))
 
 
-def _uncapturable(problem: RuntimeError) -> CacheError:
+def _uncapturable(problem: RuntimeError) -> GraphError:
     lines = str(problem).strip().splitlines() or [type(problem).__name__]
-    return CacheError(
+    return GraphError(
         f"a step of this model cannot be captured in a CUDA graph, as it waits for the device, or sends numbers there "
         f"(as rotations do that scale with positions): {lines[0].rstrip('.')}. For its tokens {INSTEAD}."
     )

@@ -29,7 +29,7 @@ from winnow.cache.tail import Tail
 from winnow.cache.token_step import TokenMark, TokenStep
 from winnow.cache.turn import Turn, decode_plan
 from winnow.doubts import settled_together
-from winnow.errors import CacheError
+from winnow.errors import CacheError, GraphError
 from winnow.kernels.interface import AttentionPlan, AttentionSpec
 
 
@@ -294,15 +294,15 @@ class CompressedLayer(CacheLayerMixin):
     def end_capture(self, mark: LayerMark) -> None:
         """Tokens go the usual way again, and the one that was captured was none.
 
-        Raises CacheError where it did not go to those places.
+        Raises GraphError where it did not go to those places.
         """
         step = self._step
         if not isinstance(step, PlacedStep) or step.tokens != 1:
             raise self._attends_otherwise()
         self.seen, self._step = mark.seen, None
 
-    def _attends_otherwise(self) -> CacheError:
-        return CacheError(
+    def _attends_otherwise(self) -> GraphError:
+        return GraphError(
             f"attention of compressed layer {self.index} was not as in the step before, so that this model's steps "
             "cannot be captured; call the model itself."
         )

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from winnow.cache.recent_queries import RecentQueries
 from winnow.cache.tail import Tail
 from winnow.cache.token_step import TokenMark
-from winnow.errors import CacheError
+from winnow.errors import GraphError
 from winnow.kernels.interface import AttentionPlan, AttentionSpec
 
 
@@ -24,11 +24,11 @@ class Places:
     def __init__(self, tails: Sequence[Tail], rings: Sequence[RecentQueries | None]) -> None:
         """Those of the tails and rings of a cache's layers, which hold the same tokens.
 
-        Raises CacheError where their rings differ.
+        Raises GraphError where their rings differ.
         """
         sizes = {(ring.ring.shape[2], ring.next) if ring is not None else (0, 0) for ring in rings}
         if len(sizes) > 1:
-            raise CacheError(
+            raise GraphError(
                 "the layers of this cache remember queries of different tokens; start again from the prompt with a new "
                 "CompressedCache."
             )

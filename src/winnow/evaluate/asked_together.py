@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.context import Context
+from winnow.cache.replayed import cuda_graphs, room_for
 from winnow.evaluate.batch import Decoded, Said
 from winnow.evaluate.decoding import clock
 
@@ -41,21 +42,22 @@ def answers_after(
     cache.batch_repeat_interleave(len(questions))
     said = Said(len(asked), max_new_tokens, stops)
     tokens, steps = asked.to(model.device), 0
-    while said.rows.open:
-        tokens, positions, mask = said.rows.without_ended(cache, tokens, positions, mask)
-        output = model(
-            input_ids=tokens,
-            attention_mask=mask[:, : seen + steps],
-            position_ids=positions,
-            past_key_values=cache,
-            use_cache=True,
-        )
-        steps += 1
-        chosen = output.logits[:, -1].argmax(-1)
-        begin, before = clock(model), begin
-        said.step(begin - before)
-        said.add(chosen)
-        tokens, positions = chosen[:, None], positions[:, -1:] + 1
+    with cuda_graphs(model, room_for(max_new_tokens)):
+        while said.rows.open:
+            tokens, positions, mask = said.rows.without_ended(cache, tokens, positions, mask)
+            output = model(
+                input_ids=tokens,
+                attention_mask=mask[:, : seen + steps],
+                position_ids=positions,
+                past_key_values=cache,
+                use_cache=True,
+            )
+            steps += 1
+            chosen = output.logits[:, -1].argmax(-1)
+            begin, before = clock(model), begin
+            said.step(begin - before)
+            said.add(chosen)
+            tokens, positions = chosen[:, None], positions[:, -1:] + 1
     answers = said.decoded()
     return [answers[first : first + len(questions)] for first in range(0, len(answers), len(questions))]
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
 from winnow.cache.compressed import CompressedCache
+from winnow.cache.replayed import cuda_graphs, room_for
 from winnow.evaluate.sampling import Choice, most_likely
 
 
@@ -46,13 +47,14 @@ def decode(
     choice: Choice = most_likely,
 ) -> Iterator[int]:
     """The chosen tokens one by one, `max_new_tokens` at most; a stop token ends them and is not among them."""
-    for count in range(1, max_new_tokens + 1):
-        token = choice(logits)
-        if token in stops:
-            return
-        yield token
-        if count < max_new_tokens:
-            logits = prefill(model, torch.tensor([[token]]), cache)
+    with cuda_graphs(model, room_for(max_new_tokens)):
+        for count in range(1, max_new_tokens + 1):
+            token = choice(logits)
+            if token in stops:
+                return
+            yield token
+            if count < max_new_tokens:
+                logits = prefill(model, torch.tensor([[token]]), cache)
 
 
 def stop_tokens(model: PreTrainedModel) -> frozenset[int]:

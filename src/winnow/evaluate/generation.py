@@ -18,6 +18,7 @@ from winnow.cache.compressed import CompressedCache
 from winnow.cache.fold import check_foldable
 from winnow.cache.guards import optional_count
 from winnow.cache.replay import Words, words_in
+from winnow.cache.replayed import cuda_graphs, room_for
 from winnow.composition.method import Method
 from winnow.composition.names import NamedMethod, as_method
 from winnow.errors import MethodError, PromptError
@@ -222,14 +223,16 @@ class _Writing:
         model, cache, length = self.model, begun.cache, begun.prompt.shape[1]
         first, begin = _FirstToken(model), clock(model)
         prompt = begun.prompt.to(model.device)
-        output = model.generate(
-            prompt,
-            attention_mask=torch.ones_like(prompt),
-            past_key_values=cache,
-            generation_config=self._limited(length),
-            logits_processor=LogitsProcessorList([first]),
-            streamer=self.streamer,
-        )
+        settings = self._limited(length)
+        with cuda_graphs(model, room_for(settings.max_new_tokens)):
+            output = model.generate(
+                prompt,
+                attention_mask=torch.ones_like(prompt),
+                past_key_values=cache,
+                generation_config=settings,
+                logits_processor=LogitsProcessorList([first]),
+                streamer=self.streamer,
+            )
         seconds, stats = clock(model) - first.seconds, cache.stats()
         tokens = self._without_stop(output[0, length:].tolist())
         return Answer(

@@ -1,0 +1,160 @@
+"""A model that takes single tokens by replaying CUDA graphs for a while, wherever a graph can hold them."""
+
+from __future__ import annotations
+
+import functools
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any
+from weakref import WeakKeyDictionary, ref
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from winnow.cache.compressed import CompressedCache
+from winnow.cache.cuda_graph import CudaGraph
+from winnow.cache.graphed import GraphedDecoder
+from winnow.cache.single_token import SingleToken
+from winnow.errors import CacheError, GraphError
+
+OFF = "WINNOW_CUDA_GRAPHS"
+"""Variable of the environment: 0 turns graphs off."""
+ROOM = 256
+"""Tokens for which tails get room at a time, where nothing else is said."""
+_MARK = "_winnow_replays"
+_SECOND = 2
+"""The replay in which a number of the host that a graph should not hold is an old one."""
+_SAME = 1e-3
+"""Difference of logits of a replayed step and an ordinary one, at most, as a share of the largest."""
+_fit: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
+"""Models of which a replayed step was held against an ordinary one; True where they were the same."""
+
+
+@contextmanager
+def cuda_graphs(model: PreTrainedModel, room: int = ROOM) -> Iterator[None]:
+    """Has a model on a GPU take single tokens over a compressed prompt by CUDA graphs, as long as it lasts.
+
+    `model.generate(ids, past_key_values=cache)` and loops of one's own then take as long as their kernels run, not as
+    long as the host takes to launch them. A graph holds one token of every row, from the fourth after a prompt on. What
+    none can hold goes the ordinary way (`GraphedDecoder` says what): prompts, several tokens at a time, folds, sliding
+    windows, beams, gradients, several devices, a CPU. Once for every model a replayed step is done again in the
+    ordinary way; one whose logits differ goes on without graphs, with a warning.
+
+    The model's `forward` is another one for as long. WINNOW_CUDA_GRAPHS=0 in the environment leaves it as it is.
+
+    Args:
+        model: one that attends with "winnow".
+        room: tokens for which tails get room at a time; a graph is captured anew after so many.
+    """
+    forward = model.forward
+    if hasattr(forward, _MARK) or not _may_replay(model):
+        yield
+        return
+    before, steps = vars(model).get("forward"), _Steps(model, forward, room)
+
+    @functools.wraps(forward)
+    def replaying(*args: Any, **kwargs: Any) -> Any:
+        return steps.run(*args, **kwargs)
+
+    setattr(replaying, _MARK, True)
+    model.forward = replaying
+    try:
+        yield
+    finally:
+        del model.forward
+        if before is not None:
+            model.forward = before
+
+
+def room_for(tokens: int) -> int:
+    """Room for an answer of so many tokens at most."""
+    return max(1, min(tokens, ROOM))
+
+
+def _may_replay(model: PreTrainedModel) -> bool:
+    """True for a model of transformers on one device that is no CPU, which no compiler goes through as a whole."""
+    if os.environ.get(OFF) == "0" or not isinstance(model, PreTrainedModel) or not _fit.get(model, True):
+        return False
+    return model.device.type != "cpu" and getattr(model, "_compiled_call_impl", None) is None
+
+
+class _Steps:
+    """Forward passes of a model, of which those that graphs can hold are replayed."""
+
+    def __init__(self, model: PreTrainedModel, forward: Callable[..., Any], room: int) -> None:
+        self._model = ref(model)
+        self._forward = forward
+        self._room = room
+        # Held by the pass that is replayed: what it asks the model for, and other threads, go the ordinary way.
+        self._lock = Lock()
+        self._latest: ref[CompressedCache] | None = None
+        self._refused: ref[CompressedCache] | None = None
+        self._decoder: GraphedDecoder | None = None
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """A forward pass."""
+        if not self._lock.acquire(blocking=False):
+            return self._forward(*args, **kwargs)
+        try:
+            logits = self._logits(args, kwargs)
+        finally:
+            self._lock.release()
+        if logits is None:
+            return self._forward(*args, **kwargs)
+        return CausalLMOutputWithPast(logits=logits[:, None], past_key_values=kwargs["past_key_values"])
+
+    def _logits(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+        """Logits [R, V] of a step that was replayed, or prepared; None where the pass is still to be done."""
+        model = self._model()
+        token = None if model is None else SingleToken.of(model, args, kwargs)
+        if model is None or token is None or not _fit.get(model, True) or _is(self._refused, token.cache):
+            return None
+        if not _is(self._latest, token.cache):
+            # A second token shows that more will come; caches that take turns are never worth a graph.
+            self._latest, self._decoder = ref(token.cache), None
+            return None
+        seen = token.cache.get_seq_length()
+        try:
+            if self._decoder is None:
+                self._decoder = GraphedDecoder(model, token.cache, self._room, capture=CudaGraph)
+            logits = self._decoder.step(token.tokens, token.positions)
+        except (GraphError, torch.OutOfMemoryError):
+            self._refused, self._decoder = ref(token.cache), None
+            if not _still_holds(token.cache, seen):
+                raise
+            return None
+        if self._decoder.replays != _SECOND or model in _fit:
+            return logits
+        token.cache.crop(-1)
+        expected = self._forward(*args, **kwargs).logits[:, -1]
+        self._note(model, logits, expected)
+        return expected
+
+    def _note(self, model: PreTrainedModel, logits: Tensor, expected: Tensor) -> None:
+        """Notes whether logits [R, V] of a replayed step are those of the ordinary one."""
+        error = (logits.float() - expected.float()).abs().max()
+        _fit[model] = bool(error <= _SAME * expected.float().abs().max())
+        if not _fit[model]:
+            self._decoder = None
+            warnings.warn(
+                f"a step of {type(model).__name__} that a CUDA graph replayed gave other logits than the ordinary one, "
+                "so it decodes without graphs: slower, and right.",
+                stacklevel=2,
+            )
+
+
+def _still_holds(cache: CompressedCache, seen: int) -> bool:
+    """True if a cache holds so many tokens, and no pass over it was begun and not finished."""
+    try:
+        return cache.get_seq_length() == seen
+    except CacheError:
+        return False
+
+
+def _is(held: ref[CompressedCache] | None, cache: CompressedCache) -> bool:
+    return held is not None and held() is cache

@@ -1,0 +1,61 @@
+"""A forward pass of one token of every row over a compressed prompt, told from all others by its arguments."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from winnow.cache.compressed import CompressedCache
+
+_LOOKED_AT = frozenset(
+    ("input_ids", "attention_mask", "position_ids", "past_key_values", "use_cache", "logits_to_keep", "return_dict")
+)
+"""Arguments of a forward pass that are looked at, or that ask for nothing else."""
+
+
+class SingleToken(NamedTuple):
+    """A forward pass of one token of every row over a compressed prompt."""
+
+    cache: CompressedCache
+    tokens: Tensor
+    """[R, 1]"""
+    positions: Tensor
+    """[R, 1]"""
+
+    @classmethod
+    def of(cls, model: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SingleToken | None:
+        """The token that a forward pass takes; None for any other pass."""
+        given = dict(zip(("input_ids",), args, strict=False)) | kwargs
+        cache, tokens, mask = (given.get(name) for name in ("past_key_values", "input_ids", "attention_mask"))
+        if len(args) > 1 or not isinstance(cache, CompressedCache) or not isinstance(tokens, Tensor):
+            return None
+        if tokens.dim() != 2 or tokens.shape[1] != 1 or not _is_usual(given) or not _continues(model, cache):
+            return None
+        # Which earlier tokens are padding the cache knows; a single new one always counts.
+        if mask is not None and (not isinstance(mask, Tensor) or mask.dim() != 2):
+            return None
+        if torch.is_grad_enabled() or torch.is_autocast_enabled("cuda") or model.training:
+            return None
+        positions = given.get("position_ids")
+        if positions is None:
+            positions = torch.full_like(tokens, cache.get_seq_length())
+        elif positions.dim() == 2 and positions.shape[1] == 1:
+            positions = positions.expand(tokens.shape)
+        else:
+            return None
+        return cls(cache, tokens, positions)
+
+
+def _is_usual(given: dict[str, Any]) -> bool:
+    """True for arguments that ask for logits and nothing else."""
+    others = all(value is None or value is False for name, value in given.items() if name not in _LOOKED_AT)
+    return others and given.get("use_cache") is not False and given.get("return_dict") is not False
+
+
+def _continues(model: PreTrainedModel, cache: CompressedCache) -> bool:
+    """True for a cache of this model whose prompt is compressed."""
+    layers = cache.compressed_layers()
+    return bool(layers) and layers[0].compressed and cache.compression.owns(model)
