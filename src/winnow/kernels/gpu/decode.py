@@ -13,6 +13,7 @@ from winnow.kernels.gpu.chunks import ASKING, COLUMNS, ENTRY, FILLED_FROM, FIRST
 from winnow.kernels.gpu.forms import WIDTH
 from winnow.kernels.gpu.queries import query_rows
 from winnow.kernels.gpu.rows import added, nothing, prepared, products, written
+from winnow.kernels.gpu.scales import shared_by
 from winnow.kernels.gpu.softmax import capped, finite
 
 _COLUMNS: tl.constexpr = tl.constexpr(COLUMNS)
@@ -65,10 +66,16 @@ def attend_chunks(
     begin_at = first
     if IN_STEPS:
         begin_at = first // SLOTS * SLOTS
+    of_keys, of_values = shared_by(keys, begin_at, stop, KEYS, SLOTS), shared_by(values, begin_at, stop, VALUES, SLOTS)
     for begin in range(begin_at, stop, SLOTS):
+        after = begin + SLOTS
+        of_next_keys, of_next_values = (
+            shared_by(keys, after, stop, KEYS, SLOTS),
+            shared_by(values, after, stop, VALUES, SLOTS),
+        )
         slots = begin + tl.arange(0, SLOTS)
         inside = slots < stop
-        logits = products(keys, query, begin, slots, inside, head, KEYS, ASKED, SLOTS, PRODUCT)
+        logits = products(keys, query, of_keys, slots, inside, head, KEYS, ASKED, SLOTS, PRODUCT)
         logits = capped((logits + constant[:, None]) * scaling, softcap, CAPPED)
         visible = inside
         if IN_STEPS:
@@ -82,8 +89,9 @@ def attend_chunks(
         weights = tl.exp(logits - reference[:, None])
         fading = tl.exp(maximum - reference)
         total = total * fading + tl.sum(weights, 1)
-        weighted = added(values, weighted, fading, weights, slots, inside, head, VALUES, SLOTS, PRODUCT)
+        weighted = added(values, weighted, fading, weights, of_values, slots, inside, head, VALUES, SLOTS, PRODUCT)
         maximum = larger
+        of_keys, of_values = of_next_keys, of_next_values
     line = (lines + number).to(tl.int64) * group * tokens + asked
     tl.store(maxima + line, maximum, mask=present)
     tl.store(totals + line, total, mask=present)

@@ -147,6 +147,11 @@ class Form:
         return -(-self.numbers // self.group) if self.group else 0
 
     @property
+    def first_zeros(self) -> int:
+        """Tiles of scales, behind which those of zeros come."""
+        return sum(plane.tiles for plane in self.tiled)
+
+    @property
     def low_bits(self) -> int:
         """Bits of the first plane of integers."""
         return PLANES.get(self.bits, (self.bits, 0))[0]

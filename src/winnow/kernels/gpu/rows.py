@@ -14,7 +14,7 @@ from winnow.kernels.gpu.forms import FIELDS, tiled_plane
 from winnow.kernels.gpu.integers import columns_of, plane_at, tile_of
 from winnow.kernels.gpu.pruned import pruned_rows
 from winnow.kernels.gpu.queries import load_queries
-from winnow.kernels.gpu.scales import scaled_numbers, scaled_queries, scales_of_slots
+from winnow.kernels.gpu.scales import scaled_numbers, scaled_queries
 from winnow.kernels.native_args import CHANNEL_GROUPS, GROUPED, PER_SLOT
 
 _CHANNELS: tl.constexpr = tl.constexpr(FIELDS.index("channels"))
@@ -54,24 +54,24 @@ def prepared(side, rows, present, head, FORM: tl.constexpr, PRODUCT: tl.constexp
 
 @triton.jit
 def products(
-    side, asked, first, slots, inside, head,
+    side, asked, shared, slots, inside, head,
     FORM: tl.constexpr, ASKED: tl.constexpr, N: tl.constexpr, PRODUCT: tl.constexpr,
 ):  # fmt: skip
-    """fp32 [M, N]: products of prepared queries with the keys of slots [N] of a head, from slot `first` on."""
+    """fp32 [M, N]: products of prepared queries with the keys of slots [N] of a head, and with what they share."""
     logits = tl.zeros([ASKED, N], tl.float32)
     if FORM.scaling == _GROUPED:
-        asked, constant = scaled_queries(side, asked, first, FORM, ASKED, PRODUCT)
+        asked, constant = scaled_queries(asked, shared, FORM, ASKED, PRODUCT)
         logits += constant[:, None]
     for plane in tl.static_range(len(FORM.tiled)):
         loaded = loaded_plane(side, slots, inside, head, FORM, tiled_plane(FORM, plane), N)
         for each in tl.static_range(tl.constexpr(FORM.tiled[plane].tiles)):
             keys = tile_of(loaded, each, tiled_plane(FORM, plane), N, PRODUCT)
             if FORM.scaling == _CHANNEL_GROUPS:
-                keys = scaled_numbers(side, keys, slots, inside, each, FORM, tiled_plane(FORM, plane), N)
+                keys = scaled_numbers(keys, shared, each, FORM, tiled_plane(FORM, plane), N)
             tile = asked[FORM.tiled[plane].before + each]
             logits = tl.dot(tile, tl.trans(keys.to(PRODUCT)), logits, input_precision="ieee")
     if FORM.scaling == _PER_SLOT and not FORM.masked:
-        logits *= scales_of_slots(side, slots, inside, FORM)[None, :]
+        logits *= shared[0].to(tl.float32)[None, :]
     return logits
 
 
@@ -89,32 +89,35 @@ def nothing(FORM: tl.constexpr, ASKED: tl.constexpr):
 
 
 @triton.jit
-def added(side, sums, fading, weights, slots, inside, head, FORM: tl.constexpr, N: tl.constexpr, PRODUCT: tl.constexpr):
-    """Sums times fading [M], and the values of slots [N] of a head times weights [M, N]."""
-    weights, unit = weighed(side, weights, slots, inside, FORM, PRODUCT)
+def added(
+    side, sums, fading, weights, shared, slots, inside, head,
+    FORM: tl.constexpr, N: tl.constexpr, PRODUCT: tl.constexpr,
+):  # fmt: skip
+    """Sums times fading [M], and the values of slots [N] of a head, with what they share, times weights [M, N]."""
+    weights, unit = weighed(weights, shared, FORM, PRODUCT)
     after = tl.tuple([])
     for plane in tl.static_range(len(FORM.tiled)):
         loaded = loaded_plane(side, slots, inside, head, FORM, tiled_plane(FORM, plane), N)
         for each in tl.static_range(tl.constexpr(FORM.tiled[plane].tiles)):
             values = tile_of(loaded, each, tiled_plane(FORM, plane), N, PRODUCT)
             if FORM.scaling == _CHANNEL_GROUPS:
-                values = scaled_numbers(side, values, slots, inside, each, FORM, tiled_plane(FORM, plane), N)
+                values = scaled_numbers(values, shared, each, FORM, tiled_plane(FORM, plane), N)
             found = tl.dot(weights, values.to(PRODUCT), input_precision="ieee") * unit
             after += (sums[FORM.tiled[plane].before + each] * fading[:, None] + found,)
     return after
 
 
 @triton.jit
-def weighed(side, weights, slots, inside, FORM: tl.constexpr, PRODUCT: tl.constexpr):
+def weighed(weights, shared, FORM: tl.constexpr, PRODUCT: tl.constexpr):
     """Weights [M, N] as what values of slots [N] are written as is multiplied by, and what sums are multiplied by."""
     unit = 1.0
     if FORM.scaling == _PER_SLOT and not FORM.masked:
-        scales = scales_of_slots(side, slots, inside, FORM)
+        own = shared[0].to(tl.float32)
         if tl.float16 == PRODUCT:
             # Small numbers lose their last bits in fp16: weights meet scales as shares of the largest.
-            unit = tl.max(tl.abs(scales), 0)
-            scales = scales / tl.where(unit == 0.0, 1.0, unit)
-        weights = weights * scales[None, :]
+            unit = tl.max(tl.abs(own), 0)
+            own = own / tl.where(unit == 0.0, 1.0, unit)
+        weights = weights * own[None, :]
     return weights.to(PRODUCT), unit
 
 

@@ -1,7 +1,8 @@
 """Scales of integers, and zeros: of a slot, of a channel in 32 slots (keys of KIVI), of neighboring channels of a slot.
 
 The first two never meet a number: logits, weights and queries are multiplied instead, so that integers go into products
-exactly.
+exactly. Scales and zeros are few numbers, for which a program would wait as long as for a tile; so those of the next
+slots are loaded while these are looked at (`shared_by`).
 """
 
 from __future__ import annotations
@@ -12,10 +13,99 @@ import triton.language as tl
 from winnow.kernels.formats.entries import GROUP
 from winnow.kernels.gpu.forms import FIELDS, tiled_plane
 from winnow.kernels.gpu.integers import columns_of
+from winnow.kernels.native_args import GROUPED, PER_SLOT, UNSCALED
 
 _SCALES: tl.constexpr = tl.constexpr(FIELDS.index("scales"))
 _ZEROS: tl.constexpr = tl.constexpr(FIELDS.index("zeros"))
 _GROUP: tl.constexpr = tl.constexpr(GROUP)
+_UNSCALED: tl.constexpr = tl.constexpr(UNSCALED)
+_PER_SLOT: tl.constexpr = tl.constexpr(PER_SLOT)
+_GROUPED: tl.constexpr = tl.constexpr(GROUPED)
+
+
+@triton.jit
+def shared_by(side, begin, stop, FORM: tl.constexpr, N: tl.constexpr):
+    """Scales, then zeros, of up to N slots from `begin` on, as they lie; none where numbers have none.
+
+    One tile where slots have a scale each, [N]; else one for each tile of numbers, and zeros for those of lower bits: a
+    number in two planes has its zero once.
+    """
+    found = tl.tuple([])
+    if FORM.scaling == _PER_SLOT and not FORM.masked:
+        slots = begin + tl.arange(0, N)
+        scales = tl.load(side + _SCALES).to(tl.pointer_type(FORM.element))
+        found += (tl.load(scales + slots, mask=slots < stop, other=0.0),)
+    elif FORM.scaling != _UNSCALED and not FORM.masked:
+        for plane in tl.static_range(len(FORM.tiled)):
+            for each in tl.static_range(tl.constexpr(FORM.tiled[plane].tiles)):
+                found += (_of_tile(side + _SCALES, begin, stop, each, FORM, tiled_plane(FORM, plane), N),)
+        for plane in tl.static_range(len(FORM.tiled)):
+            if FORM.zeros and FORM.tiled[plane].worth == 1:
+                for each in tl.static_range(tl.constexpr(FORM.tiled[plane].tiles)):
+                    found += (_of_tile(side + _ZEROS, begin, stop, each, FORM, tiled_plane(FORM, plane), N),)
+    return found
+
+
+@triton.jit
+def _of_tile(place, begin, stop, TILE: tl.constexpr, FORM: tl.constexpr, PLANE: tl.constexpr, N: tl.constexpr):
+    """Scales or zeros that numbers of a tile share: [K] of its columns, or of slots [N] and their channels."""
+    shared = tl.load(place).to(tl.pointer_type(FORM.element))
+    if FORM.scaling == _GROUPED:
+        number, there = columns_of(TILE, PLANE)
+        there = there & (number < FORM.numbers) & (begin + number * 0 < stop)
+        found = tl.load(shared + begin // _GROUP * FORM.numbers + number, mask=there, other=0.0)
+    else:
+        slots = begin + tl.arange(0, N)
+        inside, row = slots < stop, shared + slots[:, None] * FORM.groups
+        if PLANE.even:
+            # Loaded once for a block of bytes.
+            blocks: tl.constexpr = PLANE.wide // PLANE.block
+            field = TILE * PLANE.together + tl.arange(0, PLANE.together)
+            first = (tl.arange(0, blocks)[:, None] * PLANE.fields + field[None, :]) * PLANE.block
+            group = ((first + PLANE.start) // FORM.group)[None, :, :]
+            found = tl.load(row[:, :, None] + group, mask=inside[:, None, None] & (group < FORM.groups), other=0.0)
+        else:
+            number, there = columns_of(TILE, PLANE)
+            there = there & (number < FORM.numbers)
+            found = tl.load(row + (number // FORM.group)[None, :], mask=inside[:, None] & there[None, :], other=0.0)
+    return found
+
+
+@triton.jit
+def scaled_queries(asked, shared, FORM: tl.constexpr, ASKED: tl.constexpr, PRODUCT: tl.constexpr):
+    """Tiles [M, K] of queries times scales [K] of channels in 32 slots, and [M]: their products with zeros."""
+    constant = tl.zeros([ASKED], tl.float32)
+    scaled = tl.tuple([])
+    for plane in tl.static_range(len(FORM.tiled)):
+        for each in tl.static_range(tl.constexpr(FORM.tiled[plane].tiles)):
+            tile = asked[FORM.tiled[plane].before + each].to(tl.float32)
+            scale = shared[FORM.tiled[plane].before + each].to(tl.float32)
+            scaled += ((tile * scale[None, :]).to(PRODUCT),)
+            if FORM.tiled[plane].worth == 1:
+                constant += tl.sum(
+                    tile * shared[FORM.first_zeros + FORM.tiled[plane].before + each].to(tl.float32)[None, :], 1
+                )
+    return scaled, constant
+
+
+@triton.jit
+def scaled_numbers(numbers, shared, TILE: tl.constexpr, FORM: tl.constexpr, PLANE: tl.constexpr, N: tl.constexpr):
+    """fp32 [N, K]: the numbers [N, K] of a tile of a plane, by scales and zeros of their channels."""
+    scaled = numbers.to(tl.float32) * _spread(shared[PLANE.before + TILE], PLANE, N)
+    if FORM.zeros and PLANE.worth == 1:
+        scaled += _spread(shared[FORM.first_zeros + PLANE.before + TILE], PLANE, N)
+    return scaled
+
+
+@triton.jit
+def _spread(found, PLANE: tl.constexpr, N: tl.constexpr):
+    """fp32 [N, K]: for every number of a tile what it shares with others."""
+    tile = found.to(tl.float32)
+    if PLANE.even:
+        blocks: tl.constexpr = PLANE.wide // PLANE.block
+        whole = tl.broadcast_to(tile[:, :, None, :], [N, blocks, PLANE.block, PLANE.together])
+        tile = tl.reshape(whole, [N, PLANE.columns])
+    return tile
 
 
 @triton.jit
@@ -23,57 +113,3 @@ def scales_of_slots(side, slots, inside, FORM: tl.constexpr):
     """fp32 [N]: scales of slots that have one each."""
     scales = tl.load(side + _SCALES).to(tl.pointer_type(FORM.element))
     return tl.load(scales + slots, mask=inside, other=0.0).to(tl.float32)
-
-
-@triton.jit
-def scaled_queries(side, asked, first, FORM: tl.constexpr, ASKED: tl.constexpr, PRODUCT: tl.constexpr):
-    """The tiles of queries times the scales of channels in 32 slots from `first` on, and [M]: products with zeros."""
-    scales = tl.load(side + _SCALES).to(tl.pointer_type(FORM.element)) + first // _GROUP * FORM.numbers
-    zeros = tl.load(side + _ZEROS).to(tl.pointer_type(FORM.element)) + first // _GROUP * FORM.numbers
-    constant = tl.zeros([ASKED], tl.float32)
-    scaled = tl.tuple([])
-    for plane in tl.static_range(len(FORM.tiled)):
-        for each in tl.static_range(tl.constexpr(FORM.tiled[plane].tiles)):
-            number, there = columns_of(each, tiled_plane(FORM, plane))
-            there = there & (number < FORM.numbers)
-            tile = asked[FORM.tiled[plane].before + each].to(tl.float32)
-            scale = tl.load(scales + number, mask=there, other=0.0).to(tl.float32)
-            scaled += ((tile * scale[None, :]).to(PRODUCT),)
-            if FORM.tiled[plane].worth == 1:
-                zero = tl.load(zeros + number, mask=there, other=0.0).to(tl.float32)
-                constant += tl.sum(tile * zero[None, :], 1)
-    return scaled, constant
-
-
-@triton.jit
-def by_groups(shared, slots, inside, TILE: tl.constexpr, FORM: tl.constexpr, PLANE: tl.constexpr, N: tl.constexpr):
-    """fp32 [N, K]: scales, or zeros, [S, groups] at `shared` of the numbers of a tile of a plane."""
-    row = shared.to(tl.pointer_type(FORM.element)) + slots[:, None] * FORM.groups
-    if PLANE.even:
-        # Loaded once for a block of bytes.
-        blocks: tl.constexpr = PLANE.wide // PLANE.block
-        field = TILE * PLANE.together + tl.arange(0, PLANE.together)
-        first = (tl.arange(0, blocks)[:, None] * PLANE.fields + field[None, :]) * PLANE.block
-        group = ((first + PLANE.start) // FORM.group)[None, :, :]
-        found = tl.load(row[:, :, None] + group, mask=inside[:, None, None] & (group < FORM.groups), other=0.0)
-        whole = tl.broadcast_to(found.to(tl.float32)[:, :, None, :], [N, blocks, PLANE.block, PLANE.together])
-        tile = tl.reshape(whole, [N, PLANE.columns])
-    else:
-        number, there = columns_of(TILE, PLANE)
-        there = there & (number < FORM.numbers)
-        tile = tl.load(row + (number // FORM.group)[None, :], mask=inside[:, None] & there[None, :], other=0.0)
-        tile = tile.to(tl.float32)
-    return tile
-
-
-@triton.jit
-def scaled_numbers(
-    side, numbers, slots, inside, TILE: tl.constexpr, FORM: tl.constexpr, PLANE: tl.constexpr, N: tl.constexpr
-):
-    """fp32 [N, K]: the numbers [N, K] of a tile of a plane, by scales and zeros of their channels."""
-    scales = by_groups(tl.load(side + _SCALES), slots, inside, TILE, FORM, PLANE, N)
-    scaled = numbers.to(tl.float32) * scales
-    # A number in two planes has its zero once.
-    if FORM.zeros and PLANE.worth == 1:
-        scaled += by_groups(tl.load(side + _ZEROS), slots, inside, TILE, FORM, PLANE, N)
-    return scaled

@@ -58,7 +58,7 @@ def unpacked(data, BITS: tl.constexpr, PLACE: tl.constexpr, SIGNED: tl.constexpr
     """The integers at a place in bytes, as numbers of 16 bits."""
     ptx: tl.constexpr = instructions(BITS, PLACE, SIGNED, tl.bfloat16 == DTYPE)
     if tl.bfloat16 == DTYPE:
-        numbers = tl.inline_asm_elementwise(ptx, "=r,=r,r", [data], dtype=tl.bfloat16, is_pure=True, pack=4)
+        numbers = tl.inline_asm_elementwise(ptx, "=r,=r,r", [data], dtype=tl.bfloat16, is_pure=False, pack=4)
     else:
-        numbers = tl.inline_asm_elementwise(ptx, "=r,=r,r", [data], dtype=tl.float16, is_pure=True, pack=4)
+        numbers = tl.inline_asm_elementwise(ptx, "=r,=r,r", [data], dtype=tl.float16, is_pure=False, pack=4)
     return numbers
