@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import statistics
+import time
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache, StaticCache
+from transformers.generation import LogitsProcessor, LogitsProcessorList
 
 import winnow
-from gpu_clock import Clock, Run, free_bytes, peak_bytes, peak_reset
+from gpu_clock import Clock, Run, free_bytes, peak_bytes, peak_reset, wait
 
 STOCK = "stock"
 """transformers' DynamicCache with sdpa."""
@@ -21,6 +24,10 @@ STATIC = "static"
 REPEATED = 1 << 14
 """Tokens of a batch up to which a prefill is timed several times."""
 PREFILLS = 3
+WRITTEN = 48
+"""Tokens of an answer by `generate`."""
+READ_AGAIN = 1 << 16
+"""Tokens of a batch up to which an answer is written to it."""
 
 
 class Setting(NamedTuple):
@@ -110,6 +117,7 @@ def measure_model(setting: Setting, model: PreTrainedModel, clock: Clock) -> dic
         "prefill_peak_bytes": prefill_peak,
         "rows_that_fit": int(0.9 * (free_bytes(clock.device) + _held(cache)) // (_held(cache) / setting.rows)),
         **_graphed(model, cache, token[:, 0], clock),
+        "generate_ms": _generated_ms(setting, model, ids, clock),
     }
 
 
@@ -132,6 +140,41 @@ def _graphed(model: PreTrainedModel, cache: Cache, token: Tensor, clock: Clock) 
         return {"graphed_ms": _median_ms(lambda: decoder.step(token), clock)}
     except winnow.CacheError as problem:
         return {"graphed_ms": None, "failed": {"graphed": str(problem)}}
+
+
+class _Marks(LogitsProcessor):  # type: ignore[misc]
+    """Notes when the logits of every token are there."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self.seconds: list[float] = []
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Scores as they are."""
+        wait(self._device)
+        self.seconds.append(time.perf_counter())
+        return scores
+
+
+def _generated_ms(setting: Setting, model: PreTrainedModel, ids: Tensor, clock: Clock) -> float | None:
+    """Milliseconds of a token of an answer by `model.generate`, the capture of graphs among them.
+
+    None for the static cache, for which `generate` compiles the model, and for prompts that take long to read again.
+    """
+    if setting.cache == STATIC or ids.numel() > READ_AGAIN:
+        return None
+    marks = _Marks(clock.device)
+    settings = GenerationConfig(do_sample=False, max_new_tokens=WRITTEN, pad_token_id=0)
+    cache = _cache(setting, model, clock.rounds)
+    with winnow.cuda_graphs(model) if setting.cache != STOCK else nullcontext():
+        model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            past_key_values=cache,
+            generation_config=settings,
+            logits_processor=LogitsProcessorList([marks]),
+        )
+    return 1e3 * (marks.seconds[-1] - marks.seconds[0]) / (len(marks.seconds) - 1)
 
 
 def _warm_up(setting: Setting, model: PreTrainedModel, ids: Tensor) -> None:
