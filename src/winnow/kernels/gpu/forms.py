@@ -147,6 +147,11 @@ class Form:
         return -(-self.numbers // self.group) if self.group else 0
 
     @property
+    def scaled_by_channel(self) -> bool:
+        """True if a slot's channels differ in their scale."""
+        return self.scaling in (GROUPED, CHANNEL_GROUPS)
+
+    @property
     def first_zeros(self) -> int:
         """Tiles of scales, behind which those of zeros come."""
         return sum(plane.tiles for plane in self.tiled)

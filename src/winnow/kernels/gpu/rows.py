@@ -14,13 +14,11 @@ from winnow.kernels.gpu.forms import FIELDS, tiled_plane
 from winnow.kernels.gpu.integers import columns_of, plane_at, tile_of
 from winnow.kernels.gpu.pruned import pruned_rows
 from winnow.kernels.gpu.queries import load_queries
-from winnow.kernels.gpu.scales import scaled_numbers, scaled_queries
-from winnow.kernels.native_args import CHANNEL_GROUPS, GROUPED, PER_SLOT
+from winnow.kernels.gpu.scales import scaled_numbers
+from winnow.kernels.native_args import PER_SLOT
 
 _CHANNELS: tl.constexpr = tl.constexpr(FIELDS.index("channels"))
 _PER_SLOT: tl.constexpr = tl.constexpr(PER_SLOT)
-_GROUPED: tl.constexpr = tl.constexpr(GROUPED)
-_CHANNEL_GROUPS: tl.constexpr = tl.constexpr(CHANNEL_GROUPS)
 
 
 @triton.jit
@@ -59,15 +57,12 @@ def products(
 ):  # fmt: skip
     """fp32 [M, N]: products of prepared queries with the keys of slots [N] of a head, and with what they share."""
     logits = tl.zeros([ASKED, N], tl.float32)
-    if FORM.scaling == _GROUPED:
-        asked, constant = scaled_queries(asked, shared, FORM, ASKED, PRODUCT)
-        logits += constant[:, None]
     for plane in tl.static_range(len(FORM.tiled)):
         loaded = loaded_plane(side, slots, inside, head, FORM, tiled_plane(FORM, plane), N)
         for each in tl.static_range(tl.constexpr(FORM.tiled[plane].tiles)):
             keys = tile_of(loaded, each, tiled_plane(FORM, plane), N, PRODUCT)
-            if FORM.scaling == _CHANNEL_GROUPS:
-                keys = scaled_numbers(keys, shared, each, FORM, tiled_plane(FORM, plane), N)
+            if FORM.scaled_by_channel:
+                keys = scaled_numbers(keys, shared, each, FORM, tiled_plane(FORM, plane), N, PRODUCT)
             tile = asked[FORM.tiled[plane].before + each]
             logits = tl.dot(tile, tl.trans(keys.to(PRODUCT)), logits, input_precision="ieee")
     if FORM.scaling == _PER_SLOT and not FORM.masked:
@@ -100,8 +95,8 @@ def added(
         loaded = loaded_plane(side, slots, inside, head, FORM, tiled_plane(FORM, plane), N)
         for each in tl.static_range(tl.constexpr(FORM.tiled[plane].tiles)):
             values = tile_of(loaded, each, tiled_plane(FORM, plane), N, PRODUCT)
-            if FORM.scaling == _CHANNEL_GROUPS:
-                values = scaled_numbers(values, shared, each, FORM, tiled_plane(FORM, plane), N)
+            if FORM.scaled_by_channel:
+                values = scaled_numbers(values, shared, each, FORM, tiled_plane(FORM, plane), N, PRODUCT)
             found = tl.dot(weights, values.to(PRODUCT), input_precision="ieee") * unit
             after += (sums[FORM.tiled[plane].before + each] * fading[:, None] + found,)
     return after

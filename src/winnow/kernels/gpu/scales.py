@@ -1,7 +1,7 @@
 """Scales of integers, and zeros: of a slot, of a channel in 32 slots (keys of KIVI), of neighboring channels of a slot.
 
-The first two never meet a number: logits, weights and queries are multiplied instead, so that integers go into products
-exactly. Scales and zeros are few numbers, for which a program would wait as long as for a tile; so those of the next
+The first never meet a number: logits and weights are multiplied instead, so that integers go into products exactly.
+Scales and zeros are few numbers, for which a program would wait as long as for a tile; so those of the next
 slots are loaded while these are looked at (`shared_by`).
 """
 
@@ -13,12 +13,11 @@ import triton.language as tl
 from winnow.kernels.formats.entries import GROUP
 from winnow.kernels.gpu.forms import FIELDS, tiled_plane
 from winnow.kernels.gpu.integers import columns_of
-from winnow.kernels.native_args import GROUPED, PER_SLOT, UNSCALED
+from winnow.kernels.native_args import GROUPED, PER_SLOT
 
 _SCALES: tl.constexpr = tl.constexpr(FIELDS.index("scales"))
 _ZEROS: tl.constexpr = tl.constexpr(FIELDS.index("zeros"))
 _GROUP: tl.constexpr = tl.constexpr(GROUP)
-_UNSCALED: tl.constexpr = tl.constexpr(UNSCALED)
 _PER_SLOT: tl.constexpr = tl.constexpr(PER_SLOT)
 _GROUPED: tl.constexpr = tl.constexpr(GROUPED)
 
@@ -35,7 +34,7 @@ def shared_by(side, begin, stop, FORM: tl.constexpr, N: tl.constexpr):
         slots = begin + tl.arange(0, N)
         scales = tl.load(side + _SCALES).to(tl.pointer_type(FORM.element))
         found += (tl.load(scales + slots, mask=slots < stop, other=0.0),)
-    elif FORM.scaling != _UNSCALED and not FORM.masked:
+    elif FORM.scaled_by_channel and not FORM.masked:
         for plane in tl.static_range(len(FORM.tiled)):
             for each in tl.static_range(tl.constexpr(FORM.tiled[plane].tiles)):
                 found += (_of_tile(side + _SCALES, begin, stop, each, FORM, tiled_plane(FORM, plane), N),)
@@ -48,12 +47,13 @@ def shared_by(side, begin, stop, FORM: tl.constexpr, N: tl.constexpr):
 
 @triton.jit
 def _of_tile(place, begin, stop, TILE: tl.constexpr, FORM: tl.constexpr, PLANE: tl.constexpr, N: tl.constexpr):
-    """Scales or zeros that numbers of a tile share: [K] of its columns, or of slots [N] and their channels."""
+    """Scales or zeros that numbers of a tile share: of columns in 32 slots, [N / 32, K], or of slots and channels."""
     shared = tl.load(place).to(tl.pointer_type(FORM.element))
     if FORM.scaling == _GROUPED:
         number, there = columns_of(TILE, PLANE)
-        there = there & (number < FORM.numbers) & (begin + number * 0 < stop)
-        found = tl.load(shared + begin // _GROUP * FORM.numbers + number, mask=there, other=0.0)
+        group = begin // _GROUP + tl.arange(0, N // _GROUP)
+        mask = (group * _GROUP < stop)[:, None] & (there & (number < FORM.numbers))[None, :]
+        found = tl.load(shared + group[:, None] * FORM.numbers + number[None, :], mask=mask, other=0.0)
     else:
         slots = begin + tl.arange(0, N)
         inside, row = slots < stop, shared + slots[:, None] * FORM.groups
@@ -72,39 +72,33 @@ def _of_tile(place, begin, stop, TILE: tl.constexpr, FORM: tl.constexpr, PLANE: 
 
 
 @triton.jit
-def scaled_queries(asked, shared, FORM: tl.constexpr, ASKED: tl.constexpr, PRODUCT: tl.constexpr):
-    """Tiles [M, K] of queries times scales [K] of channels in 32 slots, and [M]: their products with zeros."""
-    constant = tl.zeros([ASKED], tl.float32)
-    scaled = tl.tuple([])
-    for plane in tl.static_range(len(FORM.tiled)):
-        for each in tl.static_range(tl.constexpr(FORM.tiled[plane].tiles)):
-            tile = asked[FORM.tiled[plane].before + each].to(tl.float32)
-            scale = shared[FORM.tiled[plane].before + each].to(tl.float32)
-            scaled += ((tile * scale[None, :]).to(PRODUCT),)
-            if FORM.tiled[plane].worth == 1:
-                constant += tl.sum(
-                    tile * shared[FORM.first_zeros + FORM.tiled[plane].before + each].to(tl.float32)[None, :], 1
-                )
-    return scaled, constant
-
-
-@triton.jit
-def scaled_numbers(numbers, shared, TILE: tl.constexpr, FORM: tl.constexpr, PLANE: tl.constexpr, N: tl.constexpr):
-    """fp32 [N, K]: the numbers [N, K] of a tile of a plane, by scales and zeros of their channels."""
-    scaled = numbers.to(tl.float32) * _spread(shared[PLANE.before + TILE], PLANE, N)
+def scaled_numbers(
+    numbers, shared, TILE: tl.constexpr, FORM: tl.constexpr, PLANE: tl.constexpr, N: tl.constexpr, PRODUCT: tl.constexpr
+):  # fmt: skip
+    """The numbers [N, K] of a tile of a plane, by scales and zeros of their channels, in dtype PRODUCT."""
+    scale = _spread(shared[PLANE.before + TILE], FORM, PLANE, N).to(PRODUCT)
+    numbers = numbers.to(PRODUCT)
     if FORM.zeros and PLANE.worth == 1:
-        scaled += _spread(shared[FORM.first_zeros + PLANE.before + TILE], PLANE, N)
+        # Rounded once.
+        zero = _spread(shared[FORM.first_zeros + PLANE.before + TILE], FORM, PLANE, N).to(PRODUCT)
+        scaled = tl.fma(numbers, scale, zero)
+    else:
+        scaled = numbers * scale
     return scaled
 
 
 @triton.jit
-def _spread(found, PLANE: tl.constexpr, N: tl.constexpr):
-    """fp32 [N, K]: for every number of a tile what it shares with others."""
-    tile = found.to(tl.float32)
-    if PLANE.even:
-        blocks: tl.constexpr = PLANE.wide // PLANE.block
-        whole = tl.broadcast_to(tile[:, :, None, :], [N, blocks, PLANE.block, PLANE.together])
+def _spread(found, FORM: tl.constexpr, PLANE: tl.constexpr, N: tl.constexpr):
+    """[N, K]: for every number of a tile what it shares with others."""
+    if FORM.scaling == _GROUPED:
+        whole = tl.broadcast_to(found[:, None, :], [N // _GROUP, _GROUP, PLANE.columns])
         tile = tl.reshape(whole, [N, PLANE.columns])
+    elif PLANE.even:
+        blocks: tl.constexpr = PLANE.wide // PLANE.block
+        whole = tl.broadcast_to(found[:, :, None, :], [N, blocks, PLANE.block, PLANE.together])
+        tile = tl.reshape(whole, [N, PLANE.columns])
+    else:
+        tile = found
     return tile
 
 
