@@ -18,6 +18,7 @@ from winnow.kernels.gpu.choosing import Splitting
 from winnow.kernels.gpu.feeding import Fed, packed_for_queries
 from winnow.kernels.gpu.forms import Form
 from winnow.kernels.gpu.gathering import Chosen, Coordinates
+from winnow.kernels.gpu.keeping import keep
 from winnow.kernels.gpu.packing import packed, ranged
 from winnow.kernels.gpu.paying import ENTROPY, LARGEST, SHARES, SQUARES
 from winnow.kernels.gpu.plan import TritonPlan
@@ -163,6 +164,9 @@ def launches_of(case: Case, capability: int) -> list[Launched]:
     plan = TritonPlan(made.prefixes, made.tail, made.spec)
     with compiled_only(capability) as launches:
         plan.run(made.query)
+        if case.what == "full" and case.queries == 1:
+            token = made.tail.keys[:, :, :1]
+            keep(made.tail.lengths, token, token, made.tail.keys, made.tail.values)
     return launches
 
 

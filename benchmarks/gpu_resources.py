@@ -45,6 +45,7 @@ PURPOSES = {
     "attend_chunks": "Attention of chunks",
     "prepare_queries": "Queries prepared",
     "join_chunks": "Chunks joined",
+    "keep_token": "New tokens written into the tail",
     "normalize_chunks": "Scoring: largest logits and sums of weights",
     "join_normalizers": "Scoring: those of chunks joined",
     "pay_keys": "Scoring: what keys are paid",

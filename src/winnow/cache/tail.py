@@ -10,6 +10,7 @@ from torch import Tensor
 from winnow.cache.padding import on_host, places_of
 from winnow.errors import CacheError
 from winnow.kernels.columns import Columns
+from winnow.kernels.gpu import support
 from winnow.kernels.segments import TailSegments
 from winnow.transfers import send_into, sent
 
@@ -72,8 +73,18 @@ class Tail:
 
         The host has no part in it, and must know that there is room; `count` tells it of the token afterwards.
         """
+        if self._kept_by_kernel(keys, values):
+            from winnow.kernels.gpu.keeping import keep
+
+            keep(places, keys.detach(), values.detach(), self.keys, self.values)
+            return
         for held, given in ((self.keys, keys), (self.values, values)):
             held.scatter_(2, places[:, None, None, None].expand(given.shape), given.detach().to(held.dtype))
+
+    def _kept_by_kernel(self, keys: Tensor, values: Tensor) -> bool:
+        """True for a token that Triton writes in one launch."""
+        there = support.supports(self.segments()) and keys.dtype == self.keys.dtype == values.dtype
+        return there and all(each.stride(-1) == 1 for each in (keys, values))
 
     def count(self) -> None:
         """Counts a token of every row that was written, and counted, on the device."""

@@ -23,6 +23,7 @@ nothing loops over heads or rows.
 | `scales.py` | scales of slots, of channels in 32 slots, of neighboring channels |
 | `pruned.py` | rows that kept channels of their own |
 | `drawing.py` | random sizes of what is gone |
+| `keeping.py` | a token of every row, written into the tail where the device says |
 | `merging.py` | partial results joined, turned back and normalized |
 | `turning.py` | the Walsh–Hadamard transform of rows that a program holds |
 | `launching.py` | queries, slots, warps and stages of a program |
