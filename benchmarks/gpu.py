@@ -123,7 +123,7 @@ def model_pieces(clock: Any, tiny: bool, known: dict[tuple[str, str], Found]) ->
     lengths = (96,) if tiny else (8192, 32768, 122880)
     wanted = [Setting(cache, tokens) for tokens in lengths[:2] for cache in CACHES]
     wanted += [Setting(cache, lengths[0], 2 if tiny else 8) for cache in BATCHED]
-    wanted += [Setting(SLOWEST_TO_PACK, lengths[0])]
+    wanted += [Setting(SLOWEST_TO_PACK, lengths[0]), Setting(LONG[-1], lengths[0], compiled=True)]
     wanted += [Setting(cache, lengths[-1]) for cache in (*LONG, FEWEST)]
     if all((MODELS, setting.name) in known for setting in wanted):
         return

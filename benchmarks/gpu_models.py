@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -36,11 +37,13 @@ class Setting(NamedTuple):
     cache: str
     tokens: int
     rows: int = 1
+    compiled: bool = False
+    """True if torch compiles the model's layers."""
 
     @property
     def name(self) -> str:
         """The piece of work in words."""
-        return f"{self.cache}, {self.tokens} tokens, {self.rows} rows"
+        return f"{self.cache}, {self.tokens} tokens, {self.rows} rows" + (", compiled layers" if self.compiled else "")
 
 
 def build(config: LlamaConfig, device: torch.device, dtype: torch.dtype) -> LlamaForCausalLM:
@@ -92,6 +95,25 @@ def dense_bytes(model: PreTrainedModel, tokens: int) -> int:
 
 def measure_model(setting: Setting, model: PreTrainedModel, clock: Clock) -> dict[str, Any]:
     """Prefill, decoding and memory of one cache."""
+    with _compiled_layers(model) if setting.compiled else nullcontext():
+        return _measured(setting, model, clock)
+
+
+@contextmanager
+def _compiled_layers(model: PreTrainedModel) -> Iterator[None]:
+    """Within, torch compiles the layers of a model, once for prompts and once for steps."""
+    backend = "inductor" if model.device.type == "cuda" else "eager"
+    with torch._dynamo.config.patch(allow_unspec_int_on_nn_module=True):
+        for layer in model.model.layers:
+            layer.compile(backend=backend)
+        try:
+            yield
+        finally:
+            for layer in model.model.layers:
+                layer._compiled_call_impl = None
+
+
+def _measured(setting: Setting, model: PreTrainedModel, clock: Clock) -> dict[str, Any]:
     needed = setting.rows * dense_bytes(model, setting.tokens)
     # Activations of a prefill are a few times as wide as the hidden state.
     needed += setting.rows * setting.tokens * model.config.intermediate_size * model.dtype.itemsize * 4

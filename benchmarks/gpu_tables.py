@@ -101,7 +101,8 @@ def _models(records: list[Record]) -> str:
     head = ["cache", "tokens", "rows", "prefill ms", "over stock's", "step ms", "generate ms", "graphed ms",
             "static's / ours",
             "tokens/s", "held MB", "prefill peak MB", "rows that fit"]  # fmt: skip
-    measured = {(r["cache"], r["tokens"], r["rows"]): r for r in records if "skipped" not in r}
+    usual = [each for each in records if "skipped" not in each and not each.get("compiled")]
+    measured = {(each["cache"], each["tokens"], each["rows"]): each for each in usual}
     body = [
         _model(record, *(measured.get((each, record["tokens"], record["rows"])) for each in (STOCK, STATIC)))
         for record in records
@@ -114,13 +115,15 @@ def _models(records: list[Record]) -> str:
         "captures graphs meanwhile; not measured for static. "
         "*Graphed ms*: a step that is replayed from a CUDA graph, ours by `winnow.GraphedDecoder`; the stock cache "
         "allows none. *Static's / ours*: of these steps. *Tokens/s*: of all rows together, by the graph where there is "
-        "one. *Rows that fit*: by the bytes that a row holds, in 90% of the memory that the weights leave."
+        "one. *Rows that fit*: by the bytes that a row holds, in 90% of the memory that the weights leave. *Compiled "
+        "layers*: by `torch.compile`, layer by layer."
     )
     return f"## A model of 8B's shape\n\n{about}\n\n{markdown_table(head, body)}" + _failures(records)
 
 
 def _model(record: Record, stock: Record | None, static: Record | None) -> list[str]:
-    facts = [record["cache"], f"{record['tokens']:,}", str(record["rows"])]
+    cache = record["cache"] + (", compiled layers" if record.get("compiled") else "")
+    facts = [cache, f"{record['tokens']:,}", str(record["rows"])]
     if "skipped" in record:
         return [*facts, record["skipped"], *[""] * 9]
     baseline, graphed = stock or static, record["graphed_ms"]
