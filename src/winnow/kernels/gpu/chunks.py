@@ -14,8 +14,10 @@ from torch import Tensor
 SMALLEST, LARGEST, MULTIPLE = 128, 4096, 64
 """Slots of a chunk: at least, at most, and what they are a multiple of. Smaller ones write as many partial results as
 they read keys."""
-CHUNKS_OF_A_PROCESSOR = 2
-"""Chunks for every multiprocessor; more have to be joined."""
+OF_A_PROCESSOR = 2
+"""Chunks for every multiprocessor, which are on their way from memory at a time; more have to be joined."""
+PACKED_OF_A_PROCESSOR = 4
+"""The same of packed slots in products of 16 bits, which keep it busy: while some wait, others unpack."""
 
 
 class Span(NamedTuple):
@@ -40,9 +42,9 @@ tail the head's first slot, else -1."""
 ENTRY, ASKING, OWNER, FIRST, STOP, FILLED_FROM = range(COLUMNS)
 
 
-def chunk_slots(slots: int, processors: int) -> int:
-    """Slots of a chunk, so that all processors have some of `slots`, and about as many."""
-    wanted = -(-slots // (CHUNKS_OF_A_PROCESSOR * processors))
+def chunk_slots(slots: int, chunks: int) -> int:
+    """Slots of a chunk, so that there are so many chunks of `slots`, and all are about as long."""
+    wanted = -(-slots // chunks)
     return min(max(SMALLEST, -(-wanted // MULTIPLE) * MULTIPLE), LARGEST)
 
 

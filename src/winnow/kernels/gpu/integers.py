@@ -63,15 +63,17 @@ def plane_at(side, slots, inside, FORM: tl.constexpr, PLANE: tl.constexpr):
 
 
 @triton.jit
-def tile_of(plane, TILE: tl.constexpr, PLANE: tl.constexpr, N: tl.constexpr, PRODUCT: tl.constexpr):
+def tile_of(
+    plane, TILE: tl.constexpr, PLANE: tl.constexpr, N: tl.constexpr, PRODUCT: tl.constexpr, FIRST: tl.constexpr
+):  # fmt: skip
     """[N, K]: the numbers of a tile, of the bytes [N, B] of a plane; in dtype PRODUCT where that has 16 bits."""
     if PLANE.bits == 16:
         numbers = plane
     elif PRODUCT.primitive_bitwidth == 16 and _PTX and PLANE.together <= 2 and N * PLANE.wide >= _FOUR_EACH:
         first: tl.constexpr = TILE * PLANE.together
-        numbers = unpacked(plane, PLANE.bits, first, PLANE.signed, PRODUCT)
+        numbers = unpacked(plane, PLANE.bits, first, PLANE.signed, PRODUCT, FIRST)
         if PLANE.together == 2:
-            second = unpacked(plane, PLANE.bits, first + 1, PLANE.signed, PRODUCT)
+            second = unpacked(plane, PLANE.bits, first + 1, PLANE.signed, PRODUCT, FIRST)
             numbers = tl.reshape(tl.join(numbers, second), [N, PLANE.columns])
     else:
         numbers = _shifted(plane, TILE, PLANE, N)

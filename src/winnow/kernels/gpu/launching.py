@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from winnow.kernels.formats.pruned import STEP
-from winnow.kernels.gpu.forms import Forms
+from winnow.kernels.gpu.forms import Form, Forms
 from winnow.kernels.gpu.tiles import NARROWEST, tile_width
 from winnow.kernels.native_args import CHANNEL_GROUPS, GROUPED
 
@@ -18,9 +18,15 @@ TILE_BYTES = 16384
 LARGEST = 64
 """Rows of a tile: what is enough."""
 ROOMY = 128
-"""Registers of a thread, so that two programs of eight warps fit on a multiprocessor; rows as they are need no more."""
+"""Registers of a thread, so that two programs of eight warps fit on a multiprocessor, or four of four."""
 STAGES = 3
 """Tiles of keys and of values that are on their way at a time."""
+PACKED_STAGES = 2
+"""The same of packed slots, for few queries: while one is on its way, another is unpacked."""
+WIDE = 128
+"""Numbers of a row whose sums leave registers for unpacking, where a thread has no more than ROOMY."""
+SHORT_ROW = 512
+"""Bits of a packed row, at most, of which 128 are looked at together."""
 WARPS, MOST_WARPS = 4, 8
 """Warps of a program, and of one that holds more than their registers."""
 CHUNKS_TOGETHER = 16
@@ -45,10 +51,14 @@ class Sizes(NamedTuple):
 def attending(forms: Forms, wide: int, itemsize: int, queries: int) -> Sizes:
     """Sizes of `attend_chunks` for forms of keys and values in rows of `wide` numbers, and queries of a KV head."""
     rows = min(max(TILE_BYTES // (wide * itemsize), NARROWEST), LARGEST)
-    asked = min(tile_width(queries), _most_asked(forms, rows, itemsize))
+    asked = min(tile_width(queries), _most_asked(rows, itemsize))
     blocks = -(-queries // asked)
     if asked == NARROWEST and itemsize == 2:
-        return Sizes(asked, blocks, _slots_of_few(forms, rows, wide), WARPS, STAGES, None)
+        slots = _slots_of_few(forms, rows, wide)
+        if not forms.packed:
+            return Sizes(asked, blocks, slots, WARPS, STAGES, None)
+        # Four programs fit on a multiprocessor, where heads are not so long that their sums alone take the registers.
+        return Sizes(asked, blocks, slots, WARPS, PACKED_STAGES, ROOMY if wide <= WIDE else None)
     # More queries mean more sums and logits than four warps hold; so does what is put in order for products in fp32.
     warps = MOST_WARPS if asked > NARROWEST or forms.packed else WARPS
     registers = ROOMY if warps == MOST_WARPS and not forms.packed else None
@@ -66,19 +76,20 @@ def _slots_of_few(forms: Forms, rows: int, wide: int) -> int:
         # Rows that differ in length are found from where 32 of them begin; on both sides more do not fit.
         short = wide <= LARGEST and not any(form.flat for form in both) and not all(form.masked for form in both)
         return LARGEST if short else STEP
-    if forms.keys.scaling == GROUPED:
-        return STEP
-    # A packed row takes half of a dense one's room, or less.
-    return 2 * rows if forms.packed else rows
+    if forms.packed:
+        return 2 * LARGEST if max(map(_bits_of_row, both)) <= SHORT_ROW else LARGEST
+    return rows
 
 
-def _most_asked(forms: Forms, rows: int, itemsize: int) -> int:
+def _bits_of_row(form: Form) -> int:
+    """Bits of a row, twice where they lie in two planes or have zeros: what it takes of registers on its way."""
+    return form.numbers * form.bits * (2 if form.high_bits or form.zeros else 1)
+
+
+def _most_asked(rows: int, itemsize: int) -> int:
     """Queries of a program, at most, of so many that a tile has room for."""
-    if itemsize > 2:
-        # Products of fp32 are taken number by number, which needs more registers than tensor cores do.
-        return NARROWEST
-    # Queries that are scaled anew for every 32 slots are there twice.
-    return max(rows // 2, NARROWEST) if forms.keys.scaling == GROUPED else rows
+    # Products of fp32 are taken number by number, which needs more registers than tensor cores do.
+    return NARROWEST if itemsize > 2 else rows
 
 
 def _slots(forms: Forms, rows: int, itemsize: int, asked: int) -> int:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from winnow.kernels.formats import Block, parts_of
 from winnow.kernels.gpu.asking import ASKED_COLUMNS, asking_row, asks_differently, prepare_queries
-from winnow.kernels.gpu.chunks import FILLED_FROM, OWNER, Span, chunk_slots, cut
+from winnow.kernels.gpu.chunks import FILLED_FROM, OF_A_PROCESSOR, OWNER, PACKED_OF_A_PROCESSOR, Span, chunk_slots, cut
 from winnow.kernels.gpu.decode import attend_chunks
 from winnow.kernels.gpu.forms import ELEMENTS, Forms, dense_form, dense_row, forms_of, table_row
 from winnow.kernels.gpu.launching import CHUNKS_TOGETHER, WARPS, asking, attending
@@ -116,16 +116,20 @@ class TritonPlan:
                 span = Span(row, entry, asking, part.starts, part.stops)
                 spans.setdefault((forms_of(part), asks), []).append(span)
         slots = sum(_slots(each) for of_form in spans.values() for each in of_form)
-        processors = _processors(self._device)
-        cuts = {each: [cut(of_form, chunk_slots(slots, processors))] for each, of_form in spans.items()}
+        cuts = {each: [cut(of_form, chunk_slots(slots, self._chunks(each[0])))] for each, of_form in spans.items()}
         tail_dtype, (_, _, dim, value_dim) = self.tail.keys.dtype, self.sizes
         tails = (Forms(dense_form(tail_dtype, dim), dense_form(tail_dtype, value_dim)), False)
         # One launch with the dense parts of prefixes.
         grown = self._tail_spans(entries)
-        cuts.setdefault(tails, []).append(cut(grown, chunk_slots(sum(map(_slots, grown)), processors)))
+        cuts.setdefault(tails, []).append(cut(grown, chunk_slots(sum(map(_slots, grown)), self._chunks(tails[0]))))
         self._make_launches([(*each, torch.cat(chunks)) for each, chunks in cuts.items()])
         self._tables, self._askings = entries.table(self._device), askings.table(self._device)
         self._sets = len(askings.lines)
+
+    def _chunks(self, forms: Forms) -> int:
+        """Chunks into which a layer of such slots is cut."""
+        busy = forms.packed and self._product.itemsize == 2
+        return (PACKED_OF_A_PROCESSOR if busy else OF_A_PROCESSOR) * _processors(self._device)
 
     def _make_launches(self, cuts: Sequence[tuple[Forms, bool, Tensor]]) -> None:
         rows, heads, _, _ = self.sizes
