@@ -48,7 +48,7 @@ def test_a_long_tail_is_work_for_all_processors(monkeypatch: pytest.MonkeyPatch)
     room = torch.zeros(1, 2, 4096, 16, device=DEVICE)
     lengths = torch.full((1,), 4000)
     tail = TailSegments(room, room.clone(), lengths, lengths.to(DEVICE))
-    (launch,) = TritonPlan([None], tail, AttentionSpec(1.0))._launches
+    ((launch,),) = TritonPlan([None], tail, AttentionSpec(1.0))._branches
     assert len(launch.chunks) == 16
 
 

@@ -8,6 +8,7 @@ nothing loops over heads or rows.
 | file | its one idea |
 |---|---|
 | `plan.py` | a layer's decode step: which launches, over which tables |
+| `branches.py` | launches that need not wait for each other, as branches of a graph |
 | `scratch.py` | memory of a step, bounded |
 | `chunks.py` | slots of all rows and heads, cut into chunks of about equal size |
 | `forms.py` | form of the numbers of a part, and the addresses at which a kernel finds them |

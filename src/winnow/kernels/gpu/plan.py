@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from winnow.kernels.formats import Block, parts_of
 from winnow.kernels.gpu.asking import ASKED_COLUMNS, asking_row, asks_differently, prepare_queries
+from winnow.kernels.gpu.branches import side_by_side
 from winnow.kernels.gpu.chunks import FILLED_FROM, OF_A_PROCESSOR, OWNER, PACKED_OF_A_PROCESSOR, Span, chunk_slots, cut
 from winnow.kernels.gpu.decode import attend_chunks
 from winnow.kernels.gpu.forms import ELEMENTS, Forms, dense_form, dense_row, forms_of, table_row
@@ -75,7 +76,7 @@ class TritonPlan:
     def nbytes(self) -> int:
         """Bytes of tensors beyond prefixes and tail: tables, and memory kept for steps."""
         held = [self._tables, self._askings, self._order, self._bounds, self._turned]
-        held += [launch.chunks for launch in self._launches]
+        held += [launch.chunks for branch in self._branches for launch in branch]
         held += [] if self._sinks is None else [self._sinks]
         return sum(each.nbytes for each in held) + (0 if self._scratch is None else self._scratch.nbytes())
 
@@ -95,9 +96,7 @@ class TritonPlan:
         output = query.new_empty(rows, tokens, query_heads, self.sizes.value_dim)
         scratch = self._room_for(query_heads, group, tokens)
         for each in _slices(query, output, group, scratch.tokens):
-            self._prepare(each, scratch)
-            for launch in self._launches:
-                self._attend(launch, each, scratch)
+            side_by_side(self._device, [partial(self._attend_all, some, each, scratch) for some in self._branches])
             self._join(each, scratch)
         return output
 
@@ -133,13 +132,16 @@ class TritonPlan:
 
     def _make_launches(self, cuts: Sequence[tuple[Forms, bool, Tensor]]) -> None:
         rows, heads, _, _ = self.sizes
-        self._launches: list[Launch] = []
+        launches: list[Launch] = []
         lines = 0
         for forms, asks, chunks in cuts:
             if len(chunks):
                 tail = bool((chunks[:, FILLED_FROM] >= 0).any())
-                self._launches.append(Launch(forms, sent(chunks, self._device), lines, asks, tail))
+                launches.append(Launch(forms, sent(chunks, self._device), lines, asks, tail))
             lines += len(chunks)
+        # Those of prepared queries wait for these, and nothing else.
+        self._branches = [[each for each in launches if each.asks], *([each] for each in launches if not each.asks)]
+        self._branches = [branch for branch in self._branches if branch]
         owner = torch.cat([chunks[:, OWNER] for _, _, chunks in cuts])
         turned = [torch.full((len(chunks),), forms.turned_values, dtype=torch.int8) for forms, _, chunks in cuts]
         self._turns = any(forms.turned_values for forms, _, _ in cuts)
@@ -170,10 +172,15 @@ class TritonPlan:
             self._scratch = scratch
         return scratch
 
+    def _attend_all(self, launches: Sequence[Launch], piece: Slice, scratch: Scratch) -> None:
+        """Partial results of launches, one after another."""
+        if any(launch.asks for launch in launches):
+            self._prepare(piece, scratch)
+        for launch in launches:
+            self._attend(launch, piece, scratch)
+
     def _prepare(self, piece: Slice, scratch: Scratch) -> None:
         """The queries of parts whose keys are asked by others than the model's."""
-        if not self._sets:
-            return
         query, tokens = piece.query, piece.query.shape[2]
         heads, dim = self.sizes.heads, self.sizes.key_dim
         sizes, (steps, factor) = asking(piece.group * tokens), turn_of(dim)
