@@ -1,20 +1,24 @@
-"""Launch sizes of a decode step on a GPU, tried: slots that a program looks at together, its warps, its stages.
+"""Launch sizes of a decode step on a GPU, tried: slots looked at together, stages, registers, chunks of a processor.
 
-    python benchmarks/gpu_sizes.py                     # about two minutes on an H100; writes docs/results/gpu_sizes.*
-    python benchmarks/gpu_sizes.py --dims 128 --stores full "bits(4)"
+    python benchmarks/gpu_sizes.py                     # some minutes on an H200; writes docs/results/gpu_sizes.*
+    python benchmarks/gpu_sizes.py --dims 128 --stores full "bits(4)"     # others that were tried before stay
     python benchmarks/gpu_sizes.py --tiny              # in miniature on the CPU, kernels interpreted
 
-What `winnow.kernels.gpu.launching` chooses for one token in 16 bits is held against this table. Sizes that do not fit,
-or with which the output is another one, are left out.
+What `winnow.kernels.gpu` chooses for one token in 16 bits is held against this table. Sizes that do not fit, or with
+which the output is another one, are left out. Kernels are compiled by several processes first.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext, suppress
 from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -28,16 +32,20 @@ STORES = (
 )
 LAYERS = ((32768, 1), (8192, 8))
 """Slots of a head, and rows."""
+CHUNKS = (2, 4)
+"""Chunks for every multiprocessor."""
 CLOSE = 0.02
 """Difference of outputs with other sizes, at most: they are rounded elsewhere."""
 
 
 class Tried(NamedTuple):
-    """Sizes of a program."""
+    """Sizes of a program, and chunks for every multiprocessor."""
 
     slots: int
-    warps: int
     stages: int
+    registers: int | None
+    """Of a thread, at most."""
+    chunks: int
 
 
 def main() -> None:
@@ -47,15 +55,40 @@ def main() -> None:
     parser.add_argument("--stores", nargs="+", default=list(STORES))
     parser.add_argument("--tiny", action="store_true", help="two sizes of small layers")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for gpu_sizes.md and gpu_sizes.json")
+    parser.add_argument("--processes", type=int, default=os.cpu_count(), help="that compile")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         if not options.tiny:
             sys.exit("No GPU is here, so nothing can be timed; --tiny tries the program on the CPU.")
         os.environ["TRITON_INTERPRET"] = "1"  # before anything imports Triton
-    records = [
-        record for dim, store in product(options.dims, options.stores) for record in measured(store, dim, options.tiny)
-    ]
-    print(write(options.out, records, _machine()))
+    wanted = list(product(options.dims, options.stores))
+    if not options.tiny:
+        compile_ahead([(store, dim) for dim, store in wanted], options.processes)
+    found = [record for dim, store in wanted for record in measured(store, dim, options.tiny)]
+    print(write(options.out, [*others(options.out, {(store, dim) for dim, store in wanted}), *found], _machine()))
+
+
+def compile_ahead(layers: Sequence[tuple[str, int]], processes: int) -> None:
+    """Has every kernel in Triton's cache."""
+    tasks = [(store, dim, tried) for store, dim in layers for tried in (None, *programs(store, dim))]
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        list(pool.map(_compile, [tasks[first::processes] for first in range(processes)]))
+
+
+def _compile(tasks: Sequence[tuple[str, int, Tried | None]]) -> None:
+    from gpu_layers import Shape, layer
+
+    torch.set_num_threads(1)
+    for store, dim, tried in tasks:
+        with suppress(Exception):  # sizes that do not fit are told when they are timed
+            stepped(layer(store, [256] * 8, Shape(8, 4, dim, torch.bfloat16), _device(), 1), tried)()
+
+
+def others(folder: Path, anew: set[tuple[str, int]]) -> list[dict[str, Any]]:
+    """What was tried before, of other stores and head sizes."""
+    path = folder / "gpu_sizes.json"
+    known = json.loads(path.read_text(encoding="utf-8"))["results"] if path.exists() else []
+    return [each for each in known if (each["store"], each["dim"]) not in anew]
 
 
 def _device() -> torch.device:
@@ -69,11 +102,19 @@ def _machine() -> str:
     return f"{name}. {machine(_device())}"
 
 
+def programs(store: str, dim: int) -> Iterator[Tried]:
+    """Programs to try, each with the fewest chunks: KIVI's slots share scales by 32."""
+    slots = [32, 64, 128] if not store.startswith("spark") else [16, 32, 64]
+    registers = (None,) if store == "full" else (None, 128)
+    for each, stages, most in product(slots, (2, 3), registers):
+        if each * dim <= 1 << 14:
+            yield Tried(each, stages, most, CHUNKS[0])
+
+
 def sizes(store: str, dim: int, tiny: bool) -> Iterator[Tried]:
-    """Sizes to try: KIVI's slots share scales by 32, and rows of spark-p begin together by 32."""
-    slots = [32] if store.startswith("kivi") else [16, 32] if store.startswith("spark-p") else [16, 32, 64, 128]
-    every = product(slots, (2, 4, 8), (2, 3, 4))
-    yield from (Tried(*each) for each in list(every)[: 2 if tiny else None] if each[0] * dim <= 1 << 14)
+    """All sizes to try."""
+    for each in list(programs(store, dim))[: 1 if tiny else None]:
+        yield from (each._replace(chunks=chunks) for chunks in CHUNKS)
 
 
 def measured(store: str, dim: int, tiny: bool) -> list[dict[str, Any]]:
@@ -111,9 +152,15 @@ def stepped(made: Any, tried: Tried | None) -> Any:
 
     def sized(*args: Any) -> Sizes:
         chosen = attending(*args)
-        return chosen if tried is None else chosen._replace(**tried._asdict(), registers=None)
+        if tried is None:
+            return chosen
+        return chosen._replace(slots=tried.slots, stages=tried.stages, registers=tried.registers)
 
-    step = plan.TritonPlan(made.prefixes, made.tail, made.spec)
+    chunks: dict[str, Any] = {}
+    if tried is not None:
+        chunks = {"OF_A_PROCESSOR": tried.chunks, "PACKED_OF_A_PROCESSOR": tried.chunks}
+    with mock.patch.multiple(plan, **chunks) if chunks else nullcontext():
+        step = plan.TritonPlan(made.prefixes, made.tail, made.spec)
 
     def run() -> Any:
         with mock.patch.object(plan, "attending", sized):
@@ -133,8 +180,9 @@ def write(folder: Path, records: Sequence[dict[str, Any]], machine: str) -> str:
     body = [_row(store, dim, group) for (store, dim), group in groups.items()]
     about = (
         "Microseconds of a layer's decode step, 8 KV heads, 4 queries each, in bf16. *Chosen*: by "
-        "`winnow.kernels.gpu.launching`. Others are slots looked at together, warps and stages of a program; fastest "
-        "by both layers together."
+        "`winnow.kernels.gpu`. Others are, of a program of four warps, slots looked at together, stages, and registers "
+        "of a thread at most (-: as many as the compiler likes), and chunks for every multiprocessor; fastest by both "
+        "layers together."
     )
     text = f"# Launch sizes on a GPU\n\n{machine}\n\n{about}\n\n{markdown_table(head, body)}\n\n"
     text += "Repeat it: `python benchmarks/gpu_sizes.py`.\n"
@@ -149,8 +197,12 @@ def _row(store: str, dim: int, group: Sequence[dict[str, Any]]) -> list[str]:
     chosen = [f"{1e3 * ms:.0f}" for ms in by_sizes.pop(None)]
     whole = {each: times for each, times in by_sizes.items() if len(times) == len(chosen)}
     best = sorted(whole, key=lambda each: sum(whole[each]))[:3]
-    told = [f"{each}: {' and '.join(f'{1e3 * ms:.0f}' for ms in whole[each])}" for each in best]
+    told = [f"{_told(each)}: {' and '.join(f'{1e3 * ms:.0f}' for ms in whole[each])}" for each in best]
     return [store, str(dim), *chosen, *[""] * (len(LAYERS) - len(chosen)), *told, *[""] * (3 - len(told))]
+
+
+def _told(sizes: Sequence[int | None]) -> str:
+    return ", ".join("-" if each is None else str(each) for each in sizes)
 
 
 if __name__ == "__main__":
