@@ -260,7 +260,8 @@ def _splitting(how: Splitting) -> str:
 
 def _form(form: Form) -> str:
     """A form's facts that are not as usual."""
-    usual = Form(form.element, 16, form.numbers, aligned=form.aligned)
+    sizes = {name: getattr(form, name) for name in ("kept_bytes", "sign_bytes", "statistics")}
+    usual = Form(form.element, 16, form.numbers, aligned=form.aligned, **sizes)
     facts = {name: value for name, value in vars(form).items() if value != getattr(usual, name)}
     bits = facts.pop("bits", 16)
     named = [SCALINGS[facts.pop("scaling")]] if form.scaling else []

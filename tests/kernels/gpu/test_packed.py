@@ -83,19 +83,34 @@ def test_small_scales_of_values_in_fp16() -> None:
     torch.testing.assert_close(solved_by_triton(problem).double(), oracle(problem), rtol=2**-9, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [FP32, FP16], ids=str)
 @pytest.mark.parametrize("bits", [16, 3])
 @pytest.mark.parametrize("kept", [0, 64])
-def test_all_or_nothing_kept(kept: int, bits: int) -> None:
+def test_all_or_nothing_kept(kept: int, bits: int, dtype: torch.dtype) -> None:
     """No slot keeps a channel, or every slot keeps them all."""
-    problem = build(Layer([[(Format(8), DENSE)]], [[[37, 3]]], [0]))
-    make = Maker(FP32, 1)
+    problem = build(Layer([[(Format(8), DENSE)]], [[[37, 3]]], [0]), dtype)
+    make = Maker(dtype, 1)
     masks = torch.full((40, 8), 255 if kept else 0, dtype=torch.uint8)
     signs = make.below(256, 40, (64 - kept) // 8).to(torch.uint8)
     entries = make.entries(Format(bits), 40, kept, True)
-    pruned = Pruned(guarded(masks), make.positive(40, 1), guarded(signs), make.normal(2, 64))
+    pruned = Pruned(guarded(masks), make.positive(40, 1), guarded(signs), make.normal(2, 64).float())
     (whole,) = problem.prefixes
     assert isinstance(whole, PackedBlock)
-    check(problem._replace(prefixes=[dataclasses.replace(whole, keys=PackedKeys(64, entries, pruned=pruned))]), FP32)
+    check(problem._replace(prefixes=[dataclasses.replace(whole, keys=PackedKeys(64, entries, pruned=pruned))]), dtype)
+
+
+@pytest.mark.parametrize(("keys", "values", "dtype"), [("spark", "filled 3", FP16), ("ragged", "filled 8", FP32)])
+def test_rows_of_more_channels_than_a_byte_counts(keys: str, values: str, dtype: torch.dtype) -> None:
+    check(build(Layer([[(KEYS[keys], VALUES[values])]], [[[35, 2]]], [0], 300, 260), dtype), dtype)
+
+
+@pytest.mark.parametrize("sizes", [(8, 32), (33, 16), (31, 40), (128, 129)])
+@pytest.mark.parametrize(
+    ("keys", "values"), [("spark", "filled"), ("ragged", "ragged"), ("spark truncated gaussian", "2")]
+)
+def test_runs_of_channels_that_fill_no_byte(keys: str, values: str, sizes: tuple[int, int]) -> None:
+    """Heads that leave runs of a mask empty, or end within a byte of one."""
+    check(build(Layer([[(KEYS[keys], VALUES[values])]], [[[70, 1]]], [0], *sizes), FP16), FP16)
 
 
 def test_dense_part_reads_from_a_later_start() -> None:

@@ -74,8 +74,8 @@ def attend_chunks(
             shared_by(values, after, stop, VALUES, SLOTS),
         )
         slots = begin + tl.arange(0, SLOTS)
-        inside = slots < stop
-        logits = products(keys, query, of_keys, slots, inside, head, KEYS, ASKED, SLOTS, PRODUCT)
+        inside = tl.arange(0, SLOTS) < (stop - begin).to(tl.int32)
+        logits = products(keys, query, of_keys, begin, slots, inside, head, KEYS, ASKED, SLOTS, PRODUCT)
         logits = capped((logits + constant[:, None]) * scaling, softcap, CAPPED)
         visible = inside
         if IN_STEPS:
@@ -89,7 +89,9 @@ def attend_chunks(
         weights = tl.exp(logits - reference[:, None])
         fading = tl.exp(maximum - reference)
         total = total * fading + tl.sum(weights, 1)
-        weighted = added(values, weighted, fading, weights, of_values, slots, inside, head, VALUES, SLOTS, PRODUCT)
+        weighted = added(
+            values, weighted, fading, weights, of_values, begin, slots, inside, head, VALUES, SLOTS, PRODUCT
+        )
         maximum = larger
         of_keys, of_values = of_next_keys, of_next_values
     line = (lines + number).to(tl.int64) * group * tokens + asked

@@ -24,9 +24,9 @@ ELEMENTS = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float1
 
 FIELDS = (
     *("data", "scales", "zeros", "channels", "masks", "stats", "signs", "inverse_norms", "draws", "starts"),
-    *("row_bytes", "sign_row_bytes", "stats_width", "seed"),
+    "seed",
 )
-"""Numbers of a side in the table: addresses, then sizes. Names are those of `native_args.RowsArgs`."""
+"""Numbers of a side in the table: addresses, and a seed. Names are those of `native_args.RowsArgs`."""
 WIDTH = len(FIELDS)
 LONGEST = 64
 """Bytes of a row that are multiplied in fp32 together: a program has no registers for more on their way there."""
@@ -35,6 +35,9 @@ SHORTEST = 32
 them. Narrower sums are held by several warps at once."""
 ALIGNMENT = 16
 """Bytes that a thread may load together."""
+RUNS = 4
+"""Runs of neighboring channels where slots kept channels of their own, each for a thread: tensor cores take the keys of
+a slot from four of them, 8 numbers from each in turn."""
 _RECOVERIES: dict[int, Recovery] = {number: name for name, number in RECOVERIES.items()}
 
 
@@ -60,6 +63,8 @@ class Plane:
     """Numbers of a byte that are columns of one tile."""
     start: int = 0
     """The number of a row that its first byte begins with."""
+    runs: int = 1
+    """Runs of neighboring numbers that a row is cut into; columns of its tile are 8 numbers of each in turn."""
 
     @property
     def fields(self) -> int:
@@ -79,7 +84,7 @@ class Plane:
     @property
     def wide(self) -> int:
         """Bytes of a tile; numbers where they are as they are."""
-        return tile_width(self.size) if self.together == 1 else _wide(self.size, self.bits)
+        return max(tile_width(self.size), 8 * self.runs) if self.together == 1 else _wide(self.size, self.bits)
 
     @property
     def columns(self) -> int:
@@ -110,6 +115,12 @@ class Form:
     """True if slots kept channels of their own."""
     flat: bool = False
     """True if rows differ in length."""
+    kept_bytes: int = 0
+    """Bytes from row to row where slots kept channels of their own and rows do not differ in length."""
+    sign_bytes: int = 0
+    """The same of signs of entries that are gone."""
+    statistics: int = 0
+    """Numbers of a slot that stand for entries that are gone."""
     signed: bool = False
     """True if entries that are gone have signs of their own."""
     normed: bool = False
@@ -124,7 +135,7 @@ class Form:
     def planes(self) -> tuple[Plane, ...]:
         """Planes of the numbers of a row; of rows with channels of their own, those in which they come to lie."""
         if self.masked or self.bits == 16:
-            return (Plane(16, True, 1, 0, self.numbers, 0, False),)
+            return (Plane(16, True, 1, 0, self.numbers, 0, False, runs=RUNS if self.masked else 1),)
         low, high = PLANES.get(self.bits, (self.bits, 0))
         lower = self._plane(low, not high and not self.zeros, 1, None)
         return (lower, self._plane(high, not self.zeros, 1 << low, lower)) if high else (lower,)
@@ -216,6 +227,11 @@ class Forms:
         return self.keys.packed or self.values.packed
 
     @property
+    def masked(self) -> bool:
+        """True if slots kept channels of their own of keys or values."""
+        return self.keys.masked or self.values.masked
+
+    @property
     def in_steps(self) -> bool:
         """True if slots looked at together begin at a multiple: 32 share scales, or the start of their rows."""
         return self.keys.scaling == GROUPED or self.keys.flat or self.values.flat
@@ -273,6 +289,9 @@ def _form(part: Part, side: RowsArgs, dim: int) -> Form:
         channels=bool(side.channels),
         masked=bool(side.masks),
         flat=bool(side.starts),
+        kept_bytes=side.row_bytes if side.masks else 0,
+        sign_bytes=side.sign_row_bytes,
+        statistics=side.stats_width,
         signed=bool(side.signs),
         normed=bool(side.inverse_norms),
         recovery=_RECOVERIES[side.recovery],

@@ -34,8 +34,15 @@ def numbers_of(FIELD: tl.constexpr, PLANE: tl.constexpr):
 def columns_of(TILE: tl.constexpr, PLANE: tl.constexpr):
     """[K]: the numbers of a row that are the columns of a tile of a plane, and [K]: True where there is one."""
     column = tl.arange(0, PLANE.columns)
-    byte = column // PLANE.together
-    return number_at(byte, TILE * PLANE.together + column % PLANE.together, PLANE), byte < PLANE.size
+    if PLANE.runs > 1:
+        run = column // 8 % PLANE.runs
+        number = run * (PLANE.columns // PLANE.runs) + column // (8 * PLANE.runs) * 8 + column % 8
+        there = number < PLANE.size
+    else:
+        byte = column // PLANE.together
+        number = number_at(byte, TILE * PLANE.together + column % PLANE.together, PLANE)
+        there = byte < PLANE.size
+    return number, there
 
 
 @triton.jit

@@ -1,7 +1,8 @@
 """Launch sizes of the kernels: queries and slots of a program, its warps and stages, by head size and dtype.
 
-Those of a step of one token in 16 bits were tried on an H100. The others are chosen by what a program takes, compiled
-ahead of time (docs/results/gpu_resources.md): few forms spill, and few registers.
+Those of a step of one token in 16 bits were tried on an H100. The others, and those of slots that kept channels of
+their own, are chosen by what a program takes, compiled ahead of time (docs/results/gpu_resources.md): few forms spill,
+and few registers.
 """
 
 from __future__ import annotations
@@ -54,31 +55,27 @@ def attending(forms: Forms, wide: int, itemsize: int, queries: int) -> Sizes:
     asked = min(tile_width(queries), _most_asked(rows, itemsize))
     blocks = -(-queries // asked)
     if asked == NARROWEST and itemsize == 2:
-        slots = _slots_of_few(forms, rows, wide)
+        slots = _slots_of_few(forms, rows)
         if not forms.packed:
             return Sizes(asked, blocks, slots, WARPS, STAGES, None)
-        # Four programs fit on a multiprocessor, where heads are not so long that their sums alone take the registers.
-        return Sizes(asked, blocks, slots, WARPS, PACKED_STAGES, ROOMY if wide <= WIDE else None)
+        # Sixteen warps fit on a multiprocessor, where heads are not so long that their sums alone take the registers.
+        registers = ROOMY if wide <= WIDE else None
+        if forms.masked:
+            return Sizes(asked, blocks, slots, WARPS if registers is None else MOST_WARPS, STAGES, registers)
+        return Sizes(asked, blocks, slots, WARPS, PACKED_STAGES, registers)
     # More queries mean more sums and logits than four warps hold; so does what is put in order for products in fp32.
     warps = MOST_WARPS if asked > NARROWEST or forms.packed else WARPS
     registers = ROOMY if warps == MOST_WARPS and not forms.packed else None
-    return Sizes(asked, blocks, _slots(forms, rows, itemsize, asked), warps, STAGES, registers)
+    # Each number of 32 bits that is looked up would take a way of its own through shared memory.
+    stages = 1 if forms.masked and itemsize > 2 else STAGES
+    return Sizes(asked, blocks, _slots(forms, rows, itemsize, asked), warps, stages, registers)
 
 
-def _slots_of_few(forms: Forms, rows: int, wide: int) -> int:
-    """Slots that a program looks at together for a block of queries: what was fastest on an H100."""
-    both = (forms.keys, forms.values)
-    if any(form.masked for form in both):
-        if any(form.random or form.bits < 8 for form in both if form.masked):
-            # Draws, and numbers that are looked up within bytes, take registers: with more of them thousands of bytes
-            # spill on an A100, even where an H100 is faster so.
-            return NARROWEST
-        # Rows that differ in length are found from where 32 of them begin; on both sides more do not fit.
-        short = wide <= LARGEST and not any(form.flat for form in both) and not all(form.masked for form in both)
-        return LARGEST if short else STEP
-    if forms.packed:
-        return 2 * LARGEST if max(map(_bits_of_row, both)) <= SHORT_ROW else LARGEST
-    return rows
+def _slots_of_few(forms: Forms, rows: int) -> int:
+    """Slots that a program looks at together for a block of queries: what was fastest on an H100 or H200."""
+    if forms.masked or not forms.packed:
+        return rows
+    return 2 * LARGEST if max(map(_bits_of_row, (forms.keys, forms.values))) <= SHORT_ROW else LARGEST
 
 
 def _bits_of_row(form: Form) -> int:
@@ -97,10 +94,10 @@ def _slots(forms: Forms, rows: int, itemsize: int, asked: int) -> int:
     both = (forms.keys, forms.values)
     if forms.keys.scaling == GROUPED:
         return STEP
-    if any(form.flat for form in both) and itemsize == 2 and not any(form.high_bits for form in both):
-        # Where 32 rows begin together it takes half the look-ups, as far as registers reach.
-        return STEP
-    if any(form.masked or (form.scaling == CHANNEL_GROUPS and form.low_bits == 2) for form in both):
+    if forms.masked:
+        # Every slot is looked up by four threads; numbers in fp32 go through many registers.
+        return rows if itemsize == 2 else NARROWEST
+    if any(form.scaling == CHANNEL_GROUPS and form.low_bits == 2 for form in both):
         # Numbers that are put in order go through many registers; so do those with scales for every place in a byte.
         return min(rows, NARROWEST)
     # Beside many sums there is room for fewer numbers on their way to a product.

@@ -22,10 +22,12 @@ _PER_SLOT: tl.constexpr = tl.constexpr(PER_SLOT)
 
 
 @triton.jit
-def loaded_plane(side, slots, inside, head, FORM: tl.constexpr, PLANE: tl.constexpr, N: tl.constexpr):
-    """[N, K]: a plane of the rows of slots [N] of a head."""
+def loaded_plane(
+    side, first, slots, inside, head, FORM: tl.constexpr, PLANE: tl.constexpr, N: tl.constexpr, PRODUCT: tl.constexpr
+):
+    """[N, K]: a plane of the rows of slots [N] of a head, from slot `first` on."""
     if FORM.masked:
-        loaded = pruned_rows(side, slots, inside, head, FORM, PLANE.wide, N)
+        loaded = pruned_rows(side, first, slots, inside, head, FORM, PLANE.wide, N, PRODUCT)
     else:
         loaded = plane_at(side, slots, inside, FORM, PLANE)
     return loaded
@@ -52,13 +54,13 @@ def prepared(side, rows, present, head, FORM: tl.constexpr, PRODUCT: tl.constexp
 
 @triton.jit
 def products(
-    side, asked, shared, slots, inside, head,
+    side, asked, shared, first, slots, inside, head,
     FORM: tl.constexpr, ASKED: tl.constexpr, N: tl.constexpr, PRODUCT: tl.constexpr,
 ):  # fmt: skip
     """fp32 [M, N]: products of prepared queries with the keys of slots [N] of a head, and with what they share."""
     logits = tl.zeros([ASKED, N], tl.float32)
     for plane in tl.static_range(len(FORM.tiled)):
-        loaded = loaded_plane(side, slots, inside, head, FORM, tiled_plane(FORM, plane), N)
+        loaded = loaded_plane(side, first, slots, inside, head, FORM, tiled_plane(FORM, plane), N, PRODUCT)
         for each in tl.static_range(tl.constexpr(FORM.tiled[plane].tiles)):
             keys = tile_of(loaded, each, tiled_plane(FORM, plane), N, PRODUCT, False)
             if FORM.scaled_by_channel:
@@ -85,14 +87,14 @@ def nothing(FORM: tl.constexpr, ASKED: tl.constexpr):
 
 @triton.jit
 def added(
-    side, sums, fading, weights, shared, slots, inside, head,
+    side, sums, fading, weights, shared, first, slots, inside, head,
     FORM: tl.constexpr, N: tl.constexpr, PRODUCT: tl.constexpr,
 ):  # fmt: skip
-    """Sums times fading [M], and the values of slots [N] of a head, with what they share, times weights [M, N]."""
+    """Sums times fading [M], and weights [M, N] times the values of slots [N] of a head, with what these share."""
     weights, unit = weighed(weights, shared, FORM, PRODUCT)
     after = tl.tuple([])
     for plane in tl.static_range(len(FORM.tiled)):
-        loaded = loaded_plane(side, slots, inside, head, FORM, tiled_plane(FORM, plane), N)
+        loaded = loaded_plane(side, first, slots, inside, head, FORM, tiled_plane(FORM, plane), N, PRODUCT)
         for each in tl.static_range(tl.constexpr(FORM.tiled[plane].tiles)):
             values = tile_of(loaded, each, tiled_plane(FORM, plane), N, PRODUCT, True)
             if FORM.scaled_by_channel:
