@@ -1,4 +1,4 @@
-"""Launch sizes of a decode step on a GPU, tried: slots looked at together, stages, registers, chunks of a processor.
+"""Launch sizes of a decode step on a GPU, tried: slots looked at together, warps, stages, registers, chunks.
 
     python benchmarks/gpu_sizes.py                     # some minutes on an H200; writes docs/results/gpu_sizes.*
     python benchmarks/gpu_sizes.py --dims 128 --stores full "bits(4)"     # others that were tried before stay
@@ -42,6 +42,7 @@ class Tried(NamedTuple):
     """Sizes of a program, and chunks for every multiprocessor."""
 
     slots: int
+    warps: int
     stages: int
     registers: int | None
     """Of a thread, at most."""
@@ -104,11 +105,11 @@ def _machine() -> str:
 
 def programs(store: str, dim: int) -> Iterator[Tried]:
     """Programs to try, each with the fewest chunks: KIVI's slots share scales by 32."""
-    slots = [32, 64, 128] if not store.startswith("spark") else [16, 32, 64]
-    registers = (None,) if store == "full" else (None, 128)
-    for each, stages, most in product(slots, (2, 3), registers):
-        if each * dim <= 1 << 14:
-            yield Tried(each, stages, most, CHUNKS[0])
+    masked = store.startswith("spark")
+    warps, stages, registers = (4, 8) if masked else (4,), (3,) if masked else (2, 3), (None, 128)
+    for slots, each, way, most in product((32, 64, 128), warps, stages, registers):
+        if slots * dim <= 1 << (13 if masked else 14):
+            yield Tried(slots, each, way, most, CHUNKS[0])
 
 
 def sizes(store: str, dim: int, tiny: bool) -> Iterator[Tried]:
@@ -154,7 +155,7 @@ def stepped(made: Any, tried: Tried | None) -> Any:
         chosen = attending(*args)
         if tried is None:
             return chosen
-        return chosen._replace(slots=tried.slots, stages=tried.stages, registers=tried.registers)
+        return chosen._replace(slots=tried.slots, warps=tried.warps, stages=tried.stages, registers=tried.registers)
 
     chunks: dict[str, Any] = {}
     if tried is not None:
@@ -180,8 +181,8 @@ def write(folder: Path, records: Sequence[dict[str, Any]], machine: str) -> str:
     body = [_row(store, dim, group) for (store, dim), group in groups.items()]
     about = (
         "Microseconds of a layer's decode step, 8 KV heads, 4 queries each, in bf16. *Chosen*: by "
-        "`winnow.kernels.gpu`. Others are, of a program of four warps, slots looked at together, stages, and registers "
-        "of a thread at most (-: as many as the compiler likes), and chunks for every multiprocessor; fastest by both "
+        "`winnow.kernels.gpu`. Others are slots looked at together, warps and stages of a program, registers of a "
+        "thread at most (-: as many as the compiler likes), and chunks for every multiprocessor; fastest by both "
         "layers together."
     )
     text = f"# Launch sizes on a GPU\n\n{machine}\n\n{about}\n\n{markdown_table(head, body)}\n\n"
