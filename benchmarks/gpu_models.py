@@ -27,8 +27,8 @@ REPEATED = 1 << 14
 PREFILLS = 3
 WRITTEN = 48
 """Tokens of an answer by `generate`."""
-READ_AGAIN = 1 << 16
-"""Tokens of a batch up to which an answer is written to it."""
+READ_AGAIN = 1 << 13
+"""Tokens of a row up to which an answer is written to them."""
 
 
 class Setting(NamedTuple):
@@ -183,7 +183,7 @@ def _generated_ms(setting: Setting, model: PreTrainedModel, ids: Tensor, clock: 
 
     None for the static cache, for which `generate` compiles the model, and for prompts that take long to read again.
     """
-    if setting.cache == STATIC or ids.numel() > READ_AGAIN:
+    if setting.cache == STATIC or setting.tokens > READ_AGAIN:
         return None
     marks = _Marks(clock.device)
     settings = GenerationConfig(do_sample=False, max_new_tokens=WRITTEN, pad_token_id=0)

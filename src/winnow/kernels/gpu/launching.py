@@ -55,14 +55,11 @@ def attending(forms: Forms, wide: int, itemsize: int, queries: int) -> Sizes:
     asked = min(tile_width(queries), _most_asked(rows, itemsize))
     blocks = -(-queries // asked)
     if asked == NARROWEST and itemsize == 2:
-        slots = _slots_of_few(forms, rows)
+        slots = _slots_of_few(forms, rows, wide)
         if not forms.packed:
             return Sizes(asked, blocks, slots, WARPS, STAGES, None)
-        # Sixteen warps fit on a multiprocessor, where heads are not so long that their sums alone take the registers.
-        registers = ROOMY if wide <= WIDE else None
-        if forms.masked:
-            return Sizes(asked, blocks, slots, WARPS if registers is None else MOST_WARPS, STAGES, registers)
-        return Sizes(asked, blocks, slots, WARPS, PACKED_STAGES, registers)
+        # Four programs fit on a multiprocessor, where heads are not so long that their sums alone take the registers.
+        return Sizes(asked, blocks, slots, WARPS, _stages_of_few(forms), ROOMY if wide <= WIDE else None)
     # More queries mean more sums and logits than four warps hold; so does what is put in order for products in fp32.
     warps = MOST_WARPS if asked > NARROWEST or forms.packed else WARPS
     registers = ROOMY if warps == MOST_WARPS and not forms.packed else None
@@ -71,11 +68,23 @@ def attending(forms: Forms, wide: int, itemsize: int, queries: int) -> Sizes:
     return Sizes(asked, blocks, _slots(forms, rows, itemsize, asked), warps, stages, registers)
 
 
-def _slots_of_few(forms: Forms, rows: int) -> int:
+def _slots_of_few(forms: Forms, rows: int, wide: int) -> int:
     """Slots that a program looks at together for a block of queries: what was fastest on an H100 or H200."""
-    if forms.masked or not forms.packed:
+    if not forms.packed:
         return rows
+    if forms.masked:
+        # A thread has a quarter of a slot's channels.
+        return max(STEP, LARGEST * LARGEST // wide)
     return 2 * LARGEST if max(map(_bits_of_row, (forms.keys, forms.values))) <= SHORT_ROW else LARGEST
+
+
+def _stages_of_few(forms: Forms) -> int:
+    """Tiles on their way at a time, of packed slots."""
+    if not forms.masked:
+        return PACKED_STAGES
+    # Beside integers that are looked up the compiler would have norms of channels on their way one by one.
+    looked_up = any(form.masked and form.bits < 16 for form in (forms.keys, forms.values))
+    return 1 if looked_up else STAGES
 
 
 def _bits_of_row(form: Form) -> int:
