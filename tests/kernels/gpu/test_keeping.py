@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.gpu import DEVICE
@@ -12,6 +12,7 @@ from support.gpu import DEVICE
 pytest.importorskip("triton")
 
 
+@settings(max_examples=20, deadline=None)  # a compilation each on a GPU
 @given(
     rows=st.integers(1, 3),
     heads=st.integers(1, 3),
