@@ -123,6 +123,7 @@ def _models(records: list[Record]) -> str:
 
 def _model(record: Record, stock: Record | None, static: Record | None) -> list[str]:
     cache = record["cache"] + (", compiled layers" if record.get("compiled") else "")
+    cache += ", earlier run" if record.get("earlier") else ""
     facts = [cache, f"{record['tokens']:,}", str(record["rows"])]
     if "skipped" in record:
         return [*facts, record["skipped"], *[""] * 9]
