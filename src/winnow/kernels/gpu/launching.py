@@ -58,8 +58,9 @@ def attending(forms: Forms, wide: int, itemsize: int, queries: int) -> Sizes:
         slots = _slots_of_few(forms, rows, wide)
         if not forms.packed:
             return Sizes(asked, blocks, slots, WARPS, STAGES, None)
-        # Four programs fit on a multiprocessor, where heads are not so long that their sums alone take the registers.
-        return Sizes(asked, blocks, slots, WARPS, _stages_of_few(forms), ROOMY if wide <= WIDE else None)
+        # Four programs fit on a multiprocessor, where neither long heads nor scales of many tiles take the registers.
+        registers = ROOMY if wide <= WIDE and not any(map(_is_crowded, (forms.keys, forms.values))) else None
+        return Sizes(asked, blocks, slots, WARPS, _stages_of_few(forms), registers)
     # More queries mean more sums and logits than four warps hold; so does what is put in order for products in fp32.
     warps = MOST_WARPS if asked > NARROWEST or forms.packed else WARPS
     registers = ROOMY if warps == MOST_WARPS and not forms.packed else None
@@ -75,7 +76,15 @@ def _slots_of_few(forms: Forms, rows: int, wide: int) -> int:
     if forms.masked:
         # A thread has a quarter of a slot's channels.
         return max(STEP, LARGEST * LARGEST // wide)
-    return 2 * LARGEST if max(map(_bits_of_row, (forms.keys, forms.values))) <= SHORT_ROW else LARGEST
+    both = (forms.keys, forms.values)
+    if any(_is_crowded(form) and form.high_bits and form.zeros for form in both):
+        return STEP
+    return 2 * LARGEST if max(map(_bits_of_row, both)) <= SHORT_ROW else LARGEST
+
+
+def _is_crowded(form: Form) -> bool:
+    """True where scales differ by channel and lie in many tiles, or beside channels that a head kept."""
+    return form.scaled_by_channel and bool(form.high_bits or form.channels)
 
 
 def _stages_of_few(forms: Forms) -> int:
