@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from winnow.cache.compressed import CompressedCache
+from winnow.cache.guards import text_config
 
 _LOOKED_AT = frozenset(
     ("input_ids", "attention_mask", "position_ids", "past_key_values", "use_cache", "logits_to_keep", "return_dict")
@@ -39,14 +40,23 @@ class SingleToken(NamedTuple):
             return None
         if torch.is_grad_enabled() or torch.is_autocast_enabled("cuda") or model.training:
             return None
-        positions = given.get("position_ids")
-        if positions is None:
-            positions = torch.full_like(tokens, cache.get_seq_length())
-        elif positions.dim() == 2 and positions.shape[1] == 1:
-            positions = positions.expand(tokens.shape)
-        else:
-            return None
-        return cls(cache, tokens, positions)
+        positions = _positions(model, cache, tokens, given.get("position_ids"), masked=mask is not None)
+        return None if positions is None else cls(cache, tokens, positions)
+
+
+def _positions(
+    model: PreTrainedModel, cache: CompressedCache, tokens: Tensor, given: Any, masked: bool
+) -> Tensor | None:
+    """Positions [R, 1] of tokens [R, 1], given or as any model counts them; None where this one may count otherwise.
+
+    Some count by the mask, and those that see images by what these take.
+    """
+    if isinstance(given, Tensor):
+        one_each = given.dim() == 2 and given.shape[1] == 1
+        return given.expand(tokens.shape) if one_each else None
+    if given is not None or masked or text_config(model) is not model.config:
+        return None
+    return torch.full_like(tokens, cache.get_seq_length())
 
 
 def _is_usual(given: dict[str, Any]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -202,6 +203,22 @@ def test_what_asks_for_more_than_logits_gets_it(both_places: Places, graphs: Cou
             if given.get("return_dict") is False:
                 assert isinstance(found, tuple)
     assert bool(graphs.captured) is (given == {"use_cache": None})
+
+
+@pytest.mark.parametrize("given", [{"position_ids": torch.zeros(3, 1, 1, dtype=torch.int64)}, {}])
+def test_positions_that_a_model_may_count_otherwise_are_left_to_it(
+    both_places: Places, graphs: Counted, monkeypatch: pytest.MonkeyPatch, given: dict[str, Tensor]
+) -> None:
+    """Those of images have three numbers; without any, some models count what the mask says."""
+    both = both_places.pair()
+    asked = mock.Mock(return_value=SimpleNamespace(logits=both.device.to(torch.zeros(1, 1, 97))))
+    monkeypatch.setattr(both.device.model, "forward", asked)
+    mask = torch.ones(1, PROMPT + 1, dtype=torch.int64)
+    with cuda_graphs(both.device.model):
+        for _ in range(4):
+            both.device.run(both.cache, torch.tensor([[5]]), attention_mask=mask, **given)
+    assert asked.call_count == 4
+    assert not graphs.captured
 
 
 def test_gradients_training_and_other_masks_go_the_ordinary_way(both_places: Places, graphs: Counted) -> None:
