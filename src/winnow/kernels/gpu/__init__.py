@@ -22,7 +22,11 @@ nothing loops over heads or rows.
 | `integers.py` | integers as they lie, a plane at a time |
 | `unpacking.py` | integers in bytes as numbers of 16 bits, four at a time |
 | `scales.py` | scales of slots, of channels in 32 slots, of neighboring channels |
-| `pruned.py` | rows that kept channels of their own |
+| `pruned.py` | rows that kept channels of their own, a quarter of each for a thread |
+| `masks.py` | masks of such rows, and the places of kept numbers in them |
+| `starts.py` | where such rows begin, and the signs of what is gone |
+| `kept.py` | kept numbers, by their places |
+| `standing.py` | what stands for entries that are gone |
 | `drawing.py` | random sizes of what is gone |
 | `keeping.py` | a token of every row, written into the tail where the device says |
 | `merging.py` | partial results joined, turned back and normalized |

@@ -71,16 +71,16 @@ def plane_at(side, slots, inside, FORM: tl.constexpr, PLANE: tl.constexpr):
 
 @triton.jit
 def tile_of(
-    plane, TILE: tl.constexpr, PLANE: tl.constexpr, N: tl.constexpr, PRODUCT: tl.constexpr, FIRST: tl.constexpr
+    plane, TILE: tl.constexpr, PLANE: tl.constexpr, N: tl.constexpr, PRODUCT: tl.constexpr, MOVED: tl.constexpr
 ):  # fmt: skip
     """[N, K]: the numbers of a tile, of the bytes [N, B] of a plane; in dtype PRODUCT where that has 16 bits."""
     if PLANE.bits == 16:
         numbers = plane
     elif PRODUCT.primitive_bitwidth == 16 and _PTX and PLANE.together <= 2 and N * PLANE.wide >= _FOUR_EACH:
         first: tl.constexpr = TILE * PLANE.together
-        numbers = unpacked(plane, PLANE.bits, first, PLANE.signed, PRODUCT, FIRST)
+        numbers = unpacked(plane, PLANE.bits, first, PLANE.signed, PRODUCT, MOVED)
         if PLANE.together == 2:
-            second = unpacked(plane, PLANE.bits, first + 1, PLANE.signed, PRODUCT, FIRST)
+            second = unpacked(plane, PLANE.bits, first + 1, PLANE.signed, PRODUCT, MOVED)
             numbers = tl.reshape(tl.join(numbers, second), [N, PLANE.columns])
     else:
         numbers = _shifted(plane, TILE, PLANE, N)

@@ -1,8 +1,7 @@
 """Launch sizes of the kernels: queries and slots of a program, its warps and stages, by head size and dtype.
 
-Those of a step of one token in 16 bits were tried on an H100. The others, and those of slots that kept channels of
-their own, are chosen by what a program takes, compiled ahead of time (docs/results/gpu_resources.md): few forms spill,
-and few registers.
+Those of a step of one token in 16 bits were tried on an H100 or an H200. The others, and those of scales that lie in
+many tiles, are chosen by what a program takes, compiled ahead of time (docs/results/gpu_resources.md).
 """
 
 from __future__ import annotations

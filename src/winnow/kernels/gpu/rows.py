@@ -62,7 +62,7 @@ def products(
     for plane in tl.static_range(len(FORM.tiled)):
         loaded = loaded_plane(side, first, slots, inside, head, FORM, tiled_plane(FORM, plane), N, PRODUCT)
         for each in tl.static_range(tl.constexpr(FORM.tiled[plane].tiles)):
-            keys = tile_of(loaded, each, tiled_plane(FORM, plane), N, PRODUCT, False)
+            keys = tile_of(loaded, each, tiled_plane(FORM, plane), N, PRODUCT, True)
             if FORM.scaled_by_channel:
                 keys = scaled_numbers(keys, shared, each, FORM, tiled_plane(FORM, plane), N, PRODUCT)
             tile = asked[FORM.tiled[plane].before + each]
@@ -96,7 +96,7 @@ def added(
     for plane in tl.static_range(len(FORM.tiled)):
         loaded = loaded_plane(side, first, slots, inside, head, FORM, tiled_plane(FORM, plane), N, PRODUCT)
         for each in tl.static_range(tl.constexpr(FORM.tiled[plane].tiles)):
-            values = tile_of(loaded, each, tiled_plane(FORM, plane), N, PRODUCT, True)
+            values = tile_of(loaded, each, tiled_plane(FORM, plane), N, PRODUCT, False)
             if FORM.scaled_by_channel:
                 values = scaled_numbers(values, shared, each, FORM, tiled_plane(FORM, plane), N, PRODUCT)
             found = tl.dot(weights, values.to(PRODUCT), input_precision="ieee") * unit

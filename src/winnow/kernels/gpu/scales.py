@@ -1,8 +1,8 @@
 """Scales of integers, and zeros: of a slot, of a channel in 32 slots (keys of KIVI), of neighboring channels of a slot.
 
-The first never meet a number: logits and weights are multiplied instead, so that integers go into products exactly.
-Scales and zeros are few numbers, for which a program would wait as long as for a tile; so those of the next
-slots are loaded while these are looked at (`shared_by`).
+The first never meets a number: logits and weights are multiplied instead, so that integers go into products exactly.
+Scales and zeros are few numbers, for which a program would wait as long as for a tile; so those of the next slots are
+loaded while these are looked at (`shared_by`).
 """
 
 from __future__ import annotations

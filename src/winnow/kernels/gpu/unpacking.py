@@ -55,17 +55,17 @@ def instructions(bits: int, place: int, signed: bool, bf16: bool) -> str:
 
 @triton.jit
 def unpacked(
-    data, BITS: tl.constexpr, PLACE: tl.constexpr, SIGNED: tl.constexpr, DTYPE: tl.constexpr, FIRST: tl.constexpr
+    data, BITS: tl.constexpr, PLACE: tl.constexpr, SIGNED: tl.constexpr, DTYPE: tl.constexpr, MOVED: tl.constexpr
 ):  # fmt: skip
     """The integers at a place in bytes, as numbers of 16 bits.
 
-    FIRST: they are unpacked where the bytes were loaded, and numbers of 16 bits are put in place for what follows.
-    Otherwise the compiler may put the bytes in place.
+    MOVED: the compiler may put the bytes in place for what follows, and have them unpacked there. Otherwise they are
+    unpacked where they were loaded, and the numbers put in place.
     """
     ptx: tl.constexpr = instructions(BITS, PLACE, SIGNED, tl.bfloat16 == DTYPE)
-    PURE: tl.constexpr = FIRST == False  # noqa: E712  # what is not pure stays where it is
+    # What is not pure stays where it is.
     if tl.bfloat16 == DTYPE:
-        numbers = tl.inline_asm_elementwise(ptx, "=r,=r,r", [data], dtype=tl.bfloat16, is_pure=PURE, pack=4)
+        numbers = tl.inline_asm_elementwise(ptx, "=r,=r,r", [data], dtype=tl.bfloat16, is_pure=MOVED, pack=4)
     else:
-        numbers = tl.inline_asm_elementwise(ptx, "=r,=r,r", [data], dtype=tl.float16, is_pure=PURE, pack=4)
+        numbers = tl.inline_asm_elementwise(ptx, "=r,=r,r", [data], dtype=tl.float16, is_pure=MOVED, pack=4)
     return numbers
