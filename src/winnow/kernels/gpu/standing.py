@@ -55,7 +55,7 @@ def sign_windows(rows, channel, ranks, count, inside, FORM: tl.constexpr, RUN: t
         stop = FORM.sign_bytes
         if FORM.flat:
             stop = (FORM.numbers - count + 7) // 8
-        bytes_of_window: tl.constexpr = min(RUN, 32) // 8
+        bytes_of_window: tl.constexpr = RUN // 8 if RUN < 32 else 4
         for start in tl.static_range(0, RUN, 32):
             gone = channel + start - ranks[start]
             byte = gone >> 3
