@@ -40,7 +40,7 @@ def cuda_graphs(model: PreTrainedModel, room: int = ROOM) -> Iterator[None]:
     """Has a model on a GPU take single tokens over a compressed prompt by CUDA graphs, as long as it lasts.
 
     `model.generate(ids, past_key_values=cache)` and loops of one's own then take as long as their kernels run, not as
-    long as the host takes to launch them. A graph holds one token of every row, from the fourth after a prompt on. What
+    long as the host takes to launch them. A graph holds one token of every row, from the third after a prompt on. What
     none can hold goes the ordinary way (`GraphedDecoder` says what): prompts, several tokens at a time, folds, sliding
     windows, beams, gradients, several devices, a CPU. Once for every model a replayed step is done again in the
     ordinary way; one whose logits differ goes on without graphs, with a warning.
@@ -115,9 +115,10 @@ class _Steps:
         if model is None or token is None or not _fit.get(model, True) or _is(self._refused, token.cache):
             return None
         if not _is(self._latest, token.cache):
-            # A second token shows that more will come; caches that take turns are never worth a graph.
             self._latest, self._decoder = ref(token.cache), None
-            return None
+            if not token.first:
+                # A second token shows that more will come; caches that take turns are never worth a graph.
+                return None
         seen = token.cache.get_seq_length()
         try:
             if self._decoder is None:

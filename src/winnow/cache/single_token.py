@@ -25,6 +25,8 @@ class SingleToken(NamedTuple):
     """[R, 1]"""
     positions: Tensor
     """[R, 1]"""
+    first: bool
+    """True if nothing came after the prompt yet."""
 
     @classmethod
     def of(cls, model: PreTrainedModel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SingleToken | None:
@@ -41,7 +43,8 @@ class SingleToken(NamedTuple):
         if torch.is_grad_enabled() or torch.is_autocast_enabled("cuda") or model.training:
             return None
         positions = _positions(model, cache, tokens, given.get("position_ids"), masked=mask is not None)
-        return None if positions is None else cls(cache, tokens, positions)
+        first = cache.compressed_layers()[0].is_fresh()
+        return None if positions is None else cls(cache, tokens, positions, first)
 
 
 def _positions(
