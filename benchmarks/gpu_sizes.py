@@ -45,7 +45,7 @@ class Tried(NamedTuple):
     warps: int
     stages: int
     registers: int | None
-    """Of a thread, at most."""
+    """At most, of a thread."""
     chunks: int
 
 
@@ -86,7 +86,7 @@ def _compile(tasks: Sequence[tuple[str, int, Tried | None]]) -> None:
 
 
 def others(folder: Path, anew: set[tuple[str, int]]) -> list[dict[str, Any]]:
-    """What was tried before, of other stores and head sizes."""
+    """Records of earlier runs, of other stores and head sizes."""
     path = folder / "gpu_sizes.json"
     known = json.loads(path.read_text(encoding="utf-8"))["results"] if path.exists() else []
     return [each for each in known if (each["store"], each["dim"]) not in anew]

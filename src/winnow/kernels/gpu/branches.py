@@ -8,7 +8,7 @@ import torch
 
 
 def side_by_side(device: torch.device, works: Sequence[Callable[[], None]]) -> None:
-    """Does all work, launches on a device that write nothing of each other's; what is launched later comes after all.
+    """All work is done, launches on a device that write nothing of each other's; later launches come after all of it.
 
     Outside a graph a second stream would take the host longer than it saves the device.
     """

@@ -18,7 +18,7 @@ _RUNS: tl.constexpr = tl.constexpr(RUNS)
 
 @triton.jit
 def distributions(side, stats, first, inside, mean, FORM: tl.constexpr, N: tl.constexpr):
-    """What N slots from `first` on with statistics at pointers [U] draw from: seven tiles [U] for `drawn_sizes`.
+    """Distributions of N slots from `first` on, with statistics at pointers [U]: tiles [U] for `drawn_sizes`.
 
     The mean; offset and factor of offset + factor·z; the first z of the table, and how many are possible; the state of
     the hash.

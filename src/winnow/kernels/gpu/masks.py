@@ -19,7 +19,7 @@ _RUNS: tl.constexpr = tl.constexpr(RUNS)
 
 @constant_function
 def halvings(count: int) -> int:
-    """How often a power of two is halved until 1 is left."""
+    """Times that a power of two is halved until 1 is left."""
     return count.bit_length() - 1
 
 
@@ -47,7 +47,7 @@ def mask_bytes(side, first, inside, FORM: tl.constexpr, WIDE: tl.constexpr, N: t
 
 @triton.jit
 def counts_in_runs(flags):
-    """How many bits of a run are set before every bit, and int32 [U]: how many in all.
+    """Counts of the bits of a run that are set before every bit, and int32 [U]: of all of them.
 
     The first is two numbers for every byte of a run, before its bits 0 to 3 and before 4 to 7: int32 [U] with a count
     in each of their bytes.

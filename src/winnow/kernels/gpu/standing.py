@@ -1,4 +1,4 @@
-"""What stands for entries that are gone: their sizes, by the slot's statistics and the channel's norm, and their signs.
+"""Stand-ins for entries that are gone: their sizes, by the slot's statistics and the channel's norm, and their signs.
 
 Tiles [U] are those of `masks.py`.
 """

@@ -1,4 +1,4 @@
-"""Where rows of slots begin that kept channels of their own: their numbers, and the signs of what is gone."""
+"""Beginnings of the rows of slots that kept channels of their own: of numbers, and of the signs of what is gone."""
 
 from __future__ import annotations
 
