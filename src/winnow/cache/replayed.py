@@ -25,7 +25,7 @@ from winnow.errors import CacheError, GraphError
 OFF = "WINNOW_CUDA_GRAPHS"
 """Variable of the environment: 0 turns graphs off."""
 ROOM = 256
-"""Tokens for which tails get room at a time, where nothing else is said."""
+"""Tokens for which tails get room at a time, at most."""
 _MARK = "_winnow_replays"
 _SECOND = 2
 """The replay in which a number of the host that a graph should not hold is an old one."""
@@ -36,7 +36,7 @@ _fit: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
 
 
 @contextmanager
-def cuda_graphs(model: PreTrainedModel, room: int = ROOM) -> Iterator[None]:
+def cuda_graphs(model: PreTrainedModel, tokens: int = ROOM) -> Iterator[None]:
     """Has a model on a GPU take single tokens over a compressed prompt by CUDA graphs, as long as it lasts.
 
     `model.generate(ids, past_key_values=cache)` and loops of one's own then take as long as their kernels run, not as
@@ -49,13 +49,13 @@ def cuda_graphs(model: PreTrainedModel, room: int = ROOM) -> Iterator[None]:
 
     Args:
         model: one that attends with "winnow".
-        room: tokens for which tails get room at a time; a graph is captured anew after so many.
+        tokens: of an answer, at most, for which tails get room, 256 at a time; then a graph is captured anew.
     """
     forward = model.forward
     if hasattr(forward, _MARK) or not _may_replay(model):
         yield
         return
-    before, steps = vars(model).get("forward"), _Steps(model, forward, room)
+    before, steps = vars(model).get("forward"), _Steps(model, forward, max(1, min(tokens, ROOM)))
 
     @functools.wraps(forward)
     def replaying(*args: Any, **kwargs: Any) -> Any:
@@ -69,11 +69,6 @@ def cuda_graphs(model: PreTrainedModel, room: int = ROOM) -> Iterator[None]:
         del model.forward
         if before is not None:
             model.forward = before
-
-
-def room_for(tokens: int) -> int:
-    """Room for an answer of so many tokens at most."""
-    return max(1, min(tokens, ROOM))
 
 
 def _may_replay(model: PreTrainedModel) -> bool:

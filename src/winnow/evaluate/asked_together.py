@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.context import Context
-from winnow.cache.replayed import cuda_graphs, room_for
+from winnow.cache.replayed import cuda_graphs
 from winnow.evaluate.batch import Decoded, Said
 from winnow.evaluate.decoding import clock
 
@@ -42,7 +42,7 @@ def answers_after(
     cache.batch_repeat_interleave(len(questions))
     said = Said(len(asked), max_new_tokens, stops)
     tokens, steps = asked.to(model.device), 0
-    with cuda_graphs(model, room_for(max_new_tokens)):
+    with cuda_graphs(model, max_new_tokens):
         while said.rows.open:
             tokens, positions, mask = said.rows.without_ended(cache, tokens, positions, mask)
             output = model(

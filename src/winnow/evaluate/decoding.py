@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
 from winnow.cache.compressed import CompressedCache
-from winnow.cache.replayed import cuda_graphs, room_for
+from winnow.cache.replayed import cuda_graphs
 from winnow.evaluate.sampling import Choice, most_likely
 
 
@@ -47,7 +47,7 @@ def decode(
     choice: Choice = most_likely,
 ) -> Iterator[int]:
     """The chosen tokens one by one, `max_new_tokens` at most; a stop token ends them and is not among them."""
-    with cuda_graphs(model, room_for(max_new_tokens)):
+    with cuda_graphs(model, max_new_tokens):
         for count in range(1, max_new_tokens + 1):
             token = choice(logits)
             if token in stops:

@@ -18,7 +18,7 @@ from winnow.cache.compressed import CompressedCache
 from winnow.cache.fold import check_foldable
 from winnow.cache.guards import optional_count
 from winnow.cache.replay import Words, words_in
-from winnow.cache.replayed import cuda_graphs, room_for
+from winnow.cache.replayed import cuda_graphs
 from winnow.composition.method import Method
 from winnow.composition.names import NamedMethod, as_method
 from winnow.errors import MethodError, PromptError
@@ -224,7 +224,7 @@ class _Writing:
         first, begin = _FirstToken(model), clock(model)
         prompt = begun.prompt.to(model.device)
         settings = self._limited(length)
-        with cuda_graphs(model, room_for(settings.max_new_tokens)):
+        with cuda_graphs(model, settings.max_new_tokens):
             output = model.generate(
                 prompt,
                 attention_mask=torch.ones_like(prompt),
