@@ -82,7 +82,7 @@ class _Steps:
     """Forward passes of a model, of which those that graphs can hold are replayed."""
 
     def __init__(self, model: PreTrainedModel, forward: Callable[..., Any], room: int) -> None:
-        self._model = ref(model)
+        self._model = model
         self._forward = forward
         self._room = room
         # Held by the pass that is replayed: what it asks the model for, and other threads, go the ordinary way.
@@ -105,9 +105,9 @@ class _Steps:
 
     def _logits(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
         """Logits [R, V] of a step that was replayed, or prepared; None where the pass is still to be done."""
-        model = self._model()
-        token = None if model is None else SingleToken.of(model, args, kwargs)
-        if model is None or token is None or not _fit.get(model, True) or _is(self._refused, token.cache):
+        model = self._model
+        token = SingleToken.of(model, args, kwargs)
+        if token is None or not _fit.get(model, True) or _is(self._refused, token.cache):
             return None
         if not _is(self._latest, token.cache):
             self._latest, self._decoder = ref(token.cache), None

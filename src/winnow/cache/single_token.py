@@ -35,7 +35,10 @@ class SingleToken(NamedTuple):
         cache, tokens, mask = (given.get(name) for name in ("past_key_values", "input_ids", "attention_mask"))
         if len(args) > 1 or not isinstance(cache, CompressedCache) or not isinstance(tokens, Tensor):
             return None
-        if tokens.dim() != 2 or tokens.shape[1] != 1 or not _is_usual(given) or not _continues(model, cache):
+        if tokens.dim() != 2 or tokens.shape[1] != 1 or not _is_usual(given):
+            return None
+        layers = cache.compressed_layers()
+        if not layers or not layers[0].compressed or not cache.compression.owns(model):
             return None
         # Which earlier tokens are padding the cache knows; a single new one always counts.
         if mask is not None and (not isinstance(mask, Tensor) or mask.dim() != 2):
@@ -43,8 +46,7 @@ class SingleToken(NamedTuple):
         if torch.is_grad_enabled() or torch.is_autocast_enabled("cuda") or model.training:
             return None
         positions = _positions(model, cache, tokens, given.get("position_ids"), masked=mask is not None)
-        first = cache.compressed_layers()[0].is_fresh()
-        return None if positions is None else cls(cache, tokens, positions, first)
+        return None if positions is None else cls(cache, tokens, positions, layers[0].is_fresh())
 
 
 def _positions(
@@ -66,9 +68,3 @@ def _is_usual(given: dict[str, Any]) -> bool:
     """True for arguments that ask for logits and nothing else."""
     others = all(value is None or value is False for name, value in given.items() if name not in _LOOKED_AT)
     return others and given.get("use_cache") is not False and given.get("return_dict") is not False
-
-
-def _continues(model: PreTrainedModel, cache: CompressedCache) -> bool:
-    """True for a cache of this model whose prompt is compressed."""
-    layers = cache.compressed_layers()
-    return bool(layers) and layers[0].compressed and cache.compression.owns(model)
