@@ -140,8 +140,8 @@ class TritonPlan:
                 launches.append(Launch(forms, sent(chunks, self._device), lines, asks, tail))
             lines += len(chunks)
         # Those of prepared queries wait for these, and nothing else.
-        self._branches = [[each for each in launches if each.asks], *([each] for each in launches if not each.asks)]
-        self._branches = [branch for branch in self._branches if branch]
+        prepared = [each for each in launches if each.asks]
+        self._branches = [*([prepared] if prepared else []), *([each] for each in launches if not each.asks)]
         owner = torch.cat([chunks[:, OWNER] for _, _, chunks in cuts])
         turned = [torch.full((len(chunks),), forms.turned_values, dtype=torch.int8) for forms, _, chunks in cuts]
         self._turns = any(forms.turned_values for forms, _, _ in cuts)
@@ -173,8 +173,8 @@ class TritonPlan:
         return scratch
 
     def _attend_all(self, launches: Sequence[Launch], piece: Slice, scratch: Scratch) -> None:
-        """Partial results of launches, one after another."""
-        if any(launch.asks for launch in launches):
+        """Partial results of a branch's launches, which all have prepared queries or none has."""
+        if launches[0].asks:
             self._prepare(piece, scratch)
         for launch in launches:
             self._attend(launch, piece, scratch)
