@@ -94,6 +94,7 @@ def _saved(options: ChatOptions) -> Opened:
     assert options.context is not None
     given = {
         "--document": options.document,
+        "--method": options.method,
         "--budget": options.budget,
         "--set": options.settings,
         "--truncate": options.truncate,
