@@ -37,11 +37,11 @@ class Event:
 
 
 @contextmanager
-def one_behind() -> Iterator[None]:
-    """Within, prompts on the CPU are compressed as those on a GPU."""
+def one_behind(*small: bool) -> Iterator[None]:
+    """Within, prompts on the CPU are compressed as those on a GPU; of one that has large layers, which are `small`."""
     device = SimpleNamespace(Event=Event, device=lambda device: nullcontext())
     with (
-        mock.patch.object(Overlap, "serves", return_value=True),
+        mock.patch.object(Overlap, "serves", return_value=True, side_effect=small or None),
         mock.patch.object(overlap, "_beside", return_value=nullcontext()),
         mock.patch.object(overlap.torch, "cuda", device),
     ):
@@ -105,6 +105,15 @@ def test_layers_of_every_kind(family: str) -> None:
     expected = filled(model, {"method": "keydiff @ 9"}, inputs)
     with one_behind():
         assert_same(filled(model, {"method": "keydiff @ 9"}, inputs), expected)
+
+
+@pytest.mark.parametrize("small", [(True, False, True), (False, True, False), (True, True, False)])
+@pytest.mark.parametrize("method", ["adakv @ 9", "snapkv+cake @ 9"])
+def test_a_large_layer_does_not_overtake_one_that_waits(method: str, small: tuple[bool, ...]) -> None:
+    model, inputs = made(), {"input_ids": prompt(length=N)}
+    expected = filled(model, {"method": method}, inputs)
+    with one_behind(*small):
+        assert_same(filled(model, {"method": method}, inputs), expected)
 
 
 def test_a_prompt_in_chunks() -> None:

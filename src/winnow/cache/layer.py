@@ -414,6 +414,7 @@ class CompressedLayer(CacheLayerMixin):
             self.waiting, self.whole = True, (keys.detach(), values.detach())  # without a note that refers to the layer
             shared.overlap.add(self, keys.device, last=self.index + 1 == len(shared.heads))
         else:
+            shared.overlap.precede(self)
             self._compress(keys, values)
 
     def compress_waiting(self) -> None:

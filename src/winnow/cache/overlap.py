@@ -62,8 +62,7 @@ class Overlap:
 
         Raises what compression raises.
         """
-        if not layer.index:  # whatever is left is of a prompt that failed
-            self._waiting, self._compressed, self._doubts = None, [], Doubts()
+        self._begin(layer)
         with torch.cuda.device(device):
             attended = torch.cuda.Event()
             attended.record()
@@ -71,10 +70,28 @@ class Overlap:
         if before is not None:
             self._compress(before)
         if last:
-            here, self._waiting = self._waiting, None
+            self._finish()
+
+    def precede(self, layer: PromptLayer) -> None:
+        """A layer is about to be compressed without waiting: the one before comes first.
+
+        Raises what compression raises.
+        """
+        self._begin(layer)
+        self._finish()
+
+    def _begin(self, layer: PromptLayer) -> None:
+        """Lets go of what is left where a prompt begins: it is of one that failed."""
+        if not layer.index:
+            self._waiting, self._compressed, self._doubts = None, [], Doubts()
+
+    def _finish(self) -> None:
+        """Compresses the layer that waits, and settles what there is to know of all that waited."""
+        here, self._waiting = self._waiting, None
+        if here is not None:
             self._compress(here)
-            self._hand_over()
-            self._doubts.settle()
+        self._hand_over()
+        self._doubts.settle()
 
     def _compress(self, waiting: _Waiting) -> None:
         layer = waiting.layer()
