@@ -12,6 +12,7 @@ from transformers.cache_utils import DynamicCache
 
 import winnow
 from winnow.cache import overlap
+from winnow.cache.cuda_graph import CudaGraph
 from winnow.cache.tail import Tail
 from winnow.kernels import AttentionSpec, DecodePlan, DenseBlock
 from winnow.kernels.formats.serialize import on_device
@@ -152,6 +153,24 @@ def test_contexts_travel_between_devices(method: str, tmp_path) -> None:
     opened.save(tmp_path / "from-cpu")
     back = winnow.load_context(tmp_path / "from-cpu", there)
     torch.testing.assert_close(decoded(there, back.cache(), prompts()[:, :1], forced), on_gpu, rtol=0, atol=1e-4)
+
+
+def test_a_capture_that_fails_leaves_torch_as_it_was() -> None:
+    """Its generator draws, and its allocator frees what another stream used."""
+    device, numbers = torch.device("cuda"), torch.rand(64, device="cuda")
+    with pytest.raises(RuntimeError):
+        CudaGraph(lambda: numbers * float(numbers.sum()), device)
+    torch.multinomial(numbers, 4)
+    torch.cuda.synchronize()
+    before, used = torch.cuda.memory_allocated(), torch.zeros(1 << 20, device="cuda")
+    used.record_stream(torch.cuda.Stream())
+    del used
+    torch.cuda.synchronize()
+    again = torch.zeros(1, device="cuda")  # the allocator looks at what streams did when it is asked
+    assert torch.cuda.memory_allocated() - again.nbytes < before + (1 << 20)
+    graph = CudaGraph(lambda: numbers * 2, device)
+    graph.replay()
+    assert torch.equal(graph.output, numbers * 2)
 
 
 def test_a_plan_is_captured_and_replayed_while_its_tail_grows() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from contextlib import suppress
+from functools import lru_cache
+from threading import RLock
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -21,6 +24,8 @@ class Captured(Protocol):
 Capture = Callable[[Callable[[], Tensor], torch.device], Captured]
 """A way to capture work on a device; it is gone through once, and only a replay does it."""
 
+_one_at_a_time = RLock()
+
 
 class CudaGraph:
     """Work on a CUDA device as a graph, with memory of its own for all that lies between.
@@ -30,17 +35,43 @@ class CudaGraph:
 
     def __init__(self, work: Callable[[], Tensor], device: torch.device) -> None:
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(device):
-            before = torch.cuda.current_stream()
+        with _one_at_a_time, torch.cuda.device(device):
+            before, pool = torch.cuda.current_stream(), torch.cuda.graph_pool_handle()
             try:
-                # torch's own stream for it is on the device that captured first. What other threads ask of the device
-                # meanwhile is theirs.
-                stream, mode = torch.cuda.Stream(), "thread_local"
-                with torch.cuda.graph(self._graph, stream=stream, capture_error_mode=mode):
+                with _capturing(self._graph, before.device, pool):
                     self.output = work()
-            finally:
+            except BaseException:
                 torch.cuda.set_stream(before)  # torch does not where a capture fails
+                _end_for_torch(pool, before.device)
+                raise
 
     def replay(self) -> None:
         """The work once more, on the current stream."""
         self._graph.replay()
+
+
+def _capturing(graph: torch.cuda.CUDAGraph, device: torch.device, pool: Any = None) -> torch.cuda.graph:
+    """Captures what happens within, in this thread: what others ask of the device meanwhile is theirs."""
+    return torch.cuda.graph(graph, pool=pool, stream=_stream(device), capture_error_mode="thread_local")
+
+
+@lru_cache(maxsize=64)
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    """The stream of a device for captures: cuBLAS keeps memory for every stream that it ever met."""
+    return torch.cuda.Stream(device)
+
+
+def _end_for_torch(pool: Any, device: torch.device) -> None:
+    """Tells torch that a capture failed, of which it takes no note.
+
+    Its allocator would never free what other streams used, and its generator refuse to draw, as long as they think that
+    the capture goes on. One that succeeds ends it for them.
+    """
+    _stream.cache_clear()
+    with suppress(RuntimeError, AttributeError):  # it is ended already where torch takes note
+        torch._C._cuda_endAllocateToPool(device.index, pool)
+        torch._C._cuda_releasePool(device.index, pool)
+    with suppress(RuntimeError):
+        empty = torch.cuda.CUDAGraph()
+        with _capturing(empty, device):
+            torch.zeros((), device=device)

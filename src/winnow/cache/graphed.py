@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -22,6 +23,8 @@ from winnow.errors import CacheError, GraphError
 from winnow.kernels.interface import AttentionPlan, DecodePlan
 
 INSTEAD = "call the model itself, with past_key_values=cache"
+ordinary_forward: WeakKeyDictionary[PreTrainedModel, Callable[..., Any]] = WeakKeyDictionary()
+"""Of models whose `forward` is one for now that may replay steps: the one that does not."""
 
 
 class _LayerMemory(NamedTuple):
@@ -73,17 +76,22 @@ class _Held(NamedTuple):
     """Those of the first layer."""
     lengths: Tensor
     """[R] tokens behind them."""
+    counted: Tensor
+    """[R] where the tail counts these: elsewhere once rows were chosen anew, which may be alike otherwise."""
 
     @classmethod
     def by(cls, layer: CompressedLayer) -> _Held:
         """The rows as they are now."""
         assert layer.tail is not None
-        return cls(list(layer.prefixes), layer.tail.lengths.clone())
+        return cls(list(layer.prefixes), layer.tail.lengths.clone(), layer.tail.lengths)
+
+    def same_rows(self, layer: CompressedLayer) -> bool:
+        """True if a layer has the same rows, however many tokens came to them."""
+        return layer.tail is not None and self.prefixes == layer.prefixes and self.counted is layer.tail.lengths
 
     def same_as(self, layer: CompressedLayer) -> bool:
         """True if a layer holds the same tokens."""
-        tail = layer.tail
-        return tail is not None and self.prefixes == layer.prefixes and torch.equal(self.lengths, tail.lengths)
+        return self.same_rows(layer) and torch.equal(self.lengths, self.counted)
 
     def tokens(self) -> Tensor:
         """[R] int64 tokens of every row, without padding."""
@@ -135,9 +143,10 @@ class GraphedDecoder:
         self._rehearsed = False
         self._held = _Held.by(self._layers[0])
         self._ahead = self._positions_ahead(positions)
-        self._place_rows()
         for layer in self._layers:
             layer.make_room(self._room)
+        self._held = _Held.by(self._layers[0])
+        self._place_rows()
 
     @property
     def replays(self) -> int:
@@ -151,7 +160,7 @@ class GraphedDecoder:
         They have no gradients. positions: [R] or [R, 1] of these tokens; None: behind those of the step before.
 
         Raises:
-            GraphError: a step that cannot be captured, or kernels other than Triton's; assisted decoding.
+            GraphError: a step that cannot be captured, or kernels other than Triton's; assisted decoding; autocast.
             CacheError: the cache holds no compressed prompt any more, or an earlier forward pass was not finished;
                 other rows where positions were given to the decoder.
             ValueError: tokens, or positions, of other rows.
@@ -200,6 +209,8 @@ class GraphedDecoder:
         except (CacheError, torch.OutOfMemoryError):
             raise
         except RuntimeError as problem:
+            if isinstance(problem.__context__, KeyboardInterrupt):  # it left a capture that could not end so
+                raise KeyboardInterrupt from problem
             raise _uncapturable(problem) from problem
 
     def _recorded(self, memory: list[_LayerMemory], capture: Capture) -> _Graph:
@@ -228,7 +239,8 @@ class GraphedDecoder:
 
     def _pass(self) -> Tensor:
         """Logits [R, V] of `_tokens` at `_positions`, which then move on."""
-        found = self._model(
+        forward = ordinary_forward.get(self._model, self._model)
+        found = forward(
             input_ids=self._tokens, position_ids=self._positions, past_key_values=self._cache, use_cache=True
         )
         self._positions.add_(1)
@@ -247,6 +259,11 @@ class GraphedDecoder:
             raise GraphError(
                 "assisted decoding takes tokens of this cache back, which no graph can; end it, or make a new "
                 "CompressedCache."
+            )
+        if torch.is_autocast_enabled("cuda"):
+            raise GraphError(
+                "autocast keeps weights in another dtype only until it is left, and a graph would read them longer; "
+                f"load the model in that dtype, or {INSTEAD}."
             )
         self._cache.get_seq_length()  # raises where the last pass was not finished
 
@@ -267,7 +284,7 @@ class GraphedDecoder:
         if self._held.same_as(first):
             return
         self._graph = None
-        if self._held.prefixes != first.prefixes:
+        if not self._held.same_rows(first):
             if bool(self._ahead.any()):
                 raise CacheError(
                     "rows of this cache are others now, or were folded by others, and positions were given for them as "

@@ -18,7 +18,8 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.cuda_graph import CudaGraph
-from winnow.cache.graphed import GraphedDecoder
+from winnow.cache.graphed import GraphedDecoder, ordinary_forward
+from winnow.cache.guards import text_config
 from winnow.cache.single_token import SingleToken
 from winnow.errors import CacheError, GraphError
 
@@ -26,11 +27,13 @@ OFF = "WINNOW_CUDA_GRAPHS"
 """Variable of the environment: 0 turns graphs off."""
 ROOM = 256
 """Tokens for which tails get room at a time, at most."""
-_MARK = "_winnow_replays"
+_MORE = ("output_hidden_states", "output_attentions", "output_router_logits")
+"""Fields of a configuration that ask every forward pass for more than logits."""
 _SECOND = 2
 """The replay in which a number of the host that a graph should not hold is an old one."""
 _SAME = 1e-3
 """Difference of logits of a replayed step and an ordinary one, at most, as a share of the largest."""
+_patching = Lock()
 _fit: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
 """Models of which a replayed step was held against an ordinary one; True where they were the same."""
 
@@ -45,37 +48,72 @@ def cuda_graphs(model: PreTrainedModel, tokens: int = ROOM) -> Iterator[None]:
     windows, beams, gradients, several devices, a CPU. Once for every model a replayed step is done again in the
     ordinary way; one whose logits differ goes on without graphs, with a warning.
 
-    The model's `forward` is another one for as long. WINNOW_CUDA_GRAPHS=0 in the environment leaves it as it is.
+    The model's `forward` is another one for as long. WINNOW_CUDA_GRAPHS=0 in the environment leaves it as it is. A
+    replay calls no Python: hooks of the model itself see every token, those of modules within it the first few.
 
     Args:
         model: one that attends with "winnow".
         tokens: of an answer, at most, for which tails get room, 256 at a time; then a graph is captured anew.
     """
-    forward = model.forward
-    if hasattr(forward, _MARK) or not _may_replay(model):
-        yield
-        return
-    before, steps = vars(model).get("forward"), _Steps(model, forward, max(1, min(tokens, ROOM)))
-
-    @functools.wraps(forward)
-    def replaying(*args: Any, **kwargs: Any) -> Any:
-        return steps.run(*args, **kwargs)
-
-    setattr(replaying, _MARK, True)
-    model.forward = replaying
+    with _patching:
+        patch = _patches.get(model)
+        if patch is None and _may_replay(model):
+            patch = _patches[model] = _Patch(model, max(1, min(tokens, ROOM)))
+        if patch is not None:
+            patch.users += 1
     try:
         yield
     finally:
-        del model.forward
-        if before is not None:
-            model.forward = before
+        with _patching:
+            if patch is not None:
+                patch.leave()
 
 
 def _may_replay(model: PreTrainedModel) -> bool:
-    """True for a model of transformers on one device that is no CPU, which no compiler goes through as a whole."""
+    """True for a language model on one device that is no CPU, which no compiler goes through as a whole."""
     if os.environ.get(OFF) == "0" or not isinstance(model, PreTrainedModel) or not _fit.get(model, True):
         return False
+    if not model.can_generate() or _asks_for_more(model):
+        return False
     return model.device.type != "cpu" and getattr(model, "_compiled_call_impl", None) is None
+
+
+def _asks_for_more(model: PreTrainedModel) -> bool:
+    """True if a model's configuration asks every forward pass for more than logits."""
+    return any(getattr(config, field, False) for config in (model.config, text_config(model)) for field in _MORE)
+
+
+class _Patch:
+    """A model's `forward` in the place of its own, for as long as anybody wants it."""
+
+    def __init__(self, model: PreTrainedModel, room: int) -> None:
+        ordinary = model.forward
+        steps = _Steps(model, ordinary, room)
+
+        @functools.wraps(ordinary)
+        def replaying(*args: Any, **kwargs: Any) -> Any:
+            return steps.run(*args, **kwargs)
+
+        self._model = model
+        self._before = vars(model).get("forward")
+        self._put = replaying
+        self.users = 0
+        model.forward, ordinary_forward[model] = replaying, ordinary
+
+    def leave(self) -> None:
+        """One of its users goes; the last one has the model's own `forward` put back, if no other stands there now."""
+        self.users -= 1
+        if self.users:
+            return
+        model = self._model
+        del _patches[model], ordinary_forward[model]
+        if vars(model).get("forward") is self._put:
+            del model.forward
+            if self._before is not None:
+                model.forward = self._before
+
+
+_patches: WeakKeyDictionary[PreTrainedModel, _Patch] = WeakKeyDictionary()
 
 
 class _Steps:
@@ -96,12 +134,18 @@ class _Steps:
         if not self._lock.acquire(blocking=False):
             return self._forward(*args, **kwargs)
         try:
+            self._let_go(kwargs.get("past_key_values"))
             logits = self._logits(args, kwargs)
         finally:
             self._lock.release()
         if logits is None:
             return self._forward(*args, **kwargs)
         return CausalLMOutputWithPast(logits=logits[:, None], past_key_values=kwargs["past_key_values"])
+
+    def _let_go(self, cache: Any) -> None:
+        """Gives back the memory of the graph of another cache than this one, before a prompt takes its own."""
+        if isinstance(cache, CompressedCache) and not _is(self._latest, cache):
+            self._decoder = None
 
     def _logits(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
         """Logits [R, V] of a step that was replayed, or prepared; None where the pass is still to be done."""

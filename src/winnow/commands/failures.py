@@ -61,7 +61,10 @@ def _told(problem: Exception) -> tuple[str, int]:
     if isinstance(problem, WinnowError):
         return str(problem), FAILED
     if _is_out_of_memory(problem):
-        return "Out of memory: give a shorter document, another --chunk or --dtype bfloat16 (docs/troubleshooting.md).", FAILED
+        return (
+            "Out of memory: give a shorter document, another --chunk or --dtype bfloat16 (docs/troubleshooting.md).",
+            FAILED,
+        )
     # Typer's own errors, of whichever version: they know their text and exit code.
     written = getattr(problem, "format_message", None)
     if written is not None:

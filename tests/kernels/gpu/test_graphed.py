@@ -33,3 +33,13 @@ def test_rows_of_a_padded_batch_have_positions_of_their_own(both_places: Places)
     both.ordinary(ids, attention_mask=mask, position_ids=(mask.cumsum(1) - 1).clamp(min=0))
     both.graphed()
     assert both.steps(4, position_ids=torch.tensor([[PROMPT - 7], [PROMPT]])) == [False, False, True, True]
+
+
+def test_tokens_that_are_taken_back_leave_the_memory_of_a_graph(both_places: Places) -> None:
+    """Several at a time need more of it than a graph has."""
+    both = both_places.pair("adakv(window=4) @ 12")
+    both.graphed()
+    assert both.steps(3)[-1]
+    both.ordinary(prompt(length=3, seed=4))
+    both.each(lambda cache: cache.crop(-3))
+    assert both.steps(1) == [True]

@@ -101,6 +101,17 @@ def test_positions_may_be_given(both_places: Places) -> None:
             both.decoder.step(both.device.to(both.token))
 
 
+def test_rows_that_are_alike_may_change_places(both_places: Places) -> None:
+    both = both_places.pair()
+    both.each(lambda cache: cache.batch_repeat_interleave(2))
+    both.token = both.token.repeat_interleave(2)
+    both.graphed(positions=torch.tensor([31, 40]))
+    assert both.steps(4, position_ids=torch.tensor([[31], [40]]))[-1]
+    both.each(lambda cache: cache.reorder_cache(torch.tensor([1, 0])))
+    with pytest.raises(CacheError, match=r"are others now.*make a new GraphedDecoder with positions"):
+        both.decoder.step(both.device.to(both.token))
+
+
 @pytest.mark.parametrize("fold_every", [None, 6])
 def test_the_ordinary_way_and_graphs_take_turns(both_places: Places, fold_every: int | None) -> None:
     both = both_places.pair("snapkv(window=4) @ 12", rows=2, fold_every=fold_every)
@@ -222,6 +233,36 @@ def test_attention_that_goes_another_way_is_refused(both_places: Places) -> None
         both.decoder.step(both.device.to(torch.tensor([5])))
     both.same()
     assert both.steps(3)[-1]
+
+
+def test_ctrl_c_in_a_capture_is_no_error_of_the_capture(both_places: Places) -> None:
+    """torch tells of a capture that it could not end, not of what left it."""
+
+    def interrupted(work: Any, device: torch.device) -> Any:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise RuntimeError("the capture was not ended")
+
+    both = both_places.pair()
+    both.graphed()
+    both.steps(2)
+    with mock.patch.object(both.decoder, "_capture", interrupted), pytest.raises(KeyboardInterrupt):
+        both.decoder.step(both.device.to(torch.tensor([5])))
+    both.same()
+    assert both.steps(2)[-1]
+
+
+def test_autocast_is_refused(both_places: Places) -> None:
+    both = both_places.pair()
+    both.graphed()
+    both.steps(3)
+    with (
+        mock.patch.object(torch, "is_autocast_enabled", return_value=True),
+        pytest.raises(CacheError, match="load the model in that dtype, or call the model itself"),
+    ):
+        both.decoder.step(both.device.to(torch.tensor([5])))
+    assert both.steps(1) == [True]
 
 
 def test_a_step_after_an_interrupted_replay_is_refused(both_places: Places) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
+from weakref import ref
 
 import pytest
 import torch
@@ -170,9 +172,70 @@ def test_the_forward_pass_is_the_models_own_afterwards(both_places: Places) -> N
         assert model.forward is own
 
 
-@pytest.mark.parametrize("reason", ["the CPU", "the environment", "a compiler"])
+def test_users_that_overlap_leave_the_forward_pass_to_the_last_of_them(both_places: Places) -> None:
+    model = both_places.device.model
+    first, second = cuda_graphs(model), cuda_graphs(model)
+    first.__enter__()
+    replaying = model.forward
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert model.forward is replaying
+    second.__exit__(None, None, None)
+    assert "forward" not in vars(model)
+
+
+def test_a_forward_pass_that_others_put_over_it_stays(both_places: Places) -> None:
+    model = both_places.device.model
+    with cuda_graphs(model):
+        theirs = mock.Mock(wraps=model.forward)
+        model.forward = theirs
+    assert model.forward is theirs
+    del model.forward
+
+
+def test_hooks_of_the_model_see_every_token_once(both_places: Places, graphs: Counted) -> None:
+    both, seen = both_places.pair(), []
+    hook = both.device.model.register_forward_hook(lambda module, given, found: seen.append(found.logits.shape[1]))
+    try:
+        same_tokens(both)
+    finally:
+        hook.remove()
+    assert seen == [1] * NEW
+    assert graphs.replayed
+
+
+def test_a_decoder_of_ones_own_is_as_outside(both_places: Places, graphs: Counted) -> None:
+    both = both_places.pair()
+    with cuda_graphs(both.device.model):
+        both.graphed()
+        assert both.steps(5) == [False, False, True, True, True]
+    assert not graphs.captured
+
+
+def test_the_memory_of_another_caches_graph_is_given_back_before_a_prompt(both_places: Places, graphs: Counted) -> None:
+    both, place = both_places.pair(), both_places.device
+    held = ref(both.cache)
+    with cuda_graphs(place.model):
+        continued(place, both.cache, NEW)
+        assert graphs.replayed
+        del both
+        freed = []
+        layer = place.model.model.layers[0]
+        hook = layer.register_forward_hook(lambda *_: freed.append(gc.collect() >= 0 and held() is None))
+        try:
+            place.run(CompressedCache(place.model, METHOD), prompt(1, PROMPT))
+        finally:
+            hook.remove()
+    assert freed == [True]
+
+
+@pytest.mark.parametrize("reason", ["the CPU", "the environment", "a compiler", "hidden states", "no head"])
 def test_models_are_left_alone(both_places: Places, monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
     model = both_places.here.model if reason == "the CPU" else both_places.device.model
+    if reason == "hidden states":
+        monkeypatch.setattr(model.config, "output_hidden_states", True)
+    if reason == "no head":
+        model = model.model
     if reason == "the environment":
         monkeypatch.setenv(replayed.OFF, "0")
     if reason == "a compiler":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import torch
 
@@ -17,8 +18,8 @@ def side_by_side(device: torch.device, works: Sequence[Callable[[], None]]) -> N
             work()
         return
     usual, branches = torch.cuda.current_stream(device), []
-    for work in works[1:]:
-        branch = torch.cuda.Stream(device)
+    for number, work in enumerate(works[1:]):
+        branch = _stream(device, number)
         branch.wait_stream(usual)
         with torch.cuda.stream(branch):
             work()
@@ -26,3 +27,9 @@ def side_by_side(device: torch.device, works: Sequence[Callable[[], None]]) -> N
     works[0]()
     for branch in branches:
         usual.wait_stream(branch)
+
+
+@lru_cache(maxsize=64)
+def _stream(device: torch.device, number: int) -> torch.cuda.Stream:
+    """One of a device's streams for branches: new ones would soon be those that other threads work on."""
+    return torch.cuda.Stream(device)

@@ -168,7 +168,7 @@ class TritonPlan:
         chunks = self._turned.shape[0]
         needs = Needs(self._sets, chunks, query_heads, group, dim, value_dim, self._product)
         scratch = needs.made(needs.tokens_at_a_time(tokens), self._device)
-        if needs.are_small(tokens):
+        if needs.are_small(tokens) and kept is None:  # a graph may go on writing to one that is kept
             self._scratch = scratch
         return scratch
 
