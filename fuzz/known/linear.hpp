@@ -35,8 +35,8 @@ inline winnow_linear_layer linear_layer(Bytes& from, Arrays& arrays) {
     layer.weight = arrays.noise(layer.inputs * layer.outputs / 2);
     layer.scales = arrays.numbers(layer.dtype, layer.inputs / WINNOW_SCALE_GROUP * layer.outputs * 2, false);
   } else {
-    // So many inputs that those of several rows are cut into blocks, at times.
-    layer.inputs = from.below(8) ? from.among(1, 200) : from.among(1000, 4000);
+    // So many inputs that those of several rows are cut into blocks, at times, and even those of one.
+    layer.inputs = from.below(8) ? from.among(1, 200) : from.among(1000, 8000);
     layer.outputs = from.below(200);
     const int64_t count = layer.inputs * layer.outputs;
     layer.weight = layer.bits == 8 ? arrays.noise(count) : arrays.numbers(layer.dtype, count, false);

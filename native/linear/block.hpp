@@ -1,4 +1,4 @@
-// Channels of a few rows of inputs and of a weight, and products of one of its rows.
+// Products of a few rows of inputs with a few rows of a weight.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include "simd/processor.hpp"
 #include "simd/unroll.hpp"
 #include "simd/vec.hpp"
+#include "sizes.hpp"
 
 #ifdef __AVX512BF16__
 #include "linear/avx512/channels.hpp"
@@ -18,7 +19,7 @@
 namespace winnow {
 namespace {
 
-// Rows of inputs that meet a row of the weight at a time.
+// Rows of inputs that meet rows of the weight at a time.
 constexpr int kMostAtOnce = 8;
 
 template <class T, class W>
@@ -32,49 +33,71 @@ struct ChannelsOf<Bf16, W> {
 };
 #endif
 
-// The channels [first, last) of rows of inputs, of type T, and of the weight, of type W, each `stride` channels long.
-template <class T, class W>
-struct ChannelBlock {
-  const T* inputs;
+// The channels [first, last) of rows of the weight, each `stride` channels long.
+template <class W>
+struct WeightBlock {
   const W* weight;
-  int64_t rows, outputs, stride;
+  int64_t outputs, stride;
   int64_t first, last;
-  int64_t ahead;  // bytes from a line of the weight to the one that is asked for with it
+
+  int64_t channels() const { return last - first; }
+  int64_t row_bytes() const { return stride * static_cast<int64_t>(sizeof(W)); }
+
+  // Where those of kOutputs rows from `output` on begin; the last that there is stands for those that there are not.
+  template <int kOutputs>
+  void point_at(int64_t output, const W* (&at)[kOutputs]) const {
+    for (int o = 0; o < kOutputs; ++o) at[o] = weight + least(output + o, outputs - 1) * stride + first;
+  }
 };
 
-// sums[r] of kRows rows of inputs with one of the weight.
-template <int kRows, class T, class W>
-inline void multiply(const ChannelBlock<T, W>& block, const T* const (&inputs)[kRows], const W* weight, Vec (&sums)[kRows]) {
-  using Channels = typename ChannelsOf<T, W>::Type;
+// Bytes from a line of a weight's row to the one of it that is asked for into the first-level cache.
+constexpr int64_t kNear = 512;
+
+// Asks for what is read after a line of a weight's row. The rows that come after those read side by side are `group` bytes on.
+template <int kRows, int kOutputs, int64_t kBytes>
+inline void ask_ahead(const char* line, int64_t group) {
+  if constexpr (kOutputs > 1) {
+    // Eight rows of inputs leave time enough to wait for the second level.
+    prefetch_for_later(line + group, kBytes);
+    if (kRows < kMostAtOnce && !kAskOnce) prefetch(line + kNear);
+  } else if constexpr (kRows > 1 || !kForesees) {
+    prefetch_span<kBytes, false>(line + kPrefetchBytes);
+  }
+}
+
+// Sums of kRows rows of inputs with kOutputs of the weight: of row r and output o they are the lanes of
+// sums[r * kOutputs + o].
+template <int kRows, int kOutputs, class Channels, class W>
+inline void multiply(const typename Channels::Numbers* inputs, const W* const (&weights)[kOutputs], int64_t channels,
+                     int64_t group, Vec (&sums)[kRows * kOutputs]) {
+  using Numbers = typename Channels::Numbers;
   constexpr int64_t kTogether = Channels::kTogether, kBytes = kTogether * static_cast<int64_t>(sizeof(W));
-  // With many rows a loop is long enough for sums to wait for themselves; with few the next loop begins meanwhile.
-  constexpr int kSums = kRows < kMostAtOnce || Vec::width < 16 ? 1 : 2;
-  Vec parts[kRows * kSums];
-  unroll<kRows * kSums>([&](auto i) __attribute__((always_inline)) { parts[i] = broadcast(0.0f); });
-  int64_t d = block.first;
-  for (; d + kSums * kTogether <= block.last; d += kSums * kTogether) {
-    unroll<kSums>([&](auto s) __attribute__((always_inline)) {
-      const int64_t at = d + s * kTogether;
-      if constexpr (kRows > 1 || !kForesees) {
-        prefetch_span<kBytes, false>(reinterpret_cast<const char*>(weight + at) + block.ahead);
-      }
-      const auto numbers = Channels::weight(weight + at);
-      unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-        parts[r * kSums + s] = Channels::add(parts[r * kSums + s], numbers, Channels::input(inputs[r] + at));
+  const auto add = [&](const Numbers(&numbers)[kOutputs]) __attribute__((always_inline)) {
+    unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+      const Numbers input = inputs[r];
+      unroll<kOutputs>([&](auto o) __attribute__((always_inline)) {
+        sums[r * kOutputs + o] = Channels::add(sums[r * kOutputs + o], numbers[o], input);
       });
     });
-  }
-  for (; d < block.last; d += kTogether) {
-    const auto numbers = Channels::weight_up_to(weight + d, block.last - d);
-    unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-      const auto input = Channels::input_up_to(inputs[r] + d, block.last - d);
-      parts[r * kSums] = Channels::add(parts[r * kSums], numbers, input);
+    inputs += kRows;
+  };
+  unroll<kRows * kOutputs>([&](auto i) __attribute__((always_inline)) { sums[i] = broadcast(0.0f); });
+  int64_t d = 0;
+  for (; d + kTogether <= channels; d += kTogether) {
+    Numbers numbers[kOutputs];
+    unroll<kOutputs>([&](auto o) __attribute__((always_inline)) {
+      ask_ahead<kRows, kOutputs, kBytes>(reinterpret_cast<const char*>(weights[o] + d), group);
+      numbers[o] = Channels::weight(weights[o] + d);
     });
+    add(numbers);
   }
-  unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-    sums[r] = parts[r * kSums];
-    unroll<kSums - 1>([&](auto s) __attribute__((always_inline)) { sums[r] = sums[r] + parts[r * kSums + s + 1]; });
-  });
+  if (d < channels) {
+    Numbers numbers[kOutputs];
+    unroll<kOutputs>([&](auto o) __attribute__((always_inline)) {
+      numbers[o] = Channels::weight_up_to(weights[o] + d, channels - d);
+    });
+    add(numbers);
+  }
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
 // Rows of inputs -> those of a linear layer, for few rows: the weight is read where it lies, once, and in its order.
 //
-// What bounds the product of a token is how fast the weight comes from memory. So rows of the weight are read one after
-// another, with what comes next asked for ahead, and inputs are what is read again. Several of them may be too many for the
-// first-level cache: a block of their channels meets that of all outputs a thread does at a time, then the next does.
+// What bounds the product of a token is how fast the weight comes from memory. So short rows of the weight are read one after
+// another, with what comes next asked for ahead, and inputs are what is read again. Where they are read so often that this
+// takes longer, a few rows of the weight are read side by side. And where they are too many for the first-level cache, a block
+// of their channels meets that of all outputs a thread does at a time, then the next does.
 #pragma once
 
 #include <cstdint>
@@ -26,24 +27,20 @@
 namespace winnow {
 namespace {
 
-// Bytes of a block of several inputs: half of a first-level cache, the rest of which is for the weight.
-constexpr int64_t kInputBytes = 24 * 1024;
-
-// Sums of all rows of a block, whose channels are all that there are.
+// Sums of rows of inputs with a block of a weight, whose channels are all that there are.
 template <class T, class W>
-inline void add_up(ChannelBlock<T, W> block, LinearSums& sums) {
+inline void add_up(const T* inputs, int64_t rows, WeightBlock<W> block, LinearSums& sums) {
   using Channels = typename ChannelsOf<T, W>::Type;
-  constexpr int64_t kBytes = static_cast<int64_t>(sizeof(W));
-  const int64_t row_bytes = least(block.rows, kMostAtOnce) * static_cast<int64_t>(sizeof(T));
-  const int64_t fit = block.rows == 1 ? block.stride : kInputBytes / row_bytes;
-  const int64_t width = round_up(divide_up(block.stride, divide_up(block.stride, fit)), Channels::kTogether);
-  // Rows that are read in one piece follow each other; of others the same channels are read next.
-  block.ahead = width < block.stride ? divide_up(kPrefetchBytes, width * kBytes) * block.stride * kBytes : kPrefetchBytes;
+  CopiedInputs<Channels> copied;
+  const int64_t width = copied.width(largest_block(rows, kMostAtOnce), block.stride);
   for (block.first = 0; block.first < block.stride; block.first = block.last) {
     block.last = least(block.first + width, block.stride);
-    for (int64_t output = 0; output < block.outputs; output += Vec::width) {
-      for_row_blocks<kMostAtOnce>(block.rows, [&](int64_t first, auto size) { sums.add<size>(block, first, output); });
-    }
+    for_row_blocks<kMostAtOnce>(rows, [&](int64_t first, auto size) {
+      const T* at[size];
+      point_at_rows(inputs + block.first, rows, block.stride, first, at);
+      copied.copy(at, block.channels());
+      sums.add<size>(copied, block, first);
+    });
   }
 }
 
@@ -54,7 +51,7 @@ void linear(const winnow_linear_layer& layer, const LinearRows& all, int64_t fir
   for (int64_t row = 0; row < all.count; row += kMostTogether) {
     const int64_t rows = least(kMostTogether, all.count - row);
     LinearSums sums(rows);
-    add_up<T, W>({static_cast<const T*>(all.inputs) + row * layer.inputs, weight, rows, last - first, layer.inputs, 0, 0, 0},
+    add_up<T, W>(static_cast<const T*>(all.inputs) + row * layer.inputs, rows, {weight, last - first, layer.inputs, 0, 0},
                  sums);
     for (int64_t r = 0; r < rows; ++r) {
       float found[kOutputsAtOnce];

@@ -9,6 +9,9 @@
 namespace winnow {
 namespace {
 
+// The size of the largest block of so many rows, as for_row_blocks cuts them.
+constexpr int64_t largest_block(int64_t rows, int64_t most) { return rows > most / 2 ? most : rows > 2 ? 4 : rows; }
+
 // Calls body(first, Count<size>) for all rows, in blocks that are powers of two, up to kMost, which is 4 at least; the last
 // may be larger than what is left.
 template <int kMost, class Body>

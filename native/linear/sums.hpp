@@ -6,6 +6,7 @@
 
 #include "linear/block.hpp"
 #include "linear/contract.hpp"
+#include "linear/inputs.hpp"
 #include "linear/rows.hpp"
 #include "simd/unroll.hpp"
 #include "simd/vec.hpp"
@@ -17,6 +18,13 @@ namespace {
 // Rows for which sums are kept: of more the weight is read again.
 constexpr int64_t kMostTogether = 32;
 
+// Rows of a weight that are read side by side at most, so that inputs are read once for all of them.
+constexpr int kMostSideBySide = 4;
+
+// Bytes of a row of a weight that are two pages or more: with one row of inputs it crowds the first-level cache, and no
+// hardware foresees its end.
+constexpr int64_t kLongRow = 8192;
+
 // Sums of `rows` rows for the outputs that a thread does at a time. Those of a block of rows lie together, a vector after
 // another, each of as many outputs as fill it: that of row r and output o of kOutputs is lane r * kOutputs + o.
 class LinearSums {
@@ -25,23 +33,15 @@ class LinearSums {
     std::memset(sums_, 0, static_cast<size_t>(round_up(rows, kMostAtOnce) * kOutputsAtOnce) * sizeof(float));
   }
 
-  // Adds the products of the block's rows [first, first + kRows) with the outputs [output, output + Vec::width).
-  template <int kRows, class T, class W>
-  void add(const ChannelBlock<T, W>& block, int64_t first, int64_t output) {
-    constexpr int kOutputs = Vec::width / kRows;
-    const T* inputs[kRows];
-    point_at_rows(block.inputs, block.rows, block.stride, first, inputs);
-    float* to = sums_ + first * kOutputsAtOnce + output * kRows;
-    for (int part = 0; part < kRows; ++part, output += kOutputs, to += Vec::width) {
-      Vec found[Vec::width];
-      for (int o = 0; o < kOutputs; ++o) {
-        Vec sums[kRows];
-        // Where there are fewer the last output is repeated.
-        multiply(block, inputs, block.weight + least(output + o, block.outputs - 1) * block.stride, sums);
-        unroll<kRows>([&](auto r) __attribute__((always_inline)) { found[r * kOutputs + o] = sums[r]; });
-      }
-      store(to, load(to) + row_sums(found));
+  // Adds the products of inputs, of the rows [first, first + kRows), with the outputs of a block.
+  template <int kRows, class Channels, class W>
+  void add(const CopiedInputs<Channels>& inputs, const WeightBlock<W>& block, int64_t first) {
+    constexpr int kOutputs = Vec::width / kRows, kMost = kOutputs < kMostSideBySide ? kOutputs : kMostSideBySide;
+    if constexpr (kRows <= 4) {
+      // Memory bounds these, and gives short rows fastest in their order.
+      if (block.channels() == block.stride && block.row_bytes() < kLongRow) return add_by<kRows, 1>(inputs, block, first);
     }
+    add_by<kRows, kMost>(inputs, block, first);
   }
 
   // Those of a row, in the order of outputs.
@@ -57,6 +57,29 @@ class LinearSums {
   }
 
  private:
+  // The same, with kTogether rows of the weight side by side.
+  template <int kRows, int kTogether, class Channels, class W>
+  void add_by(const CopiedInputs<Channels>& inputs, const WeightBlock<W>& block, int64_t first) {
+    constexpr int kOutputs = Vec::width / kRows;
+    const int64_t group = kTogether * block.row_bytes();
+    float* to = sums_ + first * kOutputsAtOnce;
+    for (int64_t output = 0; output < block.outputs; output += kOutputs, to += Vec::width) {
+      Vec found[Vec::width];
+      for (int o = 0; o < kOutputs; o += kTogether) {
+        const W* weights[kTogether];
+        block.point_at(output + o, weights);
+        Vec sums[kRows * kTogether];
+        multiply<kRows, kTogether, Channels>(inputs.numbers(), weights, block.channels(), group, sums);
+        unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+          unroll<kTogether>([&](auto i) __attribute__((always_inline)) {
+            found[r * kOutputs + o + i] = sums[r * kTogether + i];
+          });
+        });
+      }
+      store(to, load(to) + row_sums(found));
+    }
+  }
+
   int64_t rows_;
   alignas(64) float sums_[kMostTogether * kOutputsAtOnce];
 };

@@ -80,16 +80,14 @@ struct NibbleTotals {
   // Adds those of a group of inputs: of the numbers times their scale, and of the middle times the inputs' sum.
   void add(const uint8_t* numbers, const NibbleScales& of, const Bf16* const (&inputs)[kRows], int64_t first) {
     const __m512i ones = _mm512_set1_epi16(kOneInBf16);
-    __m512 sums[kRows * kNibbleSums], all[kRows];
+    __m512 sums[kRows * kNibbleSums];
     unroll<kRows * kNibbleSums>([&](auto i) __attribute__((always_inline)) { sums[i] = Bf16Pairs::zero(); });
-    unroll<kRows>([&](auto r) __attribute__((always_inline)) { all[r] = Bf16Pairs::zero(); });
     for (int64_t i = 0; i < WINNOW_SCALE_GROUP; i += 2, numbers += kLine) {
       prefetch_span<kLine, false>(reinterpret_cast<const char*>(numbers) + kPrefetchBytes);
       const Nibbles nibbles(numbers);
       __m512i input[kRows];
       unroll<kRows>([&](auto r) __attribute__((always_inline)) {
         input[r] = broadcast_four(inputs[r] + first + i);
-        all[r] = Bf16Pairs::add(all[r], input[r], ones);
       });
       unroll<kNibbleSums>([&](auto k) __attribute__((always_inline)) {
         const __m512i each = nibbles.numbers<k>();
@@ -98,10 +96,13 @@ struct NibbleTotals {
         });
       });
     }
-    unroll<kRows>([&](auto r) {
-      unroll<kNibbleSums>([&](auto k) {
+    unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+      static_assert(WINNOW_SCALE_GROUP * sizeof(Bf16) == sizeof(__m512i));
+      const __m512i group = _mm512_loadu_si512(inputs[r] + first);
+      const Vec all = broadcast(lane_sum(Vec{Bf16Pairs::add(Bf16Pairs::zero(), group, ones)}));
+      unroll<kNibbleSums>([&](auto k) __attribute__((always_inline)) {
         const Vec scaled = fma(Vec{sums[r * kNibbleSums + k]}, of.scales[k], totals[r][k]);
-        totals[r][k] = fma(Vec{all[r]}, of.middles[k], scaled);
+        totals[r][k] = fma(all, of.middles[k], scaled);
       });
     });
   }

@@ -24,7 +24,7 @@ from winnow.kernels.interface import AttentionPlan, DecodePlan
 
 INSTEAD = "call the model itself, with past_key_values=cache"
 ordinary_forward: WeakKeyDictionary[PreTrainedModel, Callable[..., Any]] = WeakKeyDictionary()
-"""Of models whose `forward` is one for now that may replay steps: the one that does not."""
+"""The forward functions of models whose `forward` is another one for now, which may replay steps."""
 
 
 class _LayerMemory(NamedTuple):

@@ -6,11 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from winnow.kernels.linear import LinearPlan, Weight
+from winnow.kernels.native_args import DTYPES
 from winnow.models.direct import DirectLinear
 from winnow.models.onednn import has_onednn, linear_by_onednn
 from winnow.models.planned import Planned
 
-_FEW = {torch.float32: 32, torch.bfloat16: 16, torch.float16: 32}
+FEW = 32
+"""Rows of inputs up to which torch's own products take longer."""
 
 
 class CompiledLinear(Planned[LinearPlan], DirectLinear):
@@ -21,8 +23,8 @@ class CompiledLinear(Planned[LinearPlan], DirectLinear):
 
     @staticmethod
     def few(dtype: torch.dtype) -> int:
-        """Rows up to which torch's own products take longer."""
-        return _FEW.get(dtype, 0)
+        """Rows that kernels multiply; 0 for a dtype that they do not know."""
+        return FEW if dtype in DTYPES else 0
 
     def compiled_weight(self) -> Weight:
         """Its parameters as they are."""
