@@ -187,3 +187,56 @@ def test_a_batch_with_its_padding_on_the_right_is_still_exact(model):
         model(ids, attention_mask=mask, past_key_values=cache)
         model(ids[:1, :12], past_key_values=alone)
     assert [k.tolist() for k in cache.kept(1, row=0)] == [k.tolist() for k in alone.kept(1)]
+
+
+def test_autocast_that_leaves_keys_and_values_apart_is_told(model):
+    with (
+        torch.no_grad(),
+        torch.autocast("cpu", torch.bfloat16),
+        pytest.raises(CacheError, match=r"keys are torch.float32 and values torch.bfloat16.*without autocast"),
+    ):
+        model(prompt(), past_key_values=winnow.CompressedCache(model, "full"))
+
+
+def test_a_model_without_our_cache_runs_under_autocast():
+    model = build("gemma2")
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        expected = model(prompt(), use_cache=False).logits
+        model.set_attn_implementation("winnow")
+        found = model(prompt(), use_cache=False).logits
+    torch.testing.assert_close(found, expected, rtol=0, atol=0.05)
+
+
+def test_a_deferred_prompt_that_lost_its_queries_is_told(model):
+    cache = winnow.CompressedCache(model, METHOD, defer=True, waiting_queries=4)
+    with torch.no_grad():
+        model(prompt(length=30), past_key_values=cache)
+    cache.crop(-1)
+    cache.compressed_by("snapkv(window=3) @ 9")
+    cache.crop(-1)
+    with pytest.raises(CacheError, match="looks at the last 3 queries of the prompt, of which 2 are there"):
+        cache.compressed_by("snapkv(window=3) @ 9")
+
+
+@pytest.mark.parametrize("rows", [[1, 0], [1], [0, 0, 1]])
+def test_rows_take_their_linear_states_along(rows):
+    model = build("falcon_h1")
+    model.set_attn_implementation("winnow")
+    cache = winnow.CompressedCache(model, METHOD)
+    with torch.no_grad():
+        model(prompt(2, 30), past_key_values=cache)
+        before = [{name: state.clone() for name, state in layer.conv_states.items()} for layer in cache.layers]
+        cache.batch_select_indices(torch.tensor(rows))
+        for layer, states in zip(cache.layers, before, strict=True):
+            assert all(torch.equal(layer.conv_states[name], state[rows]) for name, state in states.items())
+        cache.batch_repeat_interleave(2)
+        model(prompt(2 * len(rows), 1), past_key_values=cache)
+
+
+def test_caches_with_linear_states_are_not_joined():
+    model = build("falcon_h1")
+    model.set_attn_implementation("winnow")
+    caches = [filled(model), filled(model)]
+    assert not caches[0].is_attention_alone()
+    with pytest.raises(CacheError, match="nothing but full attention can be joined"):
+        winnow.CompressedCache.joined(caches)

@@ -43,6 +43,11 @@ class Arriving:
         """True if what queries paid is summed up."""
         return self._paid is not None
 
+    @property
+    def queries(self) -> int:
+        """Queries of every row that are there, of the last tokens."""
+        return 0 if self._queries is None else self._queries.shape[2]
+
     def add(self, queries: Tensor, valid: Tensor | None, keep: int | None, paid: Tensor | None = None) -> None:
         """A chunk's queries [R, Hq, Q, D] and the validity [R, ≥ Q] of the tokens up to its end (None: all valid).
 

@@ -19,7 +19,14 @@ from winnow.cache.extras import check_extras
 from winnow.cache.fold import check_foldable
 from winnow.cache.gradients import check_no_gradients
 from winnow.cache.guards import check_implementation, check_model, optional_count, text_config
-from winnow.cache.hybrid import CompactSlidingLayer, check_crop, heads_of, layers_of, parts_of
+from winnow.cache.hybrid import (
+    CompactSlidingLayer,
+    check_crop,
+    heads_of,
+    is_attention_alone,
+    layers_of,
+    parts_of,
+)
 from winnow.cache.latent_layer import check_sharing
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.listening import Replayed
@@ -168,7 +175,8 @@ class CompressedCache(Cache):
         # Compression reads the prompt and lets go of it, so the fork needs no copy.
         read = [part for layer in self.compressed_layers() for part in (layer.arriving, layer.tail)]
         twin = deepcopy(self, {id(part): part for part in read})
-        twin.compression.choose(method, rank, fold_every, self.get_seq_length(), replayed)
+        queries = min(layer.arriving.queries for layer in self.compressed_layers())
+        twin.compression.choose(method, rank, fold_every, self.get_seq_length(), queries, replayed)
         for layer in twin.compressed_layers():
             layer.compress_waiting()
         # What is folded later is another prompt to a ranking that remembers this one.
@@ -457,6 +465,10 @@ class CompressedCache(Cache):
         self.compression.together = LayersTogether()
         self.compression.progress.reset()
 
+    def is_attention_alone(self) -> bool:
+        """True if all layers are compressed ones: sliding and linear layers keep a state of their own."""
+        return all(map(is_attention_alone, self.layers))
+
     # --- what is held --------------------------------------------------------------------------------------
 
     def kept(self, layer: int, row: int = 0) -> list[Tensor]:
@@ -540,8 +552,7 @@ class CompressedCache(Cache):
     def _is_fresh(self) -> bool:
         """True if all layers are compressed ones and hold a prompt and nothing after it."""
         self._check_whole()
-        ours = self.compressed_layers()
-        return len(ours) == len(self.layers) and all(layer.is_fresh() for layer in ours)
+        return self.is_attention_alone() and all(layer.is_fresh() for layer in self.compressed_layers())
 
     def _bytes_of_stock_layers(self) -> int:
         stock = [layer for layer in self.layers if not isinstance(layer, CompressedLayer)]

@@ -110,22 +110,28 @@ class Compression:
         return (self.fold_every, self.fold_turns, self.method) if self.folds else None
 
     def choose(
-        self, method: Method, rank: Rank, fold_every: int | None, length: int, replayed: Replayed | None = None
+        self,
+        method: Method,
+        rank: Rank,
+        fold_every: int | None,
+        length: int,
+        queries: int,
+        replayed: Replayed | None = None,
     ) -> None:
         """Another method, before anything is compressed. Raises MethodError where it cannot serve the model or fold.
 
-        fold_every: None leaves what is set. length: tokens of the prompt. replayed: findings of its replay. Raises
-        CacheError where too few queries were kept, or the method's replay is missing.
+        fold_every: None leaves what is set. length: tokens of the prompt. queries: how many of the last ones wait with
+        it. replayed: findings of its replay. Raises CacheError where too few queries wait, or the method's replay is
+        missing.
         """
         if method.scorer.replayer != (replayed.replayer if replayed else None):
             raise CacheError(f"{method} {NEEDS_REPLAY}")
         self.fold_every = self.fold_every if fold_every is None else fold_every
-        waited = self.waiting_queries
         needed = max(method.queries_needed(length), self.queries_of_folds(method))
-        if self.defer and waited is not None and waited < min(needed, length):
+        if self.defer and queries < min(needed, length):
             raise CacheError(
-                f"{method.name} looks at the last {min(needed, length)} queries of the prompt, of which {waited} were "
-                "kept; make the cache with a larger waiting_queries, or without."
+                f"{method.name} looks at the last {min(needed, length)} queries of the prompt, of which {queries} are "
+                "there; make the cache with a larger waiting_queries, or without."
             )
         if self.folds:
             check_foldable(method, self.fold_every, self.fold_turns)

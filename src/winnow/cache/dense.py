@@ -37,7 +37,8 @@ def dense_attention(
     causal = mask is None and query.shape[2] > 1 and is_causal is not False and getattr(module, "is_causal", True)
     explicit = spec.softcap is not None or spec.sinks is not None
     chunk = causal and query.shape[2] != key.shape[2]
-    served = causal and prefill.supports(query, key) and not wants_gradients(query, key, value)
+    alike = query.dtype == value.dtype  # not under autocast
+    served = causal and alike and prefill.supports(query, key) and not wants_gradients(query, key, value)
     if served and (explicit or (not dropout and _faster_compiled(query, key, chunk))):
         return _compiled_attention(query, key, value, spec)
     if explicit:

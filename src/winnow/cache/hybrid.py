@@ -119,8 +119,12 @@ class CompressedHybridLayer(LinearAttentionLayer, CompressedLayer):
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Both parts in the new order."""
-        LinearAttentionLayer.reorder_cache(self, beam_idx)
         CompressedLayer.reorder_cache(self, beam_idx)
+
+    def _select_rows(self, rows: Tensor) -> None:
+        """Both parts of rows in a new order, with repeats or omissions."""
+        LinearAttentionLayer.reorder_cache(self, rows)
+        CompressedLayer._select_rows(self, rows)
 
     def reset(self) -> None:
         """Empty again."""
@@ -132,6 +136,11 @@ class CompressedHybridLayer(LinearAttentionLayer, CompressedLayer):
         CompressedLayer.offload(self)
 
     prefetch = offload
+
+
+def is_attention_alone(layer: CacheLayerMixin) -> bool:
+    """True for a compressed layer without a linear state."""
+    return isinstance(layer, CompressedLayer) and not isinstance(layer, LinearAttentionLayer)
 
 
 def stock_layers(config: PreTrainedConfig) -> list[CacheLayerMixin]:

@@ -21,6 +21,8 @@ from winnow.cache.gradients import check_no_gradients
 from winnow.cache.handle import ATTRIBUTE, Attended, Handle, Phase, attach
 from winnow.cache.length import LogicalLength
 from winnow.cache.listening import ReadAgain
+from winnow.cache.padded_turns import PaddedTurn, last_tokens, selected, until
+from winnow.cache.padding import on_host
 from winnow.cache.placed_step import PlacedStep, Places
 from winnow.cache.prefix import Prefix
 from winnow.cache.progress import Part
@@ -76,6 +78,7 @@ class CompressedLayer(CacheLayerMixin):
         self.pending: Handle | None = None
         self.compressor = self._made_compressor()
         self.arriving = Arriving()
+        self.padded: tuple[PaddedTurn, ...] = ()
         self.recent: RecentQueries | None = None  # only where the tail is folded
         self._turn: Turn | None = None  # only from its arrival until it was attended to
         self._plan: AttentionPlan | None = None
@@ -151,18 +154,19 @@ class CompressedLayer(CacheLayerMixin):
         if not self.is_initialized:
             return
         if tokens:
-            self._held_tail().crop(tokens)
-            self.seen -= tokens
+            held = self._held_of_last(tokens)
+            self._held_tail().crop(held)
+            self._go_back(self.seen - tokens)
             self.arriving.crop(tokens)
             if self.recent is not None:
-                self.recent.crop(tokens)
+                self.recent.crop(held)
         if self.waiting and not self.compression.defer:
             self.compress_waiting()
 
     def check_crop(self, tokens: int) -> None:
         """Raises CacheError where `tokens` tokens cannot be taken back."""
         if self.is_initialized:
-            self._held_tail().check_crop(tokens)
+            self._held_tail().check_crop(self._held_of_last(tokens))
             self.arriving.check_crop(tokens)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
@@ -204,6 +208,7 @@ class CompressedLayer(CacheLayerMixin):
             self.recent = self.recent.joined([other.recent for other in others if other.recent is not None])
         self.prefixes = [*self.prefixes, *(prefix for other in others for prefix in other.prefixes)]
         self.seen = max(self.seen, *(other.seen for other in others)) if others else self.seen
+        self.padded = ()
         self._plan = self._step = None
 
     def view_coalitions(self, masks: Tensor, window: int) -> None:
@@ -331,7 +336,7 @@ class CompressedLayer(CacheLayerMixin):
     def give_up(self) -> None:
         """The attention function refuses what the last `update` brought, before it did anything with it."""
         new = self.pending.new_tokens if self.pending is not None else 0
-        self.seen -= new
+        self._go_back(self.seen - new)
         if not self.compressed and self._held_tail().longest:
             self._held_tail().crop(new)
         self.pending = None
@@ -349,13 +354,25 @@ class CompressedLayer(CacheLayerMixin):
         self.tail.restore(mark.lengths)
         if self.recent is not None and mark.recent is not None:
             self.recent.restore(mark.recent)
-        self.seen = mark.seen
+        self._go_back(mark.seen)
 
     def _take_back_token(self, seen: int, lengths: Tensor | int, column: int) -> None:
         self._held_tail().restore(lengths)
         if self.recent is not None:
             self.recent.next = column
+        self._go_back(seen)
+
+    def _go_back(self, seen: int) -> None:
+        """So many columns are there, no later ones."""
         self.seen = seen
+        if self.padded:
+            self.padded = until(self.padded, seen)
+
+    def _held_of_last(self, columns: int) -> Tensor | int:
+        """Tokens that rows hold of the last columns: [R], or one number where none of these are padding."""
+        if not self.padded:
+            return columns
+        return last_tokens(self.padded, self.seen, columns, len(self.prefixes))
 
     def settle(self) -> None:
         """Compresses or folds now what the next tokens would find waiting for it."""
@@ -447,6 +464,8 @@ class CompressedLayer(CacheLayerMixin):
 
         valid: [R, Q] if some are padding.
         """
+        if valid is not None:
+            self.padded = (*self.padded, PaddedTurn(self.seen - valid.shape[1], on_host(valid)))
         if self.recent is not None:
             new = queries.shape[2]
             self.recent.add(queries, valid, size=self._queries_to_keep(new))
@@ -566,6 +585,11 @@ class CompressedLayer(CacheLayerMixin):
 
     def _check_fits(self, keys: Tensor, values: Tensor) -> None:
         """Raises CacheError, before anything is changed, for keys and values that cannot be of this layer's model."""
+        if keys.dtype != values.dtype:
+            raise CacheError(
+                f"keys are {keys.dtype} and values {values.dtype}, as torch.autocast leaves them; load the model in "
+                "one dtype, and run it without autocast."
+            )
         if not self.is_initialized:
             self.compression.check_heads(self.index, keys.shape[1])
             return
@@ -732,6 +756,7 @@ class CompressedLayer(CacheLayerMixin):
         rows = rows.to(torch.int64)
         self.prefixes = [self.prefixes[row] for row in rows.tolist()]
         self._held_tail().select(rows)
+        self.padded = selected(self.padded, rows)
         self.arriving.select(rows)
         if self.recent is not None:
             self.recent.select(rows)

@@ -85,12 +85,13 @@ class RecentQueries:
         if not self.is_full():
             self._held = [min(held + 1, self.ring.shape[2] - 1) for held in self._held]
 
-    def crop(self, tokens: int) -> None:
-        """The last tokens were taken back."""
+    def crop(self, tokens: Tensor | int) -> None:
+        """The last tokens were taken back, so many of all rows or of each [R]."""
         if not self.count:
             return
+        counts = torch.as_tensor(tokens).expand(len(self._held)).tolist()
         rows = [self.row(index) for index in range(len(self._held))]
-        rows = [row[:, : max(0, row.shape[1] - tokens)] for row in rows]
+        rows = [row[:, : max(0, row.shape[1] - count)] for row, count in zip(rows, counts, strict=True)]
         self.ring, self.next = _stacked(rows, self.ring.shape[2] - 1), 0
         self._held = [row.shape[1] for row in rows]
 

@@ -141,20 +141,22 @@ class Tail:
         """Views [R, H, T, D] and [R, H, T, Dv]; only where all rows hold the same number of tokens."""
         return self.keys[:, :, : self.longest], self.values[:, :, : self.longest]
 
-    def crop(self, tokens: int) -> None:
-        """Forgets the last `tokens` tokens of every row. Raises CacheError where a row holds fewer."""
+    def crop(self, tokens: Tensor | int) -> None:
+        """Forgets the last `tokens` tokens of every row, or of each [R]. Raises CacheError where one holds fewer."""
         self.check_crop(tokens)
         self.lengths -= tokens
         self._refresh()
 
-    def check_crop(self, tokens: int) -> None:
-        """Raises CacheError where a row holds fewer than `tokens` tokens."""
-        held = int(self.lengths.min())
-        if tokens > held:
+    def check_crop(self, tokens: Tensor | int) -> None:
+        """Raises CacheError where a row holds fewer than `tokens` tokens, of all rows or of each [R]."""
+        asked = torch.as_tensor(tokens).expand(self.lengths.shape)
+        missing = asked - self.lengths
+        if bool((missing > 0).any()):
+            row = int(missing.argmax())
             raise CacheError(
-                f"cannot crop {tokens} tokens: only the {held} tokens after what is compressed (the prompt, and what "
-                "was folded since) can be taken back. Start again from the prompt, or fork the cache "
-                "(copy.deepcopy) before you generate."
+                f"cannot crop {int(asked[row])} tokens: only the {int(self.lengths[row])} tokens after what is "
+                "compressed (the prompt, and what was folded since) can be taken back. Start again from the prompt, or "
+                "fork the cache (copy.deepcopy) before you generate."
             )
 
     def emptied(self, rows: Sequence[int], room: int) -> Tail:

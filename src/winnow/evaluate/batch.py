@@ -63,8 +63,8 @@ class Said:
 
 
 def can_be_joined(cache: CompressedCache) -> bool:
-    """True if the cache has compressed layers only; sliding and linear layers keep a state of their own."""
-    return len(cache.compressed_layers()) == len(cache.layers)
+    """True if all that the cache holds are compressed layers."""
+    return cache.is_attention_alone()
 
 
 def decode_batch(
