@@ -170,6 +170,8 @@ WRONG_USAGE = {
     "a share of nothing": (("chat", "--budget", "2%"), "without a --document"),
     "two documents": (("chat", "--context", "c.safetensors", "--document", "document.txt"), "--document"),
     "two budgets": (("chat", "--context", "c.safetensors", "--budget", "64"), "--budget"),
+    "two dtypes": (("chat", "--context", "c.safetensors", "--dtype", "bfloat16"), "--dtype"),
+    "two types of weights": (("chat", "--context", "c.safetensors", "--weights", "int8"), "--weights"),
     "two methods": (("chat", "--context", "c.safetensors", "--method", "adakv"), "--method"),
     "a method that cannot fold": ((*CHAT, "--method", "snapkv+kivi", "--fold", "8"), "leave fold_every out"),
     "bytes that hold nothing": ((*CHAT, "--budget", "2KiB"), "bytes"),

@@ -63,6 +63,28 @@ def test_the_same_command_does_nothing_twice_and_more_methods_can_be_added(done,
     assert (out / "cells.jsonl").read_text().startswith(before)
 
 
+def test_a_folder_keeps_to_its_texts(winnow_run, folder):
+    data, out = folder / "texts.jsonl", folder / "run"
+    given = ("eval", "file", "--data", str(data), "--methods", "snapkv@25%", "--allow-zero", "--out", str(out))
+    for animal, ends in (("cat", 0), ("dog", 1), ("cat", 0)):
+        example = {"context": f"The {animal} is in the house. " * 20, "question": "Who?", "answers": [animal]}
+        data.write_text(json.dumps(example) + "\n")
+        before = (out / "run.json").read_text() if animal == "dog" else ""
+        code, _, err = winnow_run(*given)
+        assert code == ends, err
+        if animal == "dog":
+            assert "holds results of other texts, in which example 1 of file was another" in " ".join(err.split())
+            assert (out / "run.json").read_text() == before
+    assert len(read_run(out).rows) == 2
+
+
+def test_babilong_has_facts_alone(winnow_run, folder):
+    given = ("eval", "babilong", "--lengths", "0", "--tasks", "qa1", "--examples", "1", "--methods", "snapkv@50%")
+    code, _, err = winnow_run(*given, "--allow-zero", "--out", str(folder / "run"))
+    assert code == 0, err
+    assert {row.facts["length"] for row in read_run(folder / "run").rows} == {0}
+
+
 def test_shards_fill_one_folder(winnow_run, folder):
     for part in ("1/2", "2/2"):
         given = ["eval", "facts", "--lengths", "700", "--examples", "8", "--allow-zero", "--shard", part]

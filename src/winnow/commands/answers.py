@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,6 +11,7 @@ from rich.markup import escape
 
 from winnow.commands.batch_file import Asked
 from winnow.commands.formats import written_share
+from winnow.commands.json_lines import json_line
 from winnow.composition.method import Method
 from winnow.evaluate import Answer
 from winnow.evaluate.process import peak_memory
@@ -42,7 +42,7 @@ class AnswerResult:
 
 def as_json(result: AnswerResult, model: str) -> str:
     """One line with everything that is known of an answer."""
-    return json.dumps(as_entry(result, model), ensure_ascii=False)
+    return json_line(as_entry(result, model))
 
 
 def as_entry(result: AnswerResult, model: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -23,7 +24,9 @@ Line = tuple[str, str, str]
 
 
 def benchmarks(options: BenchmarksOptions) -> None:
-    """Prints a list, or one benchmark with its tasks."""
+    """Prints a list, or one benchmark with its tasks. Raises BadParameter for several of them at once."""
+    if (options.name is not None) + options.protocols + options.metrics > 1:
+        raise typer.BadParameter("give the name of a benchmark, --protocols or --metrics, one of them.")
     if options.protocols:
         _print_list([(each.name, each.summary, each.source) for each in protocols()], options)
     elif options.metrics:

@@ -98,6 +98,8 @@ def _saved(options: ChatOptions) -> Opened:
         "--budget": options.budget,
         "--set": options.settings,
         "--truncate": options.truncate,
+        "--dtype": None if options.dtype == "auto" else options.dtype,
+        "--weights": None if options.weights == "auto" else options.weights,
     }
     for name, value in given.items():
         if value is not None:

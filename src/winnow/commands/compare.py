@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from winnow.commands.compare_table import show
 from winnow.commands.console import messages, output
+from winnow.commands.json_lines import json_line
 from winnow.commands.options.compare import CompareOptions
 from winnow.commands.progress import stage
 from winnow.files import check_target, write_text
@@ -32,7 +32,7 @@ def compare(options: CompareOptions) -> None:
     entries = [as_entry(each, bootstrap) for each in compared.comparisons]
     if options.as_lines:
         for entry in entries:
-            print(json.dumps(entry, ensure_ascii=False), file=output().file)
+            print(json_line(entry), file=output().file)
         for note in compared.notes:
             messages().print(note, markup=False, soft_wrap=True)
     else:

@@ -40,12 +40,12 @@ def eval(options: EvalOptions) -> None:
     limit = work.protocol.prompt_limit(work.source.name)
     space = CellSpace(about.model.fingerprint, work.protocol, options.fold, limit)
     journal = Journal.open(_journal_path(options.out, work.shard), space.config())
-    # Behind the journal: a command that is refused there is none of this run's.
-    write_text(options.out / ABOUT, json.dumps(asdict(about), indent=2) + "\n")
     room = room_for(loaded, work.largest, workers_of_a_device(options, options.device))
     batch = options.batch or room.questions
     recipe = RunRecipe(spec_of(work.source, options), space, work.groups(batch), work.methods, batch)
     evaluation = Evaluation(recipe, journal, options.together)
+    # Behind the journal: a command that is refused there is none of this run's.
+    write_text(options.out / ABOUT, json.dumps(asdict(about), indent=2) + "\n")
     tell_work(work, evaluation, room)
     if items := evaluation.missing(work.shard):
         tell_time(work, evaluation.recipe, loaded, items)

@@ -203,6 +203,6 @@ def _listed(text: str | None) -> list[str]:
 
 
 def _number(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) < 2**31:
+    if not text.isdecimal() or not int(text) < 2**31:
         raise typer.BadParameter(f"{text!r} is no number of tokens; give them as in 2048,4096.", param_hint="--lengths")
     return int(text)

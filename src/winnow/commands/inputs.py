@@ -98,7 +98,7 @@ def _built(name: str, budget: str | None, parameters: dict[str, Value], insist: 
     named = NamedMethod(name)
     if (named.budget is not None or not named.takes_budget) and not insist:
         return named.method(parameters=parameters)
-    return named.method(budget or DEFAULT_BUDGET, parameters)
+    return named.method(DEFAULT_BUDGET if budget is None else budget, parameters)
 
 
 def _split_names(text: str) -> list[str]:

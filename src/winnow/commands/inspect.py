@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from winnow.commands.inputs import build_methods
 from winnow.commands.inspect_pictures import PictureSubject, draw_pictures, picture_names
 from winnow.commands.inspect_prompt import Inspected, read_inspected
 from winnow.commands.inspect_table import diagnosis_table, reading_table
+from winnow.commands.json_lines import json_line
 from winnow.commands.loading import load
 from winnow.commands.model_names import model_line, model_name
 from winnow.commands.options.inspect import InspectOptions
@@ -68,7 +68,7 @@ def _print_lines(found: Iterator[Diagnosis], source: ModelSource, inspected: Ins
     diagnoses = []
     for diagnosis in found:
         entry = {"model": source.name, "question": inspected.question} | diagnosis.as_dict()
-        print(json.dumps(entry, ensure_ascii=False), flush=True)
+        print(json_line(entry), flush=True)
         diagnoses.append(diagnosis)
     return diagnoses
 

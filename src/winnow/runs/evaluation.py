@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 
 from winnow.estimate.executors.base import Executor, Item
 from winnow.estimate.journal import Journal
+from winnow.runs.cells import content_hash
 from winnow.runs.folder import RunError
 from winnow.runs.groups import Group
 from winnow.runs.record import RowRecords
@@ -31,10 +33,12 @@ class Evaluation:
     def __init__(self, recipe: RunRecipe, journal: Journal, together: int = 1) -> None:
         """together: methods whose answers are decoded side by side, at most.
 
-        Raises JournalError, naming the line, for a record that is no row, or that contradicts another.
+        Raises JournalError, naming the line, for a record that is no row, or that contradicts another; RunError for a
+        row about other texts than an example of its name has.
         """
         self._journal = journal
         self._known = {row.cell: row for row in journal.read(RowRecords())}
+        _check_texts(self._known.values(), recipe.groups, journal.path)
         self._cells = [recipe.space.cells(group, recipe.methods) for group in recipe.groups]
         self.cells = [cell for group in self._cells for cells in group for cell in cells]
         """All of them."""
@@ -130,6 +134,17 @@ class Evaluation:
             f"method can be told from another. It said {_short(row.prediction)} where {_short(row.answers[0])} was "
             "right. Look at the protocol (a chat template or none?), the model and the metric; --allow-zero goes on."
         )
+
+
+def _check_texts(rows: Iterable[Row], groups: Iterable[Group], journal: Path) -> None:
+    """Raises RunError for a row about other texts than an example of its name: two sets of data would be one run."""
+    texts = {(group.task, each.name): content_hash(each) for group in groups for each in group.examples}
+    for row in rows:
+        if texts.get((row.task, row.example), row.content) != row.content:
+            raise RunError(
+                f"{journal.parent} holds results of other texts, in which example {row.example} of {row.task} was "
+                "another: give another folder, or the texts and the lengths of then."
+            )
 
 
 def _short(text: str) -> str:

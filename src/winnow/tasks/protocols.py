@@ -115,7 +115,7 @@ _TABLE = (
     ),
     Protocol(
         name="babilong-headkv",
-        summary="chat template, answers of 15 tokens; its table has means of QA1 to QA5 by length, no rows by task",
+        summary="chat template, answers of 15 tokens (here 20); its table has means of QA1 to QA5, no rows by task",
         benchmarks=("babilong",),
         chat_template=True,
         question_seen=True,
