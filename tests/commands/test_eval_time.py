@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -51,6 +52,8 @@ def work_of(asked, tmp_path, **given):
 
 class NoJournal:
     """A journal that nothing was written to."""
+
+    path = Path("cells.jsonl")
 
     def read(self, _):
         return []

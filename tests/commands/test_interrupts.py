@@ -50,3 +50,19 @@ def test_nothing_catches_the_end():
     )
     found = python(code)
     assert (found.returncode, found.stdout, found.stderr) == (130, "", "Interrupted.\n")
+
+
+def test_a_request_to_end_is_an_interrupt():
+    code = (
+        "import os, signal\n"
+        "from winnow.commands.interrupts import end_at_once, raise_again\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "end_at_once()\n"
+        "raise_again()\n"
+        "try:\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('kept')\n"
+    )
+    found = python(code)
+    assert (found.returncode, found.stdout, found.stderr) == (0, "kept\n", "")

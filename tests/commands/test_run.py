@@ -302,3 +302,17 @@ def test_methods_without_a_budget_need_none(winnow_run, folder):
     code, out, err = winnow_run(*ASK_RUN, "--method", name, "--budget", "64")
     assert code == 2
     assert "takes no budget; drop budget='64'" in err
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (("--method", "snapkv@10%", "--budget", "20%", "--compare", "full"), "No method takes the budget 20%"),
+        (("--method", "snapkv@10%", "--budgets", "5%,20%", "--compare", "full,h2o@8"), "No method takes the budget 5%"),
+        (("--method", "snapkv@10%", "--budget", "much", "--compare", "full"), "A budget is 128"),
+    ],
+)
+def test_a_budget_that_nothing_uses_is_refused(winnow_run, given, told):
+    code, out, err = winnow_run(*ASK_RUN, *given)
+    assert (code, out) == (2, "")
+    assert told in " ".join(err.split())

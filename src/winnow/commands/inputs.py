@@ -11,11 +11,12 @@ from pathlib import Path
 import typer
 
 from winnow import files
+from winnow.budget import Budget
 from winnow.commands.options.shared import DEFAULT_BUDGET, GenerationOptions
 from winnow.composition.method import Method
 from winnow.composition.names import NamedMethod
 from winnow.composition.syntax import Value, parse_setting
-from winnow.errors import FileError, WinnowError
+from winnow.errors import BudgetError, FileError, WinnowError
 from winnow.evaluate.sampling import Sampling
 from winnow.files import LARGEST_TEXT, decode
 
@@ -78,14 +79,30 @@ def build_sweep(name: str, compare: str | None, budgets: Sequence[str], settings
     parameters = dict(_setting(text) for text in settings)
     insist = bool(budgets) and not compare
     given: Sequence[str | None] = budgets or [None]
+    compared = _split_names(compare or "")
+    _check_budgets(budgets, [name, *compared])
     chosen = [_built(name, budget, parameters, insist) for budget in given]
-    others = [_built(other, budget, {}, insist=False) for other in _split_names(compare or "") for budget in given]
+    others = [_built(other, budget, {}, insist=False) for other in compared for budget in given]
     return list(dict.fromkeys([*chosen, *others]))
 
 
 def build_all(names: str, budgets: Sequence[str]) -> list[Method]:
     """Every method of a list, at every budget where it names none itself."""
+    for budget in budgets:
+        Budget.parse(budget)
     return list(dict.fromkeys(_built(name, each, {}, insist=False) for name in _split_names(names) for each in budgets))
+
+
+def _check_budgets(budgets: Sequence[str], names: Sequence[str]) -> None:
+    """Raises BudgetError for what is no budget, and for budgets that no method of several takes."""
+    for budget in budgets:
+        Budget.parse(budget)
+    methods = [NamedMethod(name) for name in names]
+    if budgets and len(methods) > 1 and not any(each.budget is None and each.takes_budget for each in methods):
+        raise BudgetError(
+            f"No method takes the budget {budgets[0]}: each names its own, or keeps what it keeps without one. "
+            "Leave it out, or leave theirs out."
+        )
 
 
 def sampling_of(options: GenerationOptions) -> Sampling:

@@ -1,4 +1,4 @@
-"""Ctrl-C while libraries are imported."""
+"""Ctrl-C, while libraries are imported and afterwards, and requests to end."""
 
 from __future__ import annotations
 
@@ -23,9 +23,14 @@ def end_at_once() -> None:
 
 
 def raise_again() -> None:
-    """From here on, an interrupt raises KeyboardInterrupt, as usual."""
+    """From here on, an interrupt raises KeyboardInterrupt, as usual, and so does a request to end.
+
+    Schedulers and `timeout` send SIGTERM, before which as much is to be kept as before Ctrl-C.
+    """
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def _end(number: int, frame: FrameType | None) -> None:

@@ -31,6 +31,8 @@ def stopping_rule(options: CokvOptions, sizes: int) -> StopRule:
 
     sizes: coalition sizes that scores are means over.
     """
+    if not 0 < options.delta < 1:
+        raise typer.BadParameter("is a share between 0 and 1.", param_hint="--delta")
     if options.epsilon is not None:
         if options.samples is not None:
             raise typer.BadParameter("sets the number of samples, as --samples does; give one.", param_hint="--epsilon")
