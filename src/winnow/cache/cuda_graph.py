@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from functools import lru_cache
 from threading import RLock
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+
+from winnow.kernels.gpu.streams import stream_for
 
 
 class Captured(Protocol):
@@ -52,13 +53,7 @@ class CudaGraph:
 
 def _capturing(graph: torch.cuda.CUDAGraph, device: torch.device, pool: Any = None) -> torch.cuda.graph:
     """Captures what happens within, in this thread: what others ask of the device meanwhile is theirs."""
-    return torch.cuda.graph(graph, pool=pool, stream=_stream(device), capture_error_mode="thread_local")
-
-
-@lru_cache(maxsize=64)
-def _stream(device: torch.device) -> torch.cuda.Stream:
-    """The stream of a device for captures: cuBLAS keeps memory for every stream that it ever met."""
-    return torch.cuda.Stream(device)
+    return torch.cuda.graph(graph, pool=pool, stream=stream_for("capture", device), capture_error_mode="thread_local")
 
 
 def _end_for_torch(pool: Any, device: torch.device) -> None:
@@ -67,7 +62,7 @@ def _end_for_torch(pool: Any, device: torch.device) -> None:
     Its allocator would never free what other streams used, and its generator refuse to draw, as long as they think that
     the capture goes on. One that succeeds ends it for them.
     """
-    _stream.cache_clear()
+    stream_for.cache_clear()  # those of the capture may be left in it
     with suppress(RuntimeError, AttributeError):  # it is ended already where torch takes note
         torch._C._cuda_endAllocateToPool(device.index, pool)
         torch._C._cuda_releasePool(device.index, pool)

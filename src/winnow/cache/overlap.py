@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import NamedTuple, Protocol
 from weakref import ref
 
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from winnow.cache.arriving import Arriving
 from winnow.doubts import Doubts
+from winnow.kernels.gpu.streams import stream_for
 
 LARGEST = 1 << 28
 """Bytes of keys and values that wait at most. Longer prompts take a device so long that the host's part is small."""
@@ -120,15 +120,10 @@ class Overlap:
 @contextmanager
 def _beside(device: torch.device) -> Iterator[None]:
     """Launches go to the other stream of a device; what is launched on the usual one afterwards comes after these."""
-    usual, other = torch.cuda.current_stream(device), _other_stream(device)
+    # It goes first, so that small kernels need not stand behind large ones.
+    usual, other = torch.cuda.current_stream(device), stream_for("compression", device, priority=-1)
     try:
         with torch.cuda.stream(other):
             yield
     finally:
         usual.wait_stream(other)
-
-
-@lru_cache(maxsize=64)
-def _other_stream(device: torch.device) -> torch.cuda.Stream:
-    """The stream of a device for compression; it goes first, so that small kernels need not stand behind large ones."""
-    return torch.cuda.Stream(device, priority=-1)

@@ -9,6 +9,7 @@ nothing loops over heads or rows.
 |---|---|
 | `plan.py` | a layer's decode step: which launches, over which tables |
 | `branches.py` | launches that need not wait for each other, as branches of a graph |
+| `streams.py` | streams besides the usual one, one for each purpose |
 | `scratch.py` | memory of a step, bounded |
 | `chunks.py` | slots of all rows and heads, cut into chunks of about equal size |
 | `forms.py` | form of the numbers of a part, and the addresses at which a kernel finds them |

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 
 import torch
+
+from winnow.kernels.gpu.streams import stream_for
 
 
 def side_by_side(device: torch.device, works: Sequence[Callable[[], None]]) -> None:
@@ -19,7 +20,7 @@ def side_by_side(device: torch.device, works: Sequence[Callable[[], None]]) -> N
         return
     usual, branches = torch.cuda.current_stream(device), []
     for number, work in enumerate(works[1:]):
-        branch = _stream(device, number)
+        branch = stream_for(f"branch {number}", device)
         branch.wait_stream(usual)
         with torch.cuda.stream(branch):
             work()
@@ -27,9 +28,3 @@ def side_by_side(device: torch.device, works: Sequence[Callable[[], None]]) -> N
     works[0]()
     for branch in branches:
         usual.wait_stream(branch)
-
-
-@lru_cache(maxsize=64)
-def _stream(device: torch.device, number: int) -> torch.cuda.Stream:
-    """One of a device's streams for branches: new ones would soon be those that other threads work on."""
-    return torch.cuda.Stream(device)
