@@ -141,11 +141,10 @@ class GraphedDecoder:
         self._graph: _Graph | None = None
         self._replays = 0
         self._rehearsed = False
-        self._held = _Held.by(self._layers[0])
-        self._ahead = self._positions_ahead(positions)
         for layer in self._layers:
             layer.make_room(self._room)
         self._held = _Held.by(self._layers[0])
+        self._ahead = self._positions_ahead(positions)
         self._place_rows()
 
     @property
