@@ -465,7 +465,8 @@ class CompressedLayer(CacheLayerMixin):
         valid: [R, Q] if some are padding.
         """
         if valid is not None:
-            self.padded = (*self.padded, PaddedTurn(self.seen - valid.shape[1], on_host(valid)))
+            before = self.padded if self._held_tail().longest else ()  # no crop goes behind an empty tail
+            self.padded = (*before, PaddedTurn(self.seen - valid.shape[1], on_host(valid)))
         if self.recent is not None:
             new = queries.shape[2]
             self.recent.add(queries, valid, size=self._queries_to_keep(new))
