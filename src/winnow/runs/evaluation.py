@@ -138,12 +138,14 @@ class Evaluation:
 
 def _check_texts(rows: Iterable[Row], groups: Iterable[Group], journal: Path) -> None:
     """Raises RunError for a row about other texts than an example of its name: two sets of data would be one run."""
-    texts = {(group.task, each.name): content_hash(each) for group in groups for each in group.examples}
-    for row in rows:
-        if texts.get((row.task, row.example), row.content) != row.content:
+    examples = {(group.task, each.name): each for group in groups for each in group.examples}
+    # Rows of an example under all methods say the same; hashes of long texts take a while.
+    for task, name, content in sorted({(row.task, row.example, row.content) for row in rows}):
+        example = examples.get((task, name))
+        if example is not None and content_hash(example) != content:
             raise RunError(
-                f"{journal.parent} holds results of other texts, in which example {row.example} of {row.task} was "
-                "another: give another folder, or the texts and the lengths of then."
+                f"{journal.parent} holds results of other texts, in which example {name} of {task} was another: give "
+                "another folder, or the texts and the lengths of then."
             )
 
 
