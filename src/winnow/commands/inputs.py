@@ -80,7 +80,9 @@ def build_sweep(name: str, compare: str | None, budgets: Sequence[str], settings
     insist = bool(budgets) and not compare
     given: Sequence[str | None] = budgets or [None]
     compared = _split_names(compare or "")
-    _check_budgets(budgets, [name, *compared])
+    _check_budgets(budgets)
+    if budgets and compared:
+        _check_taken(budgets[0], [name, *compared])
     chosen = [_built(name, budget, parameters, insist) for budget in given]
     others = [_built(other, budget, {}, insist=False) for other in compared for budget in given]
     return list(dict.fromkeys([*chosen, *others]))
@@ -88,19 +90,22 @@ def build_sweep(name: str, compare: str | None, budgets: Sequence[str], settings
 
 def build_all(names: str, budgets: Sequence[str]) -> list[Method]:
     """Every method of a list, at every budget where it names none itself."""
-    for budget in budgets:
-        Budget.parse(budget)
+    _check_budgets(budgets)
     return list(dict.fromkeys(_built(name, each, {}, insist=False) for name in _split_names(names) for each in budgets))
 
 
-def _check_budgets(budgets: Sequence[str], names: Sequence[str]) -> None:
-    """Raises BudgetError for what is no budget, and for budgets that no method of several takes."""
+def _check_budgets(budgets: Sequence[str]) -> None:
+    """Raises BudgetError for what is no budget, even where no method takes it."""
     for budget in budgets:
         Budget.parse(budget)
+
+
+def _check_taken(budget: str, names: Sequence[str]) -> None:
+    """Raises BudgetError for a budget that none of several methods takes."""
     methods = [NamedMethod(name) for name in names]
-    if budgets and len(methods) > 1 and not any(each.budget is None and each.takes_budget for each in methods):
+    if not any(each.budget is None and each.takes_budget for each in methods):
         raise BudgetError(
-            f"No method takes the budget {budgets[0]}: each names its own, or keeps what it keeps without one. "
+            f"No method takes the budget {budget}: each names its own, or keeps what it keeps without one. "
             "Leave it out, or leave theirs out."
         )
 
