@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import winnow
 from support.families import build, prompt
 from winnow.evaluate.answering import read_with_question
-from winnow.evaluate.batch import Row, can_be_joined, decode_batch
+from winnow.evaluate.batch import Row, decode_batch
 from winnow.evaluate.decoding import decode
 from winnow.evaluate.open_rows import OpenRows
 from winnow.evaluate.shared import SharedPrefill
@@ -30,7 +30,7 @@ def test_models_with_sliding_layers_are_evaluated_one_by_one():
     own = read_with_question(model, method, ids)
     dense = SharedPrefill(model, [ids]).dense(ids)
     ours = dense.compress(method).cache
-    assert not can_be_joined(ours)
+    assert not ours.is_attention_alone()
     expected = list(decode(model, own.cache, own.logits, 8, frozenset()))
     assert decode_batch(model, [Row(ours, dense.logits)], 8, frozenset())[0].tokens == expected
 

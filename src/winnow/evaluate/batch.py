@@ -62,11 +62,6 @@ class Said:
         return [Decoded(*each) for each in zip(self._texts, self._steps, self._seconds, strict=True)]
 
 
-def can_be_joined(cache: CompressedCache) -> bool:
-    """True if all that the cache holds are compressed layers."""
-    return cache.is_attention_alone()
-
-
 def decode_batch(
     model: PreTrainedModel, rows: Sequence[Row], max_new_tokens: int, stops: frozenset[int]
 ) -> list[Decoded]:
@@ -94,7 +89,7 @@ def decode_rows(
     model: PreTrainedModel, rows: Sequence[Row], max_new_tokens: int, stops: frozenset[int]
 ) -> list[Decoded]:
     """The same side by side where the caches can be joined, one by one where they cannot."""
-    if all(can_be_joined(row.cache) for row in rows):
+    if all(row.cache.is_attention_alone() for row in rows):
         return decode_batch(model, rows, max_new_tokens, stops)
     return [decode_batch(model, [row], max_new_tokens, stops)[0] for row in rows]
 

@@ -18,7 +18,7 @@ from winnow.cache.stats import CacheStats
 from winnow.composition.method import Method
 from winnow.composition.names import method as named
 from winnow.evaluate.asked_together import answers_after
-from winnow.evaluate.batch import Decoded, Row, can_be_joined, decode_rows
+from winnow.evaluate.batch import Decoded, Row, decode_rows
 from winnow.evaluate.decoding import clock, prefill, stop_tokens
 from winnow.evaluate.example_prompts import context_length, example_tokens
 from winnow.evaluate.likelihood import log_probabilities
@@ -142,7 +142,7 @@ class _Unseen(Reading):
 
     def answers(self, methods: Sequence[Method], max_new_tokens: int) -> list[list[tuple[Costs, Decoded]]]:
         costs, contexts = zip(*map(self._compressed, methods), strict=True)
-        if not can_be_joined(contexts[0].cache()):
+        if not contexts[0].cache().is_attention_alone():
             # Sliding and linear layers cannot leave out what rows are padded with.
             return super().answers(methods, max_new_tokens)
         stops, questions, most = stop_tokens(self.model), self._questions(), self._terms.batch
