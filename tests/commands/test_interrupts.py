@@ -36,33 +36,26 @@ def test_other_handlers_are_left_alone(other):
     assert signal.getsignal(signal.SIGINT) is other
 
 
-def test_nothing_catches_the_end():
-    code = (
+def after(setup: str, number: str, caught: str):
+    """A process in which a signal comes after a setup, and what it printed."""
+    return python(
         "import os, signal\n"
-        "from winnow.commands.interrupts import end_at_once\n"
+        "from winnow.commands.interrupts import end_at_once, raise_again\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "end_at_once()\n"
+        f"{setup}\n"
         "try:\n"
-        "    os.kill(os.getpid(), signal.SIGINT)\n"
-        "except BaseException:\n"
+        f"    os.kill(os.getpid(), signal.{number})\n"
+        f"except {caught}:\n"
         "    print('caught')\n"
         "print('went on')\n"
     )
-    found = python(code)
+
+
+def test_nothing_catches_the_end():
+    found = after("end_at_once()", "SIGINT", "BaseException")
     assert (found.returncode, found.stdout, found.stderr) == (130, "", "Interrupted.\n")
 
 
 def test_a_request_to_end_is_an_interrupt():
-    code = (
-        "import os, signal\n"
-        "from winnow.commands.interrupts import end_at_once, raise_again\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "end_at_once()\n"
-        "raise_again()\n"
-        "try:\n"
-        "    os.kill(os.getpid(), signal.SIGTERM)\n"
-        "except KeyboardInterrupt:\n"
-        "    print('kept')\n"
-    )
-    found = python(code)
-    assert (found.returncode, found.stdout, found.stderr) == (0, "kept\n", "")
+    found = after("end_at_once(); raise_again()", "SIGTERM", "KeyboardInterrupt")
+    assert (found.returncode, found.stdout, found.stderr) == (0, "caught\nwent on\n", "")
