@@ -149,12 +149,12 @@ class Tail:
 
     def check_crop(self, tokens: Tensor | int) -> None:
         """Raises CacheError where a row holds fewer than `tokens` tokens, of all rows or of each [R]."""
-        asked = torch.as_tensor(tokens).expand(self.lengths.shape)
-        missing = asked - self.lengths
-        if bool((missing > 0).any()):
+        missing = tokens - self.lengths
+        if int(missing.max()) > 0:
             row = int(missing.argmax())
+            held = int(self.lengths[row])
             raise CacheError(
-                f"cannot crop {int(asked[row])} tokens: only the {int(self.lengths[row])} tokens after what is "
+                f"cannot crop {held + int(missing[row])} tokens: only the {held} tokens after what is "
                 "compressed (the prompt, and what was folded since) can be taken back. Start again from the prompt, or "
                 "fork the cache (copy.deepcopy) before you generate."
             )
