@@ -158,6 +158,8 @@ def strongest_prefix_attention(view: LayerView, window: int) -> Tensor:
         own = mass[first : first + len(part.keys)]
         for queries in last_queries(part, window).split(_rows_at_once(part), dim=1):
             own += _capped_logits(part, queries, length - window).amax(dim=1).softmax(dim=-1).sum(dim=1)
+        if part.absent is not None:
+            own.masked_fill_(part.absent[:, : length - window], 0)
         first += len(own)
     return mass / window
 
@@ -221,6 +223,8 @@ def _probabilities(view: LayerView, logits: Tensor) -> Tensor:
         # e^l / (Σ e^l + e^s) = softmax(l) · sigmoid(logsumexp(l) - s)
         sinks = view.sinks.float().view(logits.shape[0], -1, 1, 1)
         attention *= torch.sigmoid(logits.logsumexp(dim=-1, keepdim=True) - sinks)
+    if view.absent is not None:  # nothing is paid to them, even where nothing else is there
+        attention.masked_fill_(view.absent[:, None, None, : logits.shape[-1]], 0)
     return attention
 
 
