@@ -179,6 +179,7 @@ WRONG_USAGE = {
     "budget above the memory": ((*ASK_RUN, "--budget", "900000GiB"), "memory"),
     "budget of the full cache": ((*ASK_RUN, "--method", "full", "--budget", "64"), "budget"),
     "unknown method": ((*ASK_RUN, "--method", "snapkvv"), "did you mean 'snapkv'"),
+    "no method to compare": ((*ASK_RUN, "--compare", ","), "names no method"),
     "unknown method to compare": ((*ASK_RUN, "--compare", "full,nothing"), "'nothing'"),
     "unknown parameter": ((*ASK_RUN, "--set", "windows=9"), "did you mean 'window'"),
     "parameter without value": ((*ASK_RUN, "--set", "window"), "window=16"),

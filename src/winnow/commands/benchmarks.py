@@ -66,4 +66,6 @@ def _describe(console: Console, found: Benchmark, as_json: bool) -> None:
     console.print(f"[dim]{escape(found.source)}[/dim]")
     console.print(_table((name, summary, "") for name, summary in found.tasks.items()))
     console.print(f"texts: {escape(found.data)}" if found.data else "texts: nothing is needed")
+    if found.lengths:
+        console.print(f"lengths: {', '.join(map(str, found.lengths))} tokens of a prompt, or those of --lengths")
     console.print(f"protocols: {', '.join(fitting)}", soft_wrap=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 import typer
 
 from winnow.commands.inputs import InputError
+from winnow.commands.options.executors import ExecutorOptions
 from winnow.composition.method import Method
 from winnow.errors import BudgetError
 from winnow.files import check_own, check_target, make_folder
@@ -61,11 +62,17 @@ def check_context(
     )
 
 
-def check_workers(device_map: str | None, executor: str) -> None:
-    """Raises BadParameter for a device map together with workers, which each load the model by themselves."""
-    if device_map is not None and executor != "local":
+def check_workers(options: ExecutorOptions, device_map: str | None) -> None:
+    """Raises BadParameter for a number of workers where none are asked for, and for a device map that all would use."""
+    if options.executor == "local":
+        if options.workers is not None:
+            raise typer.BadParameter(
+                "counts processes or Ray actors; ask for them too, with --executor processes or ray.",
+                param_hint="--workers",
+            )
+    elif device_map is not None:
         raise typer.BadParameter(
-            f"{executor} would spread several models over the same devices; use --executor local.",
+            f"{options.executor} would spread several models over the same devices; use --executor local.",
             param_hint="--device-map",
         )
 

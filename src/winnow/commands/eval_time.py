@@ -45,9 +45,8 @@ class Times(NamedTuple):
 def tell_time(work: EvalWork, recipe: RunRecipe, loaded: PreTrainedModel, items: Sequence[Item]) -> None:
     """A line on the time that items will take, where that is long."""
     speed = speed_of(loaded, work.source.context)
-    workers = 1 if work.options.executor == "local" else work.options.workers
     times = times_of(work, recipe, items, speed)
-    reading, answering = (each / workers for each in times)
+    reading, answering = (each / work.options.crew_size for each in times)
     if reading + answering < LONG:
         return
     messages().print(

@@ -107,7 +107,7 @@ def prepare(options: EvalOptions) -> EvalWork:
     shard = options.part or (0, 1)
     methods = _methods(options)
     check_memory(methods, options.device)
-    check_workers(options.device_map, options.executor)
+    check_workers(options, options.device_map)
     if options.fold is not None and options.together > 1:
         raise typer.BadParameter(
             "methods that fold cannot be decoded side by side; leave it or --fold out.", param_hint="--together"
@@ -160,6 +160,10 @@ def _check_protocol(chosen: Benchmark, rules: Protocol, options: EvalOptions) ->
             f"{chosen.name} makes its own texts; leave it out, or put yours to `winnow eval file`.",
             param_hint="--data",
         )
+    if options.lengths is not None and not chosen.lengths:
+        raise typer.BadParameter(
+            f"{chosen.name} is not generated: its texts have their own lengths; leave it out.", param_hint="--lengths"
+        )
     if rules.lengths and not set(_lengths(options)) <= set(rules.lengths):
         raise typer.BadParameter(
             f"{rules.name} is about prompts of {_written(rules.lengths)} tokens; leave --lengths out, or take another "
@@ -181,7 +185,7 @@ def _methods(options: EvalOptions) -> tuple[Method, ...]:
 def _request(options: EvalOptions, rules: Protocol, source: ModelSource) -> Request:
     return Request(
         source.count_tokens,
-        tasks=tuple(_listed(options.tasks)),
+        tasks=tuple(_listed(options.tasks, "--tasks")),
         examples=options.examples,
         lengths=_lengths(options) or rules.lengths,
         seed=options.seed,
@@ -191,15 +195,21 @@ def _request(options: EvalOptions, rules: Protocol, source: ModelSource) -> Requ
 
 def _lengths(options: EvalOptions) -> tuple[int, ...]:
     """Lengths that were asked for; none where the benchmark's or the protocol's own are wanted."""
-    return tuple(_number(each) for each in _listed(options.lengths))
+    return tuple(_number(each) for each in _listed(options.lengths, "--lengths"))
 
 
 def _written(lengths: Sequence[int]) -> str:
     return " and ".join(f"{each:,}" for each in lengths)
 
 
-def _listed(text: str | None) -> list[str]:
-    return [] if text is None else [part.strip() for part in text.split(",") if part.strip()]
+def _listed(text: str | None, option: str) -> list[str]:
+    """Parts between commas; none where nothing was given. Raises BadParameter where all that was given is commas."""
+    if text is None:
+        return []
+    found = [part.strip() for part in text.split(",") if part.strip()]
+    if not found:
+        raise typer.BadParameter(f"{text!r} names nothing.", param_hint=option)
+    return found
 
 
 def _number(text: str) -> int:

@@ -35,10 +35,10 @@ class _Journaled(Protocol):
 def crew(options: ExecutorOptions, recipe: AnyRecipe) -> Executor[Any]:
     """Several workers, each of which loads the model: processes of this machine, or actors of a Ray cluster."""
     if options.executor == "processes":
-        devices = devices_of(recipe.model.device, options.workers, gpus_for(recipe.model.device))
+        devices = devices_of(recipe.model.device, options.crew_size, gpus_for(recipe.model.device))
         recipes = [replace(recipe, model=replace(recipe.model, device=device)) for device in devices]
-        return ProcessExecutor(recipes, options.workers)
-    return RayExecutor(recipe, options.workers, gpus=1 if gpus_for(recipe.model.device) else 0, tell=_tell)
+        return ProcessExecutor(recipes, options.crew_size)
+    return RayExecutor(recipe, options.crew_size, gpus=1 if gpus_for(recipe.model.device) else 0, tell=_tell)
 
 
 def gpus_for(device: str) -> int:
@@ -51,7 +51,7 @@ def workers_of_a_device(options: ExecutorOptions, device: str) -> int:
     gpus = gpus_for(device)
     if options.executor == "local" or (options.executor == "ray" and gpus):
         return 1
-    return max(Counter(devices_of(device, options.workers, gpus)).values())
+    return max(Counter(devices_of(device, options.crew_size, gpus)).values())
 
 
 def journal_file(options: _Journaled, shard: Shard | None) -> Path:

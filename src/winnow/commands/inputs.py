@@ -77,9 +77,11 @@ def build_methods(name: str, compare: str | None, budget: str | None, settings: 
 def build_sweep(name: str, compare: str | None, budgets: Sequence[str], settings: Iterable[str]) -> list[Method]:
     """The same at every one of several budgets, method after method."""
     parameters = dict(_setting(text) for text in settings)
-    insist = bool(budgets) and not compare
+    insist = bool(budgets) and compare is None
     given: Sequence[str | None] = budgets or [None]
-    compared = _split_names(compare or "")
+    compared = [] if compare is None else _split_names(compare)
+    if compare is not None and not compared:
+        raise typer.BadParameter(f"{compare!r} names no method.", param_hint="--compare")
     _check_budgets(budgets)
     if budgets and compared:
         _check_taken(budgets[0], [name, *compared])

@@ -48,6 +48,8 @@ class Benchmark:
     """A line on every task, by its name."""
     load: Callable[[Request], list[Task]]
     """The tasks that were asked for, in the order of `tasks`. Raises BenchmarkError, naming what to do."""
+    lengths: tuple[int, ...] = ()
+    """Tokens of prompts where nobody asks for others; empty where its texts have their own lengths."""
     data: str = ""
     """Contents that the folder of texts must have, and their origin; empty where nothing is needed."""
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -82,7 +82,7 @@ class Found(NamedTuple):
 def cokv(options: CokvOptions) -> None:
     """Evaluates coalitions and writes the scores, or for a shard a part of the journal only."""
     check_output(options.out, options.force, SUFFIX)
-    check_workers(options.device_map, options.executor)
+    check_workers(options, options.device_map)
     shard = options.part
     validation = _examples(options)
     check_shards(len(validation), shard[1] if shard else 1)
@@ -170,8 +170,8 @@ def _memory(options: CokvOptions, shard: tuple[int, int] | None) -> PromptMemory
     # The nodes of a cluster have other disks, and nobody would clear them.
     folder = None if options.executor == "ray" else str(journal_file(options, shard).resolve()) + ".prompts"
     # Workers on GPUs share one where there are fewer.
-    sharing = -(-options.workers // max(1, gpus_for(options.device)))
-    return PromptMemory(options.prompt_memory, folder, 1 if options.executor == "local" else sharing)
+    sharing = -(-options.crew_size // max(1, gpus_for(options.device)))
+    return PromptMemory(options.prompt_memory, folder, sharing)
 
 
 def _config(job: CoalitionJob, loaded: ModelFingerprint) -> dict[str, Any]:

@@ -100,7 +100,7 @@ class Loaded(NamedTuple):
 def needle(options: NeedleOptions) -> None:
     """Runs the needles, writes the scores and prints how many runs count; for a shard a part of the journal only."""
     check_output(options.out, options.force, SUFFIX)
-    check_workers(options.device_map, options.executor)
+    check_workers(options, options.device_map)
     with stage("Reading the tokenizer, cutting haystacks"):
         prepared = _prepare(options)
     model = load(prepared.source, options)

@@ -20,11 +20,19 @@ class ExecutorOptions:
         Literal["local", "processes", "ray"],
         typer.Option(help="Who works: this process, several, or a Ray cluster."),
     ] = "local"
-    workers: Annotated[int, typer.Option(min=1, help="Processes or Ray actors; they take the GPUs in turn.")] = 2
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Processes or Ray actors; they take the GPUs in turn.", show_default="2"),
+    ] = None
     shard: Annotated[
         str | None,
         typer.Option(metavar="I/N", help="Do the I-th of N parts of the work only."),
     ] = None
+
+    @property
+    def crew_size(self) -> int:
+        """Number of workers; this process alone is one."""
+        return 1 if self.executor == "local" else 2 if self.workers is None else self.workers
 
     @property
     def part(self) -> Shard | None:

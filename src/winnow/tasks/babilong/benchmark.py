@@ -101,6 +101,7 @@ BABILONG = Benchmark(
     source="Kuratov et al. 2024 (arXiv 2406.10149), github.com/booydar/babilong; Weston et al. 2015 (arXiv 1502.05698)",
     tasks=TASKS,
     load=load,
+    lengths=LENGTHS,
     data=(
         f"{DATA}; BABILong's own text is books of PG19. The package {PACKAGE} has the essays, too. Without any, "
         "Winnow's own prose serves."

@@ -11,7 +11,7 @@ from winnow.tasks.facts.documents import fact_document
 from winnow.tasks.haystack.asking import asked_examples, asked_lengths
 from winnow.tasks.haystack.fitting import Pieces, largest_fitting
 
-DEFAULT_LENGTH = 1024
+LENGTHS = (1024,)
 DEFAULT_EXAMPLES = 24
 MAX_NEW_TOKENS = 16
 _SEEDS_APART = 1_000_000
@@ -23,7 +23,7 @@ def load(request: Request) -> list[Task]:
     """The one task, with so many examples for each length; six of them share a document."""
     asked_tasks(request, "facts", ("facts",))
     wanted = asked_examples(request, DEFAULT_EXAMPLES)
-    lengths = asked_lengths(request, (DEFAULT_LENGTH,))
+    lengths = asked_lengths(request, LENGTHS)
     examples = [example for length in lengths for example in _examples(request, length, wanted)]
     return [Task("facts", "facts", Judging("contains_any", MAX_NEW_TOKENS), tuple(examples))]
 
@@ -66,4 +66,5 @@ FACTS = Benchmark(
     source="Winnow",
     tasks={"facts": "what a text says once, asked for in a few words"},
     load=load,
+    lengths=LENGTHS,
 )

