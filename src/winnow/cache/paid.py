@@ -46,7 +46,7 @@ def paid_attention(
         output = dense_attention(module, query, key, value, None, spec, dropout)
     else:
         output = padded_attention(module, query, key, value, valid, spec)
-    paid = torch.zeros(key.shape[:3], device=key.device)
+    paid = torch.zeros(key.shape[:3], dtype=torch.float32, device=key.device)
     for row in range(query.shape[0]):
         tokens, asking = _present(valid, row, query.shape[2])
         prompt = prefill.Prompt(query[row][:, asking], key[row][:, tokens], value[row][:, tokens])

@@ -47,7 +47,7 @@ class Unrotated:
 
     def mean(self, first: int, count: int) -> Tensor:
         """The identity [D, D]."""
-        return torch.eye(self.dim)
+        return torch.eye(self.dim, dtype=torch.float32)
 
     def pair_sizes(self, states: Tensor) -> Tensor:
         """|x| [..., D] in fp32: every channel stands alone."""
@@ -119,7 +119,7 @@ class Rotary:
         """[D, D] fp32: the mean of R(p) over `count` positions from `first` on."""
         cos, sin = (part.mean(dim=0) for part in self._turns(torch.arange(first, first + count)))
         # The rows of this are R·e_j, so the columns of R.
-        return self._turned(torch.eye(self.dim, device=cos.device), Turns(cos, sin)).t()
+        return self._turned(torch.eye(self.dim, dtype=torch.float32, device=cos.device), Turns(cos, sin)).t()
 
     def pair_sizes(self, states: Tensor) -> Tensor:
         """[..., r/2 + D - r] in fp32: lengths of the r/2 pairs of states [..., D], sizes of the other channels."""
@@ -241,7 +241,7 @@ def _keys_at(attention: nn.Module, embedding: Embedding | None, positions: Tenso
     """[H, n, D]: the keys that the module makes of one made-up token at positions [n]."""
     config: Any = attention.config
     device, dtype = _computes_in(attention)
-    token = torch.randn(config.hidden_size, generator=torch.Generator().manual_seed(0))
+    token = torch.randn(config.hidden_size, generator=torch.Generator().manual_seed(0), dtype=torch.float32)
     accepted = inspect.signature(type(attention).forward).parameters
     arguments: dict[str, Any] = {"attention_mask": None}
     if "shared_kv_states" in accepted:

@@ -29,7 +29,7 @@ def prune_rows(
     slots, dim = rows.shape
     masks = torch.empty(slots, -(-dim // 8), dtype=torch.uint8)
     counts = torch.empty(slots, dtype=torch.int64)
-    stats = torch.empty(slots, {"moments": 2, "pruned moments": 3}.get(statistic, 1))
+    stats = torch.empty(slots, {"moments": 2, "pruned moments": 3}.get(statistic, 1), dtype=torch.float32)
     args, _alive = _arguments(rows, rule, scale)
     args.statistic = STATISTICS[statistic]
     args.masks, args.counts, args.stats = masks.data_ptr(), counts.data_ptr(), stats.data_ptr()

@@ -26,4 +26,4 @@ class Random(Scorer):
 
     def __call__(self, view: LayerView) -> Tensor:
         generator = torch.Generator().manual_seed((self.seed * _STRIDE + view.layer) % (1 << 63))
-        return torch.rand(view.keys.shape[:2], generator=generator).to(view.keys.device)
+        return torch.rand(view.keys.shape[:2], generator=generator, dtype=torch.float32).to(view.keys.device)

@@ -56,8 +56,8 @@ class Parts(HeadBounds, Format, name="parts"):
         """Slot indices [...] -> the keys [..., D] and values [..., Dv] in fp32 that attention takes them for."""
         flat = slots.flatten()
         first = self.parts[0]
-        keys = torch.empty(len(flat), first.key_dim, device=first.device)
-        values = torch.empty(len(flat), first.value_dim, device=first.device)
+        keys = torch.empty(len(flat), first.key_dim, dtype=torch.float32, device=first.device)
+        values = torch.empty(len(flat), first.value_dim, dtype=torch.float32, device=first.device)
         for part, mine, places in slots_in_parts(self, flat):
             keys[mine], values[mine] = part.recover(places)
         return keys.view(*slots.shape, first.key_dim), values.view(*slots.shape, first.value_dim)

@@ -71,7 +71,7 @@ class Pruned(Format, name="pruned"):
     def _stand_ins(self, slots: Tensor, head: Tensor, mask: Tensor, signs: Tensor | None) -> Tensor:
         """[n, D] fp32: the numbers that entries are taken for that are gone."""
         if self.recovery == "constant":
-            mean = torch.full((len(slots), 1), self.fill, device=mask.device)
+            mean = torch.full((len(slots), 1), self.fill, dtype=torch.float32, device=mask.device)
         else:
             mean = self.stats[slots, :1].float()
         if self.inverse_norms is None:

@@ -127,7 +127,7 @@ def split(
     how = splitting(rows.dtype, dim, rule, statistic, signed, inverse_norms is not None)
     norms = None if inverse_norms is None else inverse_norms.float().contiguous()
     masks = torch.empty(slots, how.mask_bytes, dtype=torch.uint8, device=device)
-    stats = torch.empty(slots, how.stats, device=device)
+    stats = torch.empty(slots, how.stats, dtype=torch.float32, device=device)
     counts = kept = signs = None
     if how.flat:
         counts = torch.empty(slots, dtype=torch.int64, device=device)
