@@ -41,10 +41,55 @@ def test_what_the_file_says_of_the_method(model, tmp_path):
     assert str(loaded.method) == str(chosen)
     described = ContextFile.open(path).container.facts["method"]["head_scores"]
     assert described == [{**scores.facts(), "shape": [3, 2]}]
+    again = loaded.save(tmp_path / "again")
+    assert ContextFile.open(again).container.facts["method"]["head_scores"] == described
     cache = loaded.cache()
     cache.reset()
     with pytest.raises(winnow.CacheError, match="cannot compress another prompt"), torch.no_grad():
         model(prompt(length=N), past_key_values=cache)
+
+
+def test_a_tilde_is_the_home_folder(model, context, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    context.save("~/c")
+    assert (tmp_path / "c").is_file()
+    assert torch.equal(winnow.load_context("~/c", model).input_ids, context.input_ids)
+
+
+def test_tokens_of_another_integer_type(model, tmp_path):
+    ids = prompt(length=N)
+    path = winnow.compress(model, ids.int(), method()).save(tmp_path / "c")
+    assert torch.equal(winnow.load_context(path, model).input_ids, ids)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"document": "a\ud800b"}, "character 1 of the document is half a surrogate pair"),
+        ({"prompt": {"temperature": float("nan")}}, "cannot be written as JSON"),
+        ({"prompt": {"system": "a\ud800b"}}, "cannot be written as JSON"),
+        ({"prompt": "plain"}, "prompt is a str; give facts"),
+    ],
+)
+def test_what_no_file_could_give_back_is_not_written(context, tmp_path, given, told):
+    with pytest.raises(winnow.CacheError, match=told):
+        context.save(tmp_path / "c", **given)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_name_that_could_not_be_read_is_not_written(context, tmp_path):
+    with pytest.raises(winnow.CacheError, match="no name in UTF-8"):
+        context.save(tmp_path / os.fsdecode(b"x\xff"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_device_without_room_is_no_damage(model, saved, monkeypatch):
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr("winnow.cache.layer_state.on_device", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        winnow.load_context(saved, model)
 
 
 CHILD = """

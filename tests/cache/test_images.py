@@ -64,3 +64,46 @@ def test_an_image_in_the_prompt(family):
     torch.testing.assert_close(changed[0], stock[0], atol=1e-5, rtol=1e-5)
     assert (changed[1:] - stock[1:]).abs().max() > 1e-4
     assert all(sum(heads) == 9 * len(heads) for heads in few.stats().slots)
+
+
+def answered(model, context):
+    """[8, V] logits of an answer to a question behind a context."""
+    ids = torch.cat([context.input_ids, prompt(length=4, seed=3).clamp(max=VOCABULARY - 5)], dim=1)
+    found = model.generate(
+        ids,
+        past_key_values=context.cache(),
+        max_new_tokens=8,
+        do_sample=False,
+        pad_token_id=0,
+        output_logits=True,
+        return_dict_in_generate=True,
+    )
+    return torch.stack(found.logits)
+
+
+def image_context(model, family, grid):
+    """A prompt with an image, compressed."""
+    tokens, given = IMAGES[family]
+    ids = prompt(length=LENGTH).clamp(max=VOCABULARY - 5)
+    ids[0, PLACE : PLACE + tokens] = IMAGE_TOKEN
+    inputs = {**given, "image_grid_thw": torch.tensor([grid]), "mm_token_type_ids": (ids == IMAGE_TOKEN).int()}
+    return winnow.compress(model, ids, "full", **inputs)
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
+def test_contexts_keep_the_positions_behind_their_images(family, tmp_path):
+    model, other = (vision_models()[family]() for _ in range(2))
+    for each in (model, other):
+        each.set_attn_implementation("winnow")
+    square = image_context(model, family, [1, 4, 4])
+    expected = answered(model, square)
+    path = square.save(tmp_path / "square")
+    text = winnow.compress(model, prompt(length=LENGTH).clamp(max=VOCABULARY - 5), "full")
+    said = answered(model, text)
+    wide = image_context(model, family, [1, 2, 8])
+    assert (answered(model, wide) - expected).abs().max() > 1e-3
+    torch.testing.assert_close(answered(model, square), expected, atol=1e-6, rtol=0)
+    torch.testing.assert_close(answered(model, text), said, atol=1e-6, rtol=0)
+    loaded = winnow.load_context(path, other)
+    torch.testing.assert_close(answered(other, loaded), expected, atol=1e-6, rtol=0)
+    assert loaded.save(tmp_path / "again").read_bytes() == path.read_bytes()

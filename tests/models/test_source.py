@@ -12,7 +12,7 @@ import torch
 import winnow
 from support.families import prompt, vision_models
 from support.plain_layers import load_plain
-from winnow.bundled import MODEL_PATH
+from winnow.bundled import MODEL_PATH, NAME
 from winnow.errors import ModelError
 from winnow.models import load_model, open_model, open_skeleton, skeleton_in
 
@@ -29,6 +29,10 @@ def directory(tmp_path):
 
 def test_a_directory(directory):
     assert load_model(open_model(directory), "cpu").config.model_type
+
+
+def test_the_bundled_model_has_a_name():
+    assert open_model(NAME).name == str(MODEL_PATH)
 
 
 def test_code_of_a_model_is_never_run(directory, monkeypatch):

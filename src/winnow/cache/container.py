@@ -119,15 +119,25 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 def write_container(path: Path, facts: Mapping[str, Any], tensors: Mapping[str, Tensor], overwrite: bool) -> Path:
     """Writes facts (JSON) and tensors. Nothing under `path` changes unless everything was written.
 
-    Raises CacheError where the file exists and is not to be overwritten, or cannot be written.
+    Raises CacheError where the file exists and is not to be overwritten, or cannot be written, and for a name that
+    could not be read back.
     """
     size = sum(tensor.nbytes for tensor in tensors.values())
+    _check_name(path)
     try:
         with replacing(path, overwrite, size) as file:
             _write(file, facts, tensors)
     except FileError as problem:
         raise CacheError(str(problem)) from None
     return path
+
+
+def _check_name(path: Path) -> None:
+    # The library that maps the tensors takes no other.
+    try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError:
+        raise CacheError(f"{path} is no name in UTF-8, as those of contexts are; give another one.") from None
 
 
 def _write(file: BinaryIO, facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:

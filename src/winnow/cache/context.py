@@ -13,9 +13,10 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from winnow.cache.compressed import NOT_PICKLED, CompressedCache
-from winnow.cache.disk import ContextFile, write_context
+from winnow.cache.disk import Content, ContextFile, write_context
 from winnow.cache.guards import optional_count
 from winnow.cache.observer import Observer
+from winnow.cache.position_offsets import offsets_of, set_offsets
 from winnow.cache.replay import Words, replay, words_of
 from winnow.cache.stats import CacheStats
 from winnow.composition.method import Method
@@ -26,17 +27,20 @@ from winnow.errors import CacheError, MethodError
 class Context:
     """The compressed prefill of a prompt. It is never written to again; `cache()` forks it."""
 
-    def __init__(self, cache: CompressedCache, input_ids: Tensor) -> None:
+    def __init__(self, cache: CompressedCache, input_ids: Tensor, position_offsets: Tensor | None = None) -> None:
+        """position_offsets: int64 [R, 1], of models that keep them for prompts with images."""
         self._cache = cache
         self.input_ids = input_ids
         """[R, N] the tokens it was made from; put them before the question's for `model.generate`."""
+        self._position_offsets = position_offsets
 
     def __copy__(self) -> Context:
         # It is never written to again, so copies may share everything.
-        return Context(self._cache, self.input_ids)
+        return Context(self._cache, self.input_ids, self._position_offsets)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Context:
-        return Context(deepcopy(self._cache, memo), deepcopy(self.input_ids, memo))
+        offsets = deepcopy(self._position_offsets, memo)
+        return Context(deepcopy(self._cache, memo), deepcopy(self.input_ids, memo), offsets)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise CacheError(NOT_PICKLED)
@@ -47,7 +51,14 @@ class Context:
         return self._cache.method
 
     def cache(self) -> CompressedCache:
-        """A cache that starts from this context and shares its prefix memory; its own tail is private."""
+        """A cache that starts from this context and shares its prefix memory; its own tail is private.
+
+        A model that keeps the offsets of positions behind images (Qwen-VL) is given those of this context: use the
+        cache before the model reads another prompt.
+        """
+        model = self._cache.compression.model()
+        if model is not None:
+            set_offsets(model, self._position_offsets)
         return deepcopy(self._cache)
 
     def kept(self, layer: int, row: int = 0) -> list[Tensor]:
@@ -79,10 +90,12 @@ class Context:
             overwrite: replace a file of this name.
 
         Raises:
-            CacheError: the file exists or cannot be written; the model is gone; a layer that cannot be written.
+            CacheError: the file exists or cannot be written; the model is gone; a layer, or a text, that cannot be
+                written.
             ModelError: the model's weights are offloaded.
         """
-        return write_context(path, self._cache, self.input_ids, tokenizer, document, prompt or {}, overwrite)
+        content = Content(self._cache, self.input_ids, self._position_offsets, document)
+        return write_context(path, content, tokenizer, prompt or {}, overwrite)
 
 
 def compress(
@@ -136,6 +149,7 @@ def compress(
     )
     if "logits_to_keep" in inspect.signature(model.forward).parameters:
         inputs["logits_to_keep"] = 1
+    set_offsets(model, None)  # those of an earlier prompt
     with torch.no_grad():
         for start in range(0, length, chunk_size or length):
             stop = min(start + (chunk_size or length), length)
@@ -149,7 +163,7 @@ def compress(
             )
     if replayer is not None:
         cache = cache.compressed_by(method, replayed=replay(cache, input_ids, replayer, tokenizer))
-    return Context(cache, input_ids)
+    return Context(cache, input_ids, offsets_of(model))
 
 
 def _check_repeatable(method: Method, tokenizer: Words | None, inputs: Mapping[str, Any]) -> None:
@@ -187,4 +201,4 @@ def load_context(
         file.check_tokenizer(tokenizer)
     if verify:
         file.verify()
-    return Context(file.cache(model), file.input_ids.to(model.device))
+    return Context(file.cache(model), file.input_ids.to(model.device), file.position_offsets)

@@ -7,11 +7,13 @@ file share its pages. docs/contexts.md has the format.
 
 from __future__ import annotations
 
+import json
+import os.path
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,7 +32,7 @@ from winnow.cache.recorded import describe, recorded
 from winnow.errors import CacheError, ModelError
 from winnow.typed import TypedError, read_as
 
-IDS, DOCUMENT = "input_ids", "document"
+IDS, DOCUMENT, OFFSETS = "input_ids", "document", "position_offsets"
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class ContextFile:
     @classmethod
     def open(cls, path: Path | str) -> ContextFile:
         """Raises CacheError for what is no context, of a newer version, cut off or with a changed header."""
-        container = Container.open(Path(path))
+        container = Container.open(_place(path))
         try:
             return cls(container, read_as(ContextFacts, container.facts))
         except TypedError as problem:
@@ -80,6 +82,17 @@ class ContextFile:
         return ids
 
     @property
+    def position_offsets(self) -> Tensor | None:
+        """int64 [R, 1] offsets of positions behind images, where the model keeps such; see `position_offsets.py`.
+
+        Raises CacheError where they are none.
+        """
+        offsets = self._tensors.get(OFFSETS)
+        if offsets is not None and (offsets.dtype != torch.int64 or offsets.shape != (len(self.input_ids), 1)):
+            raise _refused(self.container.path, f"its position offsets are not [{len(self.input_ids)}, 1]")
+        return offsets
+
+    @property
     def document(self) -> str | None:
         """The text it was made from, where that was saved with it. Raises CacheError where that is no text."""
         text = self._tensors.get(DOCUMENT)
@@ -113,7 +126,7 @@ class ContextFile:
         self.model.check(model, str(self.container.path))
         try:
             return self._cache(model)
-        except (CacheError, ModelError):
+        except (CacheError, ModelError, torch.OutOfMemoryError):
             raise
         except (ValueError, TypeError, RuntimeError) as problem:
             raise _refused(self.container.path, problem) from problem
@@ -128,7 +141,7 @@ class ContextFile:
         if len(facts.layers) != len(cache.layers):
             raise ValueError(f"there are {len(facts.layers)} layers and the model has {len(cache.layers)}")
         expected = Expected(len(ids), facts.tokens, model.dtype, model.device)
-        left = {name: tensor for name, tensor in self._tensors.items() if name not in (IDS, DOCUMENT)}
+        left = {name: tensor for name, tensor in self._tensors.items() if name not in (IDS, DOCUMENT, OFFSETS)}
         devices = layer_devices(model, len(cache.layers))
         for index, (layer, told) in enumerate(zip(cache.layers, facts.layers, strict=True)):
             state = LayerState(told, taken(f"layers.{index}", left))
@@ -144,16 +157,36 @@ class ContextFile:
         return self.container.tensors()
 
 
+class Content(NamedTuple):
+    """All that a context is, right after its prompt was compressed."""
+
+    cache: CompressedCache
+    input_ids: Tensor
+    """[R, N]"""
+    position_offsets: Tensor | None
+    """int64 [R, 1]"""
+    document: str | None
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What is written beside the layers. Raises CacheError for a document that is no Unicode text."""
+        found = {IDS: self.input_ids.to(torch.int64)}
+        if self.position_offsets is not None and bool(self.position_offsets.any()):
+            # Left out where there are none, so that earlier versions read the file.
+            found[OFFSETS] = self.position_offsets
+        if self.document is not None:
+            found[DOCUMENT] = torch.frombuffer(bytearray(_encoded(self.document)), dtype=torch.uint8)
+        return found
+
+
 def write_context(
     path: Path | str,
-    cache: CompressedCache,
-    input_ids: Tensor,
+    content: Content,
     tokenizer: PreTrainedTokenizerBase | None,
-    document: str | None,
     prompt: Mapping[str, Any],
     overwrite: bool,
 ) -> Path:
-    """Writes a cache right after its prompt [R, N] was compressed; see `Context.save`."""
+    """Writes a context; see `Context.save`."""
+    cache = content.cache
     model = cache.compression.model()
     if model is None:
         raise CacheError("the model of this context is gone; save the context while its model is there.")
@@ -166,13 +199,36 @@ def write_context(
         "tokens": cache.get_seq_length(),
         "layers": [_written(state.facts) for state in states],
     }
+    if not isinstance(prompt, Mapping):
+        raise CacheError(f"prompt is a {type(prompt).__name__}; give facts, as PromptStyle.facts() does.")
     if prompt:
         # Left out where there is nothing to say, so that earlier versions read the file.
         facts["prompt"] = dict(prompt)
-    tensors = _named(states) | {IDS: input_ids}
-    if document is not None:
-        tensors[DOCUMENT] = torch.frombuffer(bytearray(document.encode("utf-8")), dtype=torch.uint8)
-    return write_container(Path(path), facts, tensors, overwrite)
+    _check_told(facts)
+    return write_container(_place(path), facts, _named(states) | content.tensors(), overwrite)
+
+
+def _check_told(facts: Mapping[str, Any]) -> None:
+    """Raises CacheError for facts that no header could give back: what users say of a prompt, names of models."""
+    try:
+        json.dumps(facts, ensure_ascii=False, allow_nan=False).encode("utf-8")
+    except (TypeError, ValueError) as problem:
+        raise CacheError(f"what is said about this context cannot be written as JSON: {problem}.") from None
+
+
+def _place(path: Path | str) -> Path:
+    """A path, with the home folder in place of a ~ in front."""
+    return Path(os.path.expanduser(path))
+
+
+def _encoded(document: str) -> bytes:
+    try:
+        return document.encode("utf-8")
+    except UnicodeEncodeError as problem:
+        raise CacheError(
+            f"character {problem.start} of the document is half a surrogate pair, which no file can hold; give text "
+            "that was read as UTF-8."
+        ) from None
 
 
 def _restore(index: int, layer: CacheLayerMixin, state: LayerState, expected: Expected) -> None:

@@ -7,7 +7,7 @@ scores, which may be gone or changed since; a method that was rebuilt from its n
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, NoReturn
 
 from torch import Tensor
@@ -24,7 +24,9 @@ from winnow.view import LayerView
 
 
 def describe(method: Method) -> MethodFacts:
-    """Facts that a file keeps of a method."""
+    """Facts that a file keeps of a method; of one that comes from a file, those that it kept."""
+    if isinstance(method.scorer, RecordedScorer):
+        return method.scorer.told
     tables = _tables((method.scorer, method.allocator, method.store))
     return MethodFacts(
         name=method.name,
@@ -39,7 +41,7 @@ def recorded(described: MethodFacts) -> Method:
     budget, name = described.budget, described.name
     return Method(
         name,
-        RecordedScorer(name),
+        RecordedScorer(described),
         RecordedAllocator(name, described.takes_budget),
         Dense(),
         Budget.parse(None if budget == "everything" else budget),
@@ -50,11 +52,11 @@ def recorded(described: MethodFacts) -> Method:
 class RecordedScorer(Scorer):
     """Scores nothing."""
 
-    name: str
+    told: MethodFacts = field(hash=False)
 
     def __call__(self, view: LayerView) -> Tensor:
         """Refused."""
-        _refuse(self.name)
+        _refuse(self.told.name)
 
 
 @dataclass(frozen=True)
@@ -93,5 +95,5 @@ def _tables(part: Any) -> Iterator[HeadScores]:
         for each in part:
             yield from _tables(each)
     elif is_dataclass(part):
-        for field in fields(part):
-            yield from _tables(getattr(part, field.name))
+        for each in fields(part):
+            yield from _tables(getattr(part, each.name))

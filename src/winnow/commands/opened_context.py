@@ -10,7 +10,6 @@ import typer
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from winnow.bundled import MODEL_PATH, NAME
 from winnow.cache import Context
 from winnow.cache.disk import ContextFile
 from winnow.commands.checks import check_context
@@ -74,14 +73,16 @@ def open_context(path: Path, named: str | None, where: DeviceOptions, asked: Pro
         dtype = file.model.dtype if file.model.dtype in DTYPES else "auto"
         weights = file.model.quantized if file.model.quantized in WEIGHTS else "auto"
         loaded = load_model(source, where.device, dtype, where.device_map, weights)
-    return OpenedContext(path, loaded, source, Context(file.cache(loaded), file.input_ids), document, style)
+    return OpenedContext(
+        path, loaded, source, Context(file.cache(loaded), file.input_ids, file.position_offsets), document, style
+    )
 
 
 def _model_name(file: ContextFile) -> str:
     name = file.model.name
     if not name:
         raise typer.BadParameter("the file does not say where its model is; name it.", param_hint="--model")
-    return str(MODEL_PATH) if name == NAME else name
+    return name
 
 
 def _check_askable(path: Path, file: ContextFile) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
 
+from winnow.bundled import MODEL_PATH, NAME
 from winnow.errors import ModelError
 from winnow.models.gguf import SUFFIX, check_gguf, is_gguf, read_gguf
 from winnow.models.kinds import check_compressible
@@ -53,11 +54,13 @@ def answer_room(config: PreTrainedConfig, prompt: int, most: int) -> int:
 def open_model(name: str | Path) -> ModelSource:
     """Reads configuration and tokenizer of a directory, a GGUF file or a hub name.
 
+    The bundled model is at hand by its name, too: "winnow-bundled".
+
     Raises:
         ModelError: nothing there, files missing or damaged, no network, a missing package, or an architecture that
             winnow cannot compress.
     """
-    text = str(name)
+    text = str(MODEL_PATH) if str(name) == NAME else str(name)
     _check_name(text)
     if is_gguf(text):
         return _open_gguf(text)

@@ -16,6 +16,11 @@ def test_names_of_results(name):
     assert result_file(name) == result_folder(name) == Path(name)
 
 
+def test_a_tilde_that_the_shell_left_is_the_home_folder(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/anna")
+    assert result_file("~/a") == result_folder("~/a") == Path("/home/anna/a")
+
+
 @pytest.mark.parametrize("name", ["", " ", "\t ", "-", "nul\0byte", "half\ud800"])
 def test_what_names_no_result(name):
     for read in (result_file, result_folder):

@@ -96,7 +96,8 @@ def result_folder(value: str | Path) -> Path:
 
 
 def _name(value: str | Path) -> str:
-    text = os.fspath(value)
+    # Shells leave the ~ of --out=~/file to us.
+    text = os.path.expanduser(os.fspath(value))
     if not text.strip():
         raise typer.BadParameter("a name cannot be empty, nor of spaces only.")
     if text == "-":
