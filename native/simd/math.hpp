@@ -7,9 +7,9 @@ namespace winnow {
 namespace {
 
 // exp(x) for x <= 88; anything below -64 gives exp(-64), about 1.6e-28: nothing next to 1, and far enough from subnormals
-// that none comes of it, for which a processor takes a hundred cycles.
+// that none comes of it, for which a processor takes a hundred cycles. NaN stays NaN: `max` gives its second operand then.
 inline Vec exp(Vec x) {
-  x = max(x, broadcast(-64.0f));
+  x = max(broadcast(-64.0f), x);
   const Vec n = round_nearest(x * broadcast(1.44269504f));
   // ln 2 in two parts: n·0.693359375 is exact, so the remainder keeps all its digits.
   const Vec r = fma(n, broadcast(2.12194440e-4f), fma(n, broadcast(-0.693359375f), x));

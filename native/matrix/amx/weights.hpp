@@ -30,7 +30,7 @@ constexpr int64_t kChains = 4;
 // 2^x for x <= 127, to about 2e-7; anything below -92 gives 2^-92, as exp does.
 inline Vec power_of_two(Vec x) {
   constexpr int kFloor = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
-  x = max(x, broadcast(-92.0f));
+  x = max(broadcast(-92.0f), x);  // NaN stays NaN
   const Vec rest = {_mm512_reduce_ps(x.v, kFloor)};
   Vec p = broadcast(1.87757669e-3f);
   p = fma(p, rest, broadcast(8.98934063e-3f));
