@@ -76,6 +76,7 @@ def test_a_column_is_written_where_it_is_named(column, transposed):
         torch.zeros(1, 1, 1, 4),
         torch.zeros(1, 2, 1, 8)[..., ::2],
         torch.zeros(1, 2, 1, 5),
+        torch.zeros(1, 2, 1, 4, device="meta"),
     ],
 )
 def test_what_is_of_another_kind_is_not_written(new):
@@ -83,7 +84,7 @@ def test_what_is_of_another_kind_is_not_written(new):
     keys, lengths = torch.ones(1, 2, CAPACITY, 4), torch.zeros(1, dtype=torch.int64)
     columns = Columns(keys, keys.clone(), lengths)
     fitting = torch.ones(1, 2, 1, 4)
-    for first, second in ((new, fitting), (fitting, new), (fitting, fitting), (new, fitting)):
+    for first, second in ((new, fitting), (fitting, new), (fitting, fitting), (new, fitting), (fitting, new)):
         held = lengths.item()
         assert columns.append(first, second) is (first is second)
         assert lengths.item() == held + (first is second)

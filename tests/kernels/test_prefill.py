@@ -227,6 +227,8 @@ def test_what_does_not_fit_is_refused() -> None:
         Prompt(queries, keys, values.half()),
         Prompt(queries, keys[:, :4], values[:, :4]),
         Prompt(queries[:, :0], keys, values),
+        Prompt(queries.to("meta"), keys, values),
+        Prompt(queries, keys, values.to("meta")),
         Prompt(queries.double(), keys.double(), values.double()),
     ):
         with pytest.raises(ValueError, match="do not fit"):

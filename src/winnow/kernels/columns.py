@@ -74,11 +74,17 @@ class Columns:
         """True for as many contiguous numbers as were accepted last: what is cheap to see and keeps memory safe."""
         return (
             first.numel() == self._numbers
+            and first.is_cpu
             and first.is_contiguous()
             and first.dtype is self.first.dtype
             and (
                 second is None
-                or (second.numel() == self._second_numbers and second.is_contiguous() and second.dtype is first.dtype)
+                or (
+                    second.numel() == self._second_numbers
+                    and second.is_cpu
+                    and second.is_contiguous()
+                    and second.dtype is first.dtype
+                )
             )
         )
 
@@ -91,6 +97,8 @@ class Columns:
                 continue
             rows, heads, _, dim = buffer.shape
             if new.shape != (rows, heads, tokens, dim) or new.dtype is not buffer.dtype or new.stride(3) != 1:
+                return False
+            if not new.is_cpu:
                 return False
             size = buffer.element_size()
             columns.row_stride, columns.head_stride, columns.token_stride = (step * size for step in new.stride()[:3])

@@ -40,7 +40,7 @@ class Attention(NamedTuple):
 
 def supports(queries: Tensor, keys: Tensor) -> bool:
     """True if the compiled kernels can attend with queries [..., Q, D] over keys [..., N, D]."""
-    known = keys.device.type == "cpu" and keys.dtype in DTYPES and queries.dtype == keys.dtype
+    known = keys.is_cpu and queries.is_cpu and keys.dtype in DTYPES and queries.dtype == keys.dtype
     return known and 0 < queries.shape[-2] <= keys.shape[-2] < _MOST_TOKENS and native.library() is not None
 
 
@@ -145,7 +145,7 @@ def _check(queries: Tensor, keys: Tensor, values: Tensor, spec: AttentionSpec) -
     """Raises ValueError where the kernels would read or write what is not there."""
     heads, tokens, dim = keys.shape
     fits = supports(queries, keys) and heads > 0 and queries.shape[0] % heads == 0 and queries.shape[2] == dim
-    fits = fits and values.shape[:2] == (heads, tokens) and values.dtype == keys.dtype
+    fits = fits and values.shape[:2] == (heads, tokens) and values.dtype == keys.dtype and values.is_cpu
     if not fits or (spec.sinks is not None and spec.sinks.shape != queries.shape[:1]):
         raise ValueError(
             f"queries {list(queries.shape)} of {queries.dtype}, keys {list(keys.shape)} of {keys.dtype} and values "
