@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from winnow.cache.writable import writable
 from winnow.kernels.columns import Columns
 
 
@@ -105,7 +106,8 @@ class RecentQueries:
 
     def select(self, rows: Tensor) -> None:
         """Rows in a new order, with repeats or omissions."""
-        self.ring = self.ring.index_select(0, rows.to(self.ring.device))
+        with writable():
+            self.ring = self.ring.index_select(0, rows.to(self.ring.device))
         self._held = [self._held[row] for row in rows.tolist()]
 
     def trimmed(self) -> RecentQueries:
@@ -139,7 +141,8 @@ def columns_of(count: int) -> int:
 def _stacked(rows: Sequence[Tensor], size: int) -> Tensor:
     """[R, Hq, size + 1, D] of rows [Hq, ≤ size, D], each at the end of its ring; the first column is the spare one."""
     first, columns = rows[0], columns_of(size)
-    ring = first.new_zeros(len(rows), first.shape[0], columns, first.shape[2])
+    with writable():
+        ring = first.new_zeros(len(rows), first.shape[0], columns, first.shape[2])
     for into, row in zip(ring, rows, strict=True):
         into[:, columns - row.shape[1] :] = row
     return ring

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from winnow.cache.padding import on_host, places_of
+from winnow.cache.writable import writable
 from winnow.errors import CacheError
 from winnow.kernels.columns import Columns
 from winnow.kernels.gpu import support
@@ -35,11 +36,12 @@ class Tail:
         """
         rows, heads, _, dim = keys.shape
         capacity = capacity if limit is None else min(capacity, limit)
-        self.keys = keys.new_empty(rows, heads, capacity, dim)
-        self.values = values.new_empty(rows, heads, capacity, values.shape[-1])
-        self.lengths = torch.zeros(rows, dtype=torch.int64)
-        on_cpu = keys.device.type == "cpu"
-        self.lengths_there = self.lengths if on_cpu else torch.zeros(rows, dtype=torch.int64, device=keys.device)
+        with writable():
+            self.keys = keys.new_empty(rows, heads, capacity, dim)
+            self.values = values.new_empty(rows, heads, capacity, values.shape[-1])
+            self.lengths = torch.zeros(rows, dtype=torch.int64)
+            on_cpu = keys.device.type == "cpu"
+            self.lengths_there = self.lengths if on_cpu else torch.zeros(rows, dtype=torch.int64, device=keys.device)
         self.longest = 0
         self.ragged = False
         self.limit = limit
@@ -164,7 +166,8 @@ class Tail:
 
         Buffers that a chunk made much larger than they will be needed are given back once they hold nothing.
         """
-        twin = self._over(self.keys, self.values, self.lengths.clone())
+        with writable():
+            twin = self._over(self.keys, self.values, self.lengths.clone())
         twin.lengths[list(rows)] = 0
         twin._refresh()
         needed = (self.limit or 0) + room - 1
@@ -184,13 +187,15 @@ class Tail:
     def select(self, rows: Tensor) -> None:
         """Rows in a new order, with repeats or omissions (`rows` int64)."""
         index = rows.to(self.keys.device)
-        self.keys, self.values = self.keys.index_select(0, index), self.values.index_select(0, index)
-        self.lengths = self.lengths[rows.cpu()]
+        with writable():
+            self.keys, self.values = self.keys.index_select(0, index), self.values.index_select(0, index)
+            self.lengths = self.lengths[rows.cpu()]
         self._refresh()
 
     def clone(self) -> Tail:
         """An independent copy."""
-        return self._over(self.keys.clone(), self.values.clone(), self.lengths.clone())
+        with writable():
+            return self._over(self.keys.clone(), self.values.clone(), self.lengths.clone())
 
     def bytes(self) -> dict[str, int]:
         """Bytes allocated, by kind."""
@@ -241,6 +246,7 @@ class Tail:
 
     def _grown(self, old: Tensor, capacity: int) -> Tensor:
         rows, heads, _, dim = old.shape
-        new = old.new_empty(rows, heads, capacity, dim)
+        with writable():
+            new = old.new_empty(rows, heads, capacity, dim)
         new[:, :, : self.longest] = old[:, :, : self.longest]
         return new
