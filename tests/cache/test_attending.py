@@ -25,6 +25,21 @@ def test_it_is_set_again_after_an_error():
     assert model.config._attn_implementation == "eager"
 
 
+def test_the_last_of_several_sets_it_again():
+    """As threads come and go."""
+    model = build("llama", num_hidden_layers=1)
+    model.set_attn_implementation("sdpa")
+    first, second = attending(model), attending(model)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert model.config._attn_implementation == "winnow"
+    with attending(model):
+        second.__exit__(None, None, None)
+        assert model.config._attn_implementation == "winnow"
+    assert model.config._attn_implementation == "sdpa"
+
+
 def test_models_inside_a_model_get_their_own_again():
     model = build_any("gemma3")
     model.set_attn_implementation({"": "sdpa", "text_config": "eager", "vision_config": "sdpa"})

@@ -100,6 +100,27 @@ def test_what_comes_with_the_model_does_not_make_it_sample(model, ask, monkeypat
     assert not recwarn.list
 
 
+def test_what_comes_with_the_model_makes_it_no_other_than_one_answer_from_a_cache(model, ask, monkeypatch):
+    expected = ask(max_new_tokens=12)
+    other = copy.deepcopy(model.generation_config)
+    other.update(num_beams=4, num_return_sequences=3, use_cache=False)
+    monkeypatch.setattr(model, "generation_config", other)
+    assert same(ask(max_new_tokens=12), expected)
+    assert same(ask(generation_config=GenerationConfig(max_new_tokens=12, do_sample=False)), expected)
+
+
+def test_stop_strings_are_read_by_the_tokenizer(model, tokenizer, ask, monkeypatch):
+    given, generate = [], model.generate
+
+    def watched(*prompt, **named):
+        given.append(named["tokenizer"])
+        return generate(*prompt, **named)
+
+    monkeypatch.setattr(model, "generate", watched)
+    ask(max_new_tokens=1)
+    assert given == [tokenizer]
+
+
 def test_sampling_is_that_of_generate(model, tokenizer, source, ask):
     sampled = GenerationConfig(do_sample=True, temperature=9.0, max_new_tokens=12)
     torch.manual_seed(3)

@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, BertConfig
 
 import winnow
 from support.families import prompt, vision_models
@@ -108,3 +109,12 @@ def test_models_that_cannot_be_compressed_are_refused_before_their_weights(famil
     with pytest.raises(ModelError, match=REFUSED[family]) as caught:
         skeleton_in(directory)
     assert "\n" not in str(caught.value)
+
+
+def test_encoders_that_transformers_loads_to_write_are_refused():
+    model = AutoModelForCausalLM.from_config(
+        BertConfig(vocab_size=97, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+    )
+    model.set_attn_implementation("winnow")
+    with pytest.raises(ModelError, match="configured as bidirectional"):
+        winnow.CompressedCache(model, "full")

@@ -44,6 +44,6 @@ def check_positions(positions: Tensor | None, valid: Tensor | None, held: Sequen
         if begin < seen:
             raise CacheError(
                 f"new tokens begin at position {begin}, but the cache has seen {seen} tokens: they are of another "
-                f"prompt, and would be answered from what the cache holds. {REMEDY} Assisted decoding does not "
-                "continue any cache: it gives the model its whole input again; leave it out."
+                f"prompt, and would be answered from what the cache holds. {REMEDY} Assisted decoding and "
+                "use_cache=False continue no cache: they give the model its whole input again; leave them out."
             )

@@ -27,9 +27,15 @@ def check_model(model: PreTrainedModel) -> None:
     config = text_config(model)
     if is_latent(config):
         check_latent_model(model, config)
-    if not getattr(config, "is_causal", True):
+    if not getattr(config, "is_causal", True) or _looks_ahead(model):
         raise ModelError(f"{type(model).__name__} is configured as bidirectional; winnow needs a causal model.")
     check_implementation(config)
+
+
+def _looks_ahead(model: PreTrainedModel) -> bool:
+    """True for encoders that transformers lists among models that write text, too: BERT and its kin."""
+    causal = [each.is_causal for each in model.get_decoder().modules() if hasattr(each, "is_causal")]
+    return bool(causal) and not any(causal)
 
 
 def check_implementation(config: PreTrainedConfig) -> None:

@@ -112,7 +112,8 @@ def generate(
         max_new_tokens: of an answer; by default what generation_config says, or 128. Never more than the model can
             read.
         generation_config: sampling, stop strings and so on, in transformers' terms; beams and several sequences need
-            `model.generate` itself. None: the most likely token at every step. `torch.manual_seed` repeats samples.
+            `model.generate` itself. None: the most likely token at every step, of those that the model's own settings
+            do not forbid. `torch.manual_seed` repeats samples.
         streamer: one of transformers', or a function that is called with every piece of text as soon as it is
             settled. The answers to several questions come one after the other.
         chunk_size: tokens of the text that are prefilled at a time; see `winnow.compress`.
@@ -232,6 +233,7 @@ class _Writing:
                 generation_config=settings,
                 logits_processor=LogitsProcessorList([first]),
                 streamer=self.streamer,
+                tokenizer=self.tokenizer,  # for stop strings
             )
         seconds, stats = clock(model) - first.seconds, cache.stats()
         tokens = self._without_stop(output[0, length:].tolist())
@@ -351,7 +353,9 @@ def _settings(
         )
     most = optional_count("max_new_tokens", max_new_tokens, "tokens of an answer", PromptError)
     settings.max_new_tokens = most or settings.max_new_tokens or MAX_NEW_TOKENS
-    settings.return_dict_in_generate = False
+    # Said in full, as transformers fills gaps from what comes with the model.
+    settings.return_dict_in_generate, settings.use_cache = False, True
+    settings.num_beams = settings.num_return_sequences = 1
     if settings.pad_token_id is None and model.generation_config.pad_token_id is None:
         # Nothing is padded, but transformers tells whoever has no such token.
         settings.pad_token_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
