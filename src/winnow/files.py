@@ -57,11 +57,17 @@ def decode(content: bytes, origin: str) -> str:
     if len(content) > LARGEST_TEXT:
         raise FileError(f"{origin} has more than {LARGEST_TEXT >> 30} GiB, which is no text for a model.")
     try:
-        return content.decode("utf-8-sig")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         raise FileError(
             f"{origin} is not UTF-8 text (byte {problem.start}); convert it first, for example with iconv."
         ) from None
+    if "\0" in text:
+        raise FileError(
+            f"{origin} is UTF-16, or no text (byte {content.index(0)} is zero); convert it first, for example with "
+            "iconv."
+        )
+    return text
 
 
 def check_target(path: Path, overwrite: bool) -> None:

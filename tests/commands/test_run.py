@@ -192,6 +192,7 @@ WRONG_USAGE = {
     "a temperature below zero": ((*ASK_RUN, "--temperature", "-1"), "--temperature"),
     "no temperature": ((*ASK_RUN, "--temperature", "nan"), "--temperature"),
     "a share above one": ((*ASK_RUN, "--temperature", "1", "--top-p", "1.5"), "--top-p"),
+    "a seed where nothing is drawn": ((*ASK_RUN, "--seed", "9"), "needs --temperature"),
     "a share where nothing is drawn": ((*ASK_RUN, "--top-p", "0.9"), "needs --temperature"),
     "a seed below zero": ((*ASK_RUN, "--seed", "-1"), "--seed"),
     "question and batch": ((*ASK_RUN, "--batch", "questions.jsonl"), "--batch"),

@@ -178,8 +178,9 @@ class GenerationOptions:
     ] = None
 
     def __post_init__(self) -> None:
-        if self.top_p < 1 and not self.temperature:
-            raise typer.BadParameter("needs --temperature; at 0 nothing is drawn.", param_hint="--top-p")
+        for name, given in (("--top-p", self.top_p < 1), ("--seed", self.seed is not None)):
+            if given and not self.temperature:
+                raise typer.BadParameter("needs --temperature; at 0 nothing is drawn.", param_hint=name)
 
 
 @dataclass(frozen=True, kw_only=True)
