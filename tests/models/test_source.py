@@ -15,6 +15,7 @@ from support.families import prompt, vision_models
 from support.plain_layers import load_plain
 from winnow.bundled import MODEL_PATH, NAME
 from winnow.errors import ModelError
+from winnow.evaluate.checking import check_shapes
 from winnow.models import load_model, open_model, open_skeleton, skeleton_in
 
 FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
@@ -118,3 +119,5 @@ def test_encoders_that_transformers_loads_to_write_are_refused():
     model.set_attn_implementation("winnow")
     with pytest.raises(ModelError, match="configured as bidirectional"):
         winnow.CompressedCache(model, "full")
+    with pytest.raises(ModelError, match="configured as bidirectional"):
+        check_shapes(model, [winnow.method("full")], lengths=[40], fold_every=None)

@@ -27,9 +27,14 @@ def check_model(model: PreTrainedModel) -> None:
     config = text_config(model)
     if is_latent(config):
         check_latent_model(model, config)
-    if not getattr(config, "is_causal", True) or _looks_ahead(model):
-        raise ModelError(f"{type(model).__name__} is configured as bidirectional; winnow needs a causal model.")
+    check_causal(model)
     check_implementation(config)
+
+
+def check_causal(model: PreTrainedModel) -> None:
+    """Raises ModelError for a model whose tokens see those behind them; its weights need not be there."""
+    if not getattr(text_config(model), "is_causal", True) or _looks_ahead(model):
+        raise ModelError(f"{type(model).__name__} is configured as bidirectional; winnow needs a causal model.")
 
 
 def _looks_ahead(model: PreTrainedModel) -> bool:

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from winnow.cache.arriving import RowParts
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.compression import Compression
-from winnow.cache.guards import text_config
+from winnow.cache.guards import check_causal, text_config
 from winnow.cache.hybrid import heads_of
 from winnow.cache.latent import query_dim, slot_dims
 from winnow.cache.latent_layer import check_sharing
@@ -38,8 +38,9 @@ def check_shapes(
 
     fold_every: see `CompressedCache`. Raises MethodError for a method without head scores of the model, with those of
     another shape, or that gives heads what they cannot have; BudgetError where bytes do not hold what a method always
-    keeps of a prompt, or needs to fold.
+    keeps of a prompt, or needs to fold; ModelError for a model that is not causal.
     """
+    check_causal(skeleton)
     config, tokens = text_config(skeleton), sorted(set(lengths))
     heads = heads_of(skeleton, config)
     slot = torch.empty(1, 1, 1, dtype=skeleton.dtype, device="meta")
