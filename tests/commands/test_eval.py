@@ -273,3 +273,44 @@ def test_a_protocol_with_limits_says_which_one_it_took(winnow_run, folder):
     code, _, err = winnow_run(*other, str(folder / "other"))
     assert code == 0, err
     assert "cuts the prompts of this model at 7,950 tokens" in err
+
+
+def test_what_is_held_out_does_not_depend_on_how_many_are_drawn(folder):
+    write_lines(
+        folder / "qasper.jsonl", [longbench_row(number) | {"context": f"Text {number}."} for number in range(40)]
+    )
+
+    def drawn(split, examples):
+        options = EvalOptions(
+            benchmark="longbench",
+            protocol="longbench-cokv",
+            data=folder / "qasper.jsonl",
+            split=split,
+            examples=examples,
+            methods="snapkv@10%",
+            out=folder / "run",
+        )
+        return {example.name for task in prepare(options).tasks for example in task.examples}
+
+    tests, held_out = drawn("test", None), drawn("validation", None)
+    assert (len(tests), len(held_out)) == (34, 6)
+    assert len(drawn("test", 10)) == 10
+    assert drawn("test", 10) < drawn("test", 20) < tests
+    assert drawn("validation", 3) < held_out
+
+
+def test_generated_prompts_that_are_cut_are_told(winnow_run, folder):
+    given = ("eval", "niah", "--tasks", "single", "--examples", "1", "--methods", "full", "--allow-zero")
+    _, _, err = winnow_run(*given, "--lengths", "2100", "--out", str(folder / "long"))
+    assert "tokens more than the model reads: its middle is left out" in " ".join(err.split())
+    _, _, err = winnow_run(*given, "--lengths", "900", "--out", str(folder / "short"))
+    assert "its middle is left out" not in " ".join(err.split())
+
+
+def test_an_answer_that_the_model_cannot_write_is_told(winnow_run, folder, monkeypatch):
+    monkeypatch.setattr("winnow.commands.loading.load_model", lambda *_: pytest.fail("the model was loaded"))
+    line = {"context": "A text.", "question": " Why?", "answers": "no", "max_new_tokens": 5000}
+    (folder / "own.jsonl").write_text(json.dumps(line))
+    code, _, err = winnow_run("eval", "file", "--data", str(folder / "own.jsonl"), "--out", str(folder / "run"))
+    assert code == 1
+    assert "Answers of file have up to 5,000 tokens" in " ".join(err.split())

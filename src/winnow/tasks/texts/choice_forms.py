@@ -150,7 +150,10 @@ class _MMLU:
 def _mmlu(record: Record) -> Question:
     row = checked(_MMLU, record)
     choices = tuple(row.choices)
-    return Question("", row.question.strip(), choices, _number(row.answer, choices, record, "answer"), listed=True)
+    subject = row.subject.replace("_", " ")
+    about = f"The following are multiple choice questions (with answers) about {subject}.\n\n" if subject else ""
+    asked = about + row.question.strip()
+    return Question("", asked, choices, _number(row.answer, choices, record, "answer"), listed=True)
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ class _Read(NamedTuple):
 def _load(request: Request) -> list[Task]:
     """Tasks by the names that lines give them."""
     folder = open_folder(request, "file", DATA)
-    found = [_read(record) for file in folder.all_files() for record in records(folder, file)]
+    found = [_read(record, request) for file in folder.all_files() for record in records(folder, file)]
     tasks: dict[str, list[_Read]] = {}
     for each in found:
         before = tasks.setdefault(each.line.task, [each])
@@ -66,10 +66,19 @@ def _task(name: str, found: list[_Read], request: Request) -> Task:
         if example.name in examples:
             raise BenchmarkError(f"{each.record.place}: an earlier line has the name {example.name!r}, too.")
         examples[example.name] = example
-    return Task("file", name, found[0].judging, sampled(list(examples.values()), request.examples, request.seed))
+    drawn = sampled(list(examples.values()), request.examples, request.seed)
+    return Task("file", name, _with_room(found[0].judging, list(examples.values()), request), drawn)
 
 
-def _read(record: Record) -> _Read:
+def _with_room(judging: Judging, examples: list[Example], request: Request) -> Judging:
+    """Judging of a task, with room behind its prompts for what is read there, if nothing is written."""
+    if judging.metric not in LIKELIHOODS:
+        return judging
+    read = {text for each in examples for text in (each.choices if judging.metric == "choice" else each.answers)}
+    return judging._replace(max_new_tokens=max(map(request.count_tokens, read)))
+
+
+def _read(record: Record, request: Request) -> _Read:
     try:
         line = read_as(_Line, record.fields)
     except TypedError as problem:
@@ -77,6 +86,8 @@ def _read(record: Record) -> _Read:
     metric = line.metric or ("choice" if line.choices else DEFAULT_METRIC)
     if fault := _fault(line, metric):
         raise BenchmarkError(f"{record.place}: {fault}")
+    if metric == "fidelity" and min(map(request.count_tokens, _answers(line))) < 2:
+        raise BenchmarkError(f"{record.place}: fidelity needs answers of two tokens at least.")
     most = line.max_new_tokens or DEFAULT_NEW_TOKENS
     return _Read(record, line, Judging(metric, most, line.chat_template, line.first_line))
 
@@ -94,6 +105,8 @@ def _fault(line: _Line, metric: str) -> str:
         return f"{metric} needs choices."
     if metric == "choice" and not set(answers) <= set(choices):
         return "answers must be among the choices."
+    if metric == "choice" and (len(set(choices)) < len(choices) or not all(choice.strip() for choice in choices)):
+        return "choices must hold each of them once, and none that is empty."
     return ""
 
 
