@@ -66,9 +66,7 @@ def test_a_refused_prompt_leaves_the_cache_as_it_was(model):
 
 def test_assisted_decoding_gives_a_cache_all_that_it_has_seen_again(model, context):
     ids = torch.cat([context.input_ids, prompt(length=5, seed=3)], dim=1)
-    with pytest.raises(
-        CacheError, match=r"position 0, .* Assisted decoding and use_cache=False continue no cache"
-    ):
+    with pytest.raises(CacheError, match=r"position 0, .* Assisted decoding and use_cache=False continue no cache"):
         model.generate(ids, past_key_values=context.cache(), prompt_lookup_num_tokens=3, **GREEDY)
 
 

@@ -27,6 +27,20 @@ def test_attention_over_random_masks(model, heads, group, length):
     assert found.error == pytest.approx(oracle_error(layer, kept, 7), abs=1e-5)
 
 
+@pytest.mark.parametrize("sinks", [False, True])
+def test_what_is_kept_may_have_been_next_to_nothing(sinks):
+    """Its logits are far below those of the rest, whose part of the whole no fp32 holds."""
+    view = random_view(heads=2, group=2, length=30, sinks=sinks)
+    view.keys[:, 0] = 400 * view.queries.view(2, 2, -1, view.keys.shape[-1]).mean(dim=(1, 2))
+    layer = {name: getattr(view, name).double().numpy() for name in ("queries", "keys", "values")}
+    layer |= {"scaling": view.scaling, "softcap": None}
+    layer["sinks"] = None if view.sinks is None else view.sinks.double().numpy()
+    mask = torch.zeros(2, 30, dtype=torch.bool)
+    mask[:, 3:9] = True
+    kept = [row.nonzero().flatten().tolist() for row in mask]
+    assert kept_attention(view, mask, 7).error == pytest.approx(oracle_error(layer, kept, 7), abs=1e-5)
+
+
 @pytest.mark.parametrize("model", [{}, {"softcap": 1.5, "sinks": True}], ids=str)
 def test_error_of_packed_slots(model):
     """The mass is that of the selection; the error includes what comes back from the packed form."""

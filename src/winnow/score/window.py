@@ -223,8 +223,8 @@ def _probabilities(view: LayerView, logits: Tensor) -> Tensor:
         # e^l / (Σ e^l + e^s) = softmax(l) · sigmoid(logsumexp(l) - s)
         sinks = view.sinks.float().view(logits.shape[0], -1, 1, 1)
         attention *= torch.sigmoid(logits.logsumexp(dim=-1, keepdim=True) - sinks)
-    if view.absent is not None:  # nothing is paid to them, even where nothing else is there
-        attention.masked_fill_(view.absent[:, None, None, : logits.shape[-1]], 0)
+    if view.absent is not None:  # nothing is paid to what is not there or not seen yet, even where nothing else is
+        attention.masked_fill_(logits == -torch.inf, 0)
     return attention
 
 
