@@ -13,10 +13,10 @@ from support.own_parts import FirstLayers, Squared, TwoBits, ValueNorm
 from support.ready import METHODS, UNBUDGETED, ready
 from support.small_caches import made as small_model
 from winnow import BudgetError, MethodError
-from winnow.allocate import Ada, Pyramid, Uniform
+from winnow.allocate import Ada, Global, Pyramid, Uniform
 from winnow.composition.names import method
 from winnow.errors import UnknownParameter
-from winnow.score import Critical, Full, KeyDiff, SnapKV
+from winnow.score import Critical, Full, KeyDiff, KVzip, SnapKV
 from winnow.store import Bits, Dense, Kivi, Packed, Spark, Think
 
 pytestmark = pytest.mark.usefixtures("names_of_this_test")
@@ -33,6 +33,10 @@ pytestmark = pytest.mark.usefixtures("names_of_this_test")
         (SnapKV(), {"store": Bits(4)}, "snapkv+bits(high=4)"),
         (SnapKV(), {"store": Packed(Spark(0.8), Bits(8))}, "snapkv+spark(ratio=0.8)+bits"),
         (SnapKV(), {"store": Packed(Think(), Kivi())}, "snapkv+think+kivi"),
+        (KVzip(), {}, "kvzip+uniform"),
+        (KVzip(chunk=64), {"allocator": Global()}, "kvzip(chunk=64)"),
+        (KVzip(), {"allocator": Ada(across=Global())}, "kvzip+ada"),
+        (KVzip(), {"allocator": Ada()}, "kvzip+ada+uniform"),
     ],
 )
 def test_our_own_parts_are_named_so_that_the_name_reads_back(scorer: Any, others: Any, name: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from winnow.budget import Budget
 from winnow.commands.options.shared import DEFAULT_BUDGET, GenerationOptions
 from winnow.composition.method import Method
 from winnow.composition.names import NamedMethod
-from winnow.composition.syntax import Value, parse_setting
+from winnow.composition.syntax import Value, parse_setting, split_list
 from winnow.errors import BudgetError, FileError, WinnowError
 from winnow.evaluate.sampling import Sampling
 from winnow.files import LARGEST_TEXT, decode
@@ -79,7 +78,7 @@ def build_sweep(name: str, compare: str | None, budgets: Sequence[str], settings
     parameters = dict(_setting(text) for text in settings)
     insist = bool(budgets) and compare is None
     given: Sequence[str | None] = budgets or [None]
-    compared = [] if compare is None else _split_names(compare)
+    compared = [] if compare is None else split_list(compare)
     if compare is not None and not compared:
         raise typer.BadParameter(f"{compare!r} names no method.", param_hint="--compare")
     _check_budgets(budgets)
@@ -93,7 +92,7 @@ def build_sweep(name: str, compare: str | None, budgets: Sequence[str], settings
 def build_all(names: str, budgets: Sequence[str]) -> list[Method]:
     """Every method of a list, at every budget where it names none itself."""
     _check_budgets(budgets)
-    return list(dict.fromkeys(_built(name, each, {}, insist=False) for name in _split_names(names) for each in budgets))
+    return list(dict.fromkeys(_built(name, each, {}, insist=False) for name in split_list(names) for each in budgets))
 
 
 def _check_budgets(budgets: Sequence[str]) -> None:
@@ -123,11 +122,6 @@ def _built(name: str, budget: str | None, parameters: dict[str, Value], insist: 
     if (named.budget is not None or not named.takes_budget) and not insist:
         return named.method(parameters=parameters)
     return named.method(DEFAULT_BUDGET if budget is None else budget, parameters)
-
-
-def _split_names(text: str) -> list[str]:
-    """At commas outside parentheses: "full,snapkv(window=16, kernel=5)" are two."""
-    return [name.strip() for name in re.split(r",(?![^(]*\))", text) if name.strip()]
 
 
 def _setting(text: str) -> tuple[str, Value]:

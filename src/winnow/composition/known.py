@@ -8,7 +8,7 @@ from typing import Any
 
 from winnow.allocate import Allocator
 from winnow.composition.entry_points import installed, origin
-from winnow.composition.records import record_of
+from winnow.composition.records import NAME, record_of
 from winnow.composition.registry import ALIASES, PARTS, PRESETS, NamedPart, Part, Preset
 from winnow.errors import MethodError
 
@@ -91,7 +91,7 @@ def load_installed() -> Iterator[str]:
 
 
 def _unloaded() -> list[str]:
-    return [name for name in installed() if not _is_taken(name)]
+    return [name for name in installed() if not _is_taken(name) and NAME.fullmatch(name)]
 
 
 def _is_taken(name: str) -> bool:
@@ -121,7 +121,7 @@ def _record(name: str, found: Any) -> Preset | NamedPart:
 
 
 def _unusable(name: str, entry: EntryPoint, reason: str) -> str:
-    return f"{origin(entry)} names a method {name!r} that cannot be used: {reason}."
+    return f"{origin(entry)} names a method {name!r} that cannot be used: {reason.rstrip('.')}."
 
 
 def _add(record: Preset | NamedPart) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from winnow.allocate import Allocator, HeadAllocator, Uniform
 from winnow.composition import known
-from winnow.composition.records import checked
+from winnow.composition.records import Preset, checked
 from winnow.composition.syntax import format_call
 from winnow.errors import MethodError
 from winnow.parameters import differences, parameters_of
@@ -44,19 +44,22 @@ def canonical_name(scorer: Scorer, allocator: Allocator, store: Store) -> str:
     while isinstance(scorer, Refiner):
         refiners.append(scorer)
         scorer = scorer.base
-    parts = [_written(scorer, _scorers(scorer)), *(_written(each, _named(each)) for each in _allocators(allocator))]
+    presets = _presets(scorer)
+    implied = presets[0].allocator if presets else Uniform()
+    parts = [_written(scorer, ((each.name, each.scorer) for each in presets))]
+    parts += [_written(each, _named(each)) for each in _allocators(allocator, implied)]
     parts += [_written(each, _named(each)) for each in reversed(refiners)]
     parts += [_written(each, _named(each)) for each in _halves(store)]
     return "+".join(parts)
 
 
-def _allocators(allocator: Allocator) -> list[Allocator]:
-    """The heads' and the layers', but uniform layers, which is what there is without a word."""
+def _allocators(allocator: Allocator, implied: Allocator) -> list[Allocator]:
+    """The heads' and the layers', but for what the scorer's name brings without a word."""
     found: list[Allocator] = []
-    while isinstance(allocator, HeadAllocator):
+    while isinstance(allocator, HeadAllocator) and allocator != implied:
         found.append(allocator)
         allocator = allocator.across
-    return found if allocator == Uniform() else [*found, allocator]
+    return found if allocator == implied else [*found, allocator]
 
 
 def _halves(store: Store) -> list[Any]:
@@ -65,11 +68,11 @@ def _halves(store: Store) -> list[Any]:
     return [half for half in (store.channels, store.precision) if not isinstance(half, AllChannels | AsIs)]
 
 
-def _scorers(scorer: Scorer) -> Iterator[tuple[str, Any]]:
-    """Methods that are nothing but a scorer of the same class."""
-    for preset in known.all_presets():
-        if type(preset.scorer) is type(scorer) and preset.allocator == Uniform():
-            yield preset.name, preset.scorer
+def _presets(scorer: Scorer) -> list[Preset]:
+    """Methods that are nothing but a scorer of the same class, or else those that have one allocator with it."""
+    found = [preset for preset in known.all_presets() if type(preset.scorer) is type(scorer)]
+    alone = [preset for preset in found if preset.allocator == Uniform()]
+    return alone or [preset for preset in found if preset.allocator == found[0].allocator]
 
 
 def _named(part: Any) -> Iterator[tuple[str, Any]]:

@@ -12,7 +12,7 @@ from winnow.parameters import parameters_of
 from winnow.score import Refiner, Scorer
 from winnow.store import Channels, Precision
 
-_NAME = re.compile(r"[a-z][\w-]*", re.ASCII)
+NAME = re.compile(r"[a-z][\w-]*", re.ASCII)
 _WORDS = ("name", "budget", "allocator", "store")
 """Arguments of `winnow.method` besides parameters."""
 
@@ -24,7 +24,7 @@ def record_of(
 
     Raises MethodError for what is no name and no part.
     """
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not NAME.fullmatch(name):
         raise MethodError(f"{name!r} cannot be a name: use lower-case letters, digits, '_' and '-', a letter first.")
     made = _made(part)
     _check_parameters(made)

@@ -1,4 +1,7 @@
-"""The syntax of method strings: `part(argument, key=value)+part(...) @ budget`, read and written."""
+"""The syntax of method strings: `part(argument, key=value)+part(...) @ budget`, read and written.
+
+Names of files may have in them what else has a meaning, between quotes: `headkv-r2(scores='me@lab/a (1).safetensors')`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,9 @@ from winnow.heads import HeadScores, QueryCenters
 Value = bool | int | float | str | HeadScores | QueryCenters
 """A parameter's value; head scores as an object come by keyword only, in a name they are a file."""
 
-_PART = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:\(([^()]*)\))?\s*")
+_QUOTED = r"'[^']*'|\"[^\"]*\""
+_PART = re.compile(rf"\s*([A-Za-z][\w-]*)\s*(?:\(((?:{_QUOTED}|[^()])*)\))?\s*")
+_MEANINGFUL = frozenset("@(),'\"")
 _WORDS: dict[str, Value] = {"true": True, "false": False}
 _FORM = 'write "part(argument, key=value)+part(...)", for example "snapkv(window=16)+ada(0.3)"'
 
@@ -37,9 +42,20 @@ class MethodString(NamedTuple):
 
 def parse(text: str) -> MethodString:
     """The parts of a method string in their order, and its budget. Raises MethodError where the form is not kept."""
-    parts, at, budget = text.partition("@")
-    parts = parts.strip()
-    return MethodString(parts, tuple(_calls(parts)), budget.strip() if at else None)
+    parts, *budget = (each.strip() for each in _split(text, "@", most=1))
+    return MethodString(parts, tuple(_calls(parts)), budget[0] if budget else None)
+
+
+def split_list(text: str) -> list[str]:
+    """Method strings between commas: "full,snapkv(window=16, kernel=5)" are two. Empty ones are left out."""
+    found: list[str] = []
+    start = depth = 0
+    for mark in re.finditer(rf"{_QUOTED}|[(),]", text):
+        depth += {"(": 1, ")": -1}.get(mark[0], 0)
+        if mark[0] == "," and depth <= 0:
+            found.append(text[start : mark.start()])
+            start = mark.end()
+    return [each.strip() for each in (*found, text[start:]) if each.strip()]
 
 
 def parse_setting(text: str) -> tuple[str, Value]:
@@ -75,18 +91,29 @@ def _calls(text: str) -> list[Call]:
 def _call(name: str, arguments: str, text: str) -> Call:
     positional: list[Value] = []
     named: dict[str, Value] = {}
-    for argument in arguments.split(",") if arguments.strip() else []:
-        key, equals, value = argument.rpartition("=")
-        key, value = key.strip(), value.strip()
-        if not value or (equals and not key.isidentifier()) or (named and not equals):
+    for argument in _split(arguments, ",") if arguments.strip() else []:
+        *keys, value = (each.strip() for each in _split(argument, "=", most=1))
+        key = keys[0] if keys else ""
+        if not value or (keys and not key.isidentifier()) or (named and not keys):
             raise MethodError(f"Cannot read the argument {argument.strip()!r} in {text!r}: {_FORM}.")
         if key in named:
             raise MethodError(f"{name} got {key!r} twice in {text!r}; keep one.")
-        if equals:
+        if keys:
             named[key] = _value(value)
         else:
             positional.append(_value(value))
     return Call(name, tuple(positional), named)
+
+
+def _split(text: str, mark: str, most: int | None = None) -> list[str]:
+    """The text between marks that stand outside of quotes; only the first `most` of them count."""
+    found: list[str] = []
+    start = 0
+    for each in re.finditer(rf"{_QUOTED}|{re.escape(mark)}", text):
+        if each[0] == mark and len(found) != most:
+            found.append(text[start : each.start()])
+            start = each.end()
+    return [*found, text[start:]]
 
 
 def _value(text: str) -> Value:
@@ -97,10 +124,13 @@ def _value(text: str) -> Value:
             return kind(text)
         except ValueError:
             continue
-    return text.strip("'\"")
+    return text[1:-1] if re.fullmatch(_QUOTED, text) else text
 
 
 def _literal(value: Value) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, str) and (_MEANINGFUL & set(value) or _value(value.strip()) != value):
+        quote = '"' if "'" in value else "'"
+        return f"{quote}{value}{quote}"
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
