@@ -85,3 +85,15 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("winnow.files.os.fsync", interrupted)
     assert main(["report", str(run), "--out", str(tmp_path / "out")]) == 130
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_run_that_has_just_begun_does_not_stop_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path / "runs" / "done", ABOUT, [ROW])
+    write_run(tmp_path / "runs" / "begun", ABOUT, [])
+    (write_run(tmp_path / "runs" / "made", ABOUT, []) / "cells.jsonl").write_text("")
+    assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]) == 0
+    told = capsys.readouterr().err
+    for name in ("begun", "made"):
+        assert f"{tmp_path / 'runs' / name} is a run without a finished result" in told
+    named = [str(tmp_path / "runs" / name) for name in ("done", "begun")]
+    assert main(["report", *named, "--out", str(tmp_path / "other")]) == 1

@@ -9,6 +9,7 @@ import pytest
 
 from support.pictures import pixels
 from winnow.report import Cost, HeadMap, Line, Panel, draw_accuracy, draw_costs, draw_heatmap, draw_kept_map
+from winnow.report.accuracy import _ticks
 from winnow.report.style import DPI, MissingPackage, line_style, without_middle
 
 pytest.importorskip("matplotlib.image")
@@ -127,3 +128,17 @@ def test_legends_and_several_axes_keep_their_places(tmp_path):
     below = round(0.8 * DPI)
     differing = (np.abs(long[len(long) - len(short) + below :] - short[below:]).max(axis=-1) > 0.5).mean()
     assert differing < 0.02
+
+
+def test_dollars_are_no_formulas(tmp_path):
+    """Two of them are no math, nor an error where that would be one."""
+    lines = [Line(r"snapkv(file=$a\foo$) @ 5%", [(8, 0.5), (64, 1.0)])]
+    draw_accuracy(tmp_path / "a.png", lines, r"Is it $HOME or \foo$?", "for $5^ or $6_{", 1.0, 64.0)
+    draw_accuracy(tmp_path / "b.png", lines, "Is it", "for", 1.0, 64.0)
+    assert (pixels(tmp_path / "a.png") != pixels(tmp_path / "b.png")).any()
+
+
+def test_texts_of_budgets_do_not_run_into_each_other():
+    assert _ticks([96, 100, 200, 1000], 1000.0) == ["96\n9.6%", "", "200\n20%", "1000\n100%"]
+    assert _ticks([999, 1000], 1001.0) == ["999\n100%", "1000\n100%"], "nothing else is there"
+    assert _ticks([8], None) == ["8"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from winnow.commands.model_names import model_name
 from winnow.commands.options.run import RunOptions
 from winnow.files import write_text
 from winnow.models import ModelSource
+from winnow.runs.export.flat import table_text
 
 
 def write_files(options: RunOptions, source: ModelSource, results: Sequence[AnswerResult]) -> None:
@@ -31,9 +30,5 @@ def write_csv(path: Path, model: str, results: Sequence[AnswerResult]) -> Path:
     """One row per answer and method, with what `--json` tells but the slots of every head."""
     rows = [as_entry(result, model) for result in results]
     columns = [name for name in rows[0] if name != "slots"]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(path, text.getvalue())
+    write_text(path, table_text(columns, rows))
     return path

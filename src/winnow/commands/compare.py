@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from winnow.commands.options.compare import CompareOptions
 from winnow.commands.progress import stage
 from winnow.files import check_target, write_text
 from winnow.runs.compare import Comparison, Wish, compare_runs
+from winnow.runs.export.flat import table_text
 from winnow.runs.folder import read_run
 from winnow.runs.intervals import Bootstrap
 
@@ -75,9 +74,6 @@ def as_entry(comparison: Comparison, bootstrap: Bootstrap) -> dict[str, Any]:
 
 
 def _write_csv(path: Path, entries: Sequence[dict[str, Any]]) -> None:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(entries[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({**entry, "tasks": " ".join(entry["tasks"])} for entry in entries)
-    write_text(path, text.getvalue())
+    rows = ({**entry, "tasks": " ".join(entry["tasks"])} for entry in entries)
+    write_text(path, table_text(list(entries[0]), rows))
     messages().print(f"Written: {path}", markup=False, soft_wrap=True)

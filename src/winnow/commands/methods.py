@@ -83,7 +83,7 @@ def _table(records: list[Record]) -> Table:
         listed = ", ".join(f"{p['name']}={_literal(p['default'])}" for p in record["parameters"])
         prefix = "" if kind == "method" else "+"
         paper = f" [dim]{escape(record['paper'])}[/dim]" if record["paper"] else ""
-        table.add_row(prefix + record["name"], listed, escape(record["summary"]) + paper)
+        table.add_row(prefix + record["name"], escape(listed), escape(record["summary"]) + paper)
     return table
 
 
@@ -96,7 +96,7 @@ def _describe(console: Console, record: Record) -> None:
     for column in ("parameter", "default", "meaning"):
         table.add_column(column)
     for parameter in record["parameters"]:
-        table.add_row(parameter["name"], _literal(parameter["default"]), escape(parameter["meaning"]))
+        table.add_row(parameter["name"], escape(_literal(parameter["default"])), escape(parameter["meaning"]))
     console.print(table if record["parameters"] else "It has no parameters.")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from winnow.commands.console import output
+from winnow.commands.console import messages, output
 from winnow.commands.options.report import ReportOptions
 from winnow.commands.progress import Bar, stage
 from winnow.report.page import (
@@ -37,13 +37,18 @@ def report(options: ReportOptions) -> None:
 
 
 def _read(folders: Sequence[Path], bar: Bar) -> list[Run]:
-    found = []
+    """Runs with results. Those that have none yet are left out, with a line, where others were found beside them."""
+    found: list[Run] = []
+    empty: list[Run] = []
     for folder in dict.fromkeys(run for each in folders for run in _runs_in(each)):
         bar.show(f"Reading {folder}")
         run = read_run(folder)
-        if not run.rows:
-            raise RunError(f"{folder} is a run without a finished result; let winnow eval go on with it first.")
-        found.append(run)
+        (found if run.rows else empty).append(run)
+    for run in empty:
+        told = f"{run.path} is a run without a finished result; let winnow eval go on with it first."
+        if run.path in folders or not found:
+            raise RunError(told)
+        messages().print(told, markup=False, soft_wrap=True)
     return found
 
 

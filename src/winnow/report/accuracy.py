@@ -20,6 +20,8 @@ from winnow.report.style import (
 
 # Characters of a label that fit beside the lines.
 _LONGEST = 26
+# Share of the axis between the texts of two budgets, at least.
+_APART = 0.06
 
 
 class Line(NamedTuple):
@@ -43,7 +45,7 @@ def draw_accuracy(
     full: accuracy of the uncompressed cache, a dashed line. prompt_tokens: mean length of the prompts, which
     gives every budget as a share of it, too. The legend lists the best mean accuracy first.
     """
-    figure = new_figure(9.5, 5.4)
+    figure = new_figure(9.5, max(5.4, 1.5 + 0.29 * len(lines)))
     axes = figure.add_axes((0.085, 0.14, 0.66, 0.69))
     quiet_frame(axes)
     budgets = sorted({slots for line in lines for slots, _ in line.points})
@@ -71,7 +73,7 @@ def draw_accuracy(
             **line_style(index),
         )
     axes.set_xscale("log", base=2)
-    axes.set_xticks(budgets, [_tick(slots, prompt_tokens) for slots in budgets])
+    axes.set_xticks(budgets, _ticks(budgets, prompt_tokens))
     axes.minorticks_off()
     axes.set_ylim(0, 105)
     axes.set_yticks(range(0, 101, 20), [f"{percent}%" for percent in range(0, 101, 20)])
@@ -101,5 +103,19 @@ def _best_first(lines: Sequence[Line]) -> list[Line]:
     return sorted(lines, key=mean, reverse=True)
 
 
+def _ticks(budgets: Sequence[float], prompt_tokens: float | None) -> list[str]:
+    """Texts of budgets in ascending order; none where one would run into that before it."""
+    texts, nearest = [], (budgets[-1] / budgets[0]) ** _APART
+    before = 0.0
+    for slots in budgets:
+        far = slots >= before * nearest
+        texts.append(_tick(slots, prompt_tokens) if far else "")
+        before = slots if far else before
+    return texts
+
+
 def _tick(slots: float, prompt_tokens: float | None) -> str:
-    return f"{slots:g}\n{100 * slots / prompt_tokens:.2g}%" if prompt_tokens else f"{slots:g}"
+    if not prompt_tokens:
+        return f"{slots:g}"
+    share = 100 * slots / prompt_tokens
+    return f"{slots:g}\n{share:.0f}%" if share >= 10 else f"{slots:g}\n{share:.2g}%"

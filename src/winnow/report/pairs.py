@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _LEFT, _RIGHT, _TOP, _FOOT = 0.75, 0.95, 1.2, 0.6
 _GAP, _LABEL = 0.22, 0.4
 _BAR = 0.15
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 # Up to so many heads, numbers can be read in the cells.
 _WRITTEN = 8
 
@@ -74,7 +75,9 @@ def draw_divergences(
     high = float(np.quantile(together, 0.95)) if len(together) else 0.0
     power = floor(log10(high)) - 1 if high else 0
     unit = 10.0**power
-    scale = PairScale(rf"JSD, $10^{{{power}}}$ nats", high / unit or 1.0, "Blues_r", "query head", written=False)
+    scale = PairScale(
+        f"JSD, 10{str(power).translate(_RAISED)} nats", high / unit or 1.0, "Blues_r", "query head", written=False
+    )
     notes = [_caption(None if mean is None else mean / unit, ".1f") for mean in means]
     return draw_pairs(path, [matrix / unit for matrix in matrices], notes, scale, title, subtitle)
 

@@ -93,8 +93,9 @@ def add_title(figure: Figure, title: str, subtitle: str, left: float) -> None:
 
     What is too long for a line goes on in the next, and the figure grows by that.
     """
-    heading = figure.text(left, 1, title, fontsize=14, fontweight="bold", color=INK, va="top")
-    under = figure.text(left, 1, subtitle, fontsize=9.5, color="#555555", va="top")
+    plain: dict[str, Any] = {"va": "top", "parse_math": False}  # as `save` has all texts
+    heading = figure.text(left, 1, title, fontsize=14, fontweight="bold", color=INK, **plain)
+    under = figure.text(left, 1, subtitle, fontsize=9.5, color="#555555", **plain)
     title_lines, lines = _wrap(figure, heading), _wrap(figure, under)
     _grow(figure, _TITLE_LINE * (title_lines - 1) + _LINE * (lines - 1))
     inch = 1 / figure.get_figheight()
@@ -131,6 +132,10 @@ def _grow(figure: Figure, inches: float) -> None:
 
 def save(figure: Figure, path: Path | str) -> Path:
     """Writes a PNG, with folders as needed; returns its path. Raises FileError where it cannot be written."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)  # a dollar of a question is no formula
     with replacing(Path(path)) as file:
         figure.savefig(file, format="png", metadata={"Software": f"winnow {__version__}"})
     return Path(path)

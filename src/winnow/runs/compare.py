@@ -83,7 +83,9 @@ def compare_runs(runs: Sequence[Run], wish: Wish | None = None) -> Compared:
         comparisons += _of_arm(arm, baseline, pairs, wish)
         single.update(dict.fromkeys(each.task for each in pairs if len(each.rows) > 1 and each.contexts == 1))
     if not comparisons:
-        raise RunError(" ".join(["There is nothing to compare.", *notes]))
+        there = ", ".join(dict.fromkeys(arm.method for run in runs for arm in arms(run))) or "none"
+        advice = f"There are results of {there} only: let winnow eval add others, or name a --baseline."
+        raise RunError(" ".join(["There is nothing to compare.", *(notes or [advice])]))
     if single:
         notes.append(f"All questions of {', '.join(single)} share one context; their intervals tell of it alone.")
     return Compared(comparisons, notes)

@@ -132,7 +132,8 @@ def read_run(folder: Path) -> Run:
     """
     about = read_about(folder)
     rows = _Rows(about)
-    journals = [Journal.existing(path) for path in sorted(folder.glob(CELLS))]
+    # One that was made, and stopped before its first line was written, has no records.
+    journals = [Journal.existing(path) for path in sorted(folder.glob(CELLS)) if path.stat().st_size]
     for journal in journals:
         if journal.config != journals[0].config:
             raise RunError(f"{journals[0].path} and {journal.path} are of different runs: keep those of one.")

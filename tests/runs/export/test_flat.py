@@ -12,7 +12,7 @@ import pytest
 from support.written_runs import rows_of, run_of
 from winnow.runs.export import csv_text, json_text
 
-ODD = 'a "quoted", text,\nof two lines; ü – 何\u2028 end'
+ODD = 'a "quoted", text,\nof three lines;\r ü – 何\u2028 end'
 
 
 @pytest.fixture

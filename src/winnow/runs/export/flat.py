@@ -45,9 +45,10 @@ def json_text(run: Run) -> str:
 
 
 def table_text(columns: Sequence[str], entries: Iterable[dict[str, Any]]) -> str:
-    """A CSV table; entries without a column are left out, columns without an entry empty."""
+    """A CSV table (RFC 4180); entries without a column are left out, columns without an entry empty."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+    # Python puts quotes around a carriage return only where lines end with one.
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\r\n")
     writer.writeheader()
     writer.writerows(entries)
     return text.getvalue()
