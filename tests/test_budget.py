@@ -35,6 +35,8 @@ def in_bytes(budget: Budget) -> ByteBudget:
         (np.int64(128), "tokens", 128),
         ("2%", "percent", 2),
         (" 0.5 % ", "percent", 0.5),
+        (f"{100 / 3}%", "percent", 100 / 3),
+        ("0.00001%", "percent", 0.00001),
         ("100%", "percent", 100),
         ("64MiB", "bytes", 64 << 20),
         ("64 mib", "bytes", 64 << 20),

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from numbers import Integral
 from typing import Literal
 
@@ -74,7 +75,8 @@ class Budget:
             return "everything"
         if self.unit == "bytes":
             return _formatted_bytes(int(self.amount))
-        return f"{self.amount:.12g}%" if self.unit == "percent" else str(self.amount)
+        # All digits, so that it is read back, and no exponent.
+        return f"{Decimal(repr(self.amount)).normalize():f}%" if self.unit == "percent" else str(self.amount)
 
     def check(self, guaranteed: int, method: str) -> None:
         """Raise BudgetError where a number of tokens is below what `method` always keeps of every head."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Collection
 from dataclasses import fields
 from typing import Any, NamedTuple
 
 from winnow.errors import MethodError
+
+SLACK = 1e-9
+"""Added to what is rounded down of a share: decimal fractions are not exact in binary, and 0.29 of 100 is 29."""
 
 
 class Parameter(NamedTuple):
@@ -57,7 +61,7 @@ def check_number(owner: object, name: str, low: float, high: float = math.inf) -
     """Raise MethodError unless the attribute is a finite number in [low, high]."""
     value = getattr(owner, name)
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or not low <= value <= high:
+    if not number or not abs(value) <= sys.float_info.max or not low <= value <= high:
         allowed = f"of at least {low:g}" if math.isinf(high) else f"between {low:g} and {high:g}"
         raise MethodError(f"{type(owner).__name__}: {name} must be a number {allowed}, not {value!r}.")
 

@@ -153,6 +153,7 @@ def test_zigzag_by_hand() -> None:
     "wrong",
     [
         lambda: Cake(tau1=0),
+        lambda: Cake(tau1=0.005),
         lambda: Cake(tau2=-1),
         lambda: Cake(rows=1),
         lambda: ZigZag(share=0),

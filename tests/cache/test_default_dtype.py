@@ -1,4 +1,7 @@
-"""Another default dtype of torch, as programs set that load models in 16 bits: what Winnow makes stays in its own."""
+"""Another default dtype of torch, as programs set that load models in 16 bits: what Winnow makes stays in its own.
+
+And models in double precision, for exact checks.
+"""
 
 from __future__ import annotations
 
@@ -49,3 +52,12 @@ def test_methods_do_as_under_the_usual_one(name, dtype):
     assert len(kept) == len(found_kept)
     assert all(torch.equal(a, b) for a, b in zip(kept, found_kept, strict=True))
     assert torch.equal(found, logits)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_double_precision(name):
+    model = build("llama").double()
+    model.set_attn_implementation("winnow")
+    logits, _ = answered(model, name)
+    assert logits.dtype == torch.float64
+    assert logits.isfinite().all()

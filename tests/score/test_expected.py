@@ -214,7 +214,9 @@ def test_chunks_keep_what_a_whole_prompt_keeps(chunk: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"future": 0}, {"sinks": -1}, {"covariance": 1}, {"value_norm": "yes"}, {"epsilon": -0.1}], ids=str
+    "wrong",
+    [{"future": 0}, {"future": 10**9}, {"sinks": -1}, {"covariance": 1}, {"value_norm": "yes"}, {"epsilon": -0.1}],
+    ids=str,
 )
 def test_wrong_parameters_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(MethodError, match="must be"):

@@ -40,6 +40,12 @@ def test_h2o_keeps_its_share_of_recent_tokens_per_head() -> None:
     assert refined(H2O(recent=1), scores, [4, 4, 4], view)[:, 6:].isinf().all()
 
 
+def test_decimal_shares_are_exact() -> None:
+    view = random_view(heads=1, group=1, length=120)
+    scores = H2O()(view)
+    assert refined(H2O(recent=0.07), scores, [100], view).isinf().sum() == 7
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -116,3 +116,8 @@ def test_gradients_are_not_needed() -> None:
 def test_wrong_parameters_are_refused(wrong: object) -> None:
     with pytest.raises(MethodError, match="must be"):
         wrong()  # type: ignore[operator]
+
+
+def test_defensive_votes_are_pooled_in_one_way() -> None:
+    with pytest.raises(MethodError, match="leave pool_first out"):
+        SnapKV(aggregate="defensive", pool_first=True)

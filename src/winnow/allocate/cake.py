@@ -8,7 +8,6 @@ from torch import Tensor
 
 from winnow.allocate.base import SlotPlan
 from winnow.allocate.spanning import Claim, PreferenceAllocator
-from winnow.errors import MethodError
 from winnow.parameters import check_count, check_number, meaning
 from winnow.view import WindowAttention
 
@@ -27,11 +26,9 @@ class Cake(PreferenceAllocator):
     rows: int = field(default=32, metadata=meaning("last queries whose attention tells what a layer prefers"))
 
     def __post_init__(self) -> None:
-        check_number(self, "tau1", 0)
-        check_number(self, "tau2", 0)
+        check_number(self, "tau1", 0.1)
+        check_number(self, "tau2", 0.1)
         check_count(self, "rows", 2)
-        if not (self.tau1 and self.tau2):
-            raise MethodError(f"Cake: tau1 and tau2 must be positive, not {self.tau1} and {self.tau2}.")
 
     @property
     def attention_rows(self) -> int:

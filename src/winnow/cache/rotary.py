@@ -22,6 +22,8 @@ from transformers import PreTrainedModel
 from winnow.errors import ModelError
 from winnow.view import Rotation
 
+_AT_ONCE = 1 << 14
+"""Positions whose rotations are there together."""
 _TRIED = (0, 1, 3, 7, 20, 50, 150, 400)
 """Positions at which the attention module shows what it does."""
 _CACHE_ARGUMENTS = ("past_key_values", "layer_past", "past_key_value")
@@ -117,9 +119,14 @@ class Rotary:
 
     def mean(self, first: int, count: int) -> Tensor:
         """[D, D] fp32: the mean of R(p) over `count` positions from `first` on."""
-        cos, sin = (part.mean(dim=0) for part in self._turns(torch.arange(first, first + count)))
+        parts = [self._sums(first + start, min(_AT_ONCE, count - start)) for start in range(0, count, _AT_ONCE)]
+        cos, sin = (sum(each) / count for each in zip(*parts, strict=True))
         # The rows of this are R·e_j, so the columns of R.
         return self._turned(torch.eye(self.dim, dtype=torch.float32, device=cos.device), Turns(cos, sin)).t()
+
+    def _sums(self, first: int, count: int) -> tuple[Tensor, Tensor]:
+        cos, sin = self._turns(torch.arange(first, first + count))
+        return cos.sum(dim=0), sin.sum(dim=0)
 
     def pair_sizes(self, states: Tensor) -> Tensor:
         """[..., r/2 + D - r] in fp32: lengths of the r/2 pairs of states [..., D], sizes of the other channels."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from winnow.errors import MethodError
 from winnow.kernels.gpu import support
-from winnow.parameters import check_number, meaning
+from winnow.parameters import SLACK, check_number, meaning
 from winnow.score import on_gpu
 from winnow.score.base import Ranking, Refiner, Scorer
 from winnow.score.blocks import numbers_at_once
@@ -60,7 +60,7 @@ class Critical(Refiner):
     def refine(self, ranking: Ranking, slots: Tensor, view: LayerView) -> Tensor:
         """The final order [H, N]. Raises MethodError for a view without its output projection."""
         scores = self.base.refine(ranking, slots, view)
-        first = (slots.double() * self.share).floor().long()
+        first = (slots.double() * self.share + SLACK).floor().long()
         certain = best_tokens(scores, first) | (scores == torch.inf)
         # -inf marks what cannot be kept, and is no score to raise others by
         lowest = scores.masked_fill(scores == -torch.inf, 0).amin(dim=1, keepdim=True).clamp(max=0)

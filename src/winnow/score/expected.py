@@ -21,6 +21,8 @@ from winnow.view import Extra, LayerView, QueryMoments
 
 _BLOCK = 1 << 20
 """Numbers per query head, token and dimension to hold at once on a CPU (4 MiB in fp32): they should stay near it."""
+_FARTHEST = 1 << 24
+"""Positions after a prompt, at most; no model reads as many."""
 
 
 class FutureQueries(NamedTuple):
@@ -58,6 +60,7 @@ class ExpectedAttention(Scorer):
     )
 
     def __post_init__(self) -> None:
+        check_number(self, "future", 1, _FARTHEST)
         check_count(self, "future", 1)
         check_count(self, "sinks", 0)
         check_choice(self, "covariance", (False, True))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from winnow.parameters import check_choice, check_number, meaning
+from winnow.parameters import SLACK, check_choice, check_number, meaning
 from winnow.score.base import Ranking, Scorer
 from winnow.score.window import attention_paid
 from winnow.transfers import sent
@@ -61,7 +61,7 @@ class H2O(Scorer):
 
     def refine(self, ranking: Ranking, slots: Tensor, view: LayerView) -> Tensor:
         """The scores with the last tokens of every head kept for sure."""
-        recent = sent((slots.double() * self.recent).ceil(), ranking.scores.device)
+        recent = sent((slots.double() * self.recent - SLACK).ceil(), ranking.scores.device)
         held = torch.ones_like(ranking.scores) if view.absent is None else (~view.absent).float()
         from_last = held.flip(1).cumsum(1).flip(1)
         return ranking.scores.masked_fill(from_last <= recent[:, None], torch.inf)

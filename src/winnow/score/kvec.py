@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from winnow.parameters import check_choice, check_count, check_number, check_odd, meaning
+from winnow.parameters import SLACK, check_choice, check_count, check_number, check_odd, meaning
 from winnow.score import on_gpu
 from winnow.score.base import Ranking, Scorer
 from winnow.score.window import Pool, attention_blocks, keep_window, pool_tokens
@@ -104,7 +104,7 @@ class KVEC(Scorer):
         """P' with the best ⌊β·b⌋ tokens of every head by P kept for sure."""
         if ranking.basis is None:
             return ranking.scores
-        sure = ((slots - self.window).clamp(min=0).double() * self.sure).floor().long() + self.window
+        sure = ((slots - self.window).clamp(min=0).double() * self.sure + SLACK).floor().long() + self.window
         return ranking.scores.masked_fill(best_tokens(ranking.basis, sure), torch.inf)
 
     def _votes(self, view: LayerView) -> Votes:

@@ -70,8 +70,9 @@ def redundancy(view: LayerView, threshold: float) -> Tensor:
 
     A block of rows of the similarity matrix at a time, for all heads, so that no N x N matrix is ever held.
     """
-    norms = torch.linalg.vector_norm(view.keys, dim=-1, keepdim=True, dtype=torch.float32)
-    keys = view.keys / norms.clamp(min=_LEAST_NORM)  # in fp32, as norms are: no other copy of the keys
+    single = view.keys if view.keys.dtype != torch.float64 else view.keys.float()
+    norms = torch.linalg.vector_norm(single, dim=-1, keepdim=True, dtype=torch.float32)
+    keys = single / norms.clamp(min=_LEAST_NORM)  # in fp32, as norms are: no other copy of the keys
     heads, length, _ = keys.shape
     total = keys.new_zeros(heads, length)
     step = max(_FEWEST_ROWS, numbers_at_once(keys.device, _BLOCK) // (heads * length))

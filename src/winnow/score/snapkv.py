@@ -12,6 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from winnow.errors import MethodError
 from winnow.parameters import check_choice, check_count, check_number, check_odd, meaning
 from winnow.score import on_gpu
 from winnow.score.base import Scorer
@@ -82,6 +83,8 @@ class SnapKV(Scorer):
         check_choice(self, "pool", ("max", "avg"))
         check_choice(self, "reduce", ("mean", "max", "sum"))
         check_choice(self, "pool_first", (False, True, "queries"))
+        if self.aggregate == "defensive" and self.pool_first is not False:
+            raise MethodError("SnapKV: aggregate=defensive pools what every query pays; leave pool_first out.")
 
     @property
     def guaranteed(self) -> int:

@@ -376,4 +376,4 @@ def _nearest(ratio: float, dim: int) -> int:
 
 def _within(numbers: Tensor, dtype: torch.dtype) -> Tensor:
     """In the model's dtype; products of large queries and keys may lie beyond fp16."""
-    return numbers.clamp(max=torch.finfo(dtype).max).to(dtype)
+    return numbers.clamp(max=min(torch.finfo(each).max for each in (dtype, numbers.dtype))).to(dtype)
