@@ -51,7 +51,8 @@ help:
 	@echo "make bench       the benchmarks behind the tables in docs/results"
 
 $(READY): pyproject.toml $(wildcard native/* native/*/* native/*/*/*)
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@# Debian leaves one without pip where its package of venv is missing.
+	$(BIN)/python -m pip --version > /dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet "$(TORCH)"
 	$(BIN)/python native/pip_with_steps.py install --editable ".[all]"
 	touch $@
@@ -63,7 +64,10 @@ $(DEV): $(READY)
 	$(BIN)/python -m pip install --quiet --no-deps kvpress==0.5.5 || echo "kvpress not available: its parity tests will be skipped"
 	touch $@
 
-setup: $(READY)
+# Where the kernels were not built, there may be a compiler by now.
+setup:
+	@ls $(VENV)/lib/python*/site-packages/winnow/kernels/libwinnow_native.* > /dev/null 2>&1 || rm -f $(READY)
+	@$(MAKE) --no-print-directory $(READY)
 dev: $(DEV)
 
 demo: $(READY)
@@ -110,7 +114,7 @@ fuzz: $(DEV)
 aarch64: $(DEV)
 	@command -v aarch64-linux-gnu-g++ >/dev/null && command -v qemu-aarch64 >/dev/null || \
 	  { echo "make aarch64 needs a cross compiler and an emulator: apt-get install $(AARCH64_NEEDS)"; exit 1; }
-	$(BIN)/cmake -S fuzz -B build/aarch64 --toolchain $(CURDIR)/fuzz/aarch64.cmake
+	$(BIN)/cmake -S fuzz -B build/aarch64 --toolchain "$(CURDIR)/fuzz/aarch64.cmake"
 	$(BIN)/cmake --build build/aarch64 --parallel 2
 	qemu-aarch64 -L /usr/aarch64-linux-gnu build/aarch64/exact $(AARCH64_CASES)
 

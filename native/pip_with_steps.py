@@ -12,15 +12,18 @@ import time
 from collections import deque
 
 _STEP = re.compile(r"\s*\[(\d+)/(\d+)\] ")
+_FAULT = re.compile(r"\s*FAILED:|.*\b(error|Error)\b[: ]|.*\bterminated\b")
 _KEPT = 60
 """Last lines that are shown where pip fails."""
+_FAULTS = 12
+"""Lines that are shown of a build that failed."""
 
 
 class BuildSteps:
     """Steps as a line that changes on a terminal, as lines of their own elsewhere."""
 
     def __init__(self) -> None:
-        self.finished = False
+        self.step = self.steps = 0
         self._begin = time.monotonic()
         self._on_terminal = sys.stdout.isatty()
 
@@ -29,25 +32,35 @@ class BuildSteps:
         if step == 1:
             self._begin = time.monotonic()
             print("Building the kernels for every instruction set, a few minutes on two cores.", flush=True)
-        self.finished = step == steps
+        self.step, self.steps = step, steps
         text = f"  step {step} of {steps}, {time.monotonic() - self._begin:.0f} s"
-        print(text, end="\r" if self._on_terminal and not self.finished else "\n", flush=True)
+        print(text, end="\r" if self._on_terminal and step < steps else "\n", flush=True)
+
+    @property
+    def failed(self) -> str:
+        """What went wrong with the build; empty where it came to its end."""
+        if not self.steps:
+            return "The kernels were not built, for want of a C++ compiler that works"
+        return "" if self.step == self.steps else f"The kernels were not built: step {self.step} of {self.steps} failed"
 
 
 def main(arguments: list[str]) -> int:
     """Exit code of pip."""
-    steps, last = BuildSteps(), deque[str](maxlen=_KEPT)
+    steps, last, faults = BuildSteps(), deque[str](maxlen=_KEPT), list[str]()
     command = [sys.executable, "-m", "pip", *arguments, "--verbose"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pip:
         assert pip.stdout is not None
         for line in pip.stdout:
             last.append(line)
+            if _FAULT.match(line):
+                faults.append(line)
             if found := _STEP.match(line):
                 steps.show(int(found[1]), int(found[2]))
     if pip.returncode:
         print("".join(last), file=sys.stderr)
-    elif not steps.finished:
-        print("The kernels were not built, for want of a C++ compiler: Winnow will use its torch reference, slower.")
+    elif steps.failed:
+        print("".join(faults[:_FAULTS]), end="", file=sys.stderr)
+        print(f"{steps.failed}. Winnow will use its torch reference, slower; make setup tries it again.", flush=True)
     return pip.returncode
 
 

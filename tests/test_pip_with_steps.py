@@ -1,0 +1,66 @@
+"""What is said of a build of the kernels that pip shows nothing of."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parent.parent / "native" / "pip_with_steps.py"
+
+STARTED = ["  [1/22] Building CXX object a.o", "  [2/22] Building CXX object b.o"]
+KILLED = [
+    "  FAILED: [code=1] b.o",
+    "  g++: fatal error: Killed signal terminated program cc1plus",
+    "  compilation terminated.",
+]
+ABSENT = ["  CMake Error at CMakeLists.txt:3 (project):", "    No CMAKE_CXX_COMPILER could be found."]
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Output of the script for a pip that prints some lines."""
+    spec = importlib.util.spec_from_file_location("pip_with_steps", SCRIPT)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+
+    def call(lines, code=0):
+        python = tmp_path / "python"
+        said = "\n".join(lines)
+        python.write_text(f"#!{sys.executable}\nprint({said!r})\nraise SystemExit({code})\n")
+        python.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(python))
+        status = script.main(["install"])
+        return status, *capsys.readouterr()
+
+    return call
+
+
+def test_a_build_that_came_to_its_end(run):
+    status, out, err = run([*STARTED, "  [22/22] Linking"])
+    assert (status, err) == (0, "")
+    assert "not built" not in out
+
+
+@pytest.mark.parametrize(
+    ("lines", "told", "why"),
+    [
+        ([*STARTED, *KILLED], "step 2 of 22 failed", "Killed signal"),
+        (ABSENT, "for want of a C++ compiler that works", "CMake Error"),
+        ([], "for want of a C++ compiler that works", ""),
+    ],
+)
+def test_a_build_that_failed_says_why(run, lines, told, why):
+    status, out, err = run(lines)
+    assert status == 0, "winnow is there, with its reference"
+    assert told in out
+    assert "make setup tries it again" in out
+    assert why in err
+
+
+def test_pip_that_failed_shows_its_end(run):
+    status, _, err = run(["nothing to be had"], code=2)
+    assert status == 2
+    assert "nothing to be had" in err
