@@ -114,6 +114,33 @@ def test_mlps_that_compute_something_else_stay(other):
     assert not replaced(model)
 
 
+class HelpedMLP(LlamaMLP):
+    """As Gemma 3n's, whose forward calls a method of its own."""
+
+    SHIFT = 0.5
+
+    @staticmethod
+    def scaled(numbers):
+        return 2 * numbers
+
+    def gated(self, x):
+        return self.scaled(self.act_fn(self.gate_proj(x))) + self.SHIFT
+
+    def forward(self, x):
+        return self.down_proj(self.gated(x) * self.up_proj(x))
+
+
+@torch.no_grad()
+def test_an_mlp_may_have_methods_of_its_own():
+    plain = mlp(kind=HelpedMLP)
+    made = PiecewiseMLP(plain)
+    hidden_states = torch.randn(1, 3 * FEWEST, 64)
+    torch.testing.assert_close(made(hidden_states), plain(hidden_states))
+    with pytest.raises(AttributeError, match="nowhere"):
+        made.nowhere  # noqa: B018
+    assert torch.equal(copy.deepcopy(made)(hidden_states), made(hidden_states))
+
+
 def test_what_has_not_the_parts_of_such_an_mlp_stays():
     class GatedMLP(LlamaMLP):
         def forward(self, x, gate=1):

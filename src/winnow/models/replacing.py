@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from inspect import signature
+from inspect import getattr_static, signature
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -19,6 +20,16 @@ class StandIn(nn.Module):
         self.__dict__.update(layer.__dict__)
         self.__dict__.setdefault("_replaced", type(layer))
 
+    def __getattr__(self, name: str) -> Any:
+        """Also what the class of the other layer has, whose forward may call methods of its own."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            found = _of_class(self.__dict__.get("_replaced"), name)
+            if found is None:
+                raise
+            return found.__get__(self, type(self)) if hasattr(found, "__get__") else found
+
     def as_before(self, hidden_states: Tensor) -> Tensor:
         """[..., W] -> the outputs of the layer that was here."""
         found: Tensor = self._replaced.forward(self, hidden_states)
@@ -27,6 +38,11 @@ class StandIn(nn.Module):
     def extra_repr(self) -> str:
         """That of the layer that was here."""
         return self._replaced.extra_repr(self)
+
+
+def _of_class(kind: type[nn.Module] | None, name: str) -> Any:
+    """What a class has under a name, as it was written; None for nothing."""
+    return None if kind is None else getattr_static(kind, name, None)
 
 
 def may_be_replaced(layer: nn.Module) -> bool:
