@@ -143,6 +143,65 @@ def test_process_ends_and_environment_chooses_isa() -> None:
     assert run.stdout.strip() == "native (portable, 3 threads) 1.0 1.0"
 
 
+@needs_native
+def test_a_query_of_another_device_is_refused() -> None:
+    problem = build(Case(2, 1, 64, 64, [[90, 50]], 8, [8]))
+    plan = native.NativePlan(problem.prefixes, problem.tail, problem.spec)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="query is on meta"):
+            plan.run(problem.query.to("meta"))
+        plan.run(problem.query)
+
+
+@needs_native
+@pytest.mark.usefixtures("unloaded")
+@pytest.mark.parametrize(
+    ("name", "value"), [("WINNOW_ISA", "AVX2"), ("WINNOW_KERNELS", "torch"), ("WINNOW_THREADS", "many")]
+)
+def test_a_choice_that_there_is_not_is_told(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.warns(RuntimeWarning, match=f"{name}={value} is not known: .* It takes "):
+        assert native.library() is not None
+
+
+@needs_native
+@pytest.mark.usefixtures("unloaded")
+def test_a_library_by_its_name_in_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (found,) = [path for path in native.library_candidates() if path.exists()][:1]
+    (tmp_path / "own.so").symlink_to(found)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WINNOW_NATIVE_LIBRARY", "own.so")
+    assert native.library() is not None
+
+
+FORKED = """
+import os, signal, sys
+import torch
+import winnow.kernels
+from winnow.kernels import AttentionSpec, DenseBlock, TailSegments, attend
+torch.set_num_threads(2)
+torch.ones(1 << 22).clone()  # OpenMP has its threads
+prefix = DenseBlock(torch.ones(9000, 64), torch.ones(9000, 64), torch.tensor([0, 9000]))
+tail = TailSegments(torch.ones(1, 1, 1, 64), torch.ones(1, 1, 1, 64), torch.ones(1, dtype=torch.int64))
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    out = attend(torch.ones(1, 2, 1, 64), [prefix], tail, AttentionSpec(0.1))
+    os._exit(0 if float(out.min()) == 1.0 else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@needs_native
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_fork_may_be_the_first_to_load_the_library() -> None:
+    env = {**os.environ, "PYTHONPATH": str(Path(native.__file__).parents[2]), "OMP_NUM_THREADS": "2"}
+    run = subprocess.run(
+        [sys.executable, "-c", FORKED], env=env, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert run.stdout.strip() == "0", run.stderr
+
+
 @pytest.mark.usefixtures("unloaded")
 @pytest.mark.parametrize("broken", ["absent", "not a library", "other ABI"])
 def test_without_library_one_warning_and_right_results(

@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from winnow.kernels.environment import chosen, warn_of
 from winnow.kernels.formats import Block
 from winnow.kernels.native_args import (
     BAD_PART,
@@ -43,6 +44,7 @@ from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import check_layer, check_query
 
 ABI = 17
+ISAS = ("amx", "zen4", "zen5", "avx512bf16", "avx512vnni", "avx512", "avx2", "portable")
 LIBRARY_NAME = "libwinnow_native.dylib" if sys.platform == "darwin" else "libwinnow_native.so"
 
 _NUMBERS = {dtype: torch.empty(1, dtype=dtype) for dtype in DTYPES}
@@ -56,7 +58,7 @@ def library_candidates() -> Iterator[Path]:
     """Paths at which the library may be, best guess first."""
     named = os.environ.get("WINNOW_NATIVE_LIBRARY")
     if named:
-        yield Path(named)
+        yield Path(named).absolute()  # the loader looks for bare names in folders of the system
         return
     yield Path(__file__).with_name(LIBRARY_NAME)
     # An editable install keeps the package in the source tree and the library in site-packages.
@@ -119,7 +121,14 @@ def open_library(path: Path) -> ctypes.CDLL:
     library.winnow_lend_threads.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     library.winnow_lend_threads.restype = None
     lend_threads(library)
+    _check_isa(library.winnow_isa().decode())
     return library
+
+
+def _check_isa(used: str) -> None:
+    best = f"the best one of this machine is used, {used}"
+    if chosen("WINNOW_ISA", ISAS, best) not in (None, used):
+        warn_of("WINNOW_ISA", "is an instruction set that this machine does not have", best, ISAS)
 
 
 def _check_contract(library: ctypes.CDLL, path: Path) -> None:
@@ -139,7 +148,7 @@ def _check_contract(library: ctypes.CDLL, path: Path) -> None:
 @cache
 def library() -> ctypes.CDLL | None:
     """The native library; None, with one warning unless the reference was asked for, when there is none."""
-    if os.environ.get("WINNOW_KERNELS") == "reference":
+    if chosen("WINNOW_KERNELS", ["reference"], "the native kernels are used where there are any") == "reference":
         return None
     reason = f"{os.environ.get('WINNOW_NATIVE_LIBRARY', LIBRARY_NAME)} was not found"
     for path in library_candidates():
@@ -180,7 +189,7 @@ class NativePlan:
         self._decode = loaded_library().winnow_decode
         self._dtype = tail.keys.dtype
         rows, heads, key_dim, value_dim = self.sizes
-        sinks = None if spec.sinks is None else spec.sinks.detach().to(torch.float32, copy=True).contiguous()
+        sinks = None if spec.sinks is None else spec.sinks.detach().to("cpu", torch.float32, copy=True).contiguous()
         self._sinks = sinks
         parts, bounds, alive = part_list(prefixes)
         self._alive = (tail, parts, bounds, alive)
@@ -209,7 +218,7 @@ class NativePlan:
 
         Raises ValueError for a query that does not fit or a tail length beyond the capacity.
         """
-        if query.shape != self._accepted or query.dtype is not self._dtype:
+        if query.shape != self._accepted or query.dtype is not self._dtype or not query.is_cpu:
             self._accept(query)
         strides = query.stride()
         if strides[3] != 1:
@@ -245,6 +254,8 @@ class NativePlan:
     def _accept(self, query: Tensor) -> None:
         """Set what depends on the query's shape only, which rarely changes between steps."""
         args = self._args
+        if not query.is_cpu:
+            raise ValueError(f"query is on {query.device} but the cache is on the CPU; move one of them")
         args.group_size = check_query(query, self.sizes, self._dtype, self._sinks)
         rows, query_heads, args.queries, _ = query.shape
         self._like = standing_for(self._dtype, (rows, query.shape[2], query_heads, self.sizes.value_dim))
