@@ -8,13 +8,13 @@ import shutil
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, BertConfig
+from transformers import AutoModelForCausalLM, BertConfig, MambaConfig
 
 import winnow
 from support.families import prompt, vision_models
 from support.plain_layers import load_plain
 from winnow.bundled import MODEL_PATH, NAME
-from winnow.errors import ModelError
+from winnow.errors import CacheError, ModelError
 from winnow.evaluate.checking import check_shapes
 from winnow.models import load_model, open_model, open_skeleton, skeleton_in
 
@@ -100,6 +100,7 @@ REFUSED = {
     "siglip_vision_model": "siglip_vision_model is no causal language model",
     "t5": "is an encoder-decoder model",
     "deepseek_v32": "an index of its own",
+    "diffllama": "attends twice to the same keys",
 }
 
 
@@ -120,4 +121,13 @@ def test_encoders_that_transformers_loads_to_write_are_refused():
     with pytest.raises(ModelError, match="configured as bidirectional"):
         winnow.CompressedCache(model, "full")
     with pytest.raises(ModelError, match="configured as bidirectional"):
+        check_shapes(model, [winnow.method("full")], lengths=[40], fold_every=None)
+
+
+def test_models_of_states_alone_are_refused():
+    model = AutoModelForCausalLM.from_config(MambaConfig(vocab_size=97, hidden_size=32, num_hidden_layers=1))
+    model.set_attn_implementation("winnow")
+    with pytest.raises(CacheError, match="has no full-attention layer"):
+        winnow.CompressedCache(model, "full")
+    with pytest.raises(ModelError, match="has no full-attention layer"):
         check_shapes(model, [winnow.method("full")], lengths=[40], fold_every=None)

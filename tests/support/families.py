@@ -169,7 +169,7 @@ LATENT: dict[str, dict[str, Any]] = {
 
 def build(family: str, seed: int = 0, **overrides: Any) -> PreTrainedModel:
     """A small random model of a family, in fp32, evaluating; weights large enough for attention to be uneven."""
-    options = {**COMMON, **(FAMILIES | LATENT)[family], **overrides}
+    options = {**COMMON, **(FAMILIES | LATENT).get(family, {}), **overrides}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         config = AutoConfig.for_model(family, **options)

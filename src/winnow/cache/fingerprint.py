@@ -16,6 +16,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from winnow.bundled import NAME, is_bundled
 from winnow.cache.guards import text_config
+from winnow.cache.layer_config import fact_of
 from winnow.errors import CacheError, ModelError
 from winnow.models.weights import weights_of
 
@@ -141,7 +142,7 @@ def _portable(name: str) -> str:
 
 def _facts(config: PreTrainedConfig, names: tuple[str, ...]) -> dict[str, Any]:
     """Named facts as they come back from JSON."""
-    found = {name: getattr(config, name, None) for name in names}
+    found = {name: fact_of(config, name) for name in names}
     return dict(json.loads(json.dumps(found, default=str)))
 
 

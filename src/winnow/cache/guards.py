@@ -10,6 +10,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from winnow.cache.attention import IMPLEMENTATION
 from winnow.cache.latent import check_latent_model, is_latent
 from winnow.errors import CacheError, ModelError, WinnowError
+from winnow.models.kinds import check_attention
 
 
 def text_config(model: PreTrainedModel) -> PreTrainedConfig:
@@ -25,6 +26,7 @@ def check_model(model: PreTrainedModel) -> None:
             f"{type(model).__name__} is an encoder-decoder model; winnow compresses the caches of decoder-only models."
         )
     config = text_config(model)
+    check_attention(config, type(model).__name__)
     if is_latent(config):
         check_latent_model(model, config)
     check_causal(model)
@@ -49,7 +51,8 @@ def check_implementation(config: PreTrainedConfig) -> None:
     if current != IMPLEMENTATION:
         raise CacheError(
             f"the model's attention implementation is {current!r}; call "
-            f'model.set_attn_implementation("{IMPLEMENTATION}") before using a CompressedCache, and leave it so.'
+            f'model.set_attn_implementation("{IMPLEMENTATION}") before using a CompressedCache, and leave it so. '
+            "Where that changes nothing, the model has attention of its own, and winnow cannot compress its cache."
         )
 
 

@@ -20,6 +20,7 @@ from winnow.cache.compression import Compression
 from winnow.cache.latent import is_latent
 from winnow.cache.latent_layer import LatentLayer
 from winnow.cache.layer import CompressedLayer
+from winnow.cache.layer_config import of_layer
 from winnow.cache.progress import Part
 from winnow.errors import CacheError
 
@@ -180,15 +181,17 @@ def heads_of(model: PreTrainedModel, config: PreTrainedConfig) -> list[int]:
 
     Heads that share latents are one.
     """
+    full = [index for index, stock in enumerate(stock_layers(config)) if is_full_attention(stock)]
     if is_latent(config):
-        return [1 for stock in stock_layers(config) if is_full_attention(stock)]
-    default = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        return [1 for _ in full]
     by_layer = _groups_by_layer(model)
-    return [
-        config.num_attention_heads // by_layer[index] if index in by_layer else default
-        for index, stock in enumerate(stock_layers(config))
-        if is_full_attention(stock)
-    ]
+    return [_heads_of_layer(of_layer(config, index), by_layer.get(index)) for index in full]
+
+
+def _heads_of_layer(config: PreTrainedConfig, group: int | None) -> int:
+    """KV heads of a layer. group: query heads of each, where its module says so."""
+    heads: int = config.num_attention_heads
+    return heads // group if group else getattr(config, "num_key_value_heads", None) or heads
 
 
 def _groups_by_layer(model: nn.Module) -> dict[int, int]:

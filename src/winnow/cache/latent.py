@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from winnow.cache.layer_config import of_full_layers
 from winnow.errors import CacheError, ModelError
 
 UNCACHED = (
@@ -41,6 +42,7 @@ def slot_dims(config: PreTrainedConfig) -> tuple[int, int]:
     """Numbers of a cached key and value per KV head: D and Dv, or C and Dr where heads share latents."""
     if is_latent(config):
         return config.kv_lora_rank, config.qk_rope_head_dim
+    config = of_full_layers(config)
     dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return int(dim), int(dim)
 

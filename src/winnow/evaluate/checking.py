@@ -18,6 +18,7 @@ from winnow.cache.latent import query_dim, slot_dims
 from winnow.cache.latent_layer import check_sharing
 from winnow.composition.method import Method
 from winnow.composition.names import method
+from winnow.errors import ModelError
 from winnow.models import skeleton_in
 
 
@@ -38,11 +39,13 @@ def check_shapes(
 
     fold_every: see `CompressedCache`. Raises MethodError for a method without head scores of the model, with those of
     another shape, or that gives heads what they cannot have; BudgetError where bytes do not hold what a method always
-    keeps of a prompt, or needs to fold; ModelError for a model that is not causal.
+    keeps of a prompt, or needs to fold; ModelError for a model that is not causal, or has no full attention.
     """
     check_causal(skeleton)
     config, tokens = text_config(skeleton), sorted(set(lengths))
     heads = heads_of(skeleton, config)
+    if not heads:
+        raise ModelError(f"{type(skeleton).__name__} has no full-attention layer, so nothing can be compressed.")
     slot = torch.empty(1, 1, 1, dtype=skeleton.dtype, device="meta")
     keys, values = (slot.expand(1, 1, dim) for dim in slot_dims(config))
     shapes = RowParts(slot.expand(config.num_attention_heads, 1, query_dim(config)), keys, values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from winnow.cache.layer_config import of_full_layers
 from winnow.estimate.needle.capture import full_layers
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class Effort:
     @classmethod
     def of(cls, model: PreTrainedModel) -> Effort:
         """By multiplications: every weight once per token, and two products per head dimension and earlier token."""
-        config = model.config.get_text_config(decoder=True)
+        config = of_full_layers(model.config.get_text_config(decoder=True))
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         weights = model.num_parameters(exclude_embeddings=True)
         return cls(2 * len(full_layers(model)) * config.num_attention_heads * width / max(1, weights))
