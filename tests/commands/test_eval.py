@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from winnow.bundled import MODEL_PATH
 from winnow.commands.eval_work import prepare
 from winnow.commands.executors import workers_of_a_device
 from winnow.commands.options.eval import EvalOptions
+from winnow.errors import WinnowError
+from winnow.evaluate.example_prompts import PromptRules, fitted
 from winnow.runs.folder import read_run
 from winnow.tasks.registry import benchmarks
 
@@ -25,6 +28,23 @@ SMALL = ("eval", "facts", "--lengths", "700", "--examples", "2", "--allow-zero")
 @pytest.fixture
 def folder(tmp_path):
     return tmp_path
+
+
+def reading(folder: Path, tokens: int, template: str | None = None) -> Path:
+    """The bundled model as if it read so many tokens, or were put questions in another template."""
+    model = folder / f"reads-{tokens}"
+    shutil.copytree(MODEL_PATH, model)
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"max_position_embeddings": tokens}))
+    if template is not None:
+        (model / "chat_template.jinja").write_text(template)
+    return model
+
+
+def lengthy(model: Path, benchmark: str, lengths: str | None, **options) -> EvalOptions:
+    return EvalOptions(
+        benchmark=benchmark, lengths=lengths, examples=2, model=str(model), methods="full", out=Path("run"), **options
+    )
 
 
 @pytest.fixture
@@ -203,12 +223,10 @@ def test_mistakes_are_told_before_weights_are_loaded(winnow_run, folder, monkeyp
     assert not (folder / "run").exists()
 
 
-def test_a_protocol_about_a_length_has_prompts_of_it():
-    options = EvalOptions(
-        benchmark="ruler", protocol="ruler-spark-8k", tasks="niah_multikey_2", examples=1, out=Path("run")
-    )
-    (task,) = prepare(options).tasks
-    assert [example.facts["length"] for example in task.examples] == [8192]
+def test_a_protocol_about_a_length_has_prompts_of_it(folder):
+    model = reading(folder, 9000)
+    (task,) = prepare(lengthy(model, "ruler", None, protocol="ruler-spark-8k", tasks="niah_multikey_2")).tasks
+    assert {example.facts["length"] for example in task.examples} == {8192}
 
 
 def test_texts_that_cannot_be_had_are_told_before_weights_are_loaded(winnow_run, folder, monkeypatch):
@@ -299,12 +317,33 @@ def test_what_is_held_out_does_not_depend_on_how_many_are_drawn(folder):
     assert drawn("validation", 3) < held_out
 
 
-def test_generated_prompts_that_are_cut_are_told(winnow_run, folder):
-    given = ("eval", "niah", "--tasks", "single", "--examples", "1", "--methods", "full", "--allow-zero")
-    _, _, err = winnow_run(*given, "--lengths", "2100", "--out", str(folder / "long"))
-    assert "tokens more than the model reads: its middle is left out" in " ".join(err.split())
-    _, _, err = winnow_run(*given, "--lengths", "900", "--out", str(folder / "short"))
-    assert "its middle is left out" not in " ".join(err.split())
+@pytest.mark.parametrize(("benchmark", "tasks"), [("niah", "single,multi"), ("facts", None), ("text", None)])
+def test_generated_prompts_are_never_cut(folder, benchmark, tasks):
+    """The longest that is advised fits, template, special tokens and answer included, and no longer one does."""
+    model = reading(folder, 1100, "Somebody asks: {{ messages[0]['content'] }} The answer is")
+    with pytest.raises(WinnowError, match="reads 1,100 tokens, which are too few for prompts of 1,100 ") as told:
+        prepare(lengthy(model, benchmark, "900,1100", tasks=tasks))
+    most = int(re.search(r"--lengths of (\d+) at most", str(told.value))[1])
+    with pytest.raises(WinnowError, match=f"{most} at most"):
+        prepare(lengthy(model, benchmark, str(most + 1), tasks=tasks))
+    work = prepare(lengthy(model, benchmark, f"900,{most}", tasks=tasks))
+    for task in work.tasks:
+        rules = PromptRules(task.judging.chat_template, None, 1100 - task.judging.max_new_tokens)
+        assert not any(fitted(work.source.tokenizer, each, rules).truncated for each in task.examples)
+
+
+def test_usual_lengths_that_a_model_does_not_read_are_told_before_weights_are_loaded(winnow_run, folder, no_weights):
+    code, _, err = winnow_run("eval", "niah", "--methods", "full", "--out", str(folder / "run"))
+    assert code == 1
+    assert "too few for prompts of 2,048 and 4,096 with what comes on top" in " ".join(err.split())
+    assert not (folder / "run").exists()
+
+
+def test_a_protocol_may_cut_generated_prompts(folder):
+    """As papers did: it tells where."""
+    model = reading(folder, 8000).rename(folder / "tiny-llama-3")
+    work = prepare(lengthy(model, "babilong", "9000", tasks="qa1", protocol="babilong-headkv"))
+    assert work.most_prompt_tokens == 7950
 
 
 def test_an_answer_that_the_model_cannot_write_is_told(winnow_run, folder, monkeypatch):

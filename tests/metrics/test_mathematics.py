@@ -21,6 +21,7 @@ from support.judged import worth
         (r"Thus \boxed{x = 1{,}250}.", "1,250"),
         (r"The answer is $18\,000$", "18000"),
         (r"#### 1\;250\ 000", "1250000"),
+        ("#### 1\u202f250\u2009000", "1250000"),
         (r"\boxed{\$18.00}", "18"),
         ("It costs -$5.50 in all", "-5.5"),
         ("He runs 3-5 miles, so 4 miles", "4"),

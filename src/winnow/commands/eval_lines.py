@@ -33,8 +33,6 @@ def tell_work(work: EvalWork, evaluation: Evaluation, room: Room) -> None:
     ]
     if work.protocol.model_limits:
         lines.append(_limit(work.protocol, work.source))
-    if work.benchmark.lengths and work.beyond > 0:
-        lines.append(_cut(work))
     lines += _on_memory(room, min(evaluation.recipe.batch, work.most_questions), work)
     for line in lines:
         messages().print(line, markup=False, soft_wrap=True)
@@ -51,14 +49,6 @@ def _on_memory(room: Room, number: int, work: EvalWork) -> list[str]:
         smaller = "a smaller --batch, or " if number > 1 else ""
         lines.append(f"Only {written_bytes(room.free)} are free: use {smaller}shorter --lengths.")
     return lines
-
-
-def _cut(work: EvalWork) -> str:
-    """A line on generated prompts that lose what they are about."""
-    return (
-        f"The longest prompt, with the words around it and its answer, has {work.beyond:,} tokens more than the model "
-        "reads: its middle is left out, where what is asked for may stand. Take as many off --lengths."
-    )
 
 
 def _limit(rules: Protocol, source: ModelSource) -> str:

@@ -11,8 +11,10 @@ import typer
 
 from winnow.cache.fold import check_foldable
 from winnow.commands.checks import check_memory, check_workers
+from winnow.commands.eval_lengths import check_lengths
 from winnow.commands.inputs import build_all
 from winnow.commands.loading import check_methods
+from winnow.commands.model_names import model_name
 from winnow.commands.options.eval import EvalOptions
 from winnow.commands.options.values import budget_list
 from winnow.commands.progress import stage
@@ -20,13 +22,12 @@ from winnow.commands.vocabulary import warn_of_unknown_words
 from winnow.composition.method import Method
 from winnow.composition.names import method
 from winnow.errors import WinnowError
-from winnow.evaluate.example_prompts import example_tokens
 from winnow.metrics import Expected, MetricError, metric
 from winnow.models import ModelSource, open_model
 from winnow.runs.groups import Group, grouped
 from winnow.runs.room import Load
 from winnow.tasks.benchmark import Benchmark, Request
-from winnow.tasks.example import LIKELIHOODS, Example, Task
+from winnow.tasks.example import LIKELIHOODS, Task
 from winnow.tasks.protocol import Protocol
 from winnow.tasks.protocols import protocol
 from winnow.tasks.registry import benchmark
@@ -74,25 +75,10 @@ class EvalWork:
         return min((limit for limit in limits if limit is not None), default=None)
 
     @cached_property
-    def beyond(self) -> int:
-        """Tokens of the longest prompt, with its template and its answer, beyond what the model reads; 0 for none."""
-        if self.source.context is None:
-            return 0
-        task, longest = self._longest
-        template = self.protocol.chat_template and task.judging.chat_template
-        prompt = example_tokens(self.source.tokenizer, longest, template).shape[1]
-        return max(0, prompt + task.judging.max_new_tokens - self.source.context)
-
-    @property
-    def _longest(self) -> tuple[Task, Example]:
-        """The example with the longest prompt by its characters, with its task."""
-        examples = [(task, example) for task in self.tasks for example in task.examples]
-        return max(examples, key=lambda each: len(each[1].context) + len(each[1].question))
-
-    @cached_property
     def longest(self) -> Prompt:
         """The longest prompt by its characters, whole."""
-        _, longest = self._longest
+        examples = [example for task in self.tasks for example in task.examples]
+        longest = max(examples, key=lambda each: len(each.context) + len(each.question))
         context, question = map(self.source.count_tokens, (longest.context, longest.question))
         return Prompt(context, question, len(longest.context) + len(longest.question))
 
@@ -137,6 +123,8 @@ def prepare(options: EvalOptions) -> EvalWork:
         source = open_model(options.model)
     request = _request(options, rules, source)
     with stage(f"Reading {chosen.name}"):
+        if chosen.lengths:
+            check_lengths(source, chosen, rules, request)
         tasks = tuple(_part(task, rules, options) for task in chosen.load(request))
     tasks = tuple(task for task in tasks if task.examples)
     if not tasks:
@@ -163,7 +151,7 @@ def _check_room(source: ModelSource, task: Task) -> None:
     """Raises WinnowError where what the model writes, or judges, leaves no room for a prompt."""
     if source.context is not None and task.judging.max_new_tokens >= source.context:
         raise WinnowError(
-            f"Answers of {task.name} have up to {task.judging.max_new_tokens:,} tokens, and {source.name} reads "
+            f"Answers of {task.name} have up to {task.judging.max_new_tokens:,} tokens, and {model_name(source)} reads "
             f"{source.context:,} in all: use a model that reads more."
         )
 

@@ -10,14 +10,14 @@ from winnow.metrics.several import best_of_several
 from winnow.metrics.stated import boxed, marked, own_part
 
 _NUMBER = re.compile(r"(?<![\w.])(-)?\$?(-)?(\d{1,3}(?:,\d{3})+(?!\d)|\d+)?(\.\d+)?")
-_THIN_SPACE = re.compile(r"(?<=\d)\\[,;: ](?=\d{3}(?!\d))")
-"""As LaTeX parts thousands."""
+_THIN_SPACE = re.compile(r"(?<=\d)(?:\\[,;: ]|[\u00a0\u2009\u202f])(?=\d{3}(?!\d))")
+"""Between thousands, as LaTeX and Unicode write it; a common blank may stand between two numbers."""
 _SUM = re.compile(r"[^A-Za-z\n]*=")
 
 
 @best_of_several
 def final_number(answer: str, right: str) -> float:
-    """1 where the stated result is the number of the right answer; signs of currency, commas and units do not count.
+    """1 where the stated result is the number of the right answer; currency, commas, thin spaces, units do not count.
 
     Stated is the last number in a box, else the first one after the last "####" or "the answer is", else the last one
     of all. Raises MetricError for a right answer without a number.
