@@ -10,7 +10,7 @@ import pytest
 from support.pictures import pixels
 from winnow.report import Cost, HeadMap, Line, Panel, draw_accuracy, draw_costs, draw_heatmap, draw_kept_map
 from winnow.report.accuracy import _ticks
-from winnow.report.style import DPI, MissingPackage, line_style, without_middle
+from winnow.report.style import DPI, MissingPackage, line_style, short_labels, without_middle
 
 pytest.importorskip("matplotlib.image")
 
@@ -50,11 +50,39 @@ def test_costs_picture(tmp_path, methods, name):
     assert (green > 1000) == (methods > 1)
 
 
+def test_costs_of_methods_that_only_long_names_tell_apart(tmp_path):
+    costs = [Cost(f"{'long' * 20} {index} {'long' * 20}", 2e6, 3e4, 2e5, 1.0) for index in range(2)]
+    shown = pixels(draw_costs(tmp_path / "c.png", costs, 2e6, "Title", "subtitle"))
+    assert shown.shape[1] > 11 * DPI
+    for edge in (shown[0], shown[-1], shown[:, 0], shown[:, -1]):
+        assert np.all(edge == 1)
+
+
 def test_long_names_keep_their_ends():
     assert without_middle("snapkv @ 2%", 11) == "snapkv @ 2%"
     assert without_middle("snapkv(window=16)+ada @ 2%", 11) == "snapk… @ 2%"
     for longest in range(3, 30):
         assert len(without_middle("x" * 30, longest)) == longest
+
+
+def test_different_names_have_different_labels():
+    alike = [f"headkv-r2(scores=model{index}.safetensors) @ 2%" for index in (1, 2)]
+    labels = short_labels([*alike, alike[0]], 20)
+    assert labels[0] == labels[2] != labels[1]
+    assert all(len(label) < len(name) for label, name in zip(labels, alike, strict=False))
+    assert short_labels(["snapkv @ 2%", "adakv @ 2%"], 20) == ["snapkv @ 2%", "adakv @ 2%"]
+    assert short_labels(["x" * 30], 20) == [without_middle("x" * 30, 20)]
+    assert short_labels([], 20) == []
+
+
+@pytest.mark.parametrize(("names", "part"), [(24, "x"), (4, "scores" * 12)])
+def test_a_long_legend_has_room(tmp_path, names, part):
+    lines = [
+        Line(f"headkv-r2(of {part} {index}) and {part} @ the end", [(8, 0.5), (64, 0.9)]) for index in range(names)
+    ]
+    shown = pixels(draw_accuracy(tmp_path / "a.png", lines, "Title", "subtitle"))
+    for edge in (shown[0], shown[-1], shown[:, 0], shown[:, -1]):
+        assert np.all(edge == 1)
 
 
 def test_accuracy_picture_of_one_method_at_one_budget(tmp_path):

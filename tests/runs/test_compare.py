@@ -88,6 +88,11 @@ def test_a_run_without_the_full_cache_needs_a_baseline():
         compare_runs([run_of(rows_of("qa", "a @ 5%", GOOD))])
 
 
+def test_a_single_method_has_nothing_to_be_compared_with():
+    with pytest.raises(RunError, match=r"nothing to compare.*results of full only: let winnow eval add others"):
+        compare_runs([run_of(rows_of("qa", "full", GOOD))])
+
+
 def test_the_mean_over_tasks_weighs_tasks_alike():
     rows = [
         *rows_of("one", "full", [1.0] * 10),

@@ -10,11 +10,11 @@ import pytest
 
 from support.runs import ABOUT, ROW
 from winnow.estimate.journal import Journal
-from winnow.runs.folder import RunError, going_on, read_run
+from winnow.runs.folder import About, RunError, going_on, read_run
 
 
-def write_run(folder: Path, **journals: list[dict[str, object]]) -> None:
-    (folder / "run.json").write_text(json.dumps(asdict(ABOUT)))
+def write_run(folder: Path, about: About = ABOUT, **journals: list[dict[str, object]]) -> None:
+    (folder / "run.json").write_text(json.dumps(asdict(about)))
     for name, rows in journals.items():
         journal = Journal.open(folder / f"{name}.jsonl", {"run": "x"})
         for row in rows:
@@ -49,6 +49,32 @@ def test_a_run_that_goes_on_keeps_its_beginning(tmp_path: Path) -> None:
     assert found.command.splitlines() == [ABOUT.command, "winnow eval more"]
     assert (found.started, found.measures) == (ABOUT.started, {**ABOUT.measures, **later.measures})
     assert going_on(tmp_path, ABOUT) == ABOUT
+
+
+def test_a_run_that_goes_on_elsewhere_keeps_the_environments_of_its_rows(tmp_path: Path) -> None:
+    elsewhere = {"processor": "another", "threads": "4"}
+    later = replace(ROW, cell="b", example="2", environment=elsewhere)
+    write_run(tmp_path, cells=[asdict(ROW), asdict(later)])
+    assert going_on(tmp_path, replace(ABOUT, environment=elsewhere)) == ABOUT
+    run = read_run(tmp_path)
+    assert [run.environment_of(row) for row in run.rows] == run.environments == [ABOUT.environment, elsewhere]
+    assert run.environment == {"processor": "some processor and another", "threads": "4"}
+    assert replace(run, rows=()).environment == ABOUT.environment
+
+
+def test_a_row_of_before_rows_had_environments_is_read(tmp_path: Path) -> None:
+    plain = asdict(ROW)
+    del plain["environment"]
+    write_run(tmp_path, cells=[plain])
+    run = read_run(tmp_path)
+    assert run.environment_of(run.rows[0]) == ABOUT.environment
+
+
+def test_a_run_that_goes_on_keeps_what_was_asked_first(tmp_path: Path) -> None:
+    asked = {"seed": 0, "examples": 13, "tasks": "a", "lengths": None, "texts": "t"}
+    write_run(tmp_path, about=replace(ABOUT, request=asked))
+    found = going_on(tmp_path, replace(ABOUT, request={**asked, "examples": 2, "texts": "u"}))
+    assert found.request == asked
 
 
 def test_another_run_is_refused_with_the_command_of_the_first(tmp_path: Path) -> None:

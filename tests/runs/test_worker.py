@@ -12,6 +12,7 @@ import winnow
 from support.small_runs import METHODS, recipe, small_task
 from winnow.estimate.executors.base import Item
 from winnow.evaluate.example_prompts import context_length, example_tokens
+from winnow.runs.environment import environment
 from winnow.runs.worker import RunRecipe
 from winnow.tasks.example import Example, Judging, Task
 from winnow.tasks.protocols import protocol
@@ -46,6 +47,7 @@ def test_answers_to_questions_that_are_seen_are_those_of_generate(model, tokeniz
         assert row.prompt_tokens == ids.shape[1]
         assert row.scores == {"contains_any": float(row.answers[0] in row.prediction)}
     assert all(len(row.kept) == 4 and fmean(map(fmean, row.kept)) == row.slots for row in rows)
+    assert all(row.environment == environment(model.device) for row in rows)
     held = {row.method: row.held_bytes for row in rows}
     assert held["snapkv @ 25%"] < held["keydiff @ 50%"] < held["full"]
 

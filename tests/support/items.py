@@ -50,5 +50,13 @@ class Playing:
         return play(item)
 
 
+@dataclass(frozen=True)
+class Unprepared:
+    """A worker that cannot be made."""
+
+    def prepare(self) -> Worker:
+        raise FileNotFoundError("no such model")
+
+
 def here(folder: Path) -> dict[Item, list[float]]:
     return dict(LocalExecutor(Playing(folder).prepare()).run(ITEMS))

@@ -23,7 +23,7 @@ from winnow.report import (
     draw_profiles,
     draw_retention,
 )
-from winnow.report.style import without_middle
+from winnow.report.style import short_labels, without_middle
 
 # Characters of two or three lines, and those that fit beside the note of a strip.
 _SUBTITLE, _LABEL = 240, 42
@@ -88,13 +88,8 @@ def _stems(methods: Iterable[Method]) -> list[str]:
 def _retention(path: Path, diagnoses: Sequence[Diagnosis], subject: PictureSubject) -> Path:
     facts = subject.inspected.facts
     strips = [
-        Strip(
-            _label(found),
-            _note(found, facts),
-            found.retention.numpy(),
-            max(len(layer.kept) for layer in found.layers),
-        )
-        for found in diagnoses
+        Strip(label, _note(found, facts), found.retention.numpy(), max(len(layer.kept) for layer in found.layers))
+        for label, found in zip(_labels(diagnoses), diagnoses, strict=True)
     ]
     marks = " · orange: the sentences that the answer is in" if facts else ""
     subtitle = subject.subtitle + marks
@@ -143,15 +138,19 @@ def _divergences(path: Path, found: Diagnosis, subject: PictureSubject) -> Path:
 def _profiles(path: Path, diagnoses: Sequence[Diagnosis], subject: PictureSubject) -> Path:
     profiles = [
         Profile(
-            _label(found),
+            label,
             found.coverage_share,
             [layer.rtd for layer in found.layers],
             [layer.error for layer in found.layers],
         )
-        for found in diagnoses
+        for label, found in zip(_labels(diagnoses), diagnoses, strict=True)
     ]
     title = "What methods keep of a prompt, and what they lose"
     return draw_profiles(path, profiles, title, subject.subtitle)
+
+
+def _labels(diagnoses: Sequence[Diagnosis]) -> list[str]:
+    return short_labels([str(found.method) for found in diagnoses], _LABEL)
 
 
 def _label(found: Diagnosis) -> str:

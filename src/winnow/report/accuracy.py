@@ -13,13 +13,16 @@ from winnow.report.style import (
     light_grid,
     line_style,
     new_figure,
+    place_axes,
     quiet_frame,
     save,
-    without_middle,
+    short_labels,
 )
 
-# Characters of a label that fit beside the lines.
-_LONGEST = 26
+# Inches: those of the lines, the least of a figure, and what a label takes besides its characters, and for each.
+_LEFT, _FOOT, _WIDE, _TOP = 0.8, 0.76, 6.3, 0.92
+_WIDTH, _HEIGHT, _ENTRY = 9.5, 5.4, 0.29
+_SYMBOL, _CHARACTER, _LONGEST = 0.9, 0.084, 26
 # Share of the axis between the texts of two budgets, at least.
 _APART = 0.06
 
@@ -45,8 +48,12 @@ def draw_accuracy(
     full: accuracy of the uncompressed cache, a dashed line. prompt_tokens: mean length of the prompts, which
     gives every budget as a share of it, too. The legend lists the best mean accuracy first.
     """
-    figure = new_figure(9.5, max(5.4, 1.5 + 0.29 * len(lines)))
-    axes = figure.add_axes((0.085, 0.14, 0.66, 0.69))
+    ordered = _best_first(lines)
+    labels = short_labels([line.label for line in ordered], _LONGEST)
+    width = max(_WIDTH, _LEFT + _WIDE + _SYMBOL + _CHARACTER * max(map(len, labels)))
+    height = max(_HEIGHT, _TOP + _FOOT + _ENTRY * (len(lines) + 1))
+    figure = new_figure(width, height)
+    axes = place_axes(figure, _LEFT, _FOOT, _WIDE, height - _FOOT - _TOP)
     quiet_frame(axes)
     budgets = sorted({slots for line in lines for slots, _ in line.points})
     if full is not None:
@@ -59,12 +66,12 @@ def draw_accuracy(
             fontsize=9,
             color=INK,
         )
-    for index, line in enumerate(_best_first(lines)):
+    for index, (line, label) in enumerate(zip(ordered, labels, strict=True)):
         slots, accuracies = zip(*line.points, strict=True)
         axes.plot(
             slots,
             [100 * accuracy for accuracy in accuracies],
-            label=without_middle(line.label, _LONGEST),
+            label=label,
             linewidth=1.8,
             markersize=5.5,
             markeredgecolor="white",

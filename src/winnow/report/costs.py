@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from winnow.report.style import COLORS, INK, add_title, new_figure, place_axes, quiet_frame, save, without_middle
+from winnow.report.style import COLORS, INK, add_title, new_figure, place_axes, quiet_frame, save, short_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # Inches; a label's characters are about so wide.
 _WIDTH, _TOP, _FOOT, _BAR, _GAP, _EDGE = 11.0, 1.35, 0.95, 0.4, 0.35, 0.3
-_CHARACTER, _LONGEST = 0.078, 42
+_CHARACTER, _LONGEST, _NARROWEST = 0.078, 42, 2.8
 _UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 _PARTS = (("compressed", COLORS[0]), ("tail", COLORS[1]), ("reserve", "#cccccc"))
 
@@ -41,11 +41,12 @@ def draw_costs(path: Path | str, costs: Sequence[Cost], full: float, title: str,
 
     full: bytes of the uncompressed cache, a dashed line.
     """
-    labels = [without_middle(cost.label, _LONGEST) for cost in costs]
+    labels = short_labels([cost.label for cost in costs], _LONGEST)
     tall = _BAR * max(3, len(costs))
     left = _EDGE + _CHARACTER * max(map(len, labels)) + 0.15
-    wide = (_WIDTH - left - _GAP - 2 * _EDGE) / 2
-    figure = new_figure(_WIDTH, _TOP + tall + _FOOT)
+    wide = max(_NARROWEST, (_WIDTH - left - _GAP - 2 * _EDGE) / 2)
+    width = left + 2 * wide + _GAP + 2 * _EDGE
+    figure = new_figure(width, _TOP + tall + _FOOT)
     memory = place_axes(figure, left, _FOOT, wide, tall)
     speed = place_axes(figure, left + wide + _GAP, _FOOT, wide, tall)
     _draw_memory(memory, costs, full, tall)
@@ -56,7 +57,7 @@ def draw_costs(path: Path | str, costs: Sequence[Cost], full: float, title: str,
         axes.set_yticks([])
     memory.set_yticks(range(len(costs)), labels)
     memory.tick_params(axis="y", length=0)
-    add_title(figure, title, subtitle, left=_EDGE / _WIDTH)
+    add_title(figure, title, subtitle, left=_EDGE / width)
     return save(figure, path)
 
 

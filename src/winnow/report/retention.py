@@ -21,6 +21,8 @@ _COLUMNS = 480
 _WIDTH, _LEFT, _WIDE, _BAR, _BAR_LEFT = 11.0, 0.85, 9.05, 0.14, 10.1
 _HEAD, _FOOT, _GAP = 1.15, 0.55, 0.62
 _ANY, _SPACE = 0.17, 0.07
+# Characters of a label that fit beside the note; longer ones are written smaller.
+_LONGEST = 42
 
 
 class Strip(NamedTuple):
@@ -81,7 +83,8 @@ def _draw_layers(axes: Axes, strip: Strip, facts: Sequence[tuple[int, int]]) -> 
     axes.spines["bottom"].set_visible(False)
     axes.tick_params(axis="y", length=0, labelsize=8)
     axes.set_xticks([])
-    axes.set_title(strip.label, fontsize=11, fontweight="bold", color=INK, loc="left", pad=9)
+    size = 11 * min(1, _LONGEST / max(1, len(strip.label)))
+    axes.set_title(strip.label, fontsize=size, fontweight="bold", color=INK, loc="left", pad=9)
     axes.set_title(strip.note, fontsize=9.5, color=INK, loc="right", pad=9)
 
 

@@ -54,6 +54,15 @@ def without_middle(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[:half]}…{text[half + 1 - longest :]}"
 
 
+def short_labels(texts: Sequence[str], longest: int) -> list[str]:
+    """Texts without their middles, of so many characters at most, or of as many as tell different ones apart."""
+    for most in range(longest, max(map(len, texts), default=0)):
+        labels = [without_middle(text, most) for text in texts]
+        if len(set(labels)) == len(set(texts)):
+            return labels
+    return list(texts)
+
+
 def line_style(index: int) -> dict[str, Any]:
     """Color, marker and dashes of the line with this number; different for the first 21."""
     turn, place = divmod(index, len(COLORS))

@@ -20,7 +20,7 @@ def check_alike(runs: Sequence[Run], models: bool = False) -> list[str]:
     notes: dict[str, None] = {}
     for other in others:
         _check(first, other, models)
-        notes.update(dict.fromkeys(_told(first.about.environment, other.about.environment)))
+        notes.update(dict.fromkeys(_told(first.environment, other.environment)))
     return [f"The runs differ in {', '.join(notes)}."] if notes else []
 
 

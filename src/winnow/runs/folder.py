@@ -11,6 +11,7 @@ from winnow.errors import JsonError, WinnowError
 from winnow.estimate.journal import Journal
 from winnow.files import LARGEST_TEXT, decode, reading
 from winnow.runs.measures import measures
+from winnow.runs.request import joined
 from winnow.runs.rows import Row
 from winnow.strict_json import parse_object
 from winnow.typed import OneOf, TypedError, read_as
@@ -59,7 +60,8 @@ class About:
     measures: dict[str, str]
     """The main measure of every task."""
     environment: dict[str, str]
-    """Processor, threads, device, and versions of winnow, torch, transformers and Python."""
+    """Processor, threads, device, and versions of winnow, torch, transformers and Python: of the first command, and of
+    rows that have none of their own."""
     command: str
     """The commands that it was made with, a line each."""
     started: str
@@ -73,6 +75,23 @@ class Run:
     path: Path
     about: About
     rows: tuple[Row, ...]
+
+    def environment_of(self, row: Row) -> dict[str, str]:
+        """The machine and the versions behind a row's times."""
+        return row.environment or self.about.environment
+
+    @property
+    def environments(self) -> list[dict[str, str]]:
+        """Those of all rows, in their order; the run's own where it has no rows."""
+        found = {tuple(each.items()): each for each in map(self.environment_of, self.rows)}
+        return list(found.values()) or [self.about.environment]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """One for all rows, in which what differs stands side by side: "native (avx2) and native (zen4)"."""
+        known = self.environments
+        names = dict.fromkeys(name for each in known for name in each)
+        return {name: " and ".join(dict.fromkeys(each[name] for each in known if name in each)) for name in names}
 
 
 def read_about(folder: Path) -> About:
@@ -97,7 +116,7 @@ def _exists(path: Path) -> bool:
 
 
 def going_on(folder: Path, about: About) -> About:
-    """Facts of a run with those that its folder has already: commands, measures and the beginning.
+    """Facts of a run with those that its folder has already: commands, requests, measures and the beginning.
 
     Raises RunError where the folder holds a run of another model, benchmark, protocol or seed.
     """
@@ -121,7 +140,15 @@ def going_on(folder: Path, about: About) -> About:
         )
     commands = dict.fromkeys([*there.command.splitlines(), about.command])
     measures = {**there.measures, **about.measures}
-    return replace(about, model=there.model, command="\n".join(commands), measures=measures, started=there.started)
+    return replace(
+        about,
+        model=there.model,
+        request=joined(there.request, about.request),
+        measures=measures,
+        environment=there.environment,
+        command="\n".join(commands),
+        started=there.started,
+    )
 
 
 def read_run(folder: Path) -> Run:
@@ -133,13 +160,17 @@ def read_run(folder: Path) -> Run:
     about = read_about(folder)
     rows = _Rows(about)
     # One that was made, and stopped before its first line was written, has no records.
-    journals = [Journal.existing(path) for path in sorted(folder.glob(CELLS)) if path.stat().st_size]
+    journals = [Journal.existing(path) for path in sorted(folder.glob(CELLS)) if not _is_empty(path)]
     for journal in journals:
         if journal.config != journals[0].config:
             raise RunError(f"{journals[0].path} and {journal.path} are of different runs: keep those of one.")
         for number, record in enumerate(journal.records(), start=2):
             rows.add(record, _Line(journal.path, number))
     return Run(folder, about, rows.ordered())
+
+
+def _is_empty(path: Path) -> bool:
+    return path.is_file() and not path.stat().st_size
 
 
 class _Line(NamedTuple):

@@ -59,6 +59,8 @@ class Row:
     """Kept prompt tokens of every compressed layer and KV head; empty where nobody noted them."""
     question: str = ""
     """The end of what was asked, for people who read answers; empty where nobody noted it."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Machine and versions behind its times (see `winnow.runs.environment`); empty where nobody noted it."""
 
     @property
     def measure(self) -> str:
@@ -82,6 +84,6 @@ def shared_contexts(rows: Iterable[Row]) -> Sequence[str] | None:
 
 def method_and_budget(text: str) -> tuple[str, str]:
     """The text of a method, as rows have it, in two: "adakv @ 10%" -> ("adakv", "10%"), "full" -> ("full", "")."""
-    # The last one: files of head scores may have it in their names.
+    # The last one, unless it is in an argument: files of head scores may have it in their names.
     method, at, budget = text.rpartition(" @ ")
-    return (method, budget) if at else (text, "")
+    return (method, budget) if at and ")" not in budget else (text, "")

@@ -17,6 +17,7 @@ from winnow.evaluate.example_prompts import Fitted, PromptRules, fitted
 from winnow.evaluate.slots import mean_slots
 from winnow.models import ModelSpec, context_length
 from winnow.runs.cells import CellSpace, content_hash, context_hash
+from winnow.runs.environment import environment
 from winnow.runs.groups import Group
 from winnow.runs.judging import Judged, judged
 from winnow.runs.reading import Costs, Reading, Terms, read_group
@@ -61,6 +62,7 @@ class _Reader:
         self._model = model
         self._tokenizer = tokenizer
         self._batch = recipe.batch
+        self._environment = environment(model.device)
         self._at: int | None = None
         self._fitted: list[Fitted] = []
         self._cells: list[list[str]] = []
@@ -139,6 +141,7 @@ class _Reader:
             decode_seconds=answer.seconds,
             together=answer.together,
             question=example.question.strip()[-LONGEST_QUESTION:],
+            environment=self._environment,
         )
 
     def _begin(self, index: int) -> None:

@@ -102,6 +102,18 @@ def test_times_of_two_machines_are_apart() -> None:
     assert means(found, "easy") == {"full": (1.0, 2)}
 
 
+def test_times_of_a_run_that_went_on_elsewhere_are_apart() -> None:
+    elsewhere = {"processor": "a fast one"}
+    rows = [
+        row("easy", "0", "full", 1.0, prefill_seconds=4.0),
+        row("easy", "1", "full", 1.0, prefill_seconds=1.0, environment=elsewhere),
+    ]
+    found = content(ABOUT, rows)
+    assert [(each.machine, each.prefill_seconds, each.examples) for each in found.costs] == [(1, 4.0, 1), (2, 1.0, 1)]
+    assert any("2 environments" in note for note in found.notes)
+    assert section_data(found)["runs"][0]["machines"] == (1, 2)
+
+
 def test_lengths_are_told_apart_and_together() -> None:
     rows = [row("easy", f"{length}{n}", "full", float(length == 1024), facts={"length": length})
             for length in (1024, 2048) for n in range(2)]  # fmt: skip

@@ -53,5 +53,14 @@ def test_machines_are_counted_by_their_environments() -> None:
     slow = replace(ABOUT, environment={"processor": "a slow one"})
     rows = [replace(ROW, cell=str(number), example=str(number)) for number in range(3)]
     (section,) = sections_of([run(about, row) for about, row in zip((ABOUT, slow, ABOUT), rows, strict=True)])
-    assert [source.machine for source in section.sources] == [1, 2, 1]
+    assert [source.machines for source in section.sources] == [(1,), (2,), (1,)]
     assert section.environments == [ABOUT.environment, slow.environment]
+
+
+def test_rows_of_a_run_that_went_on_elsewhere_are_of_two_machines() -> None:
+    slow = {"processor": "a slow one"}
+    later = replace(ROW, cell="b", example="2", environment=slow)
+    (section,) = sections_of([run(ABOUT, ROW, later)])
+    assert section.sources[0].machines == (1, 2)
+    assert [origin.machine for origin in section.cells.values()] == [1, 2]
+    assert section.environments == [ABOUT.environment, slow]

@@ -32,6 +32,15 @@ def test_a_table_has_a_row_for_every_result(run):
     assert (found[0]["model"], found[0]["protocol"], found[0]["method"]) == ("some/model", "plain", "full")
 
 
+def test_a_table_has_the_environment_of_every_result(run):
+    later = replace(run.rows[1], environment={"threads": "4"})
+    found = list(csv.DictReader(io.StringIO(csv_text(replace(run, rows=(run.rows[0], later))), newline="")))
+    assert [(row["environment_processor"], row["environment_threads"]) for row in found] == [
+        ("some processor", ""),
+        ("", "4"),
+    ]
+
+
 def test_pandas_reads_the_table(run):
     pandas = pytest.importorskip("pandas")
     table = pandas.read_csv(io.StringIO(csv_text(run)))

@@ -33,8 +33,8 @@ def costs_of(slices: Slices, methods: Sequence[MethodName], wanted: Slice) -> It
     """The costs of methods that were asked all tasks of a slice on one machine."""
     for method in methods:
         groups = [slices.rows(method.text, task, wanted.length) for task in wanted.tasks]
-        for machine in sorted({origin.source.machine for group in groups for origin in group}):
-            here = [[origin for origin in group if origin.source.machine == machine] for group in groups]
+        for machine in sorted({origin.machine for group in groups for origin in group}):
+            here = [[origin for origin in group if origin.machine == machine] for group in groups]
             if all(here):
                 yield _cost(wanted, method, machine, here)
 

@@ -64,7 +64,7 @@ def _of_single_contexts(section: Section) -> Iterator[str]:
 
 def _of_machines(section: Section) -> Iterator[str]:
     if (count := len(section.environments)) > 1:
-        yield f"The runs are from {count} environments; times are told apart by them."
+        yield f"Results are from {count} environments; times are told apart by them."
 
 
 def _of_predictions(predictions: Sequence[Predictions]) -> Iterator[str]:

@@ -19,8 +19,8 @@ class Source(NamedTuple):
     path: str
     about: About
     rows: int
-    machine: int
-    """Number of its environment among those of the section, from 1: times of different ones are kept apart."""
+    machines: tuple[int, ...]
+    """Numbers of its rows' environments among those of the section."""
 
 
 class Origin(NamedTuple):
@@ -28,6 +28,8 @@ class Origin(NamedTuple):
 
     row: Row
     source: Source
+    machine: int
+    """Number of its environment among those of the section, from 1: times of different ones are kept apart."""
 
 
 @dataclass
@@ -40,6 +42,8 @@ class Section:
     """By task, example and method."""
     contents: dict[tuple[str, str], str] = field(default_factory=dict)
     """Hashes of the texts of examples, by task and example."""
+    environments: list[dict[str, str]] = field(default_factory=list)
+    """By machine, from number 1."""
 
     @property
     def about(self) -> About:
@@ -50,11 +54,6 @@ class Section:
     def measures(self) -> dict[str, str]:
         """The main measure of every task, in the order of the runs."""
         return {task: name for source in self.sources for task, name in source.about.measures.items()}
-
-    @property
-    def environments(self) -> list[dict[str, str]]:
-        """By machine, from number 1."""
-        return list({source.machine: source.about.environment for source in self.sources}.values())
 
     def renamed(self, names: Mapping[str, str]) -> Section:
         """The section with other texts for its methods."""
@@ -75,14 +74,17 @@ class Section:
 
     def add(self, number: int, run: Run) -> None:
         """Takes the rows that are not here already."""
-        known = [source.about.environment for source in self.sources]
-        same = next((s.machine for s in self.sources if s.about.environment == run.about.environment), None)
-        machine = same or len({json.dumps(each, sort_keys=True) for each in known}) + 1
-        source = Source(number, str(run.path), run.about, len(run.rows), machine)
+        machines = tuple(self._machine(each) for each in run.environments)
+        source = Source(number, str(run.path), run.about, len(run.rows), machines)
         self.sources.append(source)
         for row in run.rows:
-            self.cells.setdefault(_place(row), Origin(row, source))
+            self.cells.setdefault(_place(row), Origin(row, source, self._machine(run.environment_of(row))))
             self.contents[row.task, row.example] = row.content
+
+    def _machine(self, environment: dict[str, str]) -> int:
+        if environment not in self.environments:
+            self.environments.append(environment)
+        return self.environments.index(environment) + 1
 
 
 def sections_of(runs: Iterable[Run]) -> list[Section]:

@@ -12,20 +12,22 @@ from typing import Any
 from winnow.runs.folder import Run
 from winnow.runs.rows import Row
 
-_NESTED = ("scores", "facts", "answers", "kept")
+_NESTED = ("scores", "facts", "answers", "kept", "environment")
 
 
 def csv_text(run: Run) -> str:
     """A table with one row per result, after a line with the names of columns.
 
-    Scores and facts are columns of their own, "score_…" and "fact_…"; answers are a JSON list. Slots of single heads
-    are in the JSON form only.
+    Scores, facts and environments are columns of their own, "score_…", "fact_…" and "environment_…"; answers are a JSON
+    list. Slots of single heads are in the JSON form only.
     """
     scores = _names(row.scores for row in run.rows)
     facts = _names(row.facts for row in run.rows)
+    environments = _names(run.environments)
     of_run = {"model": run.about.model.name, "protocol": run.about.protocol.get("name")}
     plain = [name for name in Row.__dataclass_fields__ if name not in _NESTED]
-    columns = [*of_run, *plain, *(f"score_{name}" for name in scores), *(f"fact_{name}" for name in facts), "answers"]
+    nested = [f"{kind}_{name}" for kind, names in (("score", scores), ("fact", facts)) for name in names]
+    columns = [*of_run, *plain, *nested, "answers", *(f"environment_{name}" for name in environments)]
     entries = (
         {
             **of_run,
@@ -33,6 +35,7 @@ def csv_text(run: Run) -> str:
             **{f"score_{name}": value for name, value in row.scores.items()},
             **{f"fact_{name}": value for name, value in row.facts.items()},
             "answers": json.dumps(row.answers, ensure_ascii=False),
+            **{f"environment_{name}": value for name, value in run.environment_of(row).items()},
         }
         for row in run.rows
     )

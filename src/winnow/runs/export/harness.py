@@ -12,7 +12,7 @@ import json
 import re
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any
@@ -29,13 +29,14 @@ _FILTER = "none"
 def harness_files(run: Run) -> dict[PurePath, str]:
     """The texts of all files, by their paths. Raises RunError where the run does not say when it was."""
     started = _started(run)
+    about = replace(run.about, environment=run.environment)
     date = started.replace(tzinfo=None).isoformat().replace(":", "-")
     found = {}
     for method, rows in rows_by(run.rows, lambda row: row.method).items():
-        folder = PurePath(_safe(method)) / _safe(run.about.model.name)
+        folder = PurePath(_safe(method)) / _safe(about.model.name)
         tasks = rows_by(rows, lambda row: row.task)
-        samples = {task: [_sample(run.about, *each) for each in enumerate(rows)] for task, rows in tasks.items()}
-        results = _results(run.about, method, tasks, started)
+        samples = {task: [_sample(about, *each) for each in enumerate(rows)] for task, rows in tasks.items()}
+        results = _results(about, method, tasks, started)
         results["task_hashes"] = {task: _task_hash(each) for task, each in samples.items()}
         found[folder / f"results_{date}.json"] = json.dumps(results, indent=2, ensure_ascii=False)
         for task, each in samples.items():

@@ -143,7 +143,7 @@ def _config(configuration: Configuration) -> dict[str, Any]:
         "dataset": about.benchmark,
         "data_dir": configuration.data_dir,
         "model": about.model.name,
-        "device": about.environment.get("device"),
+        "device": configuration.run.environment.get("device"),
         "press_name": configuration.press,
         "compression_ratio": round(configuration.ratio, 4),
         "key_channel_compression_ratio": None,
