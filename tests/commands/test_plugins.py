@@ -20,6 +20,19 @@ winnow.register("valuenorm", ValueNorm)
 """
 
 
+ODD = """
+from __future__ import annotations
+from dataclasses import dataclass, field
+from support.own_parts import ValueNorm
+from winnow.parameters import meaning
+import winnow
+@dataclass(frozen=True)
+class Odd(ValueNorm):
+    mark: str = field(default="[/dim][b]x", metadata=meaning("a word"))
+winnow.register("odd", Odd)
+"""
+
+
 @pytest.fixture
 def folder(tmp_path):
     write_asked(tmp_path)
@@ -44,6 +57,13 @@ def test_it_is_compressed_and_asked_without_the_file(winnow_run):
     assert code == 0, err
     code, out, err = winnow_run("ask", "mine.safetensors", "Who?", "--max-new-tokens", "2")
     assert (code, "valuenorm @ 24" in out) == (0, True), err
+
+
+def test_defaults_are_no_markup(winnow_run, folder):
+    (folder / "odd.py").write_text(ODD)
+    for name in ((), ("odd",)):
+        code, out, err = winnow_run("methods", "--plugin", "odd.py", *name)
+        assert (code, "[/dim][b]x" in out) == (0, True), err
 
 
 def test_it_is_listed(winnow_run, folder):

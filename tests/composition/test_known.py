@@ -244,6 +244,19 @@ def test_what_a_package_brings_and_cannot_be_used_is_named(site, name, value, re
     assert winnow.method("snapkv", 64).scorer == SnapKV()
 
 
+def test_what_can_be_no_name_is_not_proposed(site) -> None:
+    install(site, "odd", {"odd name": "json:decoder"}, "")
+    with pytest.raises(UnknownMethod) as told:
+        winnow.method("odd-name", 64)
+    assert "odd name" not in str(told.value)
+
+
+def test_a_reason_that_ends_in_a_dot_is_not_given_another(site) -> None:
+    install(site, "fails_in_words", {"fails": "fails_in_words:Missing"}, "raise RuntimeError('It is broken.')")
+    with pytest.raises(MethodError, match=r"It is broken\.$"):
+        winnow.method("fails", 64)
+
+
 def test_what_is_registered_comes_before_what_is_installed(site) -> None:
     install(site, "other", {"valuenorm": "json:decoder"}, "")
     winnow.register("valuenorm", ValueNorm)

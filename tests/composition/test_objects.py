@@ -13,7 +13,7 @@ from support.own_parts import FirstLayers, Squared, TwoBits, ValueNorm
 from support.ready import METHODS, UNBUDGETED, ready
 from support.small_caches import made as small_model
 from winnow import BudgetError, MethodError
-from winnow.allocate import Ada, Global, Pyramid, Uniform
+from winnow.allocate import Ada, Global, HeadUnion, Pyramid, Uniform
 from winnow.composition.names import method
 from winnow.errors import UnknownParameter
 from winnow.score import Critical, Full, KeyDiff, KVzip, SnapKV
@@ -37,6 +37,8 @@ pytestmark = pytest.mark.usefixtures("names_of_this_test")
         (KVzip(chunk=64), {"allocator": Global()}, "kvzip(chunk=64)"),
         (KVzip(), {"allocator": Ada(across=Global())}, "kvzip+ada"),
         (KVzip(), {"allocator": Ada()}, "kvzip+ada+uniform"),
+        (SnapKV(), {"allocator": HeadUnion(across=Ada(across=Pyramid()))}, "snapkv+ada+pyramid+union"),
+        (KVzip(), {"allocator": HeadUnion(across=Global())}, "kvzip+union"),
     ],
 )
 def test_our_own_parts_are_named_so_that_the_name_reads_back(scorer: Any, others: Any, name: str) -> None:
@@ -121,6 +123,7 @@ def test_everything_is_kept_without_a_budget() -> None:
         (ValueNorm(), {"allocator": SnapKV()}, MethodError, "SnapKV is not an Allocator"),
         (ValueNorm(), {"allocator": Ada}, MethodError, r"with parentheses: Ada\(\)"),
         (ValueNorm(), {"store": "bits(4)"}, MethodError, "str is not a Store"),
+        (SnapKV(), {"allocator": Ada(across=HeadUnion())}, MethodError, r"put it around: HeadUnion\(across=Ada\("),
         (ValueNorm(), {"sinks": 3}, UnknownParameter, "set sinks where it is made"),
         ("snapkv", {"allocator": Ada()}, MethodError, r"is a name: .*snapkv\+ada\+bits"),
         ("snapkv", {"store": Bits()}, MethodError, "is a name"),

@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.head_scores import table
 from winnow.composition.names import method
 from winnow.composition.syntax import format_call, parse, parse_setting, split_list
 from winnow.errors import MethodError
+from winnow.runs.rows import method_and_budget
 
-TEXTS = st.text(st.characters(blacklist_categories=["Cs", "Cc"]), min_size=1).filter(lambda text: "'" not in text)
+TEXTS = st.text(st.characters(blacklist_categories=["Cs", "Cc"]), min_size=1)
 
 
 @given(
@@ -36,6 +38,35 @@ def test_names_of_files() -> None:
     assert call.named == {"scores": "it's=here.st"}
     assert format_call("headkv", {"scores": "it's (1).st"}) == """headkv(scores="it's (1).st")"""
     assert parse_setting("scores='a,b.st'") == ("scores", "a,b.st")
+    assert parse("headkv(scores='it''s \"(1)\".st')").calls[0].named == {"scores": 'it\'s "(1)".st'}
+
+
+def test_an_apostrophe_inside_a_name_opens_no_quotes() -> None:
+    found = parse("headkv(scores=bob's.st)+bits(scores=bob's.st) @ 5%")
+    assert [(call.name, call.named) for call in found.calls] == [
+        ("headkv", {"scores": "bob's.st"}),
+        ("bits", {"scores": "bob's.st"}),
+    ]
+
+
+def test_many_quotes_without_an_end_are_refused_at_once() -> None:
+    with pytest.raises(MethodError, match="Cannot read the method"):
+        parse("headkv(" + "'a'," * 1000 + "(")
+
+
+@pytest.mark.parametrize("stem", ["me@lab", "run (1)", "a, b=c", 'it\'s "here" @ 5%', " begins", "plain"])
+def test_a_method_with_a_table_of_any_name_is_read_from_its_text(stem: str, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = str(table().save(f"{stem}.safetensors"))
+    made = method("cokv", 64, scores=name)
+    assert method(str(made)) == made
+    assert method_and_budget(str(made)) == (made.name, "64")
+    assert split_list(f"full,{made},snapkv") == ["full", str(made), "snapkv"]
+
+
+def test_a_name_between_quotes_is_no_budget() -> None:
+    text = "duoattention(scores='a @ b.st')"
+    assert method_and_budget(text) == (text, "")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from typing import Any
 
-from winnow.allocate import Allocator, HeadAllocator, Uniform
+from winnow.allocate import Allocator, HeadAllocator, HeadUnion, Uniform
 from winnow.composition import known
 from winnow.composition.records import Preset, checked
 from winnow.composition.syntax import format_call
@@ -22,7 +22,7 @@ _INNER = ("base", "across")
 def checked_parts(scorer: Any, allocator: Any, store: Any) -> tuple[Scorer, Allocator, Store]:
     """A scorer, an allocator (None: uniform) and a store (None: dense; half of one with a plain other half).
 
-    Raises MethodError for what is none.
+    Raises MethodError for what is none, and for a union that is inside another allocator.
     """
     allocator = Uniform() if allocator is None else allocator
     if isinstance(store, Channels | Precision):
@@ -35,7 +35,19 @@ def checked_parts(scorer: Any, allocator: Any, store: Any) -> tuple[Scorer, Allo
             hint = f", with parentheses: {name}()" if isinstance(given, type) and issubclass(given, kind) else ""
             raise MethodError(f"{name} is not {article} {kind.__name__}; give an object of one{hint}.")
         checked(given)
+    _check_union_is_outermost(allocator)
     return scorer, allocator, store
+
+
+def _check_union_is_outermost(allocator: Allocator) -> None:
+    inner = allocator
+    while isinstance(inner, HeadAllocator):
+        inner = inner.across
+        if isinstance(inner, HeadUnion):
+            outer = type(allocator).__name__
+            raise MethodError(
+                f"HeadUnion inside {outer} chooses nothing; put it around: HeadUnion(across={outer}(...))."
+            )
 
 
 def canonical_name(scorer: Scorer, allocator: Allocator, store: Store) -> str:
@@ -54,7 +66,9 @@ def canonical_name(scorer: Scorer, allocator: Allocator, store: Store) -> str:
 
 
 def _allocators(allocator: Allocator, implied: Allocator) -> list[Allocator]:
-    """The heads' and the layers', but for what the scorer's name brings without a word."""
+    """The heads', the layers' and a union over them, but for what the scorer's name brings without a word."""
+    if isinstance(allocator, HeadUnion) and allocator != implied:
+        return [*_allocators(allocator.across, implied), allocator]
     found: list[Allocator] = []
     while isinstance(allocator, HeadAllocator) and allocator != implied:
         found.append(allocator)

@@ -15,8 +15,10 @@ from winnow.heads import HeadScores, QueryCenters
 Value = bool | int | float | str | HeadScores | QueryCenters
 """A parameter's value; head scores as an object come by keyword only, in a name they are a file."""
 
-_QUOTED = r"'[^']*'|\"[^\"]*\""
-_PART = re.compile(rf"\s*([A-Za-z][\w-]*)\s*(?:\(((?:{_QUOTED}|[^()])*)\))?\s*")
+# Where a value begins, so that an apostrophe in a name opens nothing; inside, the quote itself stands twice.
+_QUOTED = r"""(?<![^(=,\s])(?:'(?:[^']|'')*+'|"(?:[^"]|"")*+")"""
+# Nothing is tried again in another way: that would take exponential time.
+_PART = re.compile(rf"\s*([A-Za-z][\w-]*)\s*(?:\(((?:{_QUOTED}|[^()])*+)\))?\s*")
 _MEANINGFUL = frozenset("@(),'\"")
 _WORDS: dict[str, Value] = {"true": True, "false": False}
 _FORM = 'write "part(argument, key=value)+part(...)", for example "snapkv(window=16)+ada(0.3)"'
@@ -124,13 +126,16 @@ def _value(text: str) -> Value:
             return kind(text)
         except ValueError:
             continue
-    return text[1:-1] if re.fullmatch(_QUOTED, text) else text
+    return text[1:-1].replace(text[0] * 2, text[0]) if re.fullmatch(_QUOTED, text) else text
 
 
 def _literal(value: Value) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, str) and (_MEANINGFUL & set(value) or _value(value.strip()) != value):
-        quote = '"' if "'" in value else "'"
-        return f"{quote}{value}{quote}"
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    if isinstance(value, int | float):
+        return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    text = str(value)
+    if text and not _MEANINGFUL & set(text) and _value(text.strip()) == text:
+        return text
+    quote = '"' if "'" in text and '"' not in text else "'"
+    return f"{quote}{text.replace(quote, quote * 2)}{quote}"
