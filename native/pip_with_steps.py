@@ -38,7 +38,7 @@ class BuildSteps:
 
     @property
     def failed(self) -> str:
-        """What went wrong with the build; empty where it came to its end."""
+        """The end of a build that went wrong; empty where it came to its own."""
         if not self.steps:
             return "The kernels were not built, for want of a C++ compiler that works"
         return "" if self.step == self.steps else f"The kernels were not built: step {self.step} of {self.steps} failed"

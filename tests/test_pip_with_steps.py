@@ -1,4 +1,4 @@
-"""What is said of a build of the kernels that pip shows nothing of."""
+"""Words on a build of the kernels, of which pip shows nothing."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def attending(model: PreTrainedModel) -> Iterator[None]:
 
 @dataclass
 class _Use:
-    """What a model attended with before its users came."""
+    """The attention of a model before its users came, and their number."""
 
     before: dict[str, str]
     users: int = 0
