@@ -50,6 +50,24 @@ def test_units_have_a_speed():
     assert pace.counted().endswith(", 0.3 a second")
 
 
+def test_the_start_of_workers_is_no_work():
+    """Two workers load for a minute and then do a step of five seconds each, side by side."""
+    clock = SetClock()
+    pace = Pace(clock, total=14, unit="tokens", starting=2)
+    pace.skip(4)
+    clock.wait(60 + 5)
+    for _ in range(2):
+        pace.advance()
+        assert (pace.left, pace.speed) == (None, None)
+    clock.wait(5)
+    pace.advance()
+    assert pace.left == pytest.approx(7 * 5 / 2)
+    assert pace.speed == pytest.approx(2 / 5)
+    pace.advance()
+    assert pace.left == pytest.approx(6 * 5 / 3)
+    assert pace.elapsed == 70
+
+
 def test_work_without_a_total():
     clock = SetClock()
     pace = Pace(clock)

@@ -33,5 +33,9 @@ class VerifyError(HeadScoresError):
     """Runs or samples that cannot be compared with a table."""
 
 
+class Inconsistent(VerifyError):
+    """A table that repeated runs do not fit so far that there is nothing more to compare."""
+
+
 class NotVerifiable(VerifyError):
     """A table that does not say how it was made."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from pathlib import Path
 
 from winnow.errors import HeadScoresError
@@ -14,7 +15,26 @@ from winnow.heads.headkv_file import LAYOUT as HEADKV_LAYOUT
 from winnow.heads.headkv_file import HeadKVKind, is_headkv, read_headkv
 from winnow.heads.scores import HeadScores
 
-__all__ = ["Halves", "HeadKVKind", "read_cokv", "read_duo", "read_headkv", "read_scores", "read_tables"]
+__all__ = [
+    "Halves",
+    "HeadKVKind",
+    "Layout",
+    "layout_of",
+    "read_cokv",
+    "read_duo",
+    "read_headkv",
+    "read_scores",
+    "read_tables",
+]
+
+
+class Layout(Enum):
+    """Layouts of files of head scores, by who publishes them."""
+
+    OWN = "Winnow"
+    HEADKV = "HeadKV"
+    COKV = "CoKV"
+    DUO = "DuoAttention"
 
 
 def read_scores(
@@ -52,22 +72,29 @@ def read_tables(
 def _task(file: Path) -> object:
     """The mark that files of the same table have in common."""
     named = task_of(file)
-    return named if any(named) and _is_cokv_file(file) else file
-
-
-def _is_cokv_file(file: Path) -> bool:
-    return file_kind(file) is FileKind.JSON and is_cokv(read_json(file, COKV_LAYOUT))
+    return named if any(named) and layout_of(file) is Layout.COKV else file
 
 
 def _read_one(file: Path, kind: HeadKVKind | None, halves: Halves) -> HeadScores:
+    match layout_of(file):
+        case Layout.OWN:
+            return HeadScores.load(file)
+        case Layout.DUO:
+            return read_duo(file)
+        case Layout.COKV:
+            return read_cokv(file, halves)
+        case Layout.HEADKV:
+            return read_headkv(file, kind)
+
+
+def layout_of(file: Path) -> Layout:
+    """The layout of a file. Raises HeadScoresError for one that has none of them, or cannot be read."""
     found = file_kind(file)
-    if found is FileKind.SAFETENSORS:
-        return HeadScores.load(file)
-    if found is FileKind.TSV:
-        return read_duo(file)
+    if found is not FileKind.JSON:
+        return Layout.OWN if found is FileKind.SAFETENSORS else Layout.DUO
     content = read_json(file, f"{HEADKV_LAYOUT} or {COKV_LAYOUT}")
     if is_cokv(content):
-        return read_cokv(file, halves)
+        return Layout.COKV
     if is_headkv(content):
-        return read_headkv(file, kind)
+        return Layout.HEADKV
     raise HeadScoresError(f"{file} is JSON of an unknown layout: Winnow reads {HEADKV_LAYOUT}, and {COKV_LAYOUT}.")

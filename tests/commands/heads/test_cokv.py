@@ -42,7 +42,7 @@ def test_coalitions_are_worth_what_a_metric_says(capsys):
     assert {0 < worth < 1 for record in journal.records() for worth in record.get("u", [])} == {True, False}
     assert cokv("--force") == FAILED
     assert "metric (there" in said(capsys)
-    assert main(["heads", "verify", "a.safetensors", "--share", "0.01"]) in (0, 1)
+    assert main(["heads", "verify", "a.safetensors", "--share", "0.01"]) in (0, 3)
     assert cokv("--metric", "count", out="b.safetensors") == FAILED
     assert "Validation example 1: The right answer" in said(capsys)
 
@@ -136,6 +136,8 @@ def test_shards_merge_to_the_whole(capsys):
     assert "1 of 2 validation examples were not evaluated" in said(capsys)
     assert main(["heads", "merge", *journals, "--out", "m.safetensors"]) == 0
     assert Path("m.safetensors").read_bytes() == Path("a.safetensors").read_bytes()
+    assert main(["heads", "merge", *journals, "--out", "n.safetensors", "--per", "query"]) == USAGE
+    assert "--per: is for journals of winnow heads needle" in said(capsys)
     assert cokv("--seed", "1", "--shard", "2/2", out="t.safetensors") == 0
     assert main(["heads", "merge", journals[0], "t.shard-2-of-2.journal.jsonl", "--out", "n.safetensors"]) == FAILED
     assert "differ in seed" in said(capsys)
@@ -187,7 +189,7 @@ def test_the_first_parts_alone_are_another_table_from_the_same_journal(capsys):
     both = HeadScores.load("b.safetensors")
     assert "halves" not in json.loads(both.settings)
     assert not both.values.equal(first.values)
-    assert main(["heads", "verify", "a.safetensors", "--share", "0.1"]) in (0, 1)
+    assert main(["heads", "verify", "a.safetensors", "--share", "0.1"]) in (0, 3)
 
 
 def test_theorem_2_sets_the_samples(capsys):
@@ -292,7 +294,7 @@ def test_examples_that_the_whole_cache_misses_are_left_out(capsys):
     asked = json.loads(some.settings)
     assert (asked["examples"], asked["left_out"]) == (4, [1, 3])
     assert "left_out" not in json.loads(known.settings)
-    assert main(["heads", "verify", "some.safetensors", "--examples", "e.jsonl", "--share", "0.01"]) in (0, 1)
+    assert main(["heads", "verify", "some.safetensors", "--examples", "e.jsonl", "--share", "0.01"]) in (0, 3)
     whole = ["--keep-missed", "--force"]
     assert main(["heads", "cokv", "--out", "some.safetensors", *options, *whole]) == 0
     assert HeadScores.load("some.safetensors").values.equal(known.values / 2)

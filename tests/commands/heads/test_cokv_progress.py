@@ -8,20 +8,34 @@ from winnow.estimate.cokv.ledger import Baseline
 from winnow.estimate.cokv.screening import Screening
 
 
-def test_the_estimate_comes_when_every_worker_has_done_a_batch(capsys):
-    clock = SetClock()
-    with coalitions_watched(known=10, workers=2, needs=MemoryNeeds(3 << 30, None), may_stop=True, clock=clock) as watch:
-        for done in range(11, 14):
+def test_the_estimate_comes_with_the_first_batch(capsys):
+    needs, clock = MemoryNeeds(3 << 30, None), SetClock()
+    with coalitions_watched(known=10, starting=0, needs=needs, may_stop=True, clock=clock) as watch:
+        for done in (11, 12):
             clock.wait(3)
             watch(done, 110, None)
-            lines = [line for line in capsys.readouterr().err.splitlines() if "to go" in line]
-            expected = "Coalitions: 98 batches to go, about 4:54 at most; the prompts take 3.00 GiB of memory."
-            assert lines == ([expected] if done == 12 else [])
+            expected = "Coalitions: 99 batches to go, about 4:57 at most; the prompts take 3.00 GiB of memory."
+            assert estimates(capsys) == ([expected] if done == 11 else [])
+
+
+def test_workers_that_start_have_no_part_in_the_estimate(capsys):
+    """Both load for a minute, and then do a batch in six seconds."""
+    clock = SetClock()
+    with coalitions_watched(known=10, starting=2, needs=MemoryNeeds(0, None), may_stop=False, clock=clock) as watch:
+        for done, seconds in enumerate((66, 0, 6, 0, 6), start=11):
+            clock.wait(seconds)
+            watch(done, 110, None)
+            expected = "Coalitions: 97 batches to go, about 4:51; the prompts take 0 B of memory."
+            assert estimates(capsys) == ([expected] if done == 13 else [])
+
+
+def estimates(capsys):
+    return [line for line in capsys.readouterr().err.splitlines() if "to go" in line]
 
 
 def test_short_work_needs_no_estimate(capsys):
     clock = SetClock()
-    with coalitions_watched(known=0, workers=1, needs=MemoryNeeds(0, None), may_stop=False, clock=clock) as watch:
+    with coalitions_watched(known=0, starting=0, needs=MemoryNeeds(0, None), may_stop=False, clock=clock) as watch:
         clock.wait(1)
         watch(1, 20, None)
     assert "to go" not in capsys.readouterr().err

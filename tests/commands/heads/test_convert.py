@@ -78,3 +78,10 @@ def test_the_british_spelling_of_an_option_is_understood(winnow_heads):
     assert code == 0, err
     assert HeadScores.load("a.safetensors").license == "MIT"
     assert "licence" not in winnow_heads("convert", "--help")[1]
+
+
+def test_an_option_counts_for_the_tables_that_it_is_for(winnow_heads):
+    code, out, err = winnow_heads("show", "unnamed.json", "cc_llama3_lcc_3.json", "--kind", "er", "--halves", "first")
+    assert code == 0, err
+    assert "headkv-er" in out
+    assert "first half only" in out

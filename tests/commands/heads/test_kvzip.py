@@ -60,4 +60,12 @@ def test_a_text_that_says_too_little_is_refused(winnow_heads):
     Path("short.txt").write_text("Alice likes plum.", encoding="utf-8")
     code, _, err = winnow_heads("kvzip", "--out", "k.safetensors", "--text", "short.txt")
     assert code == FAILED
-    assert "too few to tell heads apart" in err
+    assert "too few to tell heads apart; give a text of 16 or more." in err
+
+
+def test_tokens_that_are_too_few_are_told_with_those_that_do(winnow_heads):
+    code, _, err = winnow_heads("kvzip", "--out", "k.safetensors", "--tokens", "16")
+    assert code == FAILED
+    enough = err.split("give --tokens ")[1].split()[0]
+    assert int(enough) > 16
+    assert winnow_heads("kvzip", "--out", "k.safetensors", "--tokens", enough, "--keep-noise")[0] == 0

@@ -14,7 +14,7 @@ from support.clocks import SetClock
 from support.needles import BUNDLED, chatty_tokenizer, other_weights, small_plan
 from winnow.bundled import MODEL_PATH
 from winnow.cli import main
-from winnow.commands.failures import FAILED
+from winnow.commands.failures import FAILED, USAGE
 from winnow.commands.heads.needle import reads_prose
 from winnow.commands.heads.needle_progress import watching
 from winnow.commands.pace import clock_time
@@ -124,6 +124,9 @@ def test_examples_and_haystack_of_a_user(needle):
         (["--haystack", "nowhere.txt"], 1, "There is no file nowhere.txt"),
         (["--forms", "prose"], 1, "does not know the words"),
         (["--kind", "r3"], 2, "r3"),
+        (["--repeat"], 2, "--repeat: starts the text of --haystack over; give one."),
+        (["--seed", str(2**63)], 2, "'--seed': 9223372036854775808 has more than 64 bits"),
+        (["--seed", "one"], 2, "'--seed': 'one' is no whole number"),
     ],
 )
 def test_wrong_usage_is_found_before_the_model_is_loaded(needle, monkeypatch, arguments, code, said):
@@ -211,6 +214,20 @@ def test_the_estimate_comes_after_the_longest_prompt_and_goes_by_tokens(capsys):
     assert last.startswith(f"Needles, 0 of 0 right: {sum(tokens):,} of {sum(tokens):,} tokens")
 
 
+def test_workers_that_start_have_no_part_in_the_estimate(capsys):
+    """A worker loads for ten minutes, and then reads at an even pace."""
+    plan, effort = small_plan(NeedleKind.ER, (0, 400), 3), Effort(0.0)
+    clock = SetClock()
+    with watching(plan, plan.places, effort, starting=1, clock=clock) as watch:
+        clock.wait(600)
+        for place in plan.places[:2]:
+            clock.wait(effort(place.tokens) / 20)
+            watch.prompt(place, known=False)
+    (estimate,) = [line for line in capsys.readouterr().err.splitlines() if " in all; " in line]
+    left = sum(effort(place.tokens) for place in plan.places[2:]) / 20
+    assert estimate.endswith(f"about {clock_time(left)} left.")
+
+
 def seconds_of(time: str) -> int:
     minutes, seconds = time.split(":")
     return 60 * int(minutes) + int(seconds)
@@ -240,7 +257,11 @@ def test_shards_merge_to_the_whole(needle):
     assert Path("m.safetensors").read_bytes() == Path("whole.safetensors").read_bytes()
     assert main(["heads", "merge", *journals, "--out", "q.safetensors", "--per", "query"]) == 0
     assert HeadScores.load("q.safetensors").grouped(4).values.equal(HeadScores.load("m.safetensors").values)
+    for option in (["--halves", "first"], ["--keep-missed"]):
+        code = main(["heads", "merge", *journals, "--out", "n.safetensors", *option])
+        assert (code, Path("n.safetensors").exists()) == (USAGE, False)
     code, _, err = needle("--kind", "er", *QUICK, "--out", "t.safetensors", "--shard", "1/999")
+    assert "--keep-missed: is for journals of winnow heads cokv." in err
     assert code == FAILED
     assert "cannot be divided among" in err
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -111,6 +112,18 @@ def test_scores_of_a_file_are_part_of_the_line(tune):
     assert found["method"] == f"cokv(alpha={found['value']}, scores=own.safetensors)"
     assert found["method"] in out
     assert winnow.method(found["method"], 64).allocator.alpha == found["value"]
+
+
+def test_a_path_with_marks_is_quoted_for_the_method_and_the_shell(tune):
+    path = "it's $mine, v2 (x).safetensors"
+    HeadScores(torch.rand(4, 4, generator=torch.Generator().manual_seed(0)) + 0.1, "cokv").save(path)
+    code, out, err = tune("--scores", path, "--values", "1,3", "--documents", "2", method="cokv")
+    assert code == 0, err
+    found = json.loads(Path("choice.json").read_text())
+    assert winnow.method(found["method"], 64).allocator.head_scores == HeadScores.load(path)
+    line = out.strip().splitlines()[-1]
+    said = subprocess.run(["sh", "-c", f"printf '%s\\n' {line}"], capture_output=True, text=True, check=True)
+    assert said.stdout.splitlines() == ["winnow", "run", "--method", found["method"]]
 
 
 @pytest.mark.parametrize(

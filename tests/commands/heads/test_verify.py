@@ -9,7 +9,8 @@ import pytest
 
 from support.tables import COKV_SETTINGS, asking, swapped
 from winnow.cli import main
-from winnow.estimate.cokv.examples import generated_examples
+from winnow.commands.heads import verify_material
+from winnow.estimate.cokv.examples import generated_examples, hash_of
 from winnow.estimate.cokv.plan import Sampled
 from winnow.estimate.cokv.recipe import CoalitionRecipe
 from winnow.estimate.cokv.sampling import PlayerSplits
@@ -75,7 +76,7 @@ def test_true_needle_scores_pass_and_swapped_ones_do_not(verify, needles, tmp_pa
     assert "Consistent." in out
     changed = swapped(read_scores(needles), (1, 0), (3, 1)).save(tmp_path / "changed.safetensors")
     code, out, _ = verify(changed)
-    assert code == 1
+    assert code == 3
     assert "Not consistent: " in out
     assert "deviation of layer" in out
 
@@ -88,7 +89,7 @@ def test_all_runs_again_find_any_change(verify, needles, tmp_path):
     # The two most alike of the layer that does everything.
     order = table.values[1].argsort().tolist()
     changed = swapped(table, (1, order[0]), (1, order[1])).save(tmp_path / "changed.safetensors")
-    assert verify(changed, "--share", "1")[0] == 1
+    assert verify(changed, "--share", "1")[0] == 3
 
 
 def test_true_coalition_scores_pass_and_swapped_ones_do_not(verify, coalitions, tmp_path):
@@ -100,7 +101,7 @@ def test_true_coalition_scores_pass_and_swapped_ones_do_not(verify, coalitions, 
     high, low = (divmod(int(place), 4) for place in (flat.argmax(), flat.argmin()))
     changed = swapped(table, high, low).save(tmp_path / "changed.safetensors")
     code, out, _ = verify(changed, "--share", "0.5")
-    assert code == 1
+    assert code == 3
     assert "Not consistent" in out
 
 
@@ -160,6 +161,83 @@ def test_settings_that_nothing_can_be_repeated_from_end_with_2(verify, needles, 
     code, _, err = verify(changed)
     assert code == 2
     assert told in err
+
+
+def test_too_few_right_answers_are_a_verdict(verify, needles, tmp_path, monkeypatch):
+    """The model answers nothing, where the file counts every run as right."""
+    monkeypatch.setattr("winnow.estimate.needle.run.answer", lambda *_: "no idea")
+    code, out, _ = verify(needles)
+    assert code == 3
+    assert "Not consistent: 30 of 40 runs again, 0 right, where the file counts 40 of 40 as right." in out
+
+
+def test_needles_of_other_words_are_not_taken_for_the_files_own(verify, needles, tmp_path):
+    table = read_scores(needles)
+    for name in ("examples", "haystack"):
+        changed = asking(table, **{f"{name}_hash": "0" * 16}).save(tmp_path / f"{name}.safetensors")
+        code, out, err = verify(changed)
+        assert (code, out) == (2, "")
+        assert f"comes from other --{name} than the built-in ones: give what it was made with" in err
+    example = {"needle": "The gift of the tower is fig.", "question": "What is the gift?", "answer": "is fig"}
+    (tmp_path / "ten.jsonl").write_text("\n".join([json.dumps(example)] * 10))
+    code, _, err = verify(needles, "--examples", str(tmp_path / "ten.jsonl"))
+    assert code == 2
+    assert "comes from other --examples than" in err
+    (tmp_path / "hay.txt").write_text("There was rain over the castle on Monday. " * 20)
+    code, _, err = verify(needles, "--haystack", str(tmp_path / "hay.txt"), "--repeat")
+    assert code == 2
+    assert "comes from other --haystack than" in err
+
+
+def test_other_room_for_answers_is_another_prompt_but_no_other_haystack(verify, needles):
+    code, out, err = verify(needles, "--max-new-tokens", "40")
+    assert code == 0, (out, err)
+
+
+def test_files_that_were_made_of_files_say_what_is_missing(verify, needles, tmp_path):
+    for name in ("examples", "haystack"):
+        changed = asking(read_scores(needles), **{f"{name}_from": "file"}).save(tmp_path / f"{name}.safetensors")
+        code, _, err = verify(changed)
+        assert code == 2
+        assert f"comes from a file that it does not hold: give its --{name}." in err
+
+
+def test_the_forms_are_those_of_the_file_and_not_of_the_tokenizer(verify, needles, tmp_path, monkeypatch):
+    told = asking(read_scores(needles), examples_from="tasks", haystack_from="tasks").save(tmp_path / "a.safetensors")
+    monkeypatch.setattr(verify_material, "reads_prose", lambda _: True)
+    code, out, err = verify(told)
+    assert code == 0, (out, err)
+
+
+def test_other_questions_are_not_taken_for_the_files_own(verify, coalitions, tmp_path):
+    four = hash_of(generated_examples(4, 256))
+    table = read_scores(coalitions)
+    code, out, err = verify(asking(table, examples_hash=four).save(tmp_path / "a.safetensors"), "--share", "0.5")
+    assert code == 0, (out, err)
+    code, out, err = verify(asking(table, examples_hash="0" * 16).save(tmp_path / "b.safetensors"))
+    assert (code, out) == (2, "")
+    assert "comes from other --examples than the built-in ones" in err
+
+
+@pytest.mark.parametrize("arguments", [("--haystack", "hay.txt"), ("--repeat",)])
+def test_a_haystack_is_no_option_of_coalitions(verify, coalitions, arguments):
+    code, _, err = verify(coalitions, *arguments)
+    assert code == 2
+    assert f"{arguments[0]}: is for scores of needles" in err
+
+
+def test_a_generated_haystack_is_not_repeated(verify, needles):
+    code, _, err = verify(needles, "--repeat")
+    assert code == 2
+    assert "--repeat: starts the text of --haystack over" in err
+
+
+def test_a_published_table_is_not_verifiable_whichever_model_is_named(verify, tmp_path):
+    path = tmp_path / "Tiny_retrieval_heads.json"
+    path.write_text(json.dumps({"0-0": [1], "0-1": [2]}))
+    code, _, err = verify(path)
+    assert code == 2
+    assert "published tables do not" in err
 
 
 def test_scores_of_another_model_are_refused(verify, needles, tmp_path):

@@ -43,3 +43,12 @@ def test_samples_needed() -> None:
     for wrong in ((0, 0.1, 0.1), (1, 0.0, 0.1), (1, -1.0, 0.1), (1, 0.1, 0.0), (1, 0.1, 1.0), (1, float("nan"), 0.1)):
         with pytest.raises(ShapleyError):
             samples_needed(*wrong)
+
+
+def test_errors_too_small_to_count_samples_for_are_refused_in_words() -> None:
+    for epsilon in (1e-160, 1e-200, 1e-300):
+        with pytest.raises(ShapleyError, match=f"epsilon of {epsilon:g}: give a larger one"):
+            samples_needed(1, epsilon, 0.05)
+    # 200 · (ln 2 - ln 5e-324)
+    assert samples_needed(1, 0.1, 5e-324) == 149_027
+    assert sampling_bound(samples_needed(1, 0.1, 5e-324), 1, 5e-324) <= 0.1

@@ -34,7 +34,7 @@ def test_every_coalition_of_a_size_is_equally_likely() -> None:
     assert max(abs(count - 500) for count in counts) < 5 * sqrt(500)
 
 
-def test_sizes() -> None:
+def test_sizes_and_seeds() -> None:
     assert default_sizes(256) == (32, 64, 96, 128)
     assert default_sizes(16) == (2, 4, 6, 8)
     assert default_sizes(3) == (1,)
@@ -43,6 +43,9 @@ def test_sizes() -> None:
     for wrong in ((), (0,), (9,), (2, 2)):
         with pytest.raises(ShapleyError):
             PlayerSplits(8, wrong, 0)
+    for seed in (-(2**63) - 1, 2**63):
+        with pytest.raises(ShapleyError, match="64 bits"):
+            PlayerSplits(8, (4,), seed)
     for players, sizes in ((16, (4,)), (6, (3,)), (52, (26,))):
         with pytest.raises(ShapleyError, match="Balanced splits need"):
             PlayerSplits(players, sizes, 0, balanced=True)

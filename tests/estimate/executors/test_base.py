@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from support.items import ITEMS
 from winnow.estimate.executors.base import Item, Queue
+from winnow.estimate.executors.local import LocalExecutor
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 4)), unique=True), st.integers(1, 4))
@@ -20,6 +21,10 @@ def test_every_item_goes_to_someone_once(pairs: list[tuple[int, int]], workers: 
                 taken.append(queue.take(mine, set().union(*known)))
                 assert taken[-1].example in mine
     assert sorted(taken) == sorted(items)
+
+
+def test_a_worker_that_is_here_has_nothing_to_load() -> None:
+    assert LocalExecutor(lambda item: item.batch).starting == 0
 
 
 def test_examples_stay_with_who_has_read_them() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from support.items import BROKEN, FATAL, ITEMS, PLAN, Playing, here
+from support.items import BROKEN, FATAL, ITEMS, PLAN, Playing, Unprepared, here
 from support.processes import environment, is_alive
 from winnow.estimate.cokv.ledger import Ledger
 from winnow.estimate.cokv.run import run_sampled
@@ -44,6 +44,11 @@ def test_processes(tmp_path: Path) -> None:
             list(executor.run([FATAL]))
     with pytest.raises(ExecutorError, match="at least 1"):
         ProcessExecutor(Playing(tmp_path), workers=0)
+
+
+def test_a_worker_that_cannot_be_made_says_why() -> None:
+    with ProcessExecutor(Unprepared(), workers=1) as executor, pytest.raises(FileNotFoundError, match="no such model"):
+        list(executor.run(ITEMS))
 
 
 LEFT = """

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+from math import comb
+
+import pytest
 import torch
 
 from support.tables import swapped
@@ -30,3 +34,17 @@ def test_scores_without_error_agree_up_to_rounding():
     none = torch.zeros(4, 4, dtype=torch.float64)
     assert not check_agreement(table, Fresh(table.values + 1e-7, none, 9), independent=False).failures
     assert check_agreement(table, Fresh(table.values + 1e-2, none, 9), independent=False).failures
+
+
+@pytest.mark.parametrize("layers", [1, 40])
+def test_the_heads_inside_are_judged_in_models_of_any_size(layers):
+    table = HeadScores(torch.rand(layers, 40, generator=torch.Generator().manual_seed(0)), "cokv")
+    errors = torch.full((layers, 40), 0.02, dtype=torch.float64)
+    found = check_agreement(table, Fresh(table.values, errors, 49), independent=True)
+    assert found.inside == (1.0, fewest_inside(40 * layers) / (40 * layers))
+
+
+def fewest_inside(heads):
+    """By whole numbers: at 95 % each, fewer than so many heads are inside once in ten thousand times."""
+    ways = accumulate(comb(heads, inside) * 19**inside for inside in range(heads + 1))
+    return next(inside for inside, count in enumerate(ways) if 10_000 * count > 20**heads)

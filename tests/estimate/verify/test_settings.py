@@ -9,6 +9,7 @@ import torch
 
 from support.tables import COKV_SETTINGS, asking
 from winnow.bundled import HEADS_PATH
+from winnow.estimate.cokv.examples import generated_examples, hash_of
 from winnow.estimate.errors import NotVerifiable
 from winnow.estimate.needle.settings import NeedleKind, spread_depths
 from winnow.estimate.verify.settings import cokv_settings, needle_settings
@@ -21,8 +22,11 @@ def test_shipped_files_carry_what_verifying_needs():
         settings = needle_settings(read_scores(HEADS_PATH / f"headkv-{kind}.safetensors"))
         assert settings[:6] == (kind, 0, 10, (0, 512, 1024, 1536, 2048), spread_depths(10), 50)
         assert settings.runs == 500
+        assert (settings.examples_source.origin, settings.haystack_source.origin) == ("tasks", "tasks")
+        assert settings.examples_source.hash != settings.haystack_source.hash
     settings = cokv_settings(read_scores(HEADS_PATH / "cokv.safetensors"))
-    assert settings == (0, 16, (2, 4, 6, 8), 16_384, 24, 512, 8, 24, (), USUAL, "exact_match", "both")
+    assert settings[:12] == (0, 16, (2, 4, 6, 8), 16_384, 24, 512, 8, 24, (), USUAL, "exact_match", "both")
+    assert settings.examples_hash == hash_of(generated_examples())
 
 
 def test_coalition_sizes_that_do_not_fit_the_table_are_not_believed():
@@ -50,3 +54,11 @@ def test_examples_left_out_that_there_are_not_are_not_believed(left_out):
     assert cokv_settings(asking(table, left_out=[3, 5])).left_out == (3, 5)
     with pytest.raises(NotVerifiable, match=r"left.out"):
         cokv_settings(asking(table, left_out=left_out))
+
+
+@pytest.mark.parametrize(("name", "value"), [("examples_from", "web"), ("haystack_from", 1), ("haystack_hash", 7)])
+def test_sources_that_there_are_not_are_not_believed(name, value):
+    table = read_scores(HEADS_PATH / "headkv-r.safetensors")
+    assert needle_settings(asking(table, **{name: None})).runs == 500
+    with pytest.raises(NotVerifiable, match=f"does not say its {name.replace('_', ' ')}"):
+        needle_settings(asking(table, **{name: value}))

@@ -197,7 +197,7 @@ def _run(job: CoalitionJob, executor: Executor[list[float]], journal: Journal, m
     with resumable(journal.path, lambda: f"{len(ledger)} evaluated batches"):
         left_out = _screen(job, executor, ledger)
         needs = MemoryNeeds(memory, job.recipe.memory.limit)
-        with coalitions_watched(len(ledger), executor.workers, needs, job.rule.overlap is not None) as watch:
+        with coalitions_watched(len(ledger), executor.starting, needs, job.rule.overlap is not None) as watch:
             if job.shard is not None:
                 run_shard(job.plan, job.rule.samples, job.shard, executor, ledger, watch, job.halves)
                 return Found(None, left_out)
@@ -207,6 +207,7 @@ def _run(job: CoalitionJob, executor: Executor[list[float]], journal: Journal, m
 def _screen(job: CoalitionJob, executor: Executor[list[float]], ledger: Ledger) -> tuple[int, ...]:
     """The examples that are left out, because the whole cache answers them wrong."""
     with progress_bar("All heads and none", len(job.examples)) as bar:
+        bar.pace.starting = executor.starting
         screening = screen(executor, ledger, job.examples, bar.advance)
     tell_screening(screening, len(job.examples), job.keep_missed)
     if job.keep_missed:

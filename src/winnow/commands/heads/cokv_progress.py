@@ -52,13 +52,15 @@ def tell_screening(screening: Screening, examples: int, keep_missed: bool) -> No
 
 @contextmanager
 def coalitions_watched(
-    known: int, workers: int, needs: MemoryNeeds, may_stop: bool, clock: Clock = time.monotonic
+    known: int, starting: int, needs: MemoryNeeds, may_stop: bool, clock: Clock = time.monotonic
 ) -> Iterator[ItemProgress]:
-    """A bar, with an estimate of the time left as soon as every worker has done a batch.
+    """A bar, with an estimate of the time left as soon as the pace of all workers is known.
 
-    known: batches that the journal has. may_stop: the halves may agree early.
+    known: batches that the journal has. starting: workers that load the model before their first batch. may_stop: the
+    halves may agree early.
     """
     with progress_bar("Coalitions", None, clock=clock) as bar:
+        bar.pace.starting = starting
         bar.skip(known)
 
         def watch(done: int, total: int, found: Estimate | None) -> None:
@@ -66,7 +68,7 @@ def coalitions_watched(
             if found is not None:
                 bar.show(f"Coalitions, halves agree to {100 * found.overlap:.0f}%")
             left = bar.pace.left
-            if done - known == workers and left is not None and left >= SHORT:
+            if done - known == starting + 1 and left is not None and left >= SHORT:
                 most = " at most" if may_stop else ""
                 _tell(f"Coalitions: {total - done:,} batches to go, about {clock_time(left)}{most}; {needs}.")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import typer
 from rich.markup import escape
 
 from winnow.commands.checks import check_output
@@ -29,9 +30,17 @@ def merge(options: MergeOptions) -> None:
     opened = [Journal.existing(path) for path in options.journals]
     check_one_command(opened)
     if opened[0].config.get("task") == "needle":
+        _refuse("--halves", options.halves != "both", "is for journals of winnow heads cokv.")
+        _refuse("--keep-missed", options.keep_missed, "is for journals of winnow heads cokv.")
         merge_needles(opened, options)
     else:
+        _refuse("--per", options.per != "kv", "is for journals of winnow heads needle: CoKV scores are per KV head.")
         _merge_coalitions(opened, options)
+
+
+def _refuse(option: str, given: bool, reason: str) -> None:
+    if given:
+        raise typer.BadParameter(reason, param_hint=option)
 
 
 def _merge_coalitions(opened: Sequence[Journal], options: MergeOptions) -> None:

@@ -217,9 +217,14 @@ def example_source(path: Path | None, prose: bool) -> ExampleSource:
 
 
 def haystack_of(path: str | None, repeat: bool, prose: bool, seed: int) -> Haystack:
-    """The text of a file, or a generated one: English prose, or sentences of `winnow.tasks`."""
+    """The text of a file, or a generated one: English prose, or sentences of `winnow.tasks`.
+
+    Raises typer.BadParameter where a generated one, which has no end, is to be repeated.
+    """
     if path is not None:
         return TextHaystack(read_document(path), path, repeat)
+    if repeat:
+        raise typer.BadParameter("starts the text of --haystack over; give one.", param_hint="--repeat")
     return ProseHaystack(seed) if prose else TaskHaystack(seed)
 
 
@@ -256,7 +261,7 @@ def _run(executor: Executor[NeedleRecord], effort: Effort, prepared: Prepared, k
     total = sum(len(place.cells) for place in places)
     outcomes: list[Outcome] = []
     with (
-        watching(plan, places, effort, executor.workers) as watch,
+        watching(plan, places, effort, executor.starting) as watch,
         resumable(known.journal.path, lambda: f"{len(known.journal.records())} of {total} runs"),
     ):
         for outcome in run_places(executor, plan, prepared.numbers, known, watch.prompt):

@@ -20,29 +20,27 @@ SHORT = 20.0
 class NeedleWatch:
     """Shows how far the runs of a plan are."""
 
-    def __init__(self, bar: Bar, heading: str, places: Sequence[Place], effort: Effort, workers: int) -> None:
+    def __init__(self, bar: Bar, heading: str, places: Sequence[Place], effort: Effort) -> None:
         self._bar = bar
         self._heading = heading
         self._places = places
         self._effort = effort
-        self._untimed = workers
+        self._told = False
 
     def prompt(self, place: Place, known: bool) -> None:
         """A prompt is done; known: the journal had it."""
         (self._bar.skip if known else self._bar.advance)(place.tokens, self._effort(place.tokens))
-        if not known and self._untimed:
-            self._untimed -= 1
-            if not self._untimed:
-                self._estimate()
+        if not self._told and self._bar.pace.left is not None:
+            self._told = True
+            self._estimate(self._bar.pace.left)
 
     def runs(self, outcomes: Sequence[Outcome]) -> None:
         """So many runs are done."""
         right = sum(outcome.scores is not None for outcome in outcomes)
         self._bar.show(f"Needles, {right} of {len(outcomes)} right")
 
-    def _estimate(self) -> None:
-        left = self._bar.pace.left
-        if left is not None and left >= SHORT:
+    def _estimate(self, left: float) -> None:
+        if left >= SHORT:
             tokens = [place.tokens for place in self._places]
             messages().print(
                 f"{self._heading}: {len(tokens)} prompts of {min(tokens):,} to {max(tokens):,} tokens, "
@@ -54,11 +52,15 @@ class NeedleWatch:
 
 @contextmanager
 def watching(
-    plan: NeedlePlan, places: Sequence[Place], effort: Effort, workers: int = 1, clock: Clock = time.monotonic
+    plan: NeedlePlan, places: Sequence[Place], effort: Effort, starting: int = 0, clock: Clock = time.monotonic
 ) -> Iterator[NeedleWatch]:
-    """A bar of the tokens of some of the plan's places; the time left goes by the effort of each prompt."""
+    """A bar of the tokens of some of the plan's places; the time left goes by the effort of each prompt.
+
+    starting: workers that load the model before their first prompt.
+    """
     with prompts_bar(_heading(plan), places, effort, clock) as bar:
-        yield NeedleWatch(bar, _heading(plan), places, effort, workers)
+        bar.pace.starting = starting
+        yield NeedleWatch(bar, _heading(plan), places, effort)
 
 
 @contextmanager

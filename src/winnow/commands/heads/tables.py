@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import typer
+
 from winnow.commands.options.heads.tables import TablesOptions
 from winnow.heads import HeadScores, read_tables
+from winnow.heads.readers import Layout, layout_of
 
 
 class NamedTable(NamedTuple):
@@ -18,7 +21,12 @@ class NamedTable(NamedTuple):
 
 
 def read_named_tables(options: TablesOptions) -> list[NamedTable]:
-    """The tables in the files; several files can hold one table together."""
+    """The tables in the files; several files can hold one table together.
+
+    Raises typer.BadParameter for an option that is for none of them.
+    """
+    _check_layout(options, Layout.HEADKV, "--kind", options.kind is not None)
+    _check_layout(options, Layout.COKV, "--halves", options.halves != "both")
     tables = read_tables(options.files, options.kind, options.halves)
     return [
         NamedTable(_name(parts), table if options.kv_heads is None else table.grouped(options.kv_heads))
@@ -29,6 +37,11 @@ def read_named_tables(options: TablesOptions) -> list[NamedTable]:
 def columns_of(table: HeadScores) -> str:
     """The meaning of a column: "KV head" or "query head"."""
     return "KV head" if table.heads == "kv" else "query head"
+
+
+def _check_layout(options: TablesOptions, layout: Layout, option: str, given: bool) -> None:
+    if given and layout not in map(layout_of, options.files):
+        raise typer.BadParameter(f"is for tables as {layout.value} publishes them; here is none.", param_hint=option)
 
 
 def _name(parts: Sequence[Path]) -> str:

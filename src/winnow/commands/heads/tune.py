@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from winnow.commands.progress import journal_path, progress_bar, resumable, stag
 from winnow.commands.prompt_options import style_of
 from winnow.composition.method import Method
 from winnow.composition.names import NamedMethod
-from winnow.composition.syntax import Value
+from winnow.composition.syntax import Value, format_call
 from winnow.estimate.journal import Journal
 from winnow.estimate.tune.answering import Answering, AnswerProgress, Setting
 from winnow.estimate.tune.choice import Verdict, best_point, curve
@@ -89,8 +90,10 @@ class TuningTask:
 
     def name(self, value: Number) -> str:
         """The method with a value, as it is written for `winnow run`."""
-        told = f"{self.knob.parameter}={value}" + (f", scores={self.scores.path}" if self.given else "")
-        return f"{self.method}({told})"
+        told: dict[str, Value] = {self.knob.parameter: value}
+        if self.given:
+            told["scores"] = str(self.scores.path)
+        return format_call(str(self.method), told)
 
     def _method(self, value: Number, budget: str) -> Method:
         parameters: dict[str, Value] = {self.knob.parameter: value}
@@ -263,5 +266,10 @@ def _tell_files(source: ModelSource, task: TuningTask, value: Number, files: Tun
     if files.picture is not None:
         console.print(f"  {files.picture}", markup=False, soft_wrap=True)
     console.print(f"  {files.journal}  every answer, to resume from or to delete", markup=False, soft_wrap=True)
-    named = "" if is_bundled(source.name) else f' --model "{source.name}"'
-    console.print(f'\nwinnow run --method "{task.name(value)}"{named}', markup=False, soft_wrap=True)
+    named = "" if is_bundled(source.name) else f" --model {_quoted(source.name)}"
+    console.print(f"\nwinnow run --method {_quoted(task.name(value))}{named}", markup=False, soft_wrap=True)
+
+
+def _quoted(text: str) -> str:
+    """A text for a shell, between double quotes, because methods have single ones in them."""
+    return '"' + re.sub(r'(["\\$`])', r"\\\1", text) + '"'

@@ -2,83 +2,62 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import typer
 from rich.table import Table
 from transformers import PreTrainedModel
 
-from winnow.bundled import is_bundled
-from winnow.commands.batch_file import read_answered
 from winnow.commands.console import messages, output
-from winnow.commands.heads.needle import example_source, haystack_of, reads_prose
 from winnow.commands.heads.needle_progress import prompts_bar
+from winnow.commands.heads.verify_material import Request, needle_plan, validation_questions
 from winnow.commands.inputs import InputError
 from winnow.commands.loading import load, spec_of
 from winnow.commands.model_names import model_name
 from winnow.commands.options.heads.verify import VerifyOptions
 from winnow.commands.progress import progress_bar, stage
-from winnow.estimate.cokv.examples import ValidationExample, generated_examples
 from winnow.estimate.cokv.plan import Sampled
 from winnow.estimate.cokv.recipe import CoalitionRecipe
 from winnow.estimate.cokv.sampling import PlayerSplits
-from winnow.estimate.cokv.settings import PAIRS, QUESTION_TOKENS, Terms
-from winnow.estimate.errors import NotVerifiable, VerifyError
+from winnow.estimate.cokv.settings import PAIRS, Terms
+from winnow.estimate.errors import Inconsistent, NotVerifiable
 from winnow.estimate.needle.effort import Effort
-from winnow.estimate.needle.plan import NeedlePlan
-from winnow.estimate.needle.settings import Settings
 from winnow.estimate.shape import TableShape, table_shape
 from winnow.estimate.verify.agreement import Agreement, Fresh, check_agreement
 from winnow.estimate.verify.coalitions import Redrawn, expected_batches
 from winnow.estimate.verify.needles import Rerun, choose, least_right, mean_and_error
-from winnow.estimate.verify.settings import CokvSettings, NeedleSettings, cokv_settings, needle_settings
+from winnow.estimate.verify.settings import CokvSettings, NeedleSettings, settings_of
 from winnow.heads import HeadScores, read_scores
-from winnow.models import ModelSource, open_model
+from winnow.models import open_model
 
-INCONSISTENT = 1
 UNKNOWN = 2
-
-
-@dataclass(frozen=True)
-class Request:
-    """A table to verify, the model that it is of, and the options."""
-
-    table: HeadScores
-    source: ModelSource
-    options: VerifyOptions
-
-    def loaded(self) -> PreTrainedModel:
-        """The model with its weights."""
-        return load(self.source, self.options)
+INCONSISTENT = 3
 
 
 def verify(options: VerifyOptions) -> None:
     """Estimates a part of the scores again, compares, and says in words and by the exit code if they agree."""
     if not 0 < options.share <= 1:
         raise typer.BadParameter(f"must be above 0 and at most 1, not {options.share:g}.", param_hint="--share")
-    request = Request(read_scores(options.file), open_model(options.model), options)
+    table = read_scores(options.file)
     try:
-        agreement = _verify(request)
+        agreement = _verify(table, options)
     except NotVerifiable as problem:
         messages().print(str(problem), style="yellow", soft_wrap=True, markup=False)
         raise typer.Exit(UNKNOWN) from None
-    _report(request.table, agreement)
+    except Inconsistent as problem:
+        _tell(f"{table}: Not consistent: {problem}", fits=False)
+        raise typer.Exit(INCONSISTENT) from None
+    _report(table, agreement)
     if agreement.failures:
         raise typer.Exit(INCONSISTENT)
 
 
-def _verify(request: Request) -> Agreement:
-    table = request.table
+def _verify(table: HeadScores, options: VerifyOptions) -> Agreement:
+    # Before the model is opened: a table that does not say how it was made may be of any.
+    settings = settings_of(table)
+    request = Request(table, open_model(options.model), options)
     _check_model(request)
-    if table.method in ("headkv-r", "headkv-er", "headkv-r2"):
-        return _again(request, needle_settings(table))
-    if table.method == "cokv":
-        return _redrawn(request, cokv_settings(table))
-    raise NotVerifiable(
-        f"{table} holds {table.method} scores; only those of needles (headkv-…) and coalitions (cokv) can be estimated "
-        "again."
-    )
+    return _again(request, settings) if isinstance(settings, NeedleSettings) else _redrawn(request, settings)
 
 
 def _check_model(request: Request) -> None:
@@ -91,9 +70,9 @@ def _again(request: Request, settings: NeedleSettings) -> Agreement:
     """Needle scores: some of the same runs."""
     table = request.table
     with stage("Cutting haystacks"):
-        plan = _plan(request, settings)
+        plan = needle_plan(request, settings)
     cells = choose(plan.cells, request.options.share, request.options.seed or 0)
-    model = request.loaded()
+    model = load(request.source, request.options)
     heads = _checked_shape(table, model).heads
     rerun, effort = Rerun(model, plan, cells, request.options.chunk_size), Effort.of(model)
     with prompts_bar("Needles again", rerun.places, effort) as bar:
@@ -102,39 +81,22 @@ def _again(request: Request, settings: NeedleSettings) -> Agreement:
     told = f"{len(cells)} of {settings.runs} runs again, {right} right"
     output().print(f"{told}; of all runs the file counts {settings.right} as right.")
     if right < least_right(len(cells), settings.runs, settings.right):
-        raise VerifyError(
-            f"Not consistent: {told}, where the file counts {settings.right} of {settings.runs} as right."
-        )
+        raise Inconsistent(f"{told}, where the file counts {settings.right} of {settings.runs} as right.")
     return check_agreement(table, mean_and_error(table, outcomes, heads), independent=False)
-
-
-def _plan(request: Request, settings: NeedleSettings) -> NeedlePlan:
-    options, prose = request.options, reads_prose(request.source.tokenizer)
-    path = None if options.examples is None else Path(options.examples)
-    needles = example_source(path, prose).examples(settings.kind, settings.seed)
-    if len(needles) != settings.examples:
-        raise NotVerifiable(
-            f"{request.table} comes from {settings.examples} examples, and here are {len(needles)}: give the "
-            "--examples (and the --haystack) that it was made with."
-        )
-    tokens = options.max_new_tokens or settings.max_new_tokens
-    made = Settings(settings.kind, settings.lengths, settings.depths, settings.seed, tokens, settings.style)
-    haystack = haystack_of(options.haystack, options.repeat, prose, settings.seed)
-    return NeedlePlan(request.source.tokenizer, made, needles, haystack)
 
 
 def _redrawn(request: Request, settings: CokvSettings) -> Agreement:
     """CoKV scores: other coalitions, answering the same questions."""
+    _check_no_haystack(request.options)
     seed = settings.seed + 1 if request.options.seed is None else request.options.seed
     if seed == settings.seed:
         raise typer.BadParameter(f"{seed} draws the file's own coalitions; give another one.", param_hint="--seed")
-    questions = tuple(
-        each for number, each in enumerate(_questions(request, settings)) if number not in settings.left_out
-    )
+    asked = validation_questions(request, settings)
+    questions = tuple(each for number, each in enumerate(asked) if number not in settings.left_out)
     splits = PlayerSplits(settings.players, settings.sizes, seed)
     plan = Sampled(splits, splits.whole_cycles(PAIRS))
     batches = expected_batches(plan, request.options.share, settings.samples, settings.halves)
-    model = request.loaded()
+    model = load(request.source, request.options)
     players = _checked_shape(request.table, model)
     options = request.options
     tokens = options.max_new_tokens or settings.max_new_tokens
@@ -152,18 +114,10 @@ def _redrawn(request: Request, settings: CokvSettings) -> Agreement:
     )
 
 
-def _questions(request: Request, settings: CokvSettings) -> tuple[ValidationExample, ...]:
-    if request.options.examples is None:
-        if not is_bundled(request.source.name):
-            raise NotVerifiable(f"{request.table} comes from questions that it does not hold: give its --examples.")
-        return generated_examples(settings.questions, settings.tokens or QUESTION_TOKENS)
-    answered = read_answered(request.options.examples)
-    if len(answered) != settings.questions:
-        raise NotVerifiable(
-            f"{request.table} comes from {settings.questions} questions; {request.options.examples} has "
-            f"{len(answered)}."
-        )
-    return tuple(ValidationExample(*each) for each in answered)
+def _check_no_haystack(options: VerifyOptions) -> None:
+    for name, given in (("--haystack", options.haystack is not None), ("--repeat", options.repeat)):
+        if given:
+            raise typer.BadParameter("is for scores of needles, and these are CoKV's.", param_hint=name)
 
 
 def _checked_shape(table: HeadScores, model: PreTrainedModel) -> TableShape:
@@ -197,4 +151,8 @@ def _report(table: HeadScores, found: Agreement) -> None:
     shown.add_row("heads in their 95% interval", f"{100 * inside.found:.0f}%", least)
     console.print(shown)
     verdict = f"Not consistent: {', '.join(found.failures)}." if found.failures else "Consistent."
-    console.print(f"{table}: {verdict}", style="red" if found.failures else None, markup=False, soft_wrap=True)
+    _tell(f"{table}: {verdict}", fits=not found.failures)
+
+
+def _tell(verdict: str, fits: bool) -> None:
+    output().print(verdict, style=None if fits else "red", markup=False, soft_wrap=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil, log, sqrt
+from math import ceil, isinf, log, sqrt
 
 from winnow.estimate.errors import ShapleyError
 
@@ -34,18 +34,28 @@ def samples_needed(sizes: int, epsilon: float, delta: float, spread: float = CON
     h·r²·ln(2·h/delta) / (2·epsilon²), rounded up, for h coalition sizes and contributions in a range of r, from
     Hoeffding's inequality for every size. It takes every sample of a size as one for every head; a head is in j of n.
 
-    Raises ShapleyError for no size, an epsilon that is not positive, and delta outside (0, 1).
+    Raises ShapleyError for no size, an epsilon that is not positive or so small that nobody can count the samples, and
+    delta outside (0, 1).
     """
     _check_confidence(sizes, delta)
     if not epsilon > 0:
         raise ShapleyError(f"epsilon must be above 0, not {epsilon:g}.")
-    return ceil(sizes * spread**2 * log(2 * sizes / delta) / (2 * epsilon**2))
+    # Divided twice: the square of a small epsilon is 0.
+    needed = sizes * spread**2 * _log_of_chances(sizes, delta) / 2 / epsilon / epsilon
+    if isinf(needed):
+        raise ShapleyError(f"No float counts the samples for an epsilon of {epsilon:g}: give a larger one.")
+    return ceil(needed)
 
 
 def sampling_bound(samples: int, sizes: int, delta: float, spread: float = CONTRIBUTION_RANGE) -> float:
     """Theorem 2 the other way round: the epsilon that so many samples keep with probability 1 - delta."""
     _check_confidence(sizes, delta)
-    return spread * sqrt(sizes * log(2 * sizes / delta) / (2 * samples))
+    return spread * sqrt(sizes * _log_of_chances(sizes, delta) / (2 * samples))
+
+
+def _log_of_chances(sizes: int, delta: float) -> float:
+    """ln(2·h/delta); finite for the smallest delta, of which no quotient is."""
+    return log(2 * sizes) - log(delta)
 
 
 def _check_confidence(sizes: int, delta: float) -> None:

@@ -10,6 +10,7 @@ from winnow.estimate.cokv.sampling import PlayerSplits
 from winnow.estimate.errors import JournalError
 from winnow.estimate.journal import Journal
 from winnow.estimate.records import MOST
+from winnow.estimate.seeds import SEEDS
 from winnow.typed import Between, Sized, TypedError, read_as
 
 _Heads = Annotated[int, Between(1, 2**16)]
@@ -27,7 +28,7 @@ class CoalitionConfig:
     window: Annotated[int, Between(0, MOST)]
     players: Annotated[int, Between(2, 2**16)]
     sizes: Annotated[list[_Heads], Sized(1)]
-    seed: Annotated[int, Between(-(2**63), 2**63 - 1)]
+    seed: Annotated[int, SEEDS]
     balanced: bool
     pairs: Annotated[int, Between(1, MOST)]
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from winnow.estimate.cokv.hadamard import hadamard
 from winnow.estimate.errors import ShapleyError
+from winnow.estimate.seeds import is_seed
 from winnow.heads.cokv_file import Halves
 
 HALVES = 2
@@ -29,8 +30,8 @@ class PlayerSplits:
     same side, so that what one player is worth does not disturb the estimate of another. The samples are no longer
     independent: standard errors that are computed from them as if they were are too large.
 
-    Raises ShapleyError for fewer than two players, for sizes that are no coalition's, and where no such balanced
-    splits exist.
+    Raises ShapleyError for fewer than two players, for sizes that are no coalition's, for a seed of more than 64 bits,
+    and where no such balanced splits exist.
     """
 
     players: int
@@ -48,6 +49,8 @@ class PlayerSplits:
             raise ShapleyError(
                 f"A coalition of {self.players} players has 1 to {self.players} of them, not {wrong[0]}."
             )
+        if not is_seed(self.seed):
+            raise ShapleyError(f"A seed is a whole number of 64 bits, not {self.seed}.")
         if self.balanced and (self.players not in {2 * size for size in self.sizes} or hadamard(self.players) is None):
             raise ShapleyError(
                 f"Balanced splits need n/2 among the sizes, and a Hadamard matrix of order n = {self.players}; leave "

@@ -50,6 +50,11 @@ class Executor(ABC, Generic[V]):
     workers: int = 1
     """Items that are evaluated at the same time."""
 
+    @property
+    def starting(self) -> int:
+        """Workers that load what they need before their first item."""
+        return self.workers
+
     @abstractmethod
     def run(self, items: Sequence[Item]) -> Iterator[Done[V]]:
         """Every item once, as they finish. Raises ExecutorError where no worker is left, and what a worker raises."""

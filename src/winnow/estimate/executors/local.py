@@ -13,6 +13,10 @@ class LocalExecutor(Executor[V]):
     def __init__(self, worker: Worker[V]) -> None:
         self._worker = worker
 
+    @property
+    def starting(self) -> int:
+        return 0
+
     def run(self, items: Sequence[Item]) -> Iterator[Done[V]]:
         for item in items:
             yield Done(item, self._worker(item))

@@ -23,6 +23,8 @@ _LOSSES = 2
 
 _worker: Worker[Any] | None = None
 """The worker of this process, where it is a worker's."""
+_failure: Exception | None = None
+"""The reason why there is none."""
 
 
 class ProcessExecutor(Executor[V]):
@@ -106,11 +108,14 @@ def _no_interrupts() -> Iterator[None]:
 
 
 def _prepare(recipe: Recipe[Any], threads: int) -> None:
-    """The start of a new process."""
-    global _worker
+    """The start of a new process. What fails here is kept for its first item: a pool tells nobody, and just breaks."""
+    global _worker, _failure
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    _worker = recipe.prepare()
+    try:
+        _worker = recipe.prepare()
+    except Exception as problem:
+        _failure = problem
 
 
 def _end_with_parent() -> None:
@@ -126,8 +131,9 @@ def _nothing() -> None:
 
 
 def _evaluate(item: Item) -> Any:
-    if _worker is None:
-        raise ExecutorError("this process was never prepared.")
+    if _failure is not None:
+        raise _failure
+    assert _worker is not None, "prepared before the first item"
     return _worker(item)
 
 

@@ -17,6 +17,7 @@ from winnow.estimate.needle.plan import Cell
 from winnow.estimate.needle.run import Outcome, halves_of
 from winnow.estimate.needle.settings import NeedleKind
 from winnow.estimate.records import MOST, needle_records
+from winnow.estimate.seeds import SEEDS
 from winnow.typed import Between, OneOf, Sized, TypedError, read_as
 
 _Count = Annotated[int, Between(1, 2**16)]
@@ -35,7 +36,7 @@ class NeedleConfig:
     query_heads: _Count
     heads: _Count
     kind: Annotated[str, OneOf(tuple(map(str, NeedleKind)))]
-    seed: Annotated[int, Between(-(2**63), 2**63 - 1)]
+    seed: Annotated[int, SEEDS]
     lengths: Annotated[list[Annotated[int, Between(0, MOST)]], Sized(1)]
     depths: Annotated[list[Annotated[float, Between(0, 1)]], Sized(1)]
     answer_tokens: Annotated[int, Between(1, MOST)]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from winnow.estimate.errors import NeedleError
+from winnow.estimate.seeds import is_seed
 from winnow.tasks.prompt_style import USUAL, PromptStyle
 
 LENGTHS = 5
@@ -36,7 +37,7 @@ class NeedleKind(StrEnum):
 
 @dataclass(frozen=True)
 class Settings:
-    """The scores to estimate, and how many runs they rest on."""
+    """The scores to estimate, and how many runs they rest on. Raises NeedleError for a seed of more than 64 bits."""
 
     kind: NeedleKind
     lengths: tuple[int, ...]
@@ -48,12 +49,19 @@ class Settings:
     """Room for an answer, and where it is cut off."""
     style: PromptStyle = USUAL
 
+    def __post_init__(self) -> None:
+        if not is_seed(self.seed):
+            raise NeedleError(f"A seed is a whole number of 64 bits, not {self.seed}.")
+
 
 def spread_lengths(context: int, count: int = LENGTHS) -> tuple[int, ...]:
-    """`count` lengths from 0 to the context, evenly. Raises NeedleError for fewer than two."""
+    """`count` lengths from 0 to the context, evenly; fewer where there are not as many whole numbers.
+
+    Raises NeedleError for fewer than two.
+    """
     if count < 2:
         raise NeedleError(f"At least two lengths are needed, not {count}.")
-    return tuple(round(context * index / (count - 1)) for index in range(count))
+    return tuple(dict.fromkeys(round(context * index / (count - 1)) for index in range(count)))
 
 
 def spread_depths(count: int = DEPTHS) -> tuple[float, ...]:

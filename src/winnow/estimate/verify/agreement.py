@@ -7,7 +7,8 @@ drawn again and again, hardly ever exceed: once in ten thousand times for each m
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import comb
+from itertools import accumulate
+from math import exp, lgamma, log
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -134,6 +135,12 @@ def _largest_of(heads: int, freedom: int) -> float:
 
 def _fewest_inside(heads: int) -> float:
     """The share of heads that fewer are inside of once in ten thousand times, if each is with 95 %."""
-    chances = [comb(heads, k) * _INTERVAL**k * (1 - _INTERVAL) ** (heads - k) for k in range(heads + 1)]
-    fewest = next(k for k in range(heads + 1) if sum(chances[: k + 1]) > RARE)
-    return fewest / heads
+    chances = accumulate(_chance(heads, inside) for inside in range(heads + 1))
+    return next(fewest for fewest, chance in enumerate(chances) if chance > RARE) / heads
+
+
+def _chance(heads: int, inside: int) -> float:
+    """The chance that exactly so many are inside; by logarithms, as no float holds the binomials of large models."""
+    outside = heads - inside
+    ways = lgamma(heads + 1) - lgamma(inside + 1) - lgamma(outside + 1)
+    return exp(ways + inside * log(_INTERVAL) + outside * log(1 - _INTERVAL))

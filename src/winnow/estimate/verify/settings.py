@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from winnow.heads.scores import HeadScores
 
 
+class Source(NamedTuple):
+    """The examples or the haystack of a table, as far as it tells: files of earlier versions do not."""
+
+    origin: str | None = None
+    """"prose", "tasks" or "file"."""
+    hash: str | None = None
+
+
 class NeedleSettings(NamedTuple):
     """Settings of `winnow heads needle`."""
 
@@ -29,6 +37,8 @@ class NeedleSettings(NamedTuple):
     right: int
     """Runs that counted."""
     style: PromptStyle
+    examples_source: Source
+    haystack_source: Source
 
     @property
     def runs(self) -> int:
@@ -55,6 +65,20 @@ class CokvSettings(NamedTuple):
     metric: str
     halves: Halves
     """Parts of a split that count."""
+    examples_hash: str | None
+    """None in files of earlier versions."""
+
+
+def settings_of(table: HeadScores) -> NeedleSettings | CokvSettings:
+    """Settings of scores, of whichever method. Raises NotVerifiable where they, or others of the method, cannot be."""
+    if table.method in ("headkv-r", "headkv-er", "headkv-r2"):
+        return needle_settings(table)
+    if table.method == "cokv":
+        return cokv_settings(table)
+    raise NotVerifiable(
+        f"{table} holds {table.method} scores; only those of needles (headkv-…) and coalitions (cokv) can be estimated "
+        "again."
+    )
 
 
 def needle_settings(table: HeadScores) -> NeedleSettings:
@@ -69,6 +93,8 @@ def needle_settings(table: HeadScores) -> NeedleSettings:
         asked.whole("answer_tokens", least=1),
         _samples(table),
         asked.style(),
+        asked.source("examples"),
+        asked.source("haystack"),
     )
 
 
@@ -99,6 +125,7 @@ def cokv_settings(table: HeadScores) -> CokvSettings:
         asked.style(),
         asked.name("metric", METRICS) if asked.says("metric") else DEFAULT_METRIC,
         asked.halves(),
+        asked.text("examples_hash"),
     )
 
 
@@ -144,6 +171,18 @@ class _Asked:
         if not self.says("halves"):
             return "both"
         return "both" if self.name("halves", ("both", "first")) == "both" else "first"
+
+    def source(self, what: str) -> Source:
+        name = f"{what}_from"
+        origin = self.name(name, ("prose", "tasks", "file")) if self.says(name) else None
+        return Source(origin, self.text(f"{what}_hash"))
+
+    def text(self, name: str) -> str | None:
+        """None where the settings do not speak of it."""
+        value = self._values.get(name)
+        if value is not None and not isinstance(value, str):
+            raise self._no(name)
+        return value
 
     def name(self, name: str, known: Container[str]) -> str:
         value = self._values.get(name)

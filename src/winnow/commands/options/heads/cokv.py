@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from winnow.commands.options.executors import ExecutorOptions
+from winnow.commands.options.heads.seeds import seed_number
 from winnow.commands.options.shared import (
     JournalPath,
     MaxNewTokens,
@@ -78,7 +79,7 @@ class CokvOptions(ModelOptions, PromptOptions, PrefillOptions, ScoresFileOptions
         bool,
         typer.Option("--balanced", help="Draw splits of n/2 in balanced blocks of n - 1: fewer samples do."),
     ] = False
-    seed: Annotated[int, typer.Option(help="Chooses the splits.")] = 0
+    seed: Annotated[int, typer.Option(parser=seed_number, metavar="N", help="Chooses the splits.")] = 0
     window: Annotated[int, typer.Option(min=0, help="Last prompt tokens that a head outside a coalition keeps.")] = (
         WINDOW
     )

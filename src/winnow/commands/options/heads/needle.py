@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from winnow.commands.options.executors import ExecutorOptions
+from winnow.commands.options.heads.seeds import seed_number
 from winnow.commands.options.shared import (
     JournalPath,
     MaxNewTokens,
@@ -72,7 +73,9 @@ class NeedleOptions(ModelOptions, PromptOptions, PrefillOptions, ScoresFileOptio
         ),
     ] = None
     max_new_tokens: MaxNewTokens = MAX_NEW_TOKENS
-    seed: Annotated[int, typer.Option(help="Chooses words and haystack where they are generated.")] = 0
+    seed: Annotated[
+        int, typer.Option(parser=seed_number, metavar="N", help="Chooses words and haystack where they are generated.")
+    ] = 0
     per: PerHead = "kv"
     keep_going: Annotated[
         bool, typer.Option("--keep-going", help="Run all prompts even where the model answers none of the first third.")

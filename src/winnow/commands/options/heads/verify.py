@@ -15,7 +15,7 @@ from winnow.commands.options.shared import ModelOptions, PrefillOptions
 class VerifyOptions(ModelOptions, PrefillOptions):
     """Repeat a part of an estimation and say if the file fits it.
 
-    Ends with 0 if it does, 1 if it does not, 2 where the file does not say how it was made.
+    Ends with 0 if it does, 3 if it does not, 2 where the file does not say how it was made, 1 after any other error.
     """
 
     file: Annotated[Path, typer.Argument(help="Head scores that winnow heads needle or winnow heads cokv wrote.")]
