@@ -11,12 +11,25 @@ import pytest
 SCRIPT = Path(__file__).resolve().parent.parent / "native" / "pip_with_steps.py"
 
 STARTED = ["  [1/22] Building CXX object a.o", "  [2/22] Building CXX object b.o"]
+LINKED = "  [22/22] Linking CXX shared library libwinnow_native.so"
+FULL = ["  FAILED: [code=1] libwinnow_native.so", "  ld: error: No space left on device"]
 KILLED = [
     "  FAILED: [code=1] b.o",
     "  g++: fatal error: Killed signal terminated program cc1plus",
     "  compilation terminated.",
 ]
 ABSENT = ["  CMake Error at CMakeLists.txt:3 (project):", "    No CMAKE_CXX_COMPILER could be found."]
+BROKEN = [
+    "  CMake Error at CMakeTestCXXCompiler.cmake:71 (message):",
+    "    The C++ compiler",
+    "",
+    '      "/usr/bin/false"',
+    "",
+    "    is not able to compile a simple test program.",
+    "",
+    "      [1/2] /usr/bin/false -o testCXXCompiler.cxx.o -c testCXXCompiler.cxx",
+    "      FAILED: [code=1] testCXXCompiler.cxx.o",
+]
 
 
 @pytest.fixture
@@ -39,7 +52,7 @@ def run(tmp_path, monkeypatch, capsys):
 
 
 def test_a_build_that_came_to_its_end(run):
-    status, out, err = run([*STARTED, "  [22/22] Linking"])
+    status, out, err = run([*STARTED, LINKED])
     assert (status, err) == (0, "")
     assert "not built" not in out
 
@@ -48,7 +61,10 @@ def test_a_build_that_came_to_its_end(run):
     ("lines", "told", "why"),
     [
         ([*STARTED, *KILLED], "step 2 of 22 failed", "Killed signal"),
-        (ABSENT, "for want of a C++ compiler that works", "CMake Error"),
+        ([*STARTED, *KILLED, "  [3/22] Building CXX object c.o"], "step 2 of 22 failed", "Killed signal"),
+        ([*STARTED, LINKED, *FULL], "step 22 of 22 failed", "No space left"),
+        (ABSENT, "for want of a C++ compiler that works", "No CMAKE_CXX_COMPILER"),
+        (BROKEN, "for want of a C++ compiler that works", "/usr/bin/false"),
         ([], "for want of a C++ compiler that works", ""),
     ],
 )

@@ -168,7 +168,7 @@ class Content(NamedTuple):
     document: str | None
 
     def tensors(self) -> dict[str, Tensor]:
-        """What is written beside the layers. Raises CacheError for a document that is no Unicode text."""
+        """Tensors that are written beside those of layers. Raises CacheError for a document that is no Unicode text."""
         found = {IDS: self.input_ids.to(torch.int64)}
         if self.position_offsets is not None and bool(self.position_offsets.any()):
             # Left out where there are none, so that earlier versions read the file.

@@ -41,7 +41,7 @@ class StandIn(nn.Module):
 
 
 def _of_class(kind: type[nn.Module] | None, name: str) -> Any:
-    """What a class has under a name, as it was written; None for nothing."""
+    """Method or constant of a class, as it was written; None where it has none of this name."""
     return None if kind is None else getattr_static(kind, name, None)
 
 
