@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / ".ci" / "audit.py"
+ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / ".ci" / "audit.py"
 
 
 @pytest.fixture
@@ -51,3 +53,8 @@ def test_a_service_that_is_not_reached(audit):
         1,
         "Dependencies were NOT CHECKED: ConnectionError: no route\n",
     )
+
+
+def test_the_sdist_has_the_script_beside_its_tests():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert ".ci" not in settings["tool"]["scikit-build"]["sdist"]["exclude"]

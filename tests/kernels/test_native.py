@@ -166,6 +166,15 @@ def test_a_choice_that_there_is_not_is_told(name: str, value: str, monkeypatch: 
 
 @needs_native
 @pytest.mark.usefixtures("unloaded")
+def test_an_instruction_set_that_this_machine_does_not_have_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WINNOW_ISA", "future")
+    monkeypatch.setattr(native, "ISAS", ("future", *native.ISAS))
+    with pytest.warns(RuntimeWarning, match="WINNOW_ISA=future is an instruction set that this machine does not have"):
+        assert native.library() is not None
+
+
+@needs_native
+@pytest.mark.usefixtures("unloaded")
 def test_a_library_by_its_name_in_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (found,) = [path for path in native.library_candidates() if path.exists()][:1]
     (tmp_path / "own.so").symlink_to(found)
