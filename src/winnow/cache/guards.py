@@ -41,8 +41,8 @@ def check_causal(model: PreTrainedModel) -> None:
 
 def _looks_ahead(model: PreTrainedModel) -> bool:
     """True for encoders that transformers lists among models that write text, too: BERT and its kin."""
-    causal = [each.is_causal for each in model.get_decoder().modules() if hasattr(each, "is_causal")]
-    return bool(causal) and not any(causal)
+    causal = (each.is_causal for each in model.get_decoder().modules() if hasattr(each, "is_causal"))
+    return not next(causal, True) and not any(causal)  # of most models the first module that tells is enough
 
 
 def check_implementation(config: PreTrainedConfig) -> None:

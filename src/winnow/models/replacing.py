@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from inspect import getattr_static, signature
+from inspect import signature
 from typing import Any
 
 from torch import Tensor, nn
@@ -25,10 +25,11 @@ class StandIn(nn.Module):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            found = _of_class(self.__dict__.get("_replaced"), name)
-            if found is None:
-                raise
-            return found.__get__(self, type(self)) if hasattr(found, "__get__") else found
+            for kind in self._replaced.__mro__ if "_replaced" in self.__dict__ else ():
+                if name in vars(kind):
+                    found = vars(kind)[name]
+                    return found.__get__(self, type(self)) if hasattr(found, "__get__") else found
+            raise
 
     def as_before(self, hidden_states: Tensor) -> Tensor:
         """[..., W] -> the outputs of the layer that was here."""
@@ -38,11 +39,6 @@ class StandIn(nn.Module):
     def extra_repr(self) -> str:
         """That of the layer that was here."""
         return self._replaced.extra_repr(self)
-
-
-def _of_class(kind: type[nn.Module] | None, name: str) -> Any:
-    """Method or constant of a class, as it was written; None where it has none of this name."""
-    return None if kind is None else getattr_static(kind, name, None)
 
 
 def may_be_replaced(layer: nn.Module) -> bool:
