@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -21,6 +21,7 @@ from winnow.cache.cuda_graph import CudaGraph
 from winnow.cache.graphed import GraphedDecoder, ordinary_forward
 from winnow.cache.guards import text_config
 from winnow.cache.single_token import SingleToken
+from winnow.cache.while_used import Undo, WhileUsed
 from winnow.errors import CacheError, GraphError
 
 OFF = "WINNOW_CUDA_GRAPHS"
@@ -33,13 +34,11 @@ _SECOND = 2
 """The replay in which a number of the host that a graph should not hold is an old one."""
 _SAME = 1e-3
 """Difference of logits of a replayed step and an ordinary one, at most, as a share of the largest."""
-_patching = Lock()
 _fit: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
 """Models of which a replayed step was held against an ordinary one; True where they were the same."""
 
 
-@contextmanager
-def cuda_graphs(model: PreTrainedModel, tokens: int = ROOM) -> Iterator[None]:
+def cuda_graphs(model: PreTrainedModel, tokens: int = ROOM) -> AbstractContextManager[None]:
     """Has a model on a GPU take single tokens over a compressed prompt by CUDA graphs, as long as it lasts.
 
     `model.generate(ids, past_key_values=cache)` and loops of one's own then take as long as their kernels run, not as
@@ -55,18 +54,7 @@ def cuda_graphs(model: PreTrainedModel, tokens: int = ROOM) -> Iterator[None]:
         model: one that attends with "winnow".
         tokens: of an answer, at most, for which tails get room, 256 at a time; then a graph is captured anew.
     """
-    with _patching:
-        patch = _patches.get(model)
-        if patch is None and _may_replay(model):
-            patch = _patches[model] = _Patch(model, max(1, min(tokens, ROOM)))
-        if patch is not None:
-            patch.users += 1
-    try:
-        yield
-    finally:
-        with _patching:
-            if patch is not None:
-                patch.leave()
+    return _patched(model, max(1, min(tokens, ROOM)))
 
 
 def _may_replay(model: PreTrainedModel) -> bool:
@@ -83,37 +71,29 @@ def _asks_for_more(model: PreTrainedModel) -> bool:
     return any(getattr(config, field, False) for config in (model.config, text_config(model)) for field in _MORE)
 
 
-class _Patch:
-    """A model's `forward` in the place of its own, for as long as anybody wants it."""
+def _patch(model: PreTrainedModel, room: int) -> Undo | None:
+    """Puts a `forward` in the place of the model's own, which comes back if no other stands there then."""
+    if not _may_replay(model):
+        return None
+    ordinary, before = model.forward, vars(model).get("forward")
+    steps = _Steps(model, ordinary, room)
 
-    def __init__(self, model: PreTrainedModel, room: int) -> None:
-        ordinary = model.forward
-        steps = _Steps(model, ordinary, room)
+    @functools.wraps(ordinary)
+    def replaying(*args: Any, **kwargs: Any) -> Any:
+        return steps.run(*args, **kwargs)
 
-        @functools.wraps(ordinary)
-        def replaying(*args: Any, **kwargs: Any) -> Any:
-            return steps.run(*args, **kwargs)
-
-        self._model = model
-        self._before = vars(model).get("forward")
-        self._put = replaying
-        self.users = 0
-        model.forward, ordinary_forward[model] = replaying, ordinary
-
-    def leave(self) -> None:
-        """One of its users goes; the last one has the model's own `forward` put back, if no other stands there now."""
-        self.users -= 1
-        if self.users:
-            return
-        model = self._model
-        del _patches[model], ordinary_forward[model]
-        if vars(model).get("forward") is self._put:
+    def undo() -> None:
+        del ordinary_forward[model]
+        if vars(model).get("forward") is replaying:
             del model.forward
-            if self._before is not None:
-                model.forward = self._before
+            if before is not None:
+                model.forward = before
+
+    model.forward, ordinary_forward[model] = replaying, ordinary
+    return undo
 
 
-_patches: WeakKeyDictionary[PreTrainedModel, _Patch] = WeakKeyDictionary()
+_patched = WhileUsed(_patch)
 
 
 class _Steps:
