@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import settings
 
 if not torch.cuda.is_available():
     # Triton's interpreter, for tests without a GPU: asked for before transformers imports Triton.
@@ -20,6 +21,11 @@ from winnow.bundled import MODEL_PATH
 from winnow.cli import main
 from winnow.composition import known
 from winnow.models import ModelSource, open_model
+
+
+# Machines are busy now and then: no test fails for being slow.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 
 @pytest.fixture(scope="module")

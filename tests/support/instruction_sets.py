@@ -6,7 +6,7 @@ import pytest
 
 from winnow.kernels import native
 
-ISAS = ["amx", "zen4", "zen5", "avx512bf16", "avx512vnni", "avx512", "avx2", "portable"]
+ISAS = native.ISAS
 
 
 def available() -> list[str]:

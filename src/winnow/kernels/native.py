@@ -1,7 +1,7 @@
 """The compiled kernels through ctypes: no torch ABI and no Python ABI, one library per platform.
 
-Environment: WINNOW_NATIVE_LIBRARY names the library file, WINNOW_KERNELS=reference leaves it aside, WINNOW_ISA
-(amx, zen4, zen5, avx512bf16, avx512vnni, avx512, avx2, portable) chooses its instruction set.
+Environment: WINNOW_NATIVE_LIBRARY names the library file, WINNOW_KERNELS=reference leaves it aside, WINNOW_ISA (one of
+`ISAS`) chooses its instruction set.
 """
 
 from __future__ import annotations
