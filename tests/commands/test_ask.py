@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -215,6 +216,7 @@ def test_wrong_usage_is_one_line_and_code_2(winnow_run, no_weights, case):
 
 UNUSABLE = {
     "no such document": (("compress", "nowhere.txt", "-o", "x"), "no file nowhere.txt"),
+    "a name that is not UTF-8": (("compress", "nowhere.txt", "-o", os.fsdecode(b"x\xff")), "is no name in UTF-8"),
     "a long document": (("compress", "long.txt", "-o", "x"), "at most"),
     "a file that exists": ((*COMPRESS, "-o", "report.safetensors"), "--force"),
     "a directory as file": ((*COMPRESS, "-o", "."), "is a directory"),

@@ -123,7 +123,7 @@ def write_container(path: Path, facts: Mapping[str, Any], tensors: Mapping[str, 
     could not be read back.
     """
     size = sum(tensor.nbytes for tensor in tensors.values())
-    _check_name(path)
+    check_name(path)
     try:
         with replacing(path, overwrite, size) as file:
             _write(file, facts, tensors)
@@ -132,8 +132,8 @@ def write_container(path: Path, facts: Mapping[str, Any], tensors: Mapping[str, 
     return path
 
 
-def _check_name(path: Path) -> None:
-    # The library that maps the tensors takes no other.
+def check_name(path: Path) -> None:
+    """Raises CacheError for a name that could not be read back: the library that maps the tensors takes UTF-8 only."""
     try:
         str(path).encode("utf-8")
     except UnicodeEncodeError:

@@ -11,6 +11,7 @@ from rich.table import Table
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from winnow.cache.container import check_name
 from winnow.cache.replay import words_in
 from winnow.commands.ahead import method_ahead, tell_of_blind_methods
 from winnow.commands.checks import check_context, check_memory, check_output
@@ -47,6 +48,7 @@ def compress(options: CompressOptions) -> None:
     check_memory([chosen], options.device)
     out = options.out
     check_output(out, options.force)
+    check_name(out)
     style = style_of(options)
     style.check_question_last()
     with stage("Reading the document"):
