@@ -58,14 +58,21 @@ class Bar:
 
 @contextmanager
 def progress_bar(
-    text: str, total: float | None, *, unit: str = "", work: float | None = None, clock: Clock = time.monotonic
+    text: str,
+    total: float | None,
+    *,
+    unit: str = "",
+    work: float | None = None,
+    starting: int = 0,
+    clock: Clock = time.monotonic,
 ) -> Iterator[Bar]:
     """A bar that disappears when the work is done.
 
     total: steps, or None where they are not known yet. unit: the name of a step, where steps a second mean something.
     work: that of all steps, where some take longer than others; `advance` then gets the work of each.
+    starting: workers that load what they need before their first step.
     """
-    bar = Bar(text, Pace(clock, total, unit, work))
+    bar = Bar(text, Pace(clock, total, unit, work, starting=starting))
     with _drawn(bar) if _on_terminal() else _written(bar):
         yield bar
 

@@ -206,8 +206,7 @@ def _run(job: CoalitionJob, executor: Executor[list[float]], journal: Journal, m
 
 def _screen(job: CoalitionJob, executor: Executor[list[float]], ledger: Ledger) -> tuple[int, ...]:
     """The examples that are left out, because the whole cache answers them wrong."""
-    with progress_bar("All heads and none", len(job.examples)) as bar:
-        bar.pace.starting = executor.starting
+    with progress_bar("All heads and none", len(job.examples), starting=executor.starting) as bar:
         screening = screen(executor, ledger, job.examples, bar.advance)
     tell_screening(screening, len(job.examples), job.keep_missed)
     if job.keep_missed:

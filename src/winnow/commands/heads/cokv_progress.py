@@ -59,8 +59,7 @@ def coalitions_watched(
     known: batches that the journal has. starting: workers that load the model before their first batch. may_stop: the
     halves may agree early.
     """
-    with progress_bar("Coalitions", None, clock=clock) as bar:
-        bar.pace.starting = starting
+    with progress_bar("Coalitions", None, starting=starting, clock=clock) as bar:
         bar.skip(known)
 
         def watch(done: int, total: int, found: Estimate | None) -> None:

@@ -58,16 +58,18 @@ def watching(
 
     starting: workers that load the model before their first prompt.
     """
-    with prompts_bar(_heading(plan), places, effort, clock) as bar:
-        bar.pace.starting = starting
+    with prompts_bar(_heading(plan), places, effort, starting, clock) as bar:
         yield NeedleWatch(bar, _heading(plan), places, effort)
 
 
 @contextmanager
-def prompts_bar(text: str, places: Sequence[Place], effort: Effort, clock: Clock = time.monotonic) -> Iterator[Bar]:
-    """A bar of the tokens of some prompts."""
+def prompts_bar(
+    text: str, places: Sequence[Place], effort: Effort, starting: int = 0, clock: Clock = time.monotonic
+) -> Iterator[Bar]:
+    """A bar of the tokens of some prompts. starting: workers that load the model before their first prompt."""
     tokens = [place.tokens for place in places]
-    with progress_bar(text, sum(tokens), unit="tokens", work=sum(map(effort, tokens)), clock=clock) as bar:
+    work = sum(map(effort, tokens))
+    with progress_bar(text, sum(tokens), unit="tokens", work=work, starting=starting, clock=clock) as bar:
         yield bar
 
 
