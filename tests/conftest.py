@@ -22,7 +22,6 @@ from winnow.cli import main
 from winnow.composition import known
 from winnow.models import ModelSource, open_model
 
-
 # Machines are busy now and then: no test fails for being slow.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from winnow.errors import MethodError
 
 SLACK = 1e-9
-"""Added to what is rounded down of a share: decimal fractions are not exact in binary, and 0.29 of 100 is 29."""
+"""Added to a share that is rounded down, taken from one that is rounded up: decimal fractions are not exact in binary,
+and 0.29 of 100 is 29."""
 
 
 class Parameter(NamedTuple):

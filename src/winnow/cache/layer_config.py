@@ -16,7 +16,7 @@ def of_layer(config: PreTrainedConfig, index: int) -> PreTrainedConfig:
 
 
 def of_full_layers(config: PreTrainedConfig) -> PreTrainedConfig:
-    """The decoder's configuration as it is for the first of its full-attention layers, of which all are alike."""
+    """The decoder's configuration as it is for the first of its full-attention layers."""
     types = getattr(config, "layer_types", None) or ()
     return of_layer(config, types.index("full_attention") if "full_attention" in types else 0)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from winnow.allocate import Allocation, Allocator
 from winnow.budget import Budget, readable_bytes
 from winnow.errors import BudgetError
+from winnow.parameters import SLACK
 from winnow.select import Selection
 from winnow.store import Cost, Dense, Earlier, Store
 from winnow.view import LayerView
@@ -50,7 +51,7 @@ class ByteBudget:
                 f"A budget of {self.budget} cannot hold the {least // all_heads} tokens per head that this method "
                 f"keeps of a prompt of {length}: use at least {needed} bytes ({readable_bytes(needed)})."
             )
-        return min(all_heads * length, math.floor((self.budget.amount - fixed) * all_heads / per_token + 1e-9))
+        return min(all_heads * length, math.floor((self.budget.amount - fixed) * all_heads / per_token + SLACK))
 
     def fits(self, totals: Sequence[int], costs: Sequence[Cost]) -> bool:
         """True if slots given to the layers are expected to stay within the budget."""

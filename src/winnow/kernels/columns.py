@@ -96,9 +96,8 @@ class Columns:
             if new is None or buffer is None:
                 continue
             rows, heads, _, dim = buffer.shape
-            if new.shape != (rows, heads, tokens, dim) or new.dtype is not buffer.dtype or new.stride(3) != 1:
-                return False
-            if not new.is_cpu:
+            fits = new.shape == (rows, heads, tokens, dim) and new.dtype is buffer.dtype and new.is_cpu
+            if not fits or new.stride(3) != 1:
                 return False
             size = buffer.element_size()
             columns.row_stride, columns.head_stride, columns.token_stride = (step * size for step in new.stride()[:3])

@@ -81,9 +81,8 @@ def computes_the_same(mlp: nn.Module) -> bool:
     sizes = torch.linspace(-20, 20, 1000, dtype=torch.float32)
     if not torch.allclose(mlp.get_submodule(_ACTIVATION)(sizes), nn.functional.silu(sizes)):
         return False
-    numbers = torch.randn(1, 1, gate.in_features, generator=torch.Generator().manual_seed(0), dtype=torch.float32).to(
-        dtype_of(gate)
-    )
+    draw = torch.Generator().manual_seed(0)
+    numbers = torch.randn(1, 1, gate.in_features, generator=draw, dtype=torch.float32).to(dtype_of(gate))
     made = GatedMLP(mlp)
     if made._plan_for(numbers) is None:
         return False

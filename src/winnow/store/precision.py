@@ -25,7 +25,7 @@ from winnow.kernels.formats.entries import (
     symmetric_groups,
 )
 from winnow.kernels.formats.signed import signed
-from winnow.parameters import check_choice, check_count, check_number, meaning
+from winnow.parameters import SLACK, check_choice, check_count, check_number, meaning
 
 _LEAST_WEIGHT = 0.01
 """Weight of a head without a score, in units of the largest."""
@@ -285,7 +285,7 @@ class MixedBits(ByScores):
         scores = self._importance()
         weights = scores.double().flatten().clamp(min=0)
         weights = weights / weights.max().clamp(min=torch.finfo(weights.dtype).tiny) + _LEAST_WEIGHT
-        left = int((self.mean - ENTRY_BITS[-1]) * len(weights) + 1e-9)
+        left = int((self.mean - ENTRY_BITS[-1]) * len(weights) + SLACK)
         return _climb(weights, left).view(scores.shape)
 
 

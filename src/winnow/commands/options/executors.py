@@ -10,6 +10,8 @@ import typer
 
 Shard = tuple[int, int]
 """Part i of n, i from 0."""
+_CREW = 2
+"""Workers where nobody says how many."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +24,7 @@ class ExecutorOptions:
     ] = "local"
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Processes or Ray actors; they take the GPUs in turn.", show_default="2"),
+        typer.Option(min=1, help="Processes or Ray actors; they take the GPUs in turn.", show_default=str(_CREW)),
     ] = None
     shard: Annotated[
         str | None,
@@ -32,7 +34,7 @@ class ExecutorOptions:
     @property
     def crew_size(self) -> int:
         """Number of workers; this process alone is one."""
-        return 1 if self.executor == "local" else 2 if self.workers is None else self.workers
+        return 1 if self.executor == "local" else self.workers or _CREW
 
     @property
     def part(self) -> Shard | None:

@@ -31,7 +31,7 @@ def _load(request: Request) -> list[Task]:
             raise BenchmarkError(f"{other.place}: questions and texts to be continued need files of their own.")
         examples = [_example(str(number), each) for number, (_, each) in enumerate(asked, start=1)]
         # Who is asked to go on with a text gets no other words than the text.
-        judging = Judging("choice", longest_tokens(examples, request.count_tokens), chat_template=not continued)
+        judging = Judging("choice", _longest(examples, request.count_tokens), chat_template=not continued)
         tasks.append(Task("choice", name, judging, sampled(examples, request.examples, request.seed)))
     return tasks
 
@@ -71,7 +71,7 @@ def _with_choices(name: str, context: str, asked: str, cue: str, choices: tuple[
     return Example(name, context, asked, (spaced[right],), choices=spaced, answer_prefix=cue)
 
 
-def longest_tokens(examples: Sequence[Example], count_tokens: Callable[[str], int]) -> int:
+def _longest(examples: Sequence[Example], count_tokens: Callable[[str], int]) -> int:
     """Tokens that the longest of all choices needs behind its prompt."""
     return max(count_tokens(choice) for choice in {choice for each in examples for choice in each.choices})
 
