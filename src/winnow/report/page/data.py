@@ -53,7 +53,6 @@ def _run(source: Source) -> Plain:
         "path": source.path,
         "command": source.about.command,
         "started": source.about.started,
-        "machine": source.machines[0],
         "machines": source.machines,
         "rows": source.rows,
     }
