@@ -1,6 +1,6 @@
 """Prefill overhead, decode time and bytes of every method on random-weight Llama shapes, in one run.
 
-    python benchmarks/end_to_end.py                      # all shapes and lengths, writes docs/results/end_to_end.*
+    python benchmarks/end_to_end.py        # all shapes and lengths, writes docs/results/end_to_end-VENDOR.*
     python benchmarks/end_to_end.py --shapes small --lengths 8192     # only these; other rows of the results stay
 
 Weights and tokens are random: what is measured is time and memory, not quality. The prompt is prefilled once per shape
@@ -30,10 +30,9 @@ from transformers.masking_utils import sdpa_mask
 
 import winnow
 from random_models import random_llama
-from reporting import machine, markdown_table, write_results
+from reporting import RESULTS, machine, markdown_table, of_this_processor, write_results
 from winnow.cache.layer import CompressedLayer
 
-RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 VOCABULARY = 1024
 METHODS = (
     "snapkv",
@@ -327,10 +326,10 @@ def table(rows: list[Row]) -> str:
     return "\n\n".join(parts)
 
 
-def earlier(folder: Path) -> list[Row]:
-    """Rows of earlier runs; a run replaces those of the shapes and lengths that it measures."""
-    path = folder / "end_to_end.json"
-    return [Row(**record) for record in json.loads(path.read_text())["results"]] if path.exists() else []
+def earlier(path: Path) -> list[Row]:
+    """Rows of earlier runs on this machine; a run replaces those of the shapes and lengths that it measures."""
+    found = json.loads(path.read_text()) if path.exists() else {}
+    return [Row(**record) for record in found["results"]] if found.get("machine") == machine() else []
 
 
 def main() -> None:
@@ -343,18 +342,19 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
-    rows = earlier(args.out)
+    page = of_this_processor("end_to_end")
+    rows = earlier(args.out / f"{page}.json")
     for tokens in map(int, args.lengths.split(",")):
-        for name in args.shapes.split(","):
-            rows = [row for row in rows if (row.shape, row.tokens) != (SHAPES[name].name, tokens)]
-            print(f"{SHAPES[name].name}, {tokens} tokens", flush=True)
-            rows += measure(SHAPES[name], tokens, args.share, args.methods.split(","), args.steps)
+        for shape in map(SHAPES.__getitem__, args.shapes.split(",")):
+            rows = [row for row in rows if (row.shape, row.tokens) != (shape.name, tokens)]
+            print(f"{shape.name}, {tokens} tokens", flush=True)
+            rows += measure(shape, tokens, args.share, args.methods.split(","), args.steps)
             rows.sort(key=lambda row: row.tokens)
             text = (
                 "# Methods end to end\n\n`python benchmarks/end_to_end.py`: Llamas with random weights in fp32, of "
                 f"whose prompts {100 * args.share:g} % is kept. {machine()}\n\n{table(rows)}\n"
             )
-            write_results(args.out, "end_to_end", text, [asdict(row) for row in rows])
+            write_results(args.out, page, text, [asdict(row) for row in rows])
     print("\n" + table(rows))
 
 

@@ -1,6 +1,6 @@
 """Growth of decode time and bytes with context, output, batch and layers, one picture each.
 
-    python benchmarks/growth.py                         # writes docs/results/growth.* and docs/pictures/growth-*.png
+    python benchmarks/growth.py        # writes docs/results/growth-VENDOR.* and docs/pictures/growth-*-VENDOR.png
     python benchmarks/growth.py --contexts 1024,4096 --tokens 1000 --batches 1,4 --layers 2,4 --out F --pictures F
 
 Models are random and small, so that most of a step is cache and attention. Prompts go through the model without
@@ -27,7 +27,7 @@ from transformers import AttentionInterface, Cache, DynamicCache, PreTrainedMode
 import winnow
 from no_attention import Handing
 from random_models import random_llama
-from reporting import machine, markdown_table, resumable, write_results
+from reporting import machine, markdown_table, of_this_processor, resumable, write_results
 from winnow.cache import attention
 from winnow.estimate.journal import Journal
 from winnow.report.style import INK, add_title, check_drawable, light_grid, line_style, new_figure, quiet_frame, save
@@ -111,7 +111,8 @@ GROWTHS = (
         "Layers",
         "layers",
         f"One row, a prompt of {CONTEXT:,} tokens.",
-        "Straight lines, all of them: layers do not know of each other.",
+        "Straight lines, for layers do not know of each other. They bend up where the weights and slots of all layers "
+        "together outgrow the processor's caches.",
     ),
 )
 
@@ -284,8 +285,9 @@ def page(records: Sequence[Record], pictures: Path) -> str:
     ]
     for growth in GROWTHS:
         found = lines(records, growth.key)
-        name = draw(pictures / f"growth-{growth.key}.png", growth, found).name
-        picture = f"![{growth.title}: milliseconds per step and MiB held](../pictures/{name})"
+        file = of_this_processor(f"growth-{growth.key}") + ".png"
+        draw(pictures / file, growth, found)
+        picture = f"![{growth.title}: milliseconds per step and MiB held](../pictures/{file})"
         parts += [f"## {growth.title}", growth.setting, picture, table(growth, found), growth.reasons]
     return "\n\n".join(parts) + "\n"
 
@@ -312,7 +314,7 @@ def main() -> None:
     args.journal.parent.mkdir(parents=True, exist_ok=True)
     journal = Journal.open(args.journal, {"machine": machine(), **sizes})
     records = measure(journal, args)
-    write_results(args.out, "growth", page(records, args.pictures), records)
+    write_results(args.out, of_this_processor("growth"), page(records, args.pictures), records)
     journal.close()
     args.journal.unlink()
 

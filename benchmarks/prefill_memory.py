@@ -19,7 +19,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 import winnow
 from random_models import random_llama
-from reporting import RESULTS, machine, markdown_table, measured_apart, write_results
+from reporting import RESULTS, machine, markdown_table, measured_apart, of_this_processor, write_results
 
 CACHES = ("no cache", "stock cache", "winnow full", "winnow adakv 2%", "winnow h2o 2%")
 KV_HEADS, HEAD_DIM = 4, 64
@@ -93,7 +93,7 @@ def main() -> None:
         [
             row["cache"],
             f"{row['peak_bytes'] / 1e6:.0f}",
-            f"{(row['peak_bytes'] - alone) / layer:.1f}",
+            f"{(row['peak_bytes'] - alone) / layer:z.1f}",
             f"{row['held_bytes'] / 1e6:.0f}",
         ]
         for row in rows
@@ -101,7 +101,7 @@ def main() -> None:
     head = ["cache", "peak over start, MB", "above no cache, in layers of dense K and V", "held afterwards, MB"]
     title = f"{args.layers} layers, {args.tokens} tokens; a layer's dense keys and values are {layer / 1e6:.0f} MB."
     text = f"{title} {machine()}\n\n{markdown_table(head, body)}\n"
-    write_results(args.out, "prefill_memory", text, rows)
+    write_results(args.out, of_this_processor("prefill_memory"), text, rows)
     print(text)
 
 

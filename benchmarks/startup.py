@@ -1,6 +1,6 @@
 """CPU time and resident memory of commands next to those of importing torch; one of them answers a question.
 
-    python benchmarks/startup.py                      # writes docs/results/startup.*
+    python benchmarks/startup.py                      # writes docs/results/startup-VENDOR.*
 
 Every command runs in a process of its own; the commands take turns, and medians count. Memory is the most that was
 resident at any time.
@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from reporting import machine, markdown_table, rounds_and_folder, write_results
+from reporting import machine, markdown_table, of_this_processor, rounds_and_folder, write_results
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT, QUESTION = ROOT / "examples" / "report.txt", "What is the favorite fruit of Alice?"
@@ -84,7 +84,7 @@ def main() -> None:
         f"`winnow run` asks the bundled model one question about `{DOCUMENT.relative_to(ROOT)}`.\n\n{table}\n"
     )
     records = [{"command": name, "cpu_s": each.seconds, "mib": each.mebibytes} for name, each in medians.items()]
-    write_results(options.out, "startup", text, records)
+    write_results(options.out, of_this_processor("startup"), text, records)
 
 
 if __name__ == "__main__":

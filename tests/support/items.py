@@ -17,7 +17,14 @@ from winnow.estimate.executors.local import LocalExecutor
 
 PLAN = Sampled(PlayerSplits(8, (2, 4), 0), pairs=8)
 ITEMS = [Item(batch, example) for example in range(3) for batch in range(4)]
-FATAL, BROKEN = Item(99, 0), Item(98, 0)
+FATAL, BROKEN, UNSENDABLE = Item(99, 0), Item(98, 0), Item(97, 0)
+
+
+class TwoNames(Exception):
+    """An error that pickle writes and cannot read: it is made from more than its words."""
+
+    def __init__(self, one: str, other: str) -> None:
+        super().__init__(f"{one} and {other}")
 
 
 def play(item: Item) -> list[float]:
@@ -42,6 +49,8 @@ class Playing:
     def play(self, item: Item) -> list[float]:
         if item == BROKEN:
             raise ValueError("no such batch")
+        if item == UNSENDABLE:
+            raise TwoNames("this", "that")
         died = self.folder / "died"
         if item == FATAL or (item == self.deadly and not died.exists()):
             died.touch()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from support.items import BROKEN, FATAL, ITEMS, PLAN, Playing, Unprepared, here
+from support.items import BROKEN, FATAL, ITEMS, PLAN, UNSENDABLE, Playing, Unprepared, here
 from support.processes import environment, is_alive
 from winnow.estimate.cokv.ledger import Ledger
 from winnow.estimate.cokv.run import run_sampled
@@ -40,6 +40,8 @@ def test_processes(tmp_path: Path) -> None:
         assert list(executor.run([])) == []
         with pytest.raises(ValueError, match="no such batch"):
             list(executor.run([BROKEN]))
+        with pytest.raises(RuntimeError, match="TwoNames: this and that"):
+            list(executor.run([UNSENDABLE]))
         with pytest.raises(ExecutorError, match="2 worker processes died at batch 99 of example 0"):
             list(executor.run([FATAL]))
     with pytest.raises(ExecutorError, match="at least 1"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -131,10 +132,24 @@ def _nothing() -> None:
 
 
 def _evaluate(item: Item) -> Any:
-    if _failure is not None:
-        raise _failure
-    assert _worker is not None, "prepared before the first item"
-    return _worker(item)
+    try:
+        if _failure is not None:
+            raise _failure
+        assert _worker is not None, "prepared before the first item"
+        return _worker(item)
+    except Exception as problem:
+        if _is_sendable(problem):
+            raise
+        raise RuntimeError(f"{type(problem).__name__}: {problem}") from None
+
+
+def _is_sendable(problem: Exception) -> bool:
+    """True where pickle brings a problem over; of one that it does not the pool would say that the process died."""
+    try:
+        pickle.loads(pickle.dumps(problem))
+    except Exception:
+        return False
+    return True
 
 
 def _kill(pool: ProcessPoolExecutor) -> None:
