@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn.utils import parametrize, prune
 
 from support.families import EVERY, LATENT, build, build_any, needs_latents, prompt
 from support.instruction_sets import available, needs_native
@@ -277,6 +278,65 @@ def test_weights_may_change_move_and_go():
         for each in (layer, plain):
             change(each)
         torch.testing.assert_close(layer(given), plain(given))
+
+
+@torch.no_grad()
+def test_hooks_stay_and_their_handles_remove_them(kind):
+    model, seen = nn.Sequential(nn.Linear(8, 6)).bfloat16(), []
+    inputs = torch.randn(1, 8).bfloat16()
+    handles = [
+        model[0].register_forward_hook(lambda *_, **named: seen.append(sorted(named)), with_kwargs=True),
+        model[0].register_forward_pre_hook(lambda *_: seen.append("before")),
+    ]
+    model(inputs)
+    expected = seen.copy()
+    read_weights_directly(model)
+    assert type(model[0]) is kind
+    assert seen == expected
+    model(inputs)
+    assert seen == 2 * expected
+    for each in handles:
+        each.remove()
+    model(inputs)
+    assert len(seen) == 2 * len(expected)
+
+
+def test_layers_with_a_forward_of_their_own_stay(kind):
+    model, inputs = nn.Sequential(nn.Linear(8, 6), nn.Linear(6, 8)).bfloat16(), torch.randn(1, 8).bfloat16()
+    forward = model[0].forward
+    model[0].forward = lambda given: forward(given) + 1
+    expected = model(inputs)
+    read_weights_directly(model)
+    assert [type(each) for each in model] == [nn.Linear, kind]
+    torch.testing.assert_close(model(inputs), expected)
+
+
+def test_layers_with_hooks_of_accelerate_stay(kind):
+    hooks = pytest.importorskip("accelerate.hooks")
+    model = nn.Sequential(nn.Linear(8, 6)).bfloat16()
+    hooks.add_hook_to_module(model[0], hooks.ModelHook())
+    read_weights_directly(model)
+    assert hasattr(model[0], "_hf_hook")
+
+
+CHANGES = {
+    "pruned": lambda layer: prune.l1_unstructured(layer, "weight", amount=0.3),
+    "a pruned bias": lambda layer: prune.l1_unstructured(layer, "bias", amount=0.3),
+    "weight norm": nn.utils.parametrizations.weight_norm,
+    "parametrized": lambda layer: parametrize.register_parametrization(layer, "weight", nn.Softplus()),
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_pruned_and_parametrized_layers_are_torchs_own(kind, change):
+    plain, given = nn.Linear(64, 96), torch.randn(1, 64)
+    layer = kind.of(copy.deepcopy(plain))
+    layer(given)
+    for each in (layer, plain):
+        change(each)
+    torch.testing.assert_close(layer(given), plain(given))
 
 
 @needs_native

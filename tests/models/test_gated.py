@@ -7,6 +7,8 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.nn.utils import parametrizations, prune
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaMLP
 
@@ -163,6 +165,75 @@ def test_parts_may_change(gates):
     check(1)
     made.up_proj = nn.Linear(64, 128)
     check(0)
+
+
+PATCHES = {
+    "a forward of the gate": lambda made: patch(made.gate_proj),
+    "a forward of the other layer": lambda made: patch(made.up_proj),
+    "a forward of the activation": lambda made: patch(made.act_fn),
+    "another activation": lambda made: setattr(made, "act_fn", nn.GELU()),
+}
+
+
+def patch(part: nn.Module) -> None:
+    before = part.forward
+    part.forward = lambda inputs: before(inputs) + 1
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("change", PATCHES.values(), ids=PATCHES)
+def test_what_others_put_on_parts_counts(change, gates):
+    plain = mlp()
+    model, inputs = with_gates(plain), torch.randn(1, 2, 64)
+    change(plain)
+    change(model[0])
+    gates.clear()
+    torch.testing.assert_close(model(inputs), plain(inputs))
+    assert not gates
+
+
+@torch.no_grad()
+def test_copies_have_the_activation_that_was_tried(gates):
+    model, inputs = with_gates(mlp()), torch.randn(1, 2, 64)
+    made = copy.deepcopy(model)
+    gates.clear()
+    made(inputs)
+    assert len(gates) == 1
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("register", [register_module_forward_hook, register_module_forward_pre_hook])
+def test_hooks_on_all_modules_see_the_parts(register, gates):
+    model, seen = with_gates(mlp()), []
+    handle = register(lambda module, *_: seen.append(module))
+    gates.clear()
+    model(torch.randn(1, 2, 64))
+    handle.remove()
+    assert set(seen) == set(model.modules())
+    assert not gates
+
+
+def test_mlps_with_hooks_are_not_tried():
+    model, seen = nn.Sequential(mlp()), []
+    few_rows.read_weights_directly(model)
+    feed_in_pieces(model)
+    model[0].act_fn.register_forward_hook(lambda *_: seen.append(0))
+    gate_in_one_pass(model)
+    assert not seen
+    assert not replaced(model)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("part", ["gate_proj", "down_proj"])
+def test_pruned_and_parametrized_layers_are_the_usual_ones(part, gates):
+    plain = mlp()
+    model, inputs = with_gates(plain), torch.randn(1, 2, 64)
+    for change in (lambda layer: prune.l1_unstructured(layer, "weight", amount=0.3), parametrizations.weight_norm):
+        before = copy.deepcopy((plain, model))
+        for each in (plain, model[0]):
+            change(each.get_submodule(part))
+        torch.testing.assert_close(model(inputs), plain(inputs))
+        plain, model = before
 
 
 def test_gradients_are_those_of_the_mlp(gates):

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn.modules.module import register_module_forward_hook
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaMLP
 
@@ -214,6 +215,26 @@ def test_gradients_and_hooks_see_all_tokens():
             handle = watch(lambda *_: None)
             assert pieces_seen(made, torch.randn(1, 9, 64)) == [9]
             handle.remove()
+
+
+@torch.no_grad()
+def test_what_others_put_on_parts_sees_all_tokens():
+    made, inputs = PiecewiseMLP(mlp()), torch.randn(1, 9, 64)
+    handle = register_module_forward_hook(lambda *_: None)
+    assert pieces_seen(made, inputs) == [9]
+    handle.remove()
+    assert pieces_seen(made, inputs) == [3, 3, 3]
+    made.down_proj.forward = made.down_proj.forward
+    assert pieces_seen(made, inputs) == [9]
+
+
+@pytest.mark.parametrize("watched", [lambda each: each, lambda each: each.up_proj])
+def test_mlps_with_hooks_are_not_tried(watched):
+    model, seen = nn.Sequential(mlp(), mlp()), []
+    watched(model[0]).register_forward_hook(lambda *_: seen.append(0))
+    feed_in_pieces(model)
+    assert not seen
+    assert [isinstance(each, PiecewiseMLP) for each in model] == [False, True]
 
 
 @torch.no_grad()

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import RMSNorm
+from torch.nn.utils import parametrize, prune
 from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.olmo2.modeling_olmo2 import Olmo2RMSNorm
@@ -165,6 +166,22 @@ def test_weights_may_change_move_and_be_of_another_type():
         for each in (made, plain):
             change(each)
         torch.testing.assert_close(made(given), plain(given))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda norm: prune.l1_unstructured(norm, "weight", amount=0.3),
+        lambda norm: parametrize.register_parametrization(norm, "weight", nn.Softplus()),
+    ],
+)
+def test_pruned_and_parametrized_norms_are_the_models_own(change):
+    made, plain, given = CompiledRMSNorm(norm()), norm(), torch.randn(2, 48)
+    made(given)
+    for each in (made, plain):
+        change(each)
+    torch.testing.assert_close(made(given), plain(given))
 
 
 def test_without_the_library_norms_stay(monkeypatch):

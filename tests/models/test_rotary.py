@@ -96,6 +96,45 @@ def test_layers_with_a_forward_of_their_own_stay():
     assert [len(embedding(each)) for each in model.model.layers] == [1, 0, 1]
 
 
+def test_a_forward_that_somebody_puts_into_the_class_counts(monkeypatch, turns):
+    model = build("llama")
+    plain = copy.deepcopy(model)
+    embed_in_one_pass(model)
+    forward = LlamaAttention.forward
+    with monkeypatch.context() as patched:
+        patched.setattr(LlamaAttention, "forward", lambda *given, **named: (0 * forward(*given, **named)[0], None))
+        turns.clear()
+        for each in (model, copy.deepcopy(plain)):
+            embed_in_one_pass(each)
+            assert_same_logits(each, plain)
+        assert not turns
+    for each in (model, copy.deepcopy(plain)):
+        embed_in_one_pass(each)
+        turns.clear()
+        assert_same_logits(each, plain)
+        assert len(turns) == 3
+
+
+@torch.no_grad()
+def test_functions_that_somebody_puts_into_the_module_count(monkeypatch, turns):
+    model = build("llama")
+    plain = copy.deepcopy(model)
+    embed_in_one_pass(model)
+    for each in (model, plain):
+        each.set_attn_implementation("eager")
+    attend = modeling_llama.eager_attention_forward
+    with monkeypatch.context() as patched:
+        patched.setattr(modeling_llama, "eager_attention_forward", lambda *a, **b: (0 * attend(*a, **b)[0], None))
+        turns.clear()
+        assert_same_logits(model, plain)
+        assert len(turns) == 3
+        patched.setattr(modeling_llama, "apply_rotary_pos_emb", lambda q, k, cos, sin: (q, k))
+        assert_same_logits(model, plain)
+        assert len(turns) == 3
+    assert_same_logits(model, plain)
+    assert len(turns) == 6
+
+
 def test_what_the_kernel_does_not_read_is_the_models_own_to_do(turns):
     embed = RotaryByKernel(apply_rotary_pos_emb)
     queries, keys = torch.randn(1, 4, 5, 16), torch.randn(1, 2, 5, 16)

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn.utils import prune
 
 import winnow
 from support.families import EVERY, LATENT, build, build_any, needs_latents, prompt
@@ -196,6 +197,77 @@ def test_an_embedding_that_shares_the_output_layers_weight_goes_on_sharing_it():
     assert torch.equal(embedding(ids), embedding.weight[ids])
     torch.testing.assert_close(embedding.weight, before, atol=float(before.abs().max()) / 127, rtol=0)
     assert weights_of(model) == "int8"
+
+
+class Adapted(nn.Module):
+    """A stand-in for a tuner layer of PEFT."""
+
+    def __init__(self, layer: nn.Linear, **parts: nn.Module) -> None:
+        super().__init__()
+        for name, part in {"base_layer": layer, **parts}.items():
+            self.add_module(name, part)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.base_layer(inputs)
+
+
+@pytest.mark.parametrize("parts", [{}, {"lora_A": nn.ModuleDict({"default": nn.Linear(64, 32)})}])
+def test_a_model_with_adapters_is_refused_and_stays(parts):
+    model = build("llama")
+    attention = model.model.layers[1].self_attn
+    attention.q_proj = Adapted(attention.q_proj, **parts)
+    with pytest.raises(ModelError, match=r"adapter \(model.layers.1.self_attn.q_proj\): merge the adapters first"):
+        quantize_weights(model, "int8")
+    assert weights_of(model) is None
+
+
+def test_a_model_whose_weights_are_offloaded_is_refused():
+    model = build("llama")
+    model.model.layers[2].to("meta")
+    with pytest.raises(ModelError, match=r"not all in memory \(model.layers.2.*without a device map"):
+        quantize_weights(model, "int8")
+    assert weights_of(model) is None
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("weights", ["int8", "int4"])
+def test_hooks_stay_on_layers_and_on_an_embedding_that_shares_a_weight(weights):
+    model, seen = build("llama", tie_word_embeddings=True), []
+    watched = (model.model.embed_tokens, model.model.layers[0].self_attn.q_proj, model.lm_head)
+    handles = [each.register_forward_hook(lambda module, *_: seen.append(type(module))) for each in watched]
+    quantize_weights(model, weights)
+    assert not seen
+    model(prompt(length=3))
+    assert seen == [Int8Embedding, type(model.model.layers[0].self_attn.q_proj), Int8Linear]
+    for each in handles:
+        each.remove()
+    model(prompt(length=3))
+    assert len(seen) == len(watched)
+
+
+@torch.no_grad()
+def test_layers_that_others_compute_stay():
+    model = build("llama", tie_word_embeddings=True)
+    attention, embedding = model.model.layers[0].self_attn, model.model.embed_tokens
+    attention.q_proj.forward = attention.q_proj.forward
+    embedding.forward = embedding.forward
+    prune.l1_unstructured(attention.v_proj, "weight", amount=0.3)
+    quantize_weights(model, "int8")
+    model(prompt(length=3))
+    assert [type(each) for each in (attention.q_proj, attention.k_proj, attention.v_proj)] == [
+        nn.Linear,
+        Int8Linear,
+        nn.Linear,
+    ]
+    assert model.model.embed_tokens is embedding
+
+
+@torch.no_grad()
+def test_a_pruned_bias_is_added(monkeypatch):
+    monkeypatch.setattr(quantized, "outruns_torch", lambda: native.library() is not None)
+    layer = Int8Linear.of(linear(96, 64, torch.bfloat16, True, 0))
+    prune.l1_unstructured(layer, "bias", amount=0.3)
+    check_outputs(layer, torch.randn(2, 96).bfloat16())
 
 
 def test_a_model_is_loaded_with_few_bits():

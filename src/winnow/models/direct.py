@@ -8,15 +8,18 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
+from winnow.models.replacing import hooks_of
+
 
 class DirectLinear(nn.Linear, ABC):
     """A linear layer that multiplies few rows in its own way, and all else as torch does."""
 
     @classmethod
     def of(cls, linear: nn.Linear) -> Self:
-        """A layer with the parameters of another one."""
+        """A layer with the parameters and hooks of another one."""
         made = cls(linear.in_features, linear.out_features, linear.bias is not None, device="meta")
         made.weight, made.bias = linear.weight, linear.bias
+        vars(made).update(hooks_of(linear))
         return made.train(linear.training)
 
     @staticmethod

@@ -16,9 +16,9 @@ from winnow.models.turned import TurnedLinear
 def read_weights_directly(model: nn.Module) -> None:
     """Has the linear layers of a model multiply few rows without copying their weight, in place.
 
-    Parameters, their names, and what the layers compute stay, the last bit of outputs aside. Layers on other devices,
-    of libraries, or on processors where it would be no faster are left as they are. On processors with tiles it is for
-    bfloat16, and parameters may move in memory (`begin_with_lines`).
+    Parameters, their names, hooks, and what the layers compute stay, the last bit of outputs aside. Layers on other
+    devices, of libraries, with a forward of their own, or on processors where it would be no faster are left as they
+    are. On processors with tiles it is for bfloat16, and parameters may move in memory (`begin_with_lines`).
     """
     kind = layers_of_this_processor()
     if kind is None:
@@ -26,9 +26,9 @@ def read_weights_directly(model: nn.Module) -> None:
 
     def direct(_: str, layer: nn.Module) -> DirectLinear | None:
         # Of a single input torch rounds the product before it adds the bias.
-        if type(layer) is nn.Linear and layer.in_features > 1 and _suits(layer.weight, kind):
-            return kind.of(layer)
-        return None
+        if type(layer) is not nn.Linear or layer.in_features == 1 or "forward" in vars(layer):
+            return None
+        return kind.of(layer) if _suits(layer.weight, kind) else None
 
     if replace_layers(model, direct) and kind is TurnedLinear:
         begin_with_lines(model)

@@ -12,7 +12,7 @@ from winnow.models.matrices import dtype_of
 from winnow.models.mlps import PiecewiseMLP
 from winnow.models.planned import PlanHolder
 from winnow.models.quantized import QuantizedLinear
-from winnow.models.replacing import replace_alike
+from winnow.models.replacing import is_watched, replace_alike
 
 _KINDS = (CompiledLinear, QuantizedLinear)
 """Kinds of layers that the kernels multiply by."""
@@ -23,11 +23,18 @@ class GatedMLP(PlanHolder, PiecewiseMLP):
     """An MLP down(silu(gate(x)) · up(x)) that does what is before `down` in one call for few tokens."""
 
     _plan: GatedPlan | None = None
+    _tried: nn.Module
+
+    def __init__(self, mlp: nn.Module) -> None:
+        """mlp: one that `fits`."""
+        super().__init__(mlp)
+        # Not as a part, of which the activation is one already.
+        self.__dict__["_tried"] = mlp.get_submodule(_ACTIVATION)
 
     @staticmethod
     def fits(mlp: nn.Module) -> bool:
         """True for an MLP that has the parts of such a one, and kernels for them."""
-        if not isinstance(mlp, PiecewiseMLP) or isinstance(mlp, GatedMLP):
+        if not isinstance(mlp, PiecewiseMLP) or isinstance(mlp, GatedMLP) or any(map(is_watched, mlp.modules())):
             return False
         parts = dict(mlp.named_children())
         if set(parts) != {_GATE, _UP, _DOWN, _ACTIVATION}:
@@ -43,12 +50,12 @@ class GatedMLP(PlanHolder, PiecewiseMLP):
         return found
 
     def _plan_for(self, hidden_states: Tensor) -> GatedPlan | None:
-        """None where one of the layers would not be done by the kernels, or a part has hooks."""
+        """None where one of the layers would not be done by the kernels, or a part is watched."""
         parts = self._modules
         gate, up, activation = parts[_GATE], parts[_UP], parts[_ACTIVATION]
-        if not (isinstance(gate, _KINDS) and isinstance(up, _KINDS)):
+        if not (isinstance(gate, _KINDS) and isinstance(up, _KINDS)) or activation is not self._tried:
             return None  # somebody put another layer there
-        if any(part._forward_hooks or part._forward_pre_hooks for part in (gate, up, activation) if part is not None):
+        if is_watched(gate) or is_watched(up) or is_watched(activation):
             return None
         plans = gate.plan_for_few(hidden_states), up.plan_for_few(hidden_states)
         if plans[0] is None or plans[1] is None:
@@ -63,6 +70,7 @@ def gate_in_one_pass(model: nn.Module) -> None:
 
     It is for MLPs that `feed_in_pieces` found, of a model whose linear layers are Winnow's, on processors where those
     outrun torch's. MLPs that compute anything else stay as they are: one of each kind is tried before it is replaced.
+    So do those with hooks, which would see the trial.
     """
     if outruns_torch():
         replace_alike(model, _kind_of, computes_the_same, GatedMLP)

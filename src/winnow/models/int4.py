@@ -64,7 +64,7 @@ class Int4Linear(QuantizedLinear):
         return linear.in_features % GROUP == 0 and linear.out_features % OUTPUTS == 0
 
     def compiled_weight(self) -> Weight:
-        return Weight(self.parameter("packed"), self._parameters.get("bias"), self.parameter("scales"))
+        return Weight(self.parameter("packed"), self._parameters["bias"], self.parameter("scales"))
 
     def is_compiled(self) -> bool:
         return self.scales.dtype == torch.bfloat16 and block_size() == LINEAR_OUTPUTS

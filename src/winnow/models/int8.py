@@ -39,7 +39,7 @@ class Int8Linear(QuantizedLinear):
         return cls(levels, scales, linear.bias)
 
     def compiled_weight(self) -> Weight:
-        return Weight(self.parameter("levels"), self._parameters.get("bias"), self.parameter("scales"))
+        return Weight(self.parameter("levels"), self._parameters["bias"], self.parameter("scales"))
 
     def is_compiled(self) -> bool:
         return True

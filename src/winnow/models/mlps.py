@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from winnow.models.matrices import dtype_of
 from winnow.models.quantized import QuantizedLinear
 from winnow.models.recorded import is_recorded
-from winnow.models.replacing import StandIn, may_be_replaced, replace_alike
+from winnow.models.replacing import StandIn, is_watched, may_be_replaced, replace_alike
 
 _BETWEEN = 10 << 20
 """Bytes of what an MLP computes in between for a piece: several of them are kept by glibc, and fit into a cache."""
@@ -26,7 +26,7 @@ class PiecewiseMLP(StandIn):
     @staticmethod
     def fits(mlp: nn.Module) -> bool:
         """True for an MLP that may compute each token by itself: by its parts, not by what it computes."""
-        if not type(mlp).__name__.endswith("MLP") or not may_be_replaced(mlp):
+        if not type(mlp).__name__.endswith("MLP") or not may_be_replaced(mlp) or any(map(is_watched, mlp.modules())):
             return False
         linear = _linear_parts(mlp)
         held = sum(1 for part in linear for _ in part.parameters())
@@ -54,9 +54,8 @@ class PiecewiseMLP(StandIn):
         return -(-tokens // pieces // _ROWS) * _ROWS
 
     def _has_watched_parts(self) -> bool:
-        """True if parts have hooks, which expect all tokens at once."""
-        parts = [part for part in self.modules() if part is not self]
-        return any(part._forward_hooks or part._forward_pre_hooks for part in parts)
+        """True if parts have hooks or a forward of others, which expect all tokens at once."""
+        return any(is_watched(part) for part in self.modules() if part is not self)
 
 
 def feed_in_pieces(model: nn.Module) -> None:
@@ -65,7 +64,7 @@ def feed_in_pieces(model: nn.Module) -> None:
     What an MLP computes in between is several times as wide as hidden states. For a whole prompt the system has to
     find memory for it again and again; for a piece it does not, and the prompt's peak is lower. Parameters and their
     names stay, and so does what MLPs compute, the last bit aside. MLPs in which tokens see one another are left as
-    they are: one of each kind is tried before it is replaced.
+    they are: one of each kind is tried before it is replaced. So are those with hooks, which would see the trial.
     """
     replace_alike(model, _kind_of, computes_each_token_alone, PiecewiseMLP)
 

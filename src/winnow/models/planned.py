@@ -51,10 +51,17 @@ class Planned(PlanHolder, Generic[Plan]):
         """The parameters that the kernels compute with."""
 
     def plan_for(self, inputs: Tensor) -> Plan | None:
-        """The plan; None for inputs that are elsewhere, of another dtype, or followed: for gradients or a compiler."""
+        """The plan; None for inputs that are elsewhere, of another dtype, or followed: for gradients or a compiler.
+
+        None also while something else is computed in place of a parameter, as by pruning or a parametrization.
+        """
         if is_recorded():
             return None
-        weight = self.compiled_weight()
+        try:
+            weight = self.compiled_weight()
+        except KeyError:
+            self._plan = None
+            return None
         numbers, plan = weight.numbers, self._plan
         followed = torch.is_grad_enabled() and (inputs.requires_grad or self._wants_gradients())
         if followed or type(inputs) is not Tensor or type(numbers) is not nn.Parameter or not inputs.is_cpu:
@@ -70,7 +77,7 @@ class Planned(PlanHolder, Generic[Plan]):
         return any(each is not None and each.requires_grad for each in self._parameters.values())
 
     def parameter(self, name: str) -> Tensor:
-        """One that the layer has; faster than as an attribute."""
+        """One that the layer has; faster than as an attribute. Raises KeyError where it is no parameter any more."""
         found = self._parameters[name]
         assert found is not None
         return found

@@ -30,6 +30,7 @@ class QuantizedLinear(Planned[LinearPlan], ABC):
 
     scales: nn.Parameter
     """In the dtype that the model computes in."""
+    bias: nn.Parameter | None
 
     def __init__(self, outputs: int, inputs: int, stored: Mapping[str, Tensor], bias: Tensor | None) -> None:
         """stored: what the weight is written as, the scales among it, by name; bias: [O].
@@ -40,7 +41,7 @@ class QuantizedLinear(Planned[LinearPlan], ABC):
         self.out_features, self.in_features = outputs, inputs
         for name, tensor in stored.items():
             self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
-        self.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
+        self.register_parameter("bias", None if bias is None else nn.Parameter(bias.detach(), requires_grad=False))
 
     @abstractmethod
     def is_compiled(self) -> bool:
@@ -80,7 +81,10 @@ class QuantizedLinear(Planned[LinearPlan], ABC):
 
     @property
     def weight(self) -> Tensor:
-        """[O, I] the whole weight, for those who read it: modules that multiply by it themselves, and scorers."""
+        """[O, I] the whole weight, for those who read it: modules that multiply by it themselves, and scorers.
+
+        It is written out anew every time: what somebody writes into it changes nothing.
+        """
         return self.written_out(slice(None), self.scales.dtype)
 
     def extra_repr(self) -> str:

@@ -7,6 +7,10 @@ from inspect import signature
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.modules import module as modules
+
+_HOOKS = tuple(name for name in vars(nn.Module()) if "_hook" in name and "state_dict" not in name)
+"""Names that modules keep hooks on their calls under. Those on state dicts are for one module and its parameters."""
 
 
 class StandIn(nn.Module):
@@ -47,6 +51,23 @@ def may_be_replaced(layer: nn.Module) -> bool:
     if isinstance(layer, StandIn) or "forward" in vars(layer):
         return False
     return len(signature(type(layer).forward).parameters) == 2  # itself and the hidden states; gated ones take more
+
+
+def is_watched(layer: nn.Module) -> bool:
+    """True if others see or change what a layer is called with or gives: by hooks, or by a forward of their own."""
+    # For every token, so without a call or a loop.
+    return bool(
+        layer._forward_hooks
+        or layer._forward_pre_hooks
+        or "forward" in layer.__dict__
+        or modules._global_forward_hooks
+        or modules._global_forward_pre_hooks
+    )
+
+
+def hooks_of(layer: nn.Module) -> dict[str, Any]:
+    """The very dictionaries of a layer's hooks, by name: what a hook's handle removes it from."""
+    return {name: vars(layer)[name] for name in _HOOKS}
 
 
 def replace_layers(model: nn.Module, successor: Callable[[str, nn.Module], nn.Module | None]) -> bool:

@@ -44,7 +44,8 @@ def embed_in_one_pass(model: nn.Module) -> None:
     torch takes sixteen operators for it, which cost more than they compute where a token is decoded. A layer becomes
     one of a class that differs from its own in the function that its forward calls, and in nothing else; the classes
     and functions of transformers stay as they are, for other models. Functions that compute anything else are left:
-    each is tried before.
+    each is tried before. Forwards and functions that somebody puts into a class or a module later are called in place
+    of the kernel.
     """
     for layer in model.modules():
         made = _embedding(type(layer))
@@ -68,26 +69,26 @@ def _empty_layer(own_class: type[nn.Module]) -> nn.Module:
 
 def _embedding(kind: type[nn.Module]) -> type[nn.Module] | None:
     """A class of layers whose forward calls the kernel; None where it has no such call, or there is no library."""
-    if native.library() is None:
-        return None
-    if kind not in _MADE:
-        _MADE[kind] = _make(kind)
-    return _MADE[kind]
-
-
-_MADE: dict[type[nn.Module], type[nn.Module] | None] = {}
-"""Classes that `_embedding` made, so that layers of one class become layers of one."""
-
-
-def _make(kind: type[nn.Module]) -> type[nn.Module] | None:
     forward = kind.forward
-    if not isinstance(forward, FunctionType) or _FUNCTION not in forward.__code__.co_names:
+    if native.library() is None or not isinstance(forward, FunctionType):
         return None
-    own = forward.__globals__.get(_FUNCTION)
-    if own is None or not computes_the_same(own):
+    own = forward.__globals__.get(_FUNCTION) if _FUNCTION in forward.__code__.co_names else None
+    if own is None:
+        return None
+    if (kind, forward, own) not in _MADE:
+        _MADE[kind, forward, own] = _make(kind, forward, own)
+    return _MADE[kind, forward, own]
+
+
+_MADE: dict[tuple[type[nn.Module], FunctionType, Embed], type[nn.Module] | None] = {}
+"""Classes that `_embedding` made, by a class, its forward and the function that is called there."""
+
+
+def _make(kind: type[nn.Module], forward: FunctionType, own: Embed) -> type[nn.Module] | None:
+    if not computes_the_same(own):
         return None
     parts = {
-        "forward": _calling(forward, own),
+        "forward": _calling(kind, forward, own),
         "_own_class": kind,
         "__module__": kind.__module__,
         "__doc__": kind.__doc__,
@@ -95,16 +96,21 @@ def _make(kind: type[nn.Module]) -> type[nn.Module] | None:
     return type(kind.__name__, (_Embedding, kind), parts)
 
 
-def _calling(forward: FunctionType, own: Embed) -> Callable[..., Any]:
+def _calling(kind: type[nn.Module], forward: FunctionType, own: Embed) -> Callable[..., Any]:
     """The forward of a class of layers, which calls the kernel by the name of the model's own function."""
     names = {**forward.__globals__, _FUNCTION: RotaryByKernel(own)}
     made = FunctionType(forward.__code__, names, forward.__name__, forward.__defaults__, forward.__closure__)
     made.__kwdefaults__ = forward.__kwdefaults__
+    current, others = forward.__globals__.get, [each for each in forward.__code__.co_names if each in names]
+    others.remove(_FUNCTION)
 
     @wraps(forward)
     def embedding(*given: Any, **named: Any) -> Any:
         # A compiler looks names up in the module of the code, where it finds the model's own function.
-        return forward(*given, **named) if torch.compiler.is_compiling() else made(*given, **named)
+        if torch.compiler.is_compiling() or kind.forward is not forward or current(_FUNCTION) is not own:
+            return kind.forward(*given, **named)
+        names.update(zip(others, map(current, others), strict=True))  # somebody may have put others there
+        return made(*given, **named)
 
     return embedding
 

@@ -15,7 +15,7 @@ from winnow.models.direct import DirectLinear
 from winnow.models.int4 import Int4Linear, block_size
 from winnow.models.int8 import Int8Embedding, Int8Linear
 from winnow.models.large_pages import LargePages
-from winnow.models.replacing import replace_layers
+from winnow.models.replacing import hooks_of, replace_layers
 
 WEIGHTS = ("auto", "int8", "int4")
 """Names: the checkpoint's own weights; 8 bits with a scale for every output; 4 bits in groups of 32."""
@@ -53,18 +53,22 @@ def quantize_weights(model: PreTrainedModel, weights: str) -> None:
     """Puts layers with fewer bits in place of a model's linear ones. The output layer has 8 bits at least.
 
     weights: "int8" or "int4"; layers of a shape that 4 bits do not fit get 8. Embeddings stay, but for one that shares
-    the output layer's weight; so does what is no linear layer, like experts that lie in one tensor. Raises ModelError
-    where torch's kernel for 4 bits is not known on this processor.
+    the output layer's weight; so does what is no linear layer, like experts that lie in one tensor, and layers with a
+    forward of their own. Raises ModelError for adapters that are not merged, for weights that are offloaded, and where
+    torch's kernel for 4 bits is not known on this processor.
     """
+    _check_layers(model)
     pages = LargePages() if outruns_torch() else None
     head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
     tied = type(embedding) is nn.Embedding and getattr(head, "weight", None) is embedding.weight
+    tied = tied and _is_as_made(embedding)
 
     def smaller(name: str, layer: nn.Module) -> nn.Module | None:
         if not _is_plain(layer) or name in _PLAIN:
             return None
         small = weights == "int4" and layer is not head and Int4Linear.fits(layer)
         made = Int4Linear.of(layer) if small else Int8Linear.of(layer)
+        vars(made).update(hooks_of(layer))
         if pages is not None:
             pages.move(made)
         return made
@@ -72,12 +76,32 @@ def quantize_weights(model: PreTrainedModel, weights: str) -> None:
     replace_layers(model, smaller)
     output = model.get_output_embeddings()
     if tied and isinstance(output, Int8Linear):
-        model.set_input_embeddings(Int8Embedding(output))
+        sharing = Int8Embedding(output)
+        vars(sharing).update(hooks_of(embedding))
+        model.set_input_embeddings(sharing)
+
+
+def _check_layers(model: PreTrainedModel) -> None:
+    """Raises ModelError for adapters, which are written into weights later, and for weights that are not there."""
+    for name, module in model.named_modules():
+        if hasattr(module, "base_layer") or hasattr(module, "lora_A"):
+            raise ModelError(f"The model has an adapter ({name}): merge the adapters first (merge_and_unload).")
+    for name, parameter in model.named_parameters():
+        if parameter.is_meta:
+            raise ModelError(
+                f"The weights of the model are not all in memory ({name}): load it without a device map, and quantize "
+                "it before parts are offloaded."
+            )
 
 
 def _is_plain(layer: nn.Module) -> TypeGuard[nn.Linear]:
     """True for torch's own linear layers, and those that multiply by the same weight."""
-    return type(layer) is nn.Linear or isinstance(layer, DirectLinear)
+    return (type(layer) is nn.Linear or isinstance(layer, DirectLinear)) and _is_as_made(layer)
+
+
+def _is_as_made(layer: nn.Module) -> bool:
+    """True for a layer with the forward of its class, and a weight that is not computed anew, as by pruning."""
+    return "weight" in layer._parameters and "forward" not in vars(layer)
 
 
 def scheme_of(config: PreTrainedConfig) -> str | None:
