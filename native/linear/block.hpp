@@ -50,16 +50,29 @@ struct WeightBlock {
   }
 };
 
-// Bytes from a line of a weight's row to the one of it that is asked for into the first-level cache.
-constexpr int64_t kNear = 512;
+// Requests for what is read after a line of a weight's row, while rows of the weight are read side by side; 0 is none.
+struct Requests {
+  int64_t groups;  // Into the second-level cache: of so many groups of rows further on.
+  int64_t near;    // Into the first-level cache: so many bytes further on.
+};
+
+// Those where kRows rows of inputs meet a line.
+template <int kRows>
+constexpr Requests requests() {
+  // Zen 5 foresees a few rows side by side as well as one. Few rows of inputs are done before a request of a group ahead is
+  // met; eight take so long that all of its memory's time can be hidden.
+  if (kZenGeneration == 5) return kRows < kMostAtOnce ? Requests{0, kRows > 1 ? 1536 : 0} : Requests{2, 768};
+  // Eight rows of inputs leave time enough to wait for the second level.
+  return {1, kRows < kMostAtOnce ? 512 : 0};
+}
 
 // Asks for what is read after a line of a weight's row. The rows that come after those read side by side are `group` bytes on.
 template <int kRows, int kOutputs, int64_t kBytes>
 inline void ask_ahead(const char* line, int64_t group) {
   if constexpr (kOutputs > 1) {
-    // Eight rows of inputs leave time enough to wait for the second level.
-    prefetch_for_later(line + group, kBytes);
-    if (kRows < kMostAtOnce && !kAskOnce) prefetch(line + kNear);
+    constexpr Requests kAhead = requests<kRows>();
+    if (kAhead.groups > 0) prefetch_for_later(line + kAhead.groups * group, kBytes);
+    if (kAhead.near > 0) prefetch(line + kAhead.near);
   } else if constexpr (kRows > 1 || !kForesees) {
     prefetch_span<kBytes, false>(line + kPrefetchBytes);
   }
