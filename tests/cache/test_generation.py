@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 
 import pytest
 import torch
 
+import winnow
 from support.families import VOCABULARY, build, prompt
 from support.oracle import masked_logits, oracle_attention
 from support.small_caches import GREEDY, N, cache, stepwise
@@ -91,6 +93,30 @@ def test_assisted_decoding_compresses_at_the_true_end_of_the_prompt(model, assis
     model.generate(ids, past_key_values=plain, **GREEDY)
     for layer in range(3):
         assert [k.tolist() for k in past.kept(layer)] == [k.tolist() for k in plain.kept(layer)]
+
+
+@pytest.mark.parametrize("candidates", ["an assistant that is always right", "prompt lookup"])
+@pytest.mark.parametrize("method", ["snapkv @ 25%", "h2o @ 25%"])
+def test_candidates_are_no_part_of_a_prompt_whose_end_is_known(model, candidates, method):
+    ids = prompt(length=N // 2).repeat(1, 2)
+    right = {"assistant_model": deepcopy(model)} if "assistant" in candidates else {"prompt_lookup_num_tokens": 4}
+    plain = winnow.CompressedCache(model, method)
+    past = winnow.CompressedCache(model, method, prompt_length=N)
+    greedy = model.generate(ids, past_key_values=plain, **GREEDY)
+    assert torch.equal(model.generate(ids, past_key_values=past, **right, **GREEDY), greedy)
+    for layer in range(3):
+        assert [k.tolist() for k in past.kept(layer)] == [k.tolist() for k in plain.kept(layer)]
+
+
+@torch.no_grad()
+def test_tokens_behind_a_prompt_attend_to_what_it_was_compressed_to(model):
+    ids, behind = prompt(length=N), 5
+    past = winnow.CompressedCache(model, "snapkv @ 25%", prompt_length=N - behind)
+    together = model(ids, past_key_values=past).logits[:, -behind:]
+    apart = winnow.CompressedCache(model, "snapkv @ 25%")
+    model(ids[:, :-behind], past_key_values=apart)
+    torch.testing.assert_close(together, model(ids[:, -behind:], past_key_values=apart).logits)
+    assert past.stats().slots == apart.stats().slots
 
 
 def test_left_padded_rows_generate_as_if_alone(model):

@@ -7,6 +7,7 @@ from a compressed layer (sliding layers, vision towers, other caches, no cache) 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,7 +30,9 @@ IMPLEMENTATION = "winnow"
 
 UNSUPPORTED = ("position_bias", "alibi", "head_mask", "layer_head_mask")
 """Attention arguments that change the result and that the compressed form does not know."""
-_REFUSED = frozenset(("output_attentions", *UNSUPPORTED))
+CHOSEN = ("indices", "block_indices", "sinks")
+"""Arguments by which sparse models tell the tokens, and the sinks, of a query; eager and sdpa get a mask instead."""
+_REFUSED = frozenset(("output_attentions", *UNSUPPORTED, *CHOSEN))
 
 
 @opaque
@@ -39,8 +42,8 @@ def winnow_attention(
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
+    dropout: float = 0.0,  # the sixth, as transformers' own functions have it: others wrap them by place
     scaling: float | None = None,
-    dropout: float = 0.0,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
     is_causal: bool | None = None,
@@ -68,7 +71,9 @@ def winnow_attention(
         if first and attention_mask is None:
             handle.layer.attended_over(query)
     else:
-        output = _over_prompt(handle, module, query, key, value, attention_mask, spec, dropout, first)
+        behind = handle.layer.behind_prompt(attention_mask)
+        over = _over_prompt if behind == 0 else partial(_over_prompt_and_behind, behind)
+        output = over(handle, module, query, key, value, attention_mask, spec, dropout, first)
     if first:
         handle.layer.finish()
     return output, None
@@ -135,14 +140,14 @@ def _check(
         if first:
             handle.layer.attended_by(module, spec)
         _refuse_arguments(kwargs)
-        if handle.earlier:
+        if handle.earlier or (handle.phase is Phase.PROMPT and handle.layer.behind_prompt(mask)):
             check_no_gradients(query)
         if handle.phase is Phase.TAIL and mask is not None and mask.dim() != 2:
             raise CacheError(
                 "a 4-D attention mask cannot be applied to a compressed prompt; pass a 2-D mask, or none, after the "
                 "prompt."
             )
-        if first and handle.phase is Phase.TAIL and handle.new_tokens > 1:
+        if first and handle.new_tokens > 1 and (handle.phase is Phase.TAIL or handle.earlier):
             handle.layer.check_positions(kwargs.get("position_ids"), mask)
     except CacheError:
         if first:
@@ -158,11 +163,21 @@ def _refuse_arguments(kwargs: dict[str, Any]) -> None:
             "attention weights are never formed over a compressed cache; leave output_attentions off, or use the "
             'model with set_attn_implementation("eager") and its own cache.'
         )
+    _refuse_chosen(kwargs)
     for name in UNSUPPORTED:
         if kwargs.get(name) is not None:
             raise CacheError(
                 f"this model adds {name!r} to its attention logits, which winnow does not support; use the model's "
                 "own cache."
+            )
+
+
+def _refuse_chosen(kwargs: dict[str, Any]) -> None:
+    for name in CHOSEN:
+        if kwargs.get(name) is not None:
+            raise CacheError(
+                f"this model chooses by {name!r} what a query attends to, which winnow's attention does not know; use "
+                'its own cache, after model.set_attn_implementation("sdpa") or "eager".'
             )
 
 
@@ -177,6 +192,12 @@ def _ordinary(
     is_causal: bool | None,
     kwargs: dict[str, Any],
 ) -> Tensor:
+    _refuse_chosen(kwargs)
+    if mask is not None and mask.dim() == 2:
+        raise CacheError(
+            "a layer that winnow does not compress was given the mask of compressed ones; use the model's own cache, "
+            'after model.set_attn_implementation("sdpa").'
+        )
     if spec.softcap is None and spec.sinks is None:
         return sdpa_attention_forward(
             module,
@@ -219,6 +240,41 @@ def _over_prompt(
     elif first:
         handle.layer.finish_part(query, key.shape[2], valid, paid)
     return output
+
+
+def _over_prompt_and_behind(
+    behind: int,
+    handle: Handle,
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    spec: AttentionSpec,
+    dropout: float,
+    first: bool,
+) -> Tensor:
+    """Attention where `behind` tokens came with the prompt but are none of it: candidates of assisted decoding.
+
+    They ask what the prompt was compressed to, as they would one by one.
+    """
+    asked, length = query.shape[2] - behind, key.shape[2] - behind
+    prompt, later = (None, None) if mask is None else (mask[:, :length], mask[:, length:])
+    over_prompt = _over_prompt(
+        handle,
+        module,
+        query[:, :, :asked],
+        key[:, :, :length],
+        value[:, :, :length],
+        prompt,
+        spec,
+        dropout,
+        first,
+    )
+    if first:
+        handle.layer.settle()
+    over_rest = _over_tail(handle, query[:, :, asked:], key[:, :, length:], value[:, :, length:], later, spec)
+    return torch.cat([over_prompt, over_rest], dim=1)
 
 
 def _over_tail(

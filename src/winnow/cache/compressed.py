@@ -140,6 +140,14 @@ class CompressedCache(Cache):
         """The method that compresses this cache."""
         return self.compression.method
 
+    @property
+    def is_linear(self) -> list[bool]:
+        """True for layers with a linear state alone; those next to full attention have keys to make masks for."""
+        linear = super().is_linear
+        return [
+            each and not isinstance(layer, CompressedLayer) for each, layer in zip(linear, self.layers, strict=True)
+        ]
+
     def compressed_layers(self) -> list[CompressedLayer]:
         """The full-attention layers, in order."""
         return [layer for layer in self.layers if isinstance(layer, CompressedLayer)]

@@ -153,7 +153,7 @@ class Compression:
 
     def _for_model(self, method: Method) -> Method:
         model = self.model()
-        return method.for_model(model.config.name_or_path if model else "", tuple(self.heads))
+        return method.for_model("" if model is None else model.config.name_or_path, tuple(self.heads))
 
     def owns(self, module: nn.Module) -> bool:
         """True if a module is part of the model, as far as that can be told: a model that is gone had any."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
@@ -22,6 +21,7 @@ from winnow.cache.stats import CacheStats
 from winnow.composition.method import Method
 from winnow.composition.names import as_method
 from winnow.errors import CacheError, MethodError
+from winnow.models.last_logits import last_only
 
 
 class Context:
@@ -147,8 +147,7 @@ def compress(
         waiting_queries=max(1, shown, method.queries_needed(length)),
         observer=observer,
     )
-    if "logits_to_keep" in inspect.signature(model.forward).parameters:
-        inputs["logits_to_keep"] = 1
+    inputs |= last_only(model)
     set_offsets(model, None)  # those of an earlier prompt
     with torch.no_grad():
         for start in range(0, length, chunk_size or length):
@@ -161,6 +160,11 @@ def compress(
                 use_cache=True,
                 **inputs,
             )
+    if cache.get_seq_length() != length:
+        raise CacheError(
+            f"the model left {length - cache.get_seq_length()} of {length} tokens out of the cache, as gradient "
+            "checkpointing does in training: call model.eval(), or model.gradient_checkpointing_disable()."
+        )
     if replayer is not None:
         cache = cache.compressed_by(method, replayed=replay(cache, input_ids, replayer, tokenizer))
     return Context(cache, input_ids, offsets_of(model))

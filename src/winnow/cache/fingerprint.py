@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -65,7 +65,9 @@ class ModelFingerprint:
     @classmethod
     def of(cls, model: PreTrainedModel) -> ModelFingerprint:
         """Raises ModelError where weights are offloaded, so that they cannot be looked at."""
+        model = getattr(model, "_orig_mod", model)  # what torch.compile wraps
         architecture = _facts(text_config(model), SIZES + ATTENTION) | {"class": type(model).__name__}
+        architecture |= _adapters(model)
         return cls(
             _portable(model.config.name_or_path),
             written_dtype(model.dtype),
@@ -131,6 +133,14 @@ def check_tokenizer(expected: str | None, tokenizer: PreTrainedTokenizerBase, or
             f"{origin} was made with another tokenizer, or with another version or chat template of it: its tokens "
             "would mean something else. Load the tokenizer that belongs to its model."
         )
+
+
+def _adapters(model: nn.Module) -> dict[str, list[str]]:
+    """The adapters that are active, where a model has layers with some: keys and values are other ones without."""
+    adapted = [each for each in model.modules() if hasattr(each, "base_layer") and hasattr(each, "active_adapters")]
+    in_use = [each for each in adapted if not getattr(each, "disable_adapters", False)]
+    names = {str(name) for each in in_use for name in getattr(each, "active_adapters", ())}
+    return {"adapters": sorted(names)} if adapted else {}
 
 
 def _portable(name: str) -> str:

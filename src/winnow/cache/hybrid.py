@@ -22,7 +22,7 @@ from winnow.cache.latent_layer import LatentLayer
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.layer_config import of_layer
 from winnow.cache.progress import Part
-from winnow.errors import CacheError
+from winnow.errors import CacheError, ModelError
 
 
 class SlidingMark(NamedTuple):
@@ -173,6 +173,11 @@ def _own_layer(
         return CompressedHybridLayer(compression, index, stock.number_of_states)
     if type(stock) is DynamicSlidingWindowLayer:
         return CompactSlidingLayer(stock.sliding_window)
+    if type(stock).__module__ != DynamicCache.__module__:
+        raise ModelError(
+            f"this model keeps what it caches in layers of its own kind ({type(stock).__name__}), which winnow does "
+            'not know; use its own cache, after model.set_attn_implementation("sdpa").'
+        )
     return stock
 
 

@@ -35,7 +35,9 @@ def is_latent(config: PreTrainedConfig) -> bool:
 
 def is_indexed(config: PreTrainedConfig) -> bool:
     """True for a decoder that chooses tokens by an index of its own (DeepSeek sparse attention)."""
-    return any(getattr(config, name, None) for name in ("index_topk", "index_n_heads", "indexer_types"))
+    return any(
+        getattr(config, name, None) for name in ("index_topk", "index_topk_blocks", "index_n_heads", "indexer_types")
+    )
 
 
 def slot_dims(config: PreTrainedConfig) -> tuple[int, int]:
@@ -60,7 +62,7 @@ def check_latent_model(model: PreTrainedModel, config: PreTrainedConfig) -> None
     if is_indexed(config):
         raise ModelError(
             f"{name} chooses the tokens that it attends to by an index of its own, which covers all of them (sparse "
-            "attention); use the model's own cache."
+            'attention); use its own cache, after model.set_attn_implementation("sdpa").'
         )
     if not any(hasattr(module, "expand_kv") for module in model.modules()):
         raise ModelError(UNCACHED)

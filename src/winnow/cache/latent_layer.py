@@ -92,6 +92,8 @@ def _innermost(allocator: Allocator) -> Allocator:
 class LatentLayer(CompressedLayer):
     """Latents of one layer, for transformers' cache interface."""
 
+    splits_passes = False  # prompts come expanded, later tokens as latents
+
     def _forget(self) -> None:
         super()._forget()
         self._arrived: tuple[Tensor, Tensor] | None = None  # what `update` gave, until it was attended to

@@ -56,6 +56,8 @@ class CompressedLayer(CacheLayerMixin):
     """
 
     is_sliding = False
+    splits_passes = True
+    """True where a pass that holds more than the prompt can be divided at the prompt's end."""
     is_croppable = True
     is_compileable = False
 
@@ -141,7 +143,10 @@ class CompressedLayer(CacheLayerMixin):
         return -1
 
     def activate_past_recording(self) -> None:
-        """Assisted decoding is about to start: compression waits for the `crop` that tells the prompt's end."""
+        """Assisted decoding is about to start.
+
+        Where the prompt's end is not known (`prompt_length`), compression waits for the `crop` that tells it.
+        """
         self.recording, self._step = True, None
 
     def crop(self, tokens_to_remove: int) -> None:
@@ -434,6 +439,16 @@ class CompressedLayer(CacheLayerMixin):
             shared.overlap.precede(self)
             self._compress(keys, values)
 
+    def behind_prompt(self, mask: Tensor | None) -> int:
+        """Tokens of the pass under way that come behind a prompt whose end is known; 0 where they wait with it.
+
+        mask: its attention mask; one of queries and keys stands for the whole pass.
+        """
+        goal = self.compression.prompt_length
+        if goal is None or self.compressed or self._waits or not self._knows_end:
+            return 0
+        return max(0, self.seen - goal) if mask is None or mask.dim() == 2 else 0
+
     def compress_waiting(self) -> None:
         """Compresses the prompt that waits for it."""
         self._compress(*(self.whole or self._held_tail().filled()))
@@ -452,12 +467,17 @@ class CompressedLayer(CacheLayerMixin):
     def check_positions(self, positions: Tensor | None, valid: Tensor | None) -> None:
         """Raises CacheError where new tokens, at positions [R or 1, Q], cannot be those after what is held.
 
-        valid: [R, Q] if some are padding. The first layer looks for all.
+        valid: [R, Q] if some are padding, [R, N] of a prompt that is arriving. The first layer looks for all.
         """
-        if self.index == 0:
+        if self.index > 0:
+            return
+        if self.compressed:
             lengths = self._held_tail().lengths.tolist()
             prefixes = zip(self.prefixes, lengths, strict=True)
             check_positions(positions, valid, [(each.length if each else 0) + tail for each, tail in prefixes])
+        elif self.pending is not None and valid is None:
+            # Positions of padded prompts do not count padding, which is held until the prompt is compressed.
+            check_positions(positions, None, [self.pending.earlier] * len(self.prefixes))
 
     def append(self, queries: Tensor, keys: Tensor, values: Tensor, valid: Tensor | None) -> Attended:
         """New tokens after compression: [R, Hq, Q, D], [R, H, Q, D] and [R, H, Q, Dv]; returns what they attend over.
@@ -648,7 +668,11 @@ class CompressedLayer(CacheLayerMixin):
     @property
     def _waits(self) -> bool:
         """True if it is not known yet which tokens of the prompt will be compressed, or by which method."""
-        return self.recording or self.compression.defer
+        return self.compression.defer or (self.recording and not self._knows_end)
+
+    @property
+    def _knows_end(self) -> bool:
+        return self.splits_passes and self.compression.prompt_length is not None
 
     def _compress(self, keys: Tensor, values: Tensor) -> None:
         """Replaces the dense prompt [R, H, N, D], [R, H, N, Dv] by one prefix per row."""

@@ -34,20 +34,21 @@ class WinnowLM(HFLM):
         self.model.set_attn_implementation("winnow")
         self._cache()
 
-    def _cache(self) -> CompressedCache:
-        return CompressedCache(self.model, self._method, fold_every=self._fold_every)
+    def _cache(self, prompt_length: int | None = None) -> CompressedCache:
+        return CompressedCache(self.model, self._method, prompt_length=prompt_length, fold_every=self._fold_every)
 
     def _model_generate(self, context: Any, max_length: int, stop: list[str], **generation: Any) -> Tensor:
         """Answers of a batch; `context` and whatever follows are as the harness gives them."""
-        cache = self._cache()
+        cache = self._cache(context.shape[1])
         answers: Tensor = super()._model_generate(
             context=context, max_length=max_length, stop=stop, past_key_values=cache, **generation
         )
-        self._count(cache.stats())
+        self._count(cache.stats(), context.shape[0])
         return answers
 
-    def _count(self, stats: CacheStats) -> None:
-        self._rows += stats.rows
+    def _count(self, stats: CacheStats, answers: int) -> None:
+        # Beams are rows, too, but not answers.
+        self._rows += answers
         self._used_bytes += stats.used_bytes
         self._full_bytes += stats.full_bytes
 

@@ -23,11 +23,17 @@ def loader_of(config: PreTrainedConfig) -> Any:
     raise ModelError(f"{config.model_type} is no causal language model.")
 
 
+OWN_CACHE = 'use its own cache, after model.set_attn_implementation("sdpa")'
+"""The remedy for a model that winnow cannot compress; sparse models attend rightly under their own attention only."""
 _OTHERWISE = {
+    "blt": "keeps a cache for its bytes and one for their patches",
     "diffllama": "attends twice to the same keys, with other values than those that are cached",
     "doge": "makes attention masks of its own",
+    "inkling_text": "adds a bias of positions to its attention logits",
+    "inkling2_text": "adds a bias of positions to its attention logits",
     "jetmoe": "attends to other keys than those that are cached",
     "minimax": "keeps a cache of its own",
+    "mllama_text_model": "caches the states of images, to which text attends",
 }
 """Architectures that do something between cache and attention, by what it is."""
 
@@ -36,7 +42,7 @@ def check_attention(config: PreTrainedConfig, name: str) -> None:
     """Raises ModelError for an architecture that does something between cache and attention."""
     kind = config.get_text_config(decoder=True).model_type
     if kind in _OTHERWISE:
-        raise ModelError(f"{name} ({kind}) {_OTHERWISE[kind]}; winnow cannot compress it: use its own cache.")
+        raise ModelError(f"{name} ({kind}) {_OTHERWISE[kind]}; winnow cannot compress it: {OWN_CACHE}.")
 
 
 def check_compressible(config: PreTrainedConfig, name: str) -> None:
@@ -47,7 +53,8 @@ def check_compressible(config: PreTrainedConfig, name: str) -> None:
             "decoder-only models."
         )
     check_attention(config, name)
-    if getattr(config.get_text_config(decoder=True), "index_topk", None):
+    text = config.get_text_config(decoder=True)
+    if getattr(text, "index_topk", None) or getattr(text, "index_topk_blocks", None):
         raise ModelError(
             f"{name} chooses the tokens that it attends to by an index of its own ({config.model_type}), which covers "
             "all of them; use a model without sparse attention."
