@@ -60,6 +60,7 @@ def _best(scores: Tensor, total: int) -> Claim:
 
 def _counts(claims: Sequence[Claim], heads: Sequence[int], total: int) -> list[int]:
     """Slots of every layer: its scores among the `total` best of all claims, all that is +inf included."""
+    claims = _together(claims)
     scores = torch.cat([_scores(claim) for claim in claims])
     total = min(max(total, int((scores == torch.inf).sum())), len(scores))
     if total <= 0:
@@ -72,12 +73,27 @@ def _counts(claims: Sequence[Claim], heads: Sequence[int], total: int) -> list[i
     return counts
 
 
+def _together(claims: Sequence[Claim]) -> list[Claim]:
+    """Claims on the device of the last: layers of a model may lie on several."""
+    device = _scores(claims[-1]).device
+    return [
+        claim._replace(
+            scores=_scores(claim).to(device), places=None if claim.places is None else claim.places.to(device)
+        )
+        for claim in claims
+    ]
+
+
 def _tied(claim: Claim, layer: int, heads: Sequence[int], threshold: Tensor) -> Tensor:
     """[n] int64: places of a layer's scores that are the threshold, in an order over all layers: token, head, layer."""
-    assert claim.places is not None
-    places = claim.places[_scores(claim) == threshold]
+    places = _places(claim)[_scores(claim) == threshold]
     token, head = places // heads[layer], places % heads[layer]
     return (token * max(heads) + head) * len(heads) + layer
+
+
+def _places(claim: Claim) -> Tensor:
+    assert claim.places is not None
+    return claim.places
 
 
 def _scores(claim: Claim) -> Tensor:

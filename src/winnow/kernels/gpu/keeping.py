@@ -17,7 +17,7 @@ def keep_token(
     DIM: tl.constexpr, VALUE_DIM: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """A key and a value of a row's head, at the row's place; strides are those of rows and heads."""
-    row, head = tl.program_id(0).to(tl.int64) // heads, tl.program_id(0) % heads
+    row, head = tl.program_id(0).to(tl.int64) // heads, tl.program_id(0).to(tl.int64) % heads
     place, channel = tl.load(places + row), tl.arange(0, WIDE)
     key = tl.load(keys + row * key_row + head * key_head + channel, mask=channel < DIM)
     value = tl.load(values + row * value_row + head * value_head + channel, mask=channel < VALUE_DIM)

@@ -224,7 +224,7 @@ class TritonPlan:
             PRODUCT=ELEMENTS[product],
             num_warps=sizes.warps,
             num_stages=sizes.stages,
-            maxnreg=sizes.registers,
+            **_limit(sizes.registers),
         )
 
     def _join(self, piece: Slice, scratch: Scratch) -> None:
@@ -286,3 +286,8 @@ def _slots(span: Span) -> int:
 def _processors(device: torch.device) -> int:
     """Multiprocessors of a GPU; the interpreter counts as one."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+
+
+def _limit(registers: int | None) -> dict[str, int]:
+    """Registers of a thread at most, as Triton takes the number; AMD's compiler knows no such option."""
+    return {} if registers is None or torch.version.hip else {"maxnreg": registers}

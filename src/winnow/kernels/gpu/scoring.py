@@ -77,7 +77,8 @@ def normalize_chunks(
     PRODUCT: tl.constexpr,
 ):  # fmt: skip
     """maxima and totals [C, H, G·w] of chunks of keys."""
-    chunk, head, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    # Tiles of a whole prompt's queries are more than the other axes of a grid have room for.
+    tile, head, chunk = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     tiles = tl.cdiv(window, WINDOW)
     query, number, token, present = queries_of_tile(
         queries, query_stride, query_token_stride, head, tile // tiles * HEADS, group, (tile % tiles * WINDOW, window),
@@ -163,7 +164,7 @@ class Normalized:
         sinks = None if asked.sinks is None else asked.sinks.detach().to(keys.device, torch.float32).contiguous()
         number = heads * group * window
         with torch.cuda.device_of(keys):  # Triton launches on the current one
-            normalize_chunks[(chunks, heads, tiles)](
+            normalize_chunks[(tiles, heads, chunks)](
                 *self._there, *self._strides, *self._facts, chunk_keys, **self._compiled
             )
             join_normalizers[(triton.cdiv(number, 128),)](

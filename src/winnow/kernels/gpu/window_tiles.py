@@ -21,7 +21,7 @@ def queries_of_tile(
     member, token = heads + row // WINDOW, window[0] + row % WINDOW
     present = (member < group) & (token < window[1])
     channel = tl.arange(0, WIDE)
-    place = (head * group + member).to(tl.int64) * query_stride + token * token_stride
+    place = (head * group + member).to(tl.int64) * query_stride + token.to(tl.int64) * token_stride
     mask = present[:, None] & (channel < DIM)[None, :]
     query = tl.load(queries + place[:, None] + channel[None, :], mask=mask, other=0.0)
     return query, member * window[1] + token, token, present
