@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from support.small_runs import evaluation, recipe, small_task
@@ -151,3 +153,15 @@ def test_a_long_task_begins_with_a_handful_under_the_full_cache(model, tokenizer
 def _questions(number):
     examples = [Example(str(each), f"context {each}", " why?", ("because",)) for each in range(number)]
     return Task("made", "long", Judging("exact_match", 4), tuple(examples))
+
+
+@pytest.mark.parametrize("sizes", [(2, 3), (1, None)])
+def test_shards_have_the_same_contexts_whatever_the_size_of_groups(made, tmp_path, sizes):
+    tasks = [small_task(), replace(small_task(), name="another")]
+    divided = []
+    for size in sizes:
+        groups = tuple(grouped(tasks, size))
+        found = evaluation(replace(made, groups=groups), tmp_path / f"{size}.jsonl")
+        mine = {item.example for item in found.missing((0, 2))}
+        divided.append({(groups[each].task, groups[each].examples[0].context) for each in mine})
+    assert divided[0] == divided[1]

@@ -56,9 +56,9 @@ class Evaluation:
         return [self._known[cell] for cell in self.cells if cell in self._known]
 
     def missing(self, shard: tuple[int, int] = (0, 1)) -> list[Item]:
-        """Items with a cell that has no row, for shard (i, n) of every n-th group, i from 0."""
+        """Items with a cell that has no row, for shard (i, n) of every n-th context, i from 0."""
         index, count = shard
-        mine = range(index, len(self.recipe.groups), count)
+        mine = [group for group, place in enumerate(_places(self.recipe.groups)) if place % count == index]
         items = [Item(batch, group) for group in mine for batch in range(len(self.recipe.batches))]
         return self._handful_first(
             [item for item in items if any(self._lacks(item.example, method) for method in self.recipe.places(item))]
@@ -134,6 +134,17 @@ class Evaluation:
             f"method can be told from another. It said {_short(row.prediction)} where {_short(row.answers[0])} was "
             "right. Look at the protocol (a chat template or none?), the model and the metric; --allow-zero goes on."
         )
+
+
+def _places(groups: Sequence[Group]) -> list[int]:
+    """The place of every group's context, however many examples are in a group: in its task, from the task's on."""
+    tasks: dict[str, dict[str, int]] = {}
+    begins: dict[str, int] = {}
+    for group in groups:
+        begins.setdefault(group.task, len(begins))
+        contexts = tasks.setdefault(group.task, {})
+        contexts.setdefault(group.examples[0].context, len(contexts))
+    return [begins[group.task] + tasks[group.task][group.examples[0].context] for group in groups]
 
 
 def _check_texts(rows: Iterable[Row], groups: Iterable[Group], journal: Path) -> None:

@@ -53,6 +53,18 @@ def test_a_worker_that_cannot_be_made_says_why() -> None:
         list(executor.run(ITEMS))
 
 
+def test_a_worker_that_dies_while_it_has_nothing_to_do_is_replaced(tmp_path: Path) -> None:
+    with ProcessExecutor(Playing(tmp_path), workers=1) as executor:
+        list(executor.run(ITEMS[:1]))
+        (process,) = (executor._pools[0]._processes or {}).values()
+        process.kill()
+        process.join()
+        deadline = time.monotonic() + 30
+        while not executor._pools[0]._broken and time.monotonic() < deadline:  # type: ignore[attr-defined]
+            time.sleep(0.01)
+        assert dict(executor.run(ITEMS[1:3])) == {item: here(tmp_path)[item] for item in ITEMS[1:3]}
+
+
 LEFT = """
 import sys
 from pathlib import Path

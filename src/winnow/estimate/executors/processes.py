@@ -12,6 +12,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.connection import wait as wait_for
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -44,6 +46,9 @@ class ProcessExecutor(Executor[V]):
             raise ExecutorError(f"workers must be at least 1, not {workers}.")
         self._recipes = [*recipe] if isinstance(recipe, Sequence) else [recipe] * workers
         self._threads = threads or max(1, torch.get_num_threads() // workers)
+        # In files: a recipe may hold all texts of a run, and a process takes what it is given only once it has started.
+        self._folder = TemporaryDirectory(prefix="winnow-")
+        self._paths = _written(self._recipes, Path(self._folder.name))
         self.workers = workers
         # One pool for every process: a pool of several would choose by itself who gets an item.
         self._pools = [self._start(who) for who in range(workers)]
@@ -57,7 +62,7 @@ class ProcessExecutor(Executor[V]):
             while idle and queue:
                 who = idle.pop(0)
                 item = queue.take(self._known[who], set().union(*self._known))
-                busy[self._pools[who].submit(_evaluate, item)] = (who, item)
+                busy[self._submit(who, item)] = (who, item)
             for future in wait(busy, return_when=FIRST_COMPLETED).done:
                 who, item = busy.pop(future)
                 idle.append(who)
@@ -76,14 +81,23 @@ class ProcessExecutor(Executor[V]):
                 _kill(pool)
         for pool in self._pools:
             pool.shutdown(wait=True, cancel_futures=True)
+        self._folder.cleanup()
 
     def _start(self, who: int) -> ProcessPoolExecutor:
         context = multiprocessing.get_context("spawn")
-        pool = ProcessPoolExecutor(1, context, initializer=_prepare, initargs=(self._recipes[who], self._threads))
+        pool = ProcessPoolExecutor(1, context, initializer=_prepare, initargs=(self._paths[who], self._threads))
         with _no_interrupts():
             # The first call starts the process.
             pool.submit(_nothing)
         return pool
+
+    def _submit(self, who: int, item: Item) -> Future[V]:
+        try:
+            return self._pools[who].submit(_evaluate, item)
+        except BrokenProcessPool:
+            # It died while it had nothing to do, which is no item's fault.
+            self._renew(who)
+            return self._pools[who].submit(_evaluate, item)
 
     def _replace(self, who: int, item: Item, losses: int) -> None:
         if losses >= _LOSSES:
@@ -91,6 +105,9 @@ class ProcessExecutor(Executor[V]):
                 f"{losses} worker processes died at {item}, probably for lack of memory: use fewer --workers, or let "
                 "them do less at once (--batch, --chunk). What was finished is kept."
             )
+        self._renew(who)
+
+    def _renew(self, who: int) -> None:
         self._pools[who].shutdown(wait=False)
         self._pools[who], self._known[who] = self._start(who), set()
 
@@ -108,13 +125,26 @@ def _no_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _prepare(recipe: Recipe[Any], threads: int) -> None:
-    """The start of a new process. What fails here is kept for its first item: a pool tells nobody, and just breaks."""
+def _written(recipes: Sequence[Recipe[Any]], folder: Path) -> list[Path]:
+    """The file of every recipe, each of which is written once."""
+    paths: dict[int, Path] = {}
+    for recipe in recipes:
+        if id(recipe) not in paths:
+            paths[id(recipe)] = path = folder / f"recipe-{len(paths)}"
+            path.write_bytes(pickle.dumps(recipe))
+    return [paths[id(recipe)] for recipe in recipes]
+
+
+def _prepare(path: Path, threads: int) -> None:
+    """The start of a new process, with a recipe's file.
+
+    What fails here is kept for its first item: a pool tells nobody, and just breaks.
+    """
     global _worker, _failure
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     try:
-        _worker = recipe.prepare()
+        _worker = pickle.loads(path.read_bytes()).prepare()
     except Exception as problem:
         _failure = problem
 
