@@ -15,9 +15,10 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 
 @pytest.fixture(autouse=True)
 def handler():
-    before = signal.getsignal(signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def test_the_usual_handler_comes_back():
@@ -40,7 +41,7 @@ def after(setup: str, number: str, caught: str):
     """A process in which a signal comes after a setup, and what it printed."""
     return python(
         "import os, signal\n"
-        "from winnow.commands.interrupts import end_at_once, raise_again\n"
+        "from winnow.commands.interrupts import Ended, end_at_once, raise_again\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         f"{setup}\n"
         "try:\n"
@@ -59,3 +60,14 @@ def test_nothing_catches_the_end():
 def test_a_request_to_end_is_an_interrupt():
     found = after("end_at_once(); raise_again()", "SIGTERM", "KeyboardInterrupt")
     assert (found.returncode, found.stdout, found.stderr) == (0, "caught\nwent on\n", "")
+
+
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP"])
+def test_a_request_to_end_counts_where_a_shell_ignores_interrupts_of_background_jobs(number):
+    found = after("signal.signal(signal.SIGINT, signal.SIG_IGN); end_at_once(); raise_again()", number, "Ended")
+    assert (found.returncode, found.stdout) == (0, "caught\nwent on\n"), found.stderr
+
+
+def test_a_closed_terminal_is_left_alone_where_it_is_to_be():
+    found = after("signal.signal(signal.SIGHUP, signal.SIG_IGN); end_at_once(); raise_again()", "SIGHUP", "Ended")
+    assert (found.returncode, found.stdout) == (0, "went on\n")

@@ -19,6 +19,7 @@ from winnow.commands.console import messages, output
 from winnow.commands.failures import readable
 from winnow.commands.formats import written_bytes, written_share
 from winnow.commands.inputs import STANDARD_INPUT, build_methods, read_document, read_questions
+from winnow.commands.interrupts import Ended
 from winnow.commands.loading import check_methods, load
 from winnow.commands.model_names import model_line
 from winnow.commands.opened_context import open_context
@@ -155,6 +156,8 @@ def _talk(session: Session, lines: Iterable[str]) -> None:
                 return
         except WinnowError as problem:
             messages().print(readable(str(problem)), style="red", soft_wrap=True, markup=False)
+        except Ended:
+            raise
         except KeyboardInterrupt:
             messages().print("Stopped.")
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from winnow.commands.console import messages, output
+from winnow.commands.interrupts import Ended
 
 
 def on_terminal() -> bool:
@@ -26,6 +27,8 @@ def typed_lines() -> Iterator[str]:
         except EOFError:
             output().print()
             return
+        except Ended:
+            raise
         except KeyboardInterrupt:
             output().print("\nCtrl-D or /quit ends the chat.", style="dim")
             continue

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
+from contextlib import suppress
+from typing import Any
 
 from rich.console import Console
 
@@ -14,9 +16,21 @@ def output() -> Console:
     return Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 120)
 
 
+class Messages(Console):
+    """Standard error. Where nobody reads it any more, or it is full, the work goes on."""
+
+    def on_broken_pipe(self) -> None:
+        """Nothing: rich would give up standard output, too, and end the program."""
+
+    def print(self, *objects: Any, **settings: Any) -> None:
+        """As a console's, as far as it can be written."""
+        with suppress(OSError):
+            super().print(*objects, **settings)
+
+
 def messages() -> Console:
     """For progress and errors; spinners and bars appear on terminals only."""
-    return Console(stderr=True, highlight=False, emoji=False)
+    return Messages(stderr=True, highlight=False, emoji=False)
 
 
 def silence_libraries() -> None:

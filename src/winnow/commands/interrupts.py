@@ -9,6 +9,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
 
+_is_program = False
+"""True in a process that runs commands; others keep their signals."""
+
 INTERRUPTED = 130
 """Exit code of an interrupted program."""
 
@@ -18,6 +21,8 @@ def end_at_once() -> None:
 
     A KeyboardInterrupt could be lost, or become another error, on its way through libraries that are half imported.
     """
+    global _is_program
+    _is_program = True
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
 
@@ -25,12 +30,22 @@ def end_at_once() -> None:
 def raise_again() -> None:
     """From here on, an interrupt raises KeyboardInterrupt, as usual, and so does a request to end.
 
-    Schedulers and `timeout` send SIGTERM, before which as much is to be kept as before Ctrl-C.
+    Schedulers and `timeout` send SIGTERM, and a terminal that is closed SIGHUP: as much is to be kept as before Ctrl-C,
+    also where a shell started the command in the background, which ignores that.
     """
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for request in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        if _is_program and signal.getsignal(request) is signal.SIG_DFL:
+            signal.signal(request, _stop)
+
+
+class Ended(KeyboardInterrupt):
+    """A request to end the program, which no chat takes for the end of an answer."""
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise Ended
 
 
 def _end(number: int, frame: FrameType | None) -> None:

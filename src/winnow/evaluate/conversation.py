@@ -123,7 +123,9 @@ class Conversation:
         stops = stop_tokens(self._model)
         try:
             stream(decode(self._model, prompt.cache, logits, max_new_tokens, stops, choice), said, streamer)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
+            if type(stop) is not KeyboardInterrupt:
+                raise  # the program is to end, not the answer
             interrupted = True
         self._cache = _mended(prompt.cache) if interrupted else prompt.cache
         text = str(self._tokenizer.decode(said, skip_special_tokens=True))
