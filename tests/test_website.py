@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml  # transformers brings it
+
+import winnow
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -41,3 +44,9 @@ def test_the_navigation_has_every_page_once() -> None:
 
 def test_what_lies_outside_is_there() -> None:
     assert [source for source in outside() if not (ROOT / source).is_file()] == []
+
+
+def test_the_reference_has_every_public_name() -> None:
+    text = (ROOT / "website" / "api.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^::: winnow\.(\w+)$", text, re.MULTILINE)
+    assert sorted(listed) == sorted({*winnow.__all__} - {"__version__"})

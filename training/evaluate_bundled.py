@@ -35,7 +35,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Exact match of the bundled model.")
     parser.add_argument("--model", type=Path, default=ROOT / "src" / "winnow" / "bundled")
     parser.add_argument("--lengths", type=int, nargs="+", default=[256, 512, 1024, 2048])
-    parser.add_argument("--questions", type=int, default=200, help="least number per kind and length")
+    parser.add_argument("--questions", type=int, default=100, help="least number per kind and length")
     parser.add_argument("--batch-tokens", type=int, default=16_384)
     parser.add_argument("--no-write", action="store_true", help="only print")
     return parser.parse_args()

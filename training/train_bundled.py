@@ -4,7 +4,7 @@ One command repeats it:
 
     python training/train_bundled.py --out src/winnow/bundled
 
-The run resumes from its last checkpoint. Batches depend on the seed and the
+The run resumes from its last checkpoint. It refuses one of another run. Batches depend on the seed and the
 step alone, so a resumed run sees the batches that an unbroken one would see.
 """
 
@@ -30,6 +30,10 @@ from transformers import PreTrainedModel
 ROOT = Path(__file__).resolve().parent.parent
 # Text lengths of the curriculum; each is unlocked by mastering the one before.
 LENGTHS = (96, 192, 384, 768, 1024, 2048)
+
+
+# Options that change nothing of what is learned, so that a run may be resumed with others.
+FREE = ("out", "work", "threads", "save_seconds", "eval_steps")
 
 
 @dataclass
@@ -116,25 +120,51 @@ def promote(progress: Progress, accuracy: float, args: argparse.Namespace) -> bo
     return True
 
 
+def recipe(args: argparse.Namespace) -> dict[str, object]:
+    """Seed, architecture and schedule: everything that weights depend on."""
+    return {name: value for name, value in vars(args).items() if name not in FREE}
+
+
+def check_recipe(path: Path, saved: dict[str, object], wanted: dict[str, object]) -> None:
+    """Refuse to resume another run, naming what differs."""
+    told = [
+        f"--{name.replace('_', '-')} (there {saved.get(name)}, now {wanted.get(name)})"
+        for name in {**wanted, **saved}
+        if saved.get(name) != wanted.get(name)
+    ]
+    if told:
+        raise SystemExit(
+            f"{path} is of another run, different in {', '.join(told)}: delete it, or give another --work."
+        )
+
+
 def save_checkpoint(
-    path: Path, model: PreTrainedModel, optimizers: list[torch.optim.Optimizer], progress: Progress
+    path: Path,
+    model: PreTrainedModel,
+    optimizers: list[torch.optim.Optimizer],
+    progress: Progress,
+    wanted: dict[str, object],
 ) -> None:
     """Write a checkpoint so that an interrupted write never destroys the last one."""
     state = {
         "model": model.state_dict(),
         "optimizers": [optimizer.state_dict() for optimizer in optimizers],
         "progress": vars(progress),
+        "recipe": wanted,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     torch.save(state, path.with_suffix(".tmp"))
     path.with_suffix(".tmp").replace(path)
 
 
-def load_checkpoint(path: Path, model: PreTrainedModel, optimizers: list[torch.optim.Optimizer]) -> Progress:
-    """Load the last checkpoint, or start afresh where there is none."""
+def load_checkpoint(
+    path: Path, model: PreTrainedModel, optimizers: list[torch.optim.Optimizer], wanted: dict[str, object]
+) -> Progress:
+    """Load the last checkpoint, or start afresh where there is none; that of another run is refused."""
     if not path.exists():
         return Progress()
     state = torch.load(path, weights_only=True)
+    check_recipe(path, state.get("recipe", {}), wanted)
     model.load_state_dict(state["model"])
     for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
         optimizer.load_state_dict(saved)
@@ -174,7 +204,7 @@ def train(args: argparse.Namespace) -> None:
     ]
     rates = (args.muon_rate, args.adam_rate)
     log, path = Log(args.work.parent / "train.log"), args.work / "last.pt"
-    progress = load_checkpoint(path, model, optimizers)
+    progress = load_checkpoint(path, model, optimizers, recipe(args))
     log(parameters=model.num_parameters(), resumed=progress.step)
     model.train()
     saved, window = time.monotonic(), [0.0, 0]
@@ -208,10 +238,10 @@ def train(args: argparse.Namespace) -> None:
             for tokens in sorted({min(top, n) for n in (128, 512, 1024, top)}):
                 log(step=progress.step, tokens=tokens, **teacher_forced_scores(model, tokens))
         if time.monotonic() - saved > args.save_seconds:
-            save_checkpoint(path, model, optimizers, progress)
+            save_checkpoint(path, model, optimizers, progress, recipe(args))
             saved = time.monotonic()
             export(args.out, model)
-    save_checkpoint(path, model, optimizers, progress)
+    save_checkpoint(path, model, optimizers, progress, recipe(args))
     export(args.out, model)
 
 

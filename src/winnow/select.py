@@ -26,13 +26,13 @@ class Selection(NamedTuple):
         return torch.arange(len(counts), device=device).repeat_interleave(counts, output_size=len(self.positions))
 
 
-def select(scores: Tensor, slots: Tensor, layer: int = 0) -> Selection:
+def select(scores: Tensor, slots: Tensor, layer: int = 0, scorer: str = "") -> Selection:
     """Keep the `slots[h]` best tokens of every head h; equal scores go to the lower token index.
 
-    scores [H, N] fp32; slots [H] int64 on the CPU, each in [0, N]; `layer` only names the layer in errors.
-    Raises ModelError where a score is NaN.
+    scores [H, N] fp32; slots [H] int64 on the CPU, each in [0, N]; `layer` and `scorer` are only
+    named in errors. Raises ModelError where a score is NaN.
     """
-    check_scores(scores, layer)
+    check_scores(scores, layer, scorer)
     return _selection(best_tokens(scores, slots), slots)
 
 
@@ -62,10 +62,11 @@ def columns(keep: Tensor, count: int) -> Tensor:
     return numbers.new_zeros(count + 1).scatter_(0, places, numbers)[:count]
 
 
-def check_scores(scores: Tensor, layer: int) -> None:
-    """Raise ModelError, naming the layer, where a score is NaN: nothing could be ordered by it."""
+def check_scores(scores: Tensor, layer: int, scorer: str = "") -> None:
+    """Raise ModelError, naming the layer and the scorer, where a score is NaN: nothing could be ordered by it."""
+    source = f"the scorer {scorer}" if scorer else "the scorer"
     error = ModelError(
-        f"The token scores of layer {layer} contain NaN, so its keys or queries do. "
+        f"The token scores of layer {layer} contain NaN, which came from the keys, the queries, or {source}. "
         "Check the prompt without compression; a model in float16 may need bfloat16 or float32."
     )
     doubted(scores.isnan().any(), error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +31,21 @@ import winnow
 class Odd(ValueNorm):
     mark: str = field(default="[/dim][b]x", metadata=meaning("a word"))
 winnow.register("odd", Odd)
+"""
+
+
+SPAWNED = """
+import pickle, sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+import winnow
+from winnow.commands.plugins import run_plugins
+run_plugins([Path(sys.argv[1])])
+made = winnow.method("odd @ 64")
+print(pickle.loads(pickle.dumps(made)) == made)
+with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+    print(pool.submit(repr, made.scorer).result().partition("(")[0])
 """
 
 
@@ -64,6 +80,21 @@ def test_defaults_are_no_markup(winnow_run, folder):
     for name in ((), ("odd",)):
         code, out, err = winnow_run("methods", "--plugin", "odd.py", *name)
         assert (code, "[/dim][b]x" in out) == (0, True), err
+
+
+def test_other_processes_run_the_file_themselves(folder):
+    """Spawned workers are sent the method, whose class no import finds."""
+    (folder / "odd.py").write_text(ODD)
+    found = python(SPAWNED, str(folder / "odd.py"), paths=(Path(__file__).parents[1],))
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.split() == ["True", "Odd"]
+
+
+def test_a_cluster_is_refused(winnow_run):
+    code, _, err = winnow_run("eval", "facts", "--plugin", "mine.py", "--executor", "ray", "--out", "run")
+    assert code == 2
+    assert "--plugin" in err
+    assert "Ray cluster" in err
 
 
 def test_it_is_listed(winnow_run, folder):

@@ -133,6 +133,28 @@ def test_a_class_that_is_defined_anew_takes_the_place_of_the_old_one() -> None:
     assert type(winnow.method("notebook", 64).scorer) is second
 
 
+def test_a_class_that_is_defined_anew_as_another_kind_is_known_once() -> None:
+    def cell(base: type[Any]) -> type[Any]:
+        @dataclass(frozen=True)
+        class Notebook(base):  # type: ignore[misc]
+            """A cell of a notebook."""
+
+        return Notebook
+
+    for bases in ((ValueNorm, Squared), (Squared, ValueNorm)):
+        for base in bases:
+            winnow.register("notebook", cell(base))
+        assert [record.name for record in winnow.methods()].count("notebook") == 1
+    assert isinstance(winnow.method("notebook", 64).scorer, ValueNorm)
+
+
+def test_the_same_class_with_other_words_is_told_what_differs() -> None:
+    winnow.register("valuenorm", ValueNorm)
+    told = r"'valuenorm' is taken by support\.own_parts\.ValueNorm with summary 'Keeps .*', not 'x'; choose another"
+    with pytest.raises(MethodError, match=told):
+        winnow.register("valuenorm", ValueNorm, summary="x")
+
+
 @dataclass
 class Thawed(Scorer):
     """Not frozen."""

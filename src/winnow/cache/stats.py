@@ -31,6 +31,7 @@ class CacheStats:
     tokens_seen: int
     """Tokens of every row so far, padding included."""
     rows: int
+    """Sequences of the batch."""
     compress_seconds: float
     """Time spent on scoring, selecting and packing."""
 

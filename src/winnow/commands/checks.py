@@ -63,7 +63,16 @@ def check_context(
 
 
 def check_workers(options: ExecutorOptions, device_map: str | None) -> None:
-    """Raises BadParameter for a number of workers where none are asked for, and for a device map that all would use."""
+    """Raises BadParameter for workers that could not do the work as it is asked for.
+
+    That is a number of them where none are asked for, a device map that all would use, and plugins in a cluster.
+    """
+    if options.executor == "ray" and getattr(options, "plugins", None):
+        raise typer.BadParameter(
+            "names a file that the nodes of a Ray cluster need not have; use --executor processes, or bring the method "
+            "in a package that every node has.",
+            param_hint="--plugin",
+        )
     if options.executor == "local":
         if options.workers is not None:
             raise typer.BadParameter(

@@ -1,14 +1,21 @@
-"""Python files that a command line names with `--plugin`: each is run once, to register methods."""
+"""Python files that a command line names with `--plugin`: each is run once, to register methods.
+
+Their classes can be sent to other processes of the same machine, which run the file, too.
+"""
 
 from __future__ import annotations
 
+import copyreg
 import os
 import sys
 import traceback
+from abc import ABCMeta
 from collections.abc import Iterable
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 from winnow.errors import WinnowError
@@ -24,11 +31,33 @@ def run_plugins(paths: Iterable[Path]) -> None:
         if not os.path.isfile(path):
             raise PluginError(f"--plugin {path}: there is no such file; name a Python file that calls winnow.register.")
         _run(path)
+        # All parts of methods are of this kind, and no other process can import the module of one.
+        copyreg.pickle(ABCMeta, _sent)
+
+
+def _sent(kind: Any) -> Any:
+    """Instructions for pickle: a class of a plugin by its file, any other by its name, as ever."""
+    loader = getattr(sys.modules.get(kind.__module__), "__loader__", None)
+    if not isinstance(loader, _Loader):
+        return kind.__qualname__
+    return _received, (os.path.abspath(loader.path), kind.__qualname__)
+
+
+def _received(path: str, name: str) -> Any:
+    """The class of a plugin, whose file is run where that was not done yet. Raises PluginError where it fails."""
+    module = _module_name(Path(path))
+    if module not in sys.modules:
+        run_plugins([Path(path)])
+    return attrgetter(name)(sys.modules[module])
+
+
+def _module_name(path: Path) -> str:
+    return f"winnow_plugin_{crc32(bytes(path.resolve())):08x}"
 
 
 def _run(path: Path) -> None:
     """As a module, which dataclasses in it need; by the same name again, so that the same file may be run twice."""
-    loader = _Loader(f"winnow_plugin_{crc32(bytes(path.resolve())):08x}", str(path))
+    loader = _Loader(_module_name(path), str(path))
     spec = spec_from_loader(loader.name, loader)
     assert spec is not None
     module = module_from_spec(spec)

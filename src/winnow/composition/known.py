@@ -129,9 +129,9 @@ def _add(record: Preset | NamedPart) -> None:
     if record.name in _OURS:
         raise MethodError(f"{record.name!r} is the name of a method or part of winnow's own; choose another.")
     if before is not None and not _is_same(before, record):
-        raise MethodError(
-            f"{record.name!r} is taken by {_kind(before).__module__}.{_kind(before).__qualname__}; choose another name."
-        )
+        raise MethodError(f"{record.name!r} is taken by {_difference(before, record)}; choose another name.")
+    # A class that was defined anew may be of another kind.
+    (_parts if isinstance(record, Preset) else _presets).pop(record.name, None)
     if isinstance(record, Preset):
         _presets[record.name] = record
     else:
@@ -147,3 +147,13 @@ def _is_same(before: Preset | NamedPart, after: Preset | NamedPart) -> bool:
 
 def _kind(record: Preset | NamedPart) -> type:
     return type(record.scorer if isinstance(record, Preset) else record.part)
+
+
+def _difference(before: Preset | NamedPart, after: Preset | NamedPart) -> str:
+    """The class that has a name, or what it was registered with where the class is the same."""
+    kind = _kind(before)
+    if kind is not _kind(after) or type(before) is not type(after):
+        return f"{kind.__module__}.{kind.__qualname__}"
+    pairs = zip(before._fields, before, after, strict=True)
+    told = ", ".join(f"{name} {old!r}, not {new!r}" for name, old, new in pairs if old != new)
+    return f"{kind.__module__}.{kind.__qualname__} with {told}"

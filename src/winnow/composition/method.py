@@ -21,6 +21,7 @@ from winnow.allocate import (
 )
 from winnow.budget import Budget
 from winnow.composition.byte_budget import ByteBudget
+from winnow.composition.contract import author, check_form, check_slots, check_totals
 from winnow.errors import MethodError
 from winnow.score import Ranking, Scorer
 from winnow.select import Selection, check_scores, everything, select
@@ -110,14 +111,16 @@ class Method:
 
         With a budget in bytes, as many as the layer's bytes hold once they are packed, which what is packed already
         (`earlier`) has a part in. Absent columns never stay. Heads that share latents get one set, which is then the
-        selection of a single head; see `HeadUnion`.
+        selection of a single head; see `HeadUnion`. Raises MethodError for a scorer or an allocator that breaks its
+        contract, ModelError where a score is NaN.
         """
         there = int(view.stored.counts.sum())
         sizes_vary = allocation.bytes is not None and not isinstance(self.store, Dense)
         if allocation.totals[view.layer] >= there and not sizes_vary:
             return everything(view.stored.keys, view.absent)
         ranking = rank(self.scorer, view)
-        check_scores(ranking.scores, view.layer)
+        check_form(ranking.scores, view, author(self.scorer))
+        check_scores(ranking.scores, view.layer, author(self.scorer))
         ranking = ranking._replace(scores=_without(ranking.scores, view.absent))
         return self.bytes.fill(lambda tried: self._best(ranking, view, tried, there), view, allocation, there, earlier)
 
@@ -131,12 +134,15 @@ class Method:
         if view.latents is not None:
             allocation = of_sharing_heads(allocation, len(view.keys))
         slots = self.allocator.head_slots(ranking.scores, allocation, view.layer)
+        check_slots(slots, ranking.scores, allocation, view.layer, self.allocator)
         slots = shared_within(slots, view.counts, allocation.plan.guaranteed)
-        order = _without(self.scorer.refine(ranking, slots, view), view.absent)
+        order = self.scorer.refine(ranking, slots, view)
+        check_form(order, view, type(self.scorer).__name__)
+        order = _without(order, view.absent)
         if view.latents is not None:
             order = union_of(self.allocator).need(order, slots - allocation.plan.guaranteed)[None]
             slots = full_tensor(1, total)
-        return select(order, slots, view.layer)
+        return select(order, slots, view.layer, type(self.scorer).__name__)
 
 
 @lru_cache(maxsize=64)
@@ -145,16 +151,22 @@ def _allocation(method: Method, length: int, heads: tuple[int, ...], costs: tupl
     guaranteed = min(method.scorer.guaranteed, length)
     if method.budget.unit != "bytes":
         plan = SlotPlan(method.budget.slots(length, heads, guaranteed), heads, length, guaranteed)
-        return Allocation(plan, tuple(method.allocator.layer_totals(plan)))
+        return Allocation(plan, _totals(method.allocator, plan))
     slots = method.bytes.slots(length, heads, costs, guaranteed)
     plan = SlotPlan(slots, heads, length, guaranteed)
-    totals = method.allocator.layer_totals(plan)
+    totals = _totals(method.allocator, plan)
     # Layers of different slot size: what the allocator prefers may be dearer than the mean.
     while not method.bytes.fits(totals, costs) and slots > guaranteed * sum(heads):
         slots = max(slots - max(1, slots // 256), guaranteed * sum(heads))
         plan = plan._replace(slots=slots)
-        totals = method.allocator.layer_totals(plan)
-    return Allocation(plan, tuple(totals), method.bytes.layer_bytes(totals, costs))
+        totals = _totals(method.allocator, plan)
+    return Allocation(plan, totals, method.bytes.layer_bytes(totals, costs))
+
+
+def _totals(allocator: Allocator, plan: SlotPlan) -> tuple[int, ...]:
+    totals = tuple(allocator.layer_totals(plan))
+    check_totals(totals, plan, allocator)
+    return totals
 
 
 def _without(scores: Tensor, absent: Tensor | None) -> Tensor:

@@ -1,0 +1,62 @@
+"""Facts of a method's parts that its name does not say: the numbers of tables, and the code of others."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from functools import lru_cache
+from importlib.metadata import packages_distributions, version
+from pathlib import Path
+
+from torch import Tensor
+
+from winnow.composition.contract import is_ours
+from winnow.composition.method import Method
+from winnow.estimate.journal import fingerprint
+from winnow.heads import BudgetCurves, HeadScores, QueryCenters
+
+
+def unsaid(method: Method) -> Iterator[str]:
+    """Hashes of budget curves, of query centers, and of the code of classes that are not winnow's.
+
+    Nothing for methods without such parts. Head scores are left out.
+    """
+    for part in (method.scorer, method.allocator, method.store):
+        yield from _unsaid(part)
+
+
+def _unsaid(part: object) -> Iterator[str]:
+    if isinstance(part, BudgetCurves):
+        yield _hashed("curves", part.ratios)
+    elif isinstance(part, QueryCenters):
+        yield _hashed("centers", part.mean, part.sizes)
+    elif is_dataclass(part) and not isinstance(part, HeadScores):
+        yield from (_code(kind) for kind in inspect.getmro(type(part)) if _is_somebody_elses(kind))
+        for field in fields(part):
+            yield from _unsaid(getattr(part, field.name))
+
+
+def _hashed(kind: str, *numbers: Tensor) -> str:
+    return fingerprint([kind, *(each.tolist() for each in numbers)])
+
+
+def _is_somebody_elses(kind: type) -> bool:
+    return not is_ours(kind) and kind.__module__.partition(".")[0] not in sys.stdlib_module_names - {"__main__"}
+
+
+@lru_cache(maxsize=64)
+def _code(kind: type) -> str:
+    """A hash of the file of a class; of its package's version, or of its own source, where there is no file."""
+    return fingerprint(["code", kind.__qualname__, _text(kind)])
+
+
+def _text(kind: type) -> str:
+    try:
+        file = inspect.getsourcefile(kind)
+        return inspect.getsource(kind) if file is None or not Path(file).is_file() else Path(file).read_text("utf-8")
+    except (OSError, TypeError):
+        # Compiled, or typed in.
+        found = packages_distributions().get(kind.__module__.partition(".")[0], ())
+        return ", ".join(f"{name} {version(name)}" for name in sorted(set(found)))

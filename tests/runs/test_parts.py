@@ -1,0 +1,72 @@
+"""Facts that a method's name does not say of its parts: numbers of tables, and code."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from support.own_parts import Squared
+from winnow.composition.method import Method
+from winnow.composition.names import method
+from winnow.heads import BudgetCurves, QueryCenters
+from winnow.runs.parts import _code, unsaid
+from winnow.score import SnapKV
+
+SOURCE = """
+from dataclasses import dataclass
+from winnow.score import SnapKV
+@dataclass(frozen=True)
+class Mine(SnapKV):
+    "{}"
+"""
+
+
+@pytest.mark.parametrize("name", ["snapkv @ 5%", "adakv+bits(4) @ 5%", "cokv @ 64", "full", "triattention @ 64"])
+def test_methods_whose_name_says_all_have_nothing(name: str) -> None:
+    assert list(unsaid(method(name))) == []
+
+
+def curves(share: float, path: Path) -> Method:
+    BudgetCurves(torch.full((99, 4, 4), share), scorer="snapkv").save(path)
+    return method(f"snapkv+lukv(curves={path}) @ 20")
+
+
+def centers(size: float, path: Path) -> Method:
+    QueryCenters(torch.zeros(4, 8, 32), torch.full((4, 8, 32), size)).save(path)
+    return method(f"triattention(centers={path}) @ 64")
+
+
+@pytest.mark.parametrize("made", [curves, centers])
+def test_tables_of_one_name_are_told_apart(made, tmp_path) -> None:
+    path = tmp_path / "table.safetensors"
+    one, same, other = made(0.25, path), made(0.25, path), made(0.5, path)
+    assert str(one) == str(other)
+    assert list(unsaid(one)) == list(unsaid(same)) != list(unsaid(other))
+    assert len(list(unsaid(one))) == 1
+
+
+def test_code_of_others_counts(tmp_path, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    found = []
+    for text in ("one", "other", "one"):
+        (tmp_path / "mine_of_a_test.py").write_text(SOURCE.format(text))
+        sys.modules.pop("mine_of_a_test", None)
+        importlib.invalidate_caches()
+        kind = importlib.import_module("mine_of_a_test").Mine
+        found.append([*unsaid(method(kind(), 64)), *unsaid(method(Squared(base=kind()), 64))])
+    assert found[0] == found[2]
+    assert not {*found[0][:1]} & {*found[1]}
+    assert [len(each) for each in found] == [3, 3, 3]
+    sys.modules.pop("mine_of_a_test", None)
+
+
+def test_code_that_is_nowhere_is_its_packages_version(monkeypatch) -> None:
+    kind = type("Typed", (SnapKV,), {"__module__": "numpy.typed_in"})
+    before = _code.__wrapped__(kind)
+    monkeypatch.setattr("winnow.runs.parts.version", lambda name: "0.0")
+    assert _code.__wrapped__(kind) != before
