@@ -71,6 +71,18 @@ def test_prompts_are_cut_by_the_model_s_name() -> None:
     assert spark.prompt_limit("meta-llama/Llama-3.1-8B-Instruct") == 127_500
 
 
+@pytest.mark.parametrize("name", ["longbench-headkv", "loogle-headkv", "longbench-cokv", "babilong-headkv"])
+def test_later_llamas_are_not_cut_as_the_first_of_their_number(name: str) -> None:
+    limits = [protocol(name).prompt_limit(f"meta-llama/Llama-{each}-Instruct") for each in ("3.1-8B", "3.2-3B", "3-8B")]
+    assert limits == [None, None, 7950]
+
+
+def test_babilong_has_limits_of_its_own() -> None:
+    names = ("Qwen/Qwen2-7B-Instruct", "microsoft/Phi-3-mini-128k-instruct")
+    assert [protocol("babilong-headkv").prompt_limit(name) for name in names] == [31_500, 31_500]
+    assert [protocol("longbench-headkv").prompt_limit(name) for name in names] == [None, None]
+
+
 def test_the_longest_part_of_a_name_decides() -> None:
     limits = {"llama": 10, "llama-3": 20}
     made = Protocol("made", "", (), chat_template=False, question_seen=True, max_prompt_tokens=5, model_limits=limits)
@@ -92,7 +104,7 @@ def lines_of(name: str) -> list[list[str]]:
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_the_page_tells_what_the_table_says(name: str) -> None:
     each, (told, *rows) = PROTOCOLS[name], lines_of(name)
-    limits = ", ".join(f"{limit:,}" for limit in sorted(set(each.model_limits.values()))) or "—"
+    limits = ", ".join(f"{limit:,}" for limit in sorted({most for most in each.model_limits.values() if most})) or "—"
     assert told == [
         ", ".join(f"`{benchmark}`" for benchmark in each.benchmarks) or "any",
         "yes" if each.chat_template else "no",

@@ -15,7 +15,7 @@ from winnow.commands.formats import written_bytes
 from winnow.commands.model_names import model_name
 from winnow.models import ModelSource
 from winnow.runs.evaluation import Evaluation
-from winnow.runs.full_row import beside_printed, published_row
+from winnow.runs.full_row import Beside, beside_printed, published_row
 from winnow.runs.room import Room
 from winnow.runs.rows import Row
 from winnow.runs.summary import summaries
@@ -58,7 +58,7 @@ def _limit(rules: Protocol, source: ModelSource) -> str:
         return f"{rules.name} cuts the prompts of this model at {limit:,} tokens."
     return (
         f"{rules.name} has no limit for a model of this name, so its prompts are as long as the model reads; there are "
-        f"limits for {', '.join(rules.model_limits)}."
+        f"limits for {', '.join(name for name, most in rules.model_limits.items() if most is not None)}."
     )
 
 
@@ -102,21 +102,22 @@ def _compare_with_paper(console: Console, rows: Sequence[Row], work: EvalWork) -
     printed = published_row(work.protocol, work.source.name)
     if printed is None:
         return
-    found = beside_printed(rows, printed)
+    found = beside_printed(rows, printed, generated=bool(work.benchmark.lengths))
     far = [each for each in found if each.apart]
-    for each in far:
-        console.print(
-            f"{each.task}: the full cache has {each.found.mean:.1f} ({each.found.low:.1f}–{each.found.high:.1f}), the "
-            f"paper prints {each.printed:.1f}. Texts, prompts or model differ from the paper's, so nothing here "
-            "compares with its tables.",
-            style="yellow",
-            markup=False,
-            soft_wrap=True,
-        )
-    if found and not far:
-        console.print(
-            f"The full cache is where the paper has it, in all of {len(found)} tasks ({work.protocol.source}).",
-            style="dim",
-            markup=False,
-            soft_wrap=True,
-        )
+    if found:
+        console.print(_beside_line(found, far, work), style="yellow" if far else "dim", markup=False, soft_wrap=True)
+
+
+def _beside_line(found: Sequence[Beside], far: Sequence[Beside], work: EvalWork) -> str:
+    """A line on the full cache and the paper's, which names the tasks that are apart."""
+    if not far:
+        return f"The full cache is where the paper has it, in all of {len(found)} tasks ({work.protocol.source})."
+    told = "; ".join(
+        f"{each.task} has {each.found.mean:.1f} ({each.found.low:.1f}–{each.found.high:.1f}), the paper prints "
+        f"{each.printed:.1f}"
+        for each in far
+    )
+    return (
+        f"The full cache lies outside of what chance explains in {len(far)} of {_counted(len(found), 'task')}: {told}. "
+        "Texts, prompts or model may differ from the paper's; look before you compare with its tables."
+    )

@@ -10,11 +10,29 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from winnow.evaluate.batch import Row
 
+_CUES = ("Answer:", "\n")
+"""Ends of prompts; texts that grow together with the first one are cut behind the second."""
+
 
 def continuation_tokens(tokenizer: PreTrainedTokenizerBase, text: str) -> Tensor:
-    """[n] tokens of a text that goes on behind a prompt, without special ones."""
-    tokens: Tensor = tokenizer(text, add_special_tokens=False, return_tensors="pt").input_ids[0]
-    return tokens.long()
+    """[n] tokens of a text as it goes on behind a prompt, without special ones.
+
+    A text on its own may be cut otherwise: some tokenizers put a blank before whatever comes first. So it is cut
+    together with a few words, as lm-evaluation-harness cuts it together with its prompt, and what follows them counts.
+    """
+    behind = (_behind(tokenizer, cue, text) for cue in _CUES)
+    found = next((tokens for tokens in behind if tokens is not None), None)
+    return torch.tensor(_ids(tokenizer, text) if found is None else found, dtype=torch.int64)
+
+
+def _behind(tokenizer: PreTrainedTokenizerBase, cue: str, text: str) -> list[int] | None:
+    """Tokens of a text behind a cue; None where a token holds the end of one and the beginning of the other."""
+    before, whole = _ids(tokenizer, cue), _ids(tokenizer, cue + text)
+    return whole[len(before) :] if whole[: len(before)] == before else None
+
+
+def _ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    return list(tokenizer(text, add_special_tokens=False).input_ids)
 
 
 @torch.no_grad()

@@ -21,8 +21,9 @@ class Protocol:
     """True: the question is part of the prompt when it is compressed."""
     max_prompt_tokens: int | None = None
     """Longer prompts lose their middle: first and last half stay. None: as much as the model can read."""
-    model_limits: Mapping[str, int] = field(default_factory=dict)
-    """The same for models that the source names, by a part of their name in lower case; the longest that fits holds."""
+    model_limits: Mapping[str, int | None] = field(default_factory=dict)
+    """The same for models that the source names, by a part of their name in lower case; the longest that fits holds.
+    None cuts nothing."""
     lengths: tuple[int, ...] = ()
     """Tokens of the prompts that it is about, for benchmarks that are generated; none: any."""
     validation: float = 0.0

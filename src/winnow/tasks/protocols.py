@@ -11,8 +11,17 @@ from winnow.tasks import full_rows as published
 from winnow.tasks.benchmark import UnknownBenchmark
 from winnow.tasks.protocol import Protocol
 
-# As HeadKV's code cuts them; CoKV says to cut as HeadKV does.
-_HEADKV_LIMITS = {"llama2": 3950, "llama-2": 3950, "llama3": 7950, "llama-3": 7950, "mistral": 31_500}
+# As HeadKV's code cuts them; CoKV says to cut as HeadKV does. ApertureKV's table 11 has Llama 3.1 and 3.2 whole.
+_HEADKV_LIMITS: dict[str, int | None] = {
+    "llama2": 3950,
+    "llama-2": 3950,
+    "llama3": 7950,
+    "llama-3": 7950,
+    "llama-3.1": None,
+    "llama-3.2": None,
+    "mistral": 31_500,
+}
+_BABILONG_LIMITS = {**_HEADKV_LIMITS, "qwen2": 31_500, "phi": 31_500}
 
 # As SPARK's code cuts them.
 _SPARK_LIMITS = {
@@ -119,7 +128,7 @@ _TABLE = (
         benchmarks=("babilong",),
         chat_template=True,
         question_seen=True,
-        model_limits=_HEADKV_LIMITS,
+        model_limits=_BABILONG_LIMITS,
         source="Fu et al. 2024 (arXiv 2410.19258), table 3; run_babilong.py of FYYFU/HeadKV",
     ),
     Protocol(

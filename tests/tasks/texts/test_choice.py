@@ -57,6 +57,7 @@ def test_arc_and_truthfulqa(tmp_path: Path) -> None:
     assert only(tmp_path, arc).answers == (" fire",)
     truthful = {"question": "Which?", "mc1_targets": {"choices": ["yes", "no"], "labels": [0, 1]}}
     assert only(tmp_path, truthful).answers == (" no",)
+    assert prompt(only(tmp_path, truthful)) == "Q: Which?\nA:"
 
 
 def test_mmlu_and_longbench_2_list_their_choices(tmp_path: Path) -> None:
@@ -67,8 +68,10 @@ def test_mmlu_and_longbench_2_list_their_choices(tmp_path: Path) -> None:
     longbench = {f"choice_{letter}": f"choice {letter}" for letter in "ABCD"}
     longbench |= {"context": "Long.", "question": "Which?", "answer": "D", "domain": "x"}
     example = only(tmp_path, longbench)
-    assert example.context == "Long.\n\n"
-    assert example.question.startswith("Which?\nA. choice A\n")
+    opening = "Please read the following text and answer the question below.\n\n<text>\nLong.\n</text>\n\n"
+    listed = "(A) choice A\n(B) choice B\n(C) choice C\n(D) choice D\n\n"
+    asked = f"What is the correct answer to this question: Which?\nChoices:\n{listed}"
+    assert (example.context, example.question, example.answer_prefix) == (opening, asked, "Answer:")
     assert example.answers == (" D",)
 
 

@@ -16,7 +16,6 @@ DATA = (
     "MMLU or TruthfulQA; or a folder of such files"
 )
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_CUE = "Answer:"
 
 
 def _load(request: Request) -> list[Task]:
@@ -58,12 +57,13 @@ def _example(name: str, each: Question) -> Example:
         return _with_choices(name, each.context, "", "", each.choices, each.right)
     context, asked = (f"{each.context}\n\n", each.question) if each.context else (each.question, "")
     if each.listed:
-        listed = "\n".join(f"{letter}. {choice}" for letter, choice in zip(_LETTERS, each.choices, strict=False))
+        lines = (f"{letter}. {choice}" for letter, choice in zip(_LETTERS, each.choices, strict=False))
+        listed = each.listing or "\n".join(lines)
         letters = tuple(_LETTERS[: len(each.choices)])
         before, after = (context, f"{asked}\n{listed}\n") if asked else (f"{context}\n{listed}\n", "")
-        return _with_choices(name, before, after, _CUE, letters, each.right)
-    before, after = (context, f"Question: {asked}\n") if asked else (f"Question: {context}\n", "")
-    return _with_choices(name, before, after, _CUE, each.choices, each.right)
+        return _with_choices(name, before, after, each.cue, letters, each.right)
+    before, after = (context, f"{each.label}{asked}\n") if asked else (f"{each.label}{context}\n", "")
+    return _with_choices(name, before, after, each.cue, each.choices, each.right)
 
 
 def _with_choices(name: str, context: str, asked: str, cue: str, choices: tuple[str, ...], right: int) -> Example:

@@ -25,6 +25,12 @@ class Question(NamedTuple):
     """True where the prompt lists the choices, and the model names one by its letter."""
     continued: bool = False
     """True where the choices go on from the context, instead of answering a question."""
+    listing: str = ""
+    """The choices as the prompt lists them, where that is not behind letters and full stops."""
+    label: str = "Question: "
+    """Words before a question whose choices are not listed."""
+    cue: str = "Answer:"
+    """The beginning of the answer."""
 
 
 class _Form(NamedTuple):
@@ -53,9 +59,14 @@ class _LongBench2:
 
 
 def _longbench2(record: Record) -> Question:
+    """A text between marks and a question, in the words of lm-evaluation-harness."""
     row = checked(_LongBench2, record)
     choices = (row.choice_A, row.choice_B, row.choice_C, row.choice_D)
-    return Question(row.context, row.question, choices, _letter(row.answer, choices, record), listed=True)
+    text = f"Please read the following text and answer the question below.\n\n<text>\n{row.context}\n</text>"
+    asked = f"What is the correct answer to this question: {row.question.strip()}"
+    listed = "".join(f"({letter}) {choice}\n" for letter, choice in zip(_LETTERS, choices, strict=False))
+    right = _letter(row.answer, choices, record)
+    return Question(text, asked, choices, right, listed=True, listing=f"Choices:\n{listed}")
 
 
 @dataclass(frozen=True)
@@ -110,7 +121,7 @@ def _truthfulqa(record: Record) -> Question:
     labels = row.mc1_targets.labels
     if labels.count(1) != 1 or len(labels) != len(row.mc1_targets.choices):
         raise BenchmarkError(f"{record.place}: mc1_targets.labels must have a 1 for one of the choices.")
-    return Question("", row.question, tuple(row.mc1_targets.choices), labels.index(1))
+    return Question("", row.question, tuple(row.mc1_targets.choices), labels.index(1), label="Q: ", cue="A:")
 
 
 @dataclass(frozen=True)
