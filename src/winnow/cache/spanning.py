@@ -17,6 +17,7 @@ from torch import Tensor
 from winnow.allocate import Allocation, Claim, SlotPlan, SpanningAllocator, shared_within, spanning_of
 from winnow.budget import readable_bytes
 from winnow.cache.prefix import Prefix
+from winnow.composition.contract import author, check_form, check_slots
 from winnow.composition.method import Method
 from winnow.errors import BudgetError
 from winnow.kernels.formats import Block, DenseBlock
@@ -106,7 +107,8 @@ class LayersTogether:
         whole: what an observer wants to see, dense until the end.
         Raises ModelError where a score is NaN.
         """
-        check_scores(ranking.scores, view.layer)
+        check_form(ranking.scores, view, author(method.scorer))
+        check_scores(ranking.scores, view.layer, author(method.scorer))
         spanning = _spanning(method)
         held = self._rows.setdefault(row, [])
         del held[view.layer :]
@@ -184,7 +186,9 @@ def _slots(scores: Tensor, method: Method, allocation: Allocation, layer: int) -
     heads, length = scores.shape
     if allocation.totals[layer] == heads * length:
         return torch.full((heads,), length)
-    return method.allocator.head_slots(scores, allocation, layer)
+    slots = method.allocator.head_slots(scores, allocation, layer)
+    check_slots(slots, scores, allocation, layer, method.allocator)
+    return slots
 
 
 def _narrowed(held: HeldLayer, method: Method, slots: Tensor) -> HeldLayer:

@@ -10,6 +10,7 @@ from winnow.composition.method import Method
 from winnow.estimate.journal import fingerprint
 from winnow.heads.scores import HeadScores
 from winnow.runs.groups import Group
+from winnow.runs.parts import unsaid
 from winnow.tasks.example import Example
 from winnow.tasks.protocol import Protocol
 from winnow.version import __version__
@@ -61,7 +62,8 @@ def context_hash(example: Example) -> str:
 
 
 def _tables_of(method: Method) -> list[str]:
-    return [found for part in (method.scorer, method.allocator, method.store) for found in _tables(part)]
+    parts = (method.scorer, method.allocator, method.store)
+    return [*(found for part in parts for found in _tables(part)), *unsaid(method)]
 
 
 def _tables(part: object) -> Iterator[str]:

@@ -24,10 +24,11 @@ def unsaid(method: Method) -> Iterator[str]:
     Nothing for methods without such parts. Head scores are left out.
     """
     for part in (method.scorer, method.allocator, method.store):
-        yield from _unsaid(part)
+        yield from unsaid_of(part)
 
 
-def _unsaid(part: object) -> Iterator[str]:
+def unsaid_of(part: object) -> Iterator[str]:
+    """The same for one part of a method."""
     if isinstance(part, BudgetCurves):
         yield _hashed("curves", part.ratios)
     elif isinstance(part, QueryCenters):
@@ -35,7 +36,7 @@ def _unsaid(part: object) -> Iterator[str]:
     elif is_dataclass(part) and not isinstance(part, HeadScores):
         yield from (_code(kind) for kind in inspect.getmro(type(part)) if _is_somebody_elses(kind))
         for field in fields(part):
-            yield from _unsaid(getattr(part, field.name))
+            yield from unsaid_of(getattr(part, field.name))
 
 
 def _hashed(kind: str, *numbers: Tensor) -> str:

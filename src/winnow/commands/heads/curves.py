@@ -34,6 +34,7 @@ from winnow.evaluate.prompts import encode_prompt
 from winnow.heads.curves import BudgetCurves
 from winnow.heads.storage import SUFFIX
 from winnow.models import ModelSource, open_model
+from winnow.runs.parts import unsaid_of
 from winnow.score import Scorer
 from winnow.store import Dense
 from winnow.tasks.benchmark import Request
@@ -116,8 +117,11 @@ def _config(source: ModelSource, model: PreTrainedModel, plan: CurvePlan, shape:
 
 
 def _settings(plan: CurvePlan) -> dict[str, Any]:
+    # Journals of scorers that their names say all of stay as they were.
+    unsaid = list(unsaid_of(plan.scorer))
     return {
         "scorer": _named(plan.scorer),
+        **({"parts": unsaid} if unsaid else {}),
         "questions": len(plan.asked),
         "questions_hash": fingerprint([list(each) for each in plan.asked]),
         "max_new_tokens": plan.max_new_tokens,
