@@ -5,9 +5,10 @@
 
 Weights and tokens are random: what is measured is time and memory, not quality. The prompt is prefilled once per shape
 and length with everything kept; each method then compresses a copy of that prefill, so its overhead is timed by itself
-instead of as a difference of two long runs. Methods that sum attention up while the model attends have a prefill of
-their own right behind one of `full`, and their overhead is that difference (prefill.py has medians of it). Decoding
-steps of all caches are interleaved and medians reported.
+instead of as a difference of two long runs. Methods that sum attention up while the model attends have prefills of
+their own that take turns with such of `full`, and their overhead is the median difference; it is left empty where that
+is not above the differences' spread. Decoding steps of all caches are interleaved, in another order at every step, and
+medians reported.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import random
 import statistics
 import time
 from collections.abc import Callable
@@ -34,6 +36,8 @@ from reporting import RESULTS, machine, markdown_table, of_this_processor, write
 from winnow.cache.layer import CompressedLayer
 
 VOCABULARY = 1024
+PAIRS = 4
+"""Prefills with a method that sums attention up, and as many without."""
 METHODS = (
     "snapkv",
     "adakv",
@@ -95,16 +99,19 @@ class Row:
     tokens: int
     cache: str
     prefill_seconds: float
-    compress_seconds: float
+    compress_seconds: float | None
+    """None where it was not told from noise."""
     decode_ms: float
     held_mb: float
     payload_ratio: float | None
     """Held bytes of the prefix over slots × 2 × D × itemsize; None for caches without slots."""
+    share: float
+    """Share of the prompt that is kept."""
 
     @property
-    def overhead(self) -> float:
-        """Compression as a share of prefill."""
-        return self.compress_seconds / self.prefill_seconds
+    def overhead(self) -> str:
+        """Compression as a share of prefill, in words."""
+        return "" if self.compress_seconds is None else f"{100 * self.compress_seconds / self.prefill_seconds:.1f} %"
 
 
 class PreallocatedCache(DynamicCache):
@@ -166,7 +173,8 @@ class Contender:
     attention: str
     cache: Cache
     held: Callable[[], int]
-    compress_seconds: float = 0.0
+    compress_seconds: float | None = 0.0
+    """None where it was not told from noise."""
     payload: int | None = None
 
 
@@ -196,13 +204,23 @@ def compressed(waiting: winnow.CompressedCache, name: str, budget: int | None, r
 
 
 def compressed_meanwhile(model: PreTrainedModel, ids: Tensor, name: str, budget: int) -> Contender:
-    """A prefill of one method's own, timed against one right before it that keeps everything."""
-    plain = read(model, ids, winnow.CompressedCache(model, "full"))
-    cache = winnow.CompressedCache(model, winnow.method(name, budget=budget))
-    return contender(name, cache, read(model, ids, cache) - plain)
+    """Prefills of one method's own, in turns with such that keep everything."""
+    differences: list[float] = []
+    for turn in range(PAIRS):
+        plain = winnow.CompressedCache(model, "full")
+        cache = winnow.CompressedCache(model, winnow.method(name, budget=budget))
+        seconds = {each: read(model, ids, each) for each in ((plain, cache), (cache, plain))[turn % 2]}
+        differences.append(seconds[cache] - seconds[plain])
+    return contender(name, cache, told_from_noise(differences))
 
 
-def contender(name: str, cache: winnow.CompressedCache, seconds: float) -> Contender:
+def told_from_noise(differences: list[float]) -> float | None:
+    """The median, or None where it is not above half of what the differences span."""
+    middle = statistics.median(differences)
+    return middle if middle > (max(differences) - min(differences)) / 2 else None
+
+
+def contender(name: str, cache: winnow.CompressedCache, seconds: float | None) -> Contender:
     """A compressed cache that decodes."""
     layer = cache.compressed_layers()[0]
     payload = sum(map(sum, cache.stats().slots)) * 2 * dense(layer)[0].shape[-1] * layer.dtype.itemsize
@@ -237,11 +255,14 @@ def references(waiting: winnow.CompressedCache, steps: int) -> list[Contender]:
 
 
 def decode(model: PreTrainedModel, made: list[Contender], steps: int) -> dict[str, float]:
-    """Median milliseconds per token of each cache; the caches take turns at every step."""
-    token = torch.ones(1, 1, dtype=torch.int64)
+    """Median milliseconds per token of each cache; the caches take turns at every step.
+
+    Their order is drawn for every step: a cache is faster behind a small one than behind a large one.
+    """
+    token, drawn = torch.ones(1, 1, dtype=torch.int64), random.Random(0)
     times: dict[str, list[float]] = {each.name: [] for each in made}
     for step in range(steps + 2):
-        for each in made:
+        for each in drawn.sample(made, len(made)):
             model.set_attn_implementation(each.attention)
             begin = time.perf_counter()
             with torch.no_grad():
@@ -262,7 +283,7 @@ def measure(shape: Shape, tokens: int, share: float, methods: list[str], steps: 
     for name in methods:
         sums = winnow.method(name, budget=budget).scorer.sums_attention
         made.append(compressed_meanwhile(model, ids, name, budget) if sums else compressed(waiting, name, budget))
-        print(f"    {name}: compressed in {made[-1].compress_seconds:.3f} s", flush=True)
+        print(f"    {name}: compressed, {seconds_told(made[-1].compress_seconds) or 'not told from noise'}", flush=True)
     held = {each.name: each.held() for each in made}
     del waiting
     gc.collect()
@@ -277,6 +298,7 @@ def measure(shape: Shape, tokens: int, share: float, methods: list[str], steps: 
             decode_ms=speed[each.name],
             held_mb=held[each.name] / 1e6,
             payload_ratio=_prefix_bytes(each) / each.payload if each.payload else None,
+            share=share,
         )
         for each in made
     ]
@@ -285,6 +307,11 @@ def measure(shape: Shape, tokens: int, share: float, methods: list[str], steps: 
 def _prefix_bytes(each: Contender) -> int:
     kinds = each.cache.stats().bytes
     return kinds["keys"] + kinds["values"] + kinds["indices"]
+
+
+def seconds_told(seconds: float | None) -> str:
+    """Seconds in words; nothing where they are not known."""
+    return "" if seconds is None else f"{seconds:.3f}"
 
 
 def table(rows: list[Row]) -> str:
@@ -297,8 +324,8 @@ def table(rows: list[Row]) -> str:
         body = [
             [
                 row.cache,
-                f"{row.compress_seconds:.3f}",
-                f"{100 * row.overhead:.1f} %",
+                seconds_told(row.compress_seconds),
+                row.overhead,
                 f"{row.decode_ms:.2f}",
                 f"{by_name['stock cache, sdpa'] / row.decode_ms:.1f}x",
                 f"{by_name['preallocated, folded sdpa'] / row.decode_ms:.1f}x",
@@ -326,10 +353,14 @@ def table(rows: list[Row]) -> str:
     return "\n\n".join(parts)
 
 
-def earlier(path: Path) -> list[Row]:
-    """Rows of earlier runs on this machine; a run replaces those of the shapes and lengths that it measures."""
+def earlier(path: Path, share: float) -> list[Row]:
+    """Rows of earlier runs on this machine of the same share; a run replaces those of what it measures.
+
+    Those without a share are of a version that did not write it down, and none of this one's.
+    """
     found = json.loads(path.read_text()) if path.exists() else {}
-    return [Row(**record) for record in found["results"]] if found.get("machine") == machine() else []
+    known = found["results"] if found.get("machine") == machine() else []
+    return [Row(**record) for record in known if record.get("share") == share]
 
 
 def main() -> None:
@@ -343,7 +374,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
     page = of_this_processor("end_to_end")
-    rows = earlier(args.out / f"{page}.json")
+    rows = earlier(args.out / f"{page}.json", args.share)
     for tokens in map(int, args.lengths.split(",")):
         for shape in map(SHAPES.__getitem__, args.shapes.split(",")):
             rows = [row for row in rows if (row.shape, row.tokens) != (shape.name, tokens)]

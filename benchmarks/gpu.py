@@ -64,6 +64,7 @@ def main() -> None:
 def run(device: torch.device, options: argparse.Namespace) -> None:
     """All pieces that are missing, until the time is over."""
     from gpu_tables import write
+    from reporting import software
     from winnow.estimate.journal import Journal
 
     if device.type == "cuda":
@@ -71,7 +72,7 @@ def run(device: torch.device, options: argparse.Namespace) -> None:
             torch.cuda.set_device(device)
         device = torch.device("cuda", torch.cuda.current_device())
     begin = time.monotonic()
-    journal = Journal.open(options.journal, {"device": _name(device), "torch": torch.__version__, "tiny": options.tiny})
+    journal = Journal.open(options.journal, {"device": _name(device), "tiny": options.tiny, **software(device)})
     known = {(record["kind"], record["name"]): record for record in journal.records()}
     for piece in pieces(device, options.tiny, known):
         if (piece.kind, piece.name) in known:

@@ -2,7 +2,7 @@
 
     python benchmarks/gpu_sizes.py                     # some minutes on an H200; writes docs/results/gpu_sizes.*
     python benchmarks/gpu_sizes.py --dims 128 --stores full "bits(4)"     # others that were tried before stay
-    python benchmarks/gpu_sizes.py --tiny              # in miniature on the CPU, kernels interpreted
+    python benchmarks/gpu_sizes.py --tiny --out FOLDER # in miniature on the CPU, kernels interpreted
 
 What `winnow.kernels.gpu` chooses for one token in 16 bits is held against this table. Sizes that do not fit, or with
 which the output is another one, are left out. Kernels are compiled by several processes first.
@@ -55,18 +55,23 @@ def main() -> None:
     parser.add_argument("--dims", type=int, nargs="+", default=[128, 64, 256], help="head sizes")
     parser.add_argument("--stores", nargs="+", default=list(STORES))
     parser.add_argument("--tiny", action="store_true", help="two sizes of small layers")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for gpu_sizes.md and gpu_sizes.json")
+    parser.add_argument("--out", type=Path, help="folder for gpu_sizes.md and gpu_sizes.json, if not docs/results")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="that compile")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         if not options.tiny:
             sys.exit("No GPU is here, so nothing can be timed; --tiny tries the program on the CPU.")
         os.environ["TRITON_INTERPRET"] = "1"  # before anything imports Triton
-    wanted = list(product(options.dims, options.stores))
+    if options.tiny and (options.out is None or options.out.resolve() == RESULTS):
+        parser.error("--tiny needs an --out of its own: a miniature would replace what was measured")
+    wanted = [(store, dim) for dim, store in product(options.dims, options.stores)]
     if not options.tiny:
-        compile_ahead([(store, dim) for dim, store in wanted], options.processes)
-    found = [record for dim, store in wanted for record in measured(store, dim, options.tiny)]
-    print(write(options.out, [*others(options.out, {(store, dim) for dim, store in wanted}), *found], _machine()))
+        compile_ahead(wanted, options.processes)
+    folder, machine, text = options.out or RESULTS, _machine(), ""
+    for layer in wanted:  # written one by one: what was measured stays if the next one fails
+        kept = others(folder, layer, machine)
+        text = write(folder, [*kept, *measured(*layer, options.tiny)], machine)
+    print(text)
 
 
 def compile_ahead(layers: Sequence[tuple[str, int]], processes: int) -> None:
@@ -85,11 +90,15 @@ def _compile(tasks: Sequence[tuple[str, int, Tried | None]]) -> None:
             stepped(layer(store, [256] * 8, Shape(8, 4, dim, torch.bfloat16), _device(), 1), tried)()
 
 
-def others(folder: Path, anew: set[tuple[str, int]]) -> list[dict[str, Any]]:
-    """Records of earlier runs, of other stores and head sizes."""
+def others(folder: Path, anew: tuple[str, int], machine: str) -> list[dict[str, Any]]:
+    """Records of other stores and head sizes. Ends the program where they are another machine's."""
     path = folder / "gpu_sizes.json"
-    known = json.loads(path.read_text(encoding="utf-8"))["results"] if path.exists() else []
-    return [each for each in known if (each["store"], each["dim"]) not in anew]
+    if not path.exists():
+        return []
+    found = json.loads(path.read_text(encoding="utf-8"))
+    if found["machine"] != machine:
+        sys.exit(f"{path} is of another machine ({found['machine']}): move it away, or give another --out.")
+    return [each for each in found["results"] if (each["store"], each["dim"]) != anew]
 
 
 def _device() -> torch.device:
@@ -195,7 +204,7 @@ def _row(store: str, dim: int, group: Sequence[dict[str, Any]]) -> list[str]:
     by_sizes: dict[Any, list[float]] = {}
     for record in group:
         by_sizes.setdefault(None if record["sizes"] is None else tuple(record["sizes"]), []).append(record["ms"])
-    chosen = [f"{1e3 * ms:.0f}" for ms in by_sizes.pop(None)]
+    chosen = [f"{1e3 * ms:.0f}" for ms in by_sizes.pop(None, ())]
     whole = {each: times for each, times in by_sizes.items() if len(times) == len(chosen)}
     best = sorted(whole, key=lambda each: sum(whole[each]))[:3]
     told = [f"{_told(each)}: {' and '.join(f'{1e3 * ms:.0f}' for ms in whole[each])}" for each in best]

@@ -96,7 +96,7 @@ GROWTHS = (
         f"4 layers, one row, a prompt of {CONTEXT // 4} tokens, {BUDGET} slots per KV head. Medians of {STRETCH} "
         f"tokens: folds, one in {FOLD_EVERY} steps, are not in them.",
         "A tail that is folded is flat. One that is not grows in bytes by steps, as its buffers grow by half when they "
-        "are full, and in time in a straight line.",
+        "are full, and in time with every token, by more of it once keys and values outgrow the processor's caches.",
     ),
     Growth(
         "batch",
@@ -292,6 +292,14 @@ def page(records: Sequence[Record], pictures: Path) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _stretches(text: str) -> int:
+    """Tokens of an output, in whole stretches: else its last point would be missing."""
+    tokens = int(text)
+    if tokens < STRETCH or tokens % STRETCH:
+        raise argparse.ArgumentTypeError(f"{text} is no multiple of {STRETCH}")
+    return tokens
+
+
 def _numbers(text: str) -> list[int]:
     return [int(each) for each in text.split(",")]
 
@@ -300,7 +308,7 @@ def main() -> None:
     """Measure, draw, write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--contexts", type=_numbers, default=_numbers("2048,4096,8192,16384,32768,65536,131072"))
-    parser.add_argument("--tokens", type=int, default=6000, help=f"of output, a multiple of {STRETCH}")
+    parser.add_argument("--tokens", type=_stretches, default=6000, help=f"of output, a multiple of {STRETCH}")
     parser.add_argument("--batches", type=_numbers, default=_numbers("1,2,4,8,16,32"))
     parser.add_argument("--layers", type=_numbers, default=_numbers("2,4,8,16,32"))
     parser.add_argument("--turns", type=int, default=6, help=f"of {TURN} steps each")

@@ -39,17 +39,18 @@ def measured(model_file: str, weights: str, depths: list[int], steps: int) -> Me
     kernel = Timed(library.winnow_step)
     vars(library)["winnow_step"] = kernel  # steps that are made from here on call it
     model = load_model(open_model(model_file), "cpu", weights=weights)
+    vocabulary = min(1000, model.get_input_embeddings().num_embeddings)
     found: Medians = {}
     for depth in depths:
         cache = winnow.CompressedCache(model, "full", prompt_length=depth)
-        prefill(model, torch.randint(1000, (1, depth)), cache, chunk_size=2048)
+        prefill(model, torch.randint(vocabulary, (1, depth)), cache, chunk_size=2048)
         taken: list[float] = []
         for number in range(WARM_UP + steps):
             if number == WARM_UP:
                 kernel.seconds.clear()
                 taken.clear()
             begin = time.perf_counter()
-            model(torch.randint(1000, (1, 1)), past_key_values=cache)
+            model(torch.randint(vocabulary, (1, 1)), past_key_values=cache)
             taken.append(time.perf_counter() - begin)
         found[str(depth)] = (median(kernel.seconds), median(taken))
     return found

@@ -154,6 +154,7 @@ def formats(dim: int) -> dict[str, Format]:
         "8 bits, rotated": rotated(dim, 8, 8),
         "4 bits, rotated": rotated(dim, 4, 4),
         "2 bits, rotated": rotated(dim, 2, 2),
+        "8 bits, rotated, centered and smoothed": rotated(dim, 8, 8, of_heads=True),
         "4 bits, rotated, centered and smoothed": rotated(dim, 4, 4, of_heads=True),
         "keys 8 bits, values 4 bits": Format(whole_keys(dim, 8), whole_values(dim, 4)),
         "keys 8 bits, values 4 bits, rotated": rotated(dim, 8, 4),
@@ -320,7 +321,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--dims", type=int, nargs="+", default=[64, 128], help="sizes of heads, two tables each")
     parser.add_argument("--groups", type=int, nargs="+", default=GROUPS, help="query heads of a KV head")
-    parser.add_argument("--formats", nargs="+", default=[], help="only these")
+    parser.add_argument(
+        "--formats", nargs="+", default=[], choices=list(formats(64)), metavar="NAME", help="only these"
+    )
     parser.add_argument("--steepness", type=float, default=1.0, help="multiplies queries; at 40 one slot counts")
     parser.add_argument("--out", type=Path, default=Path("docs/results"), help="folder for the .json and .md")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")

@@ -1,6 +1,7 @@
 """Cost of packing at prefill and its gain afterwards: stores on everything and on a fifth of a prompt, in one run.
 
     python benchmarks/packing.py                      # writes docs/results/packing.*
+    python benchmarks/packing.py --shapes small       # only this; other rows of the results stay
 
 The prompt is prefilled once per shape, then compressed by every method; decoding steps of all caches are interleaved.
 """
@@ -14,11 +15,21 @@ from pathlib import Path
 
 import torch
 
-from end_to_end import SHAPES, VOCABULARY, Contender, Row, Shape, compressed, decode, prefill, stock
-from reporting import machine, markdown_table, write_results
+from end_to_end import (
+    SHAPES,
+    VOCABULARY,
+    Contender,
+    Row,
+    Shape,
+    compressed,
+    decode,
+    earlier,
+    prefill,
+    stock,
+)
+from reporting import RESULTS, machine, markdown_table, write_results
 from winnow import CompressedCache
 
-RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 SHARE = 0.2
 STORES = (
     "",
@@ -71,22 +82,22 @@ def measure(shape: Shape, tokens: int, steps: int) -> list[Row]:
     gc.collect()
     speed = decode(model, made, steps)
     return [
-        Row(shape.name, tokens, m.name, seconds, m.compress_seconds, speed[m.name], held[m.name] / 1e6, None)
+        Row(shape.name, tokens, m.name, seconds, m.compress_seconds, speed[m.name], held[m.name] / 1e6, None, SHARE)
         for m in made
     ]
 
 
 def table(rows: list[Row]) -> str:
-    """A table per shape."""
+    """A table per shape and length."""
     parts = []
-    for shape in dict.fromkeys(row.shape for row in rows):
-        group = [row for row in rows if row.shape == shape]
+    for shape, tokens in dict.fromkeys((row.shape, row.tokens) for row in rows):
+        group = [row for row in rows if (row.shape, row.tokens) == (shape, tokens)]
         by_name = {row.cache: row for row in group}
         body = [
             [
                 f"`{row.cache}`",
-                f"{1000 * row.compress_seconds:.0f}",
-                f"{100 * row.overhead:.1f} %",
+                f"{1000 * (row.compress_seconds or 0):.0f}",
+                row.overhead,
                 f"{row.held_mb:.1f}",
                 f"{row.decode_ms:.2f}",
                 f"{by_name['stock cache, sdpa'].decode_ms / row.decode_ms:.1f}x",
@@ -95,7 +106,7 @@ def table(rows: list[Row]) -> str:
             for row in group
         ]
         head = ["cache", "compress ms", "of prefill", "held MB", "decode ms", "vs stock", "vs full, our kernel"]
-        title = f"### {shape}, {group[0].tokens} tokens (prefill {group[0].prefill_seconds:.1f} s)"
+        title = f"### {shape}, {tokens} tokens (prefill {group[0].prefill_seconds:.1f} s)"
         parts.append(f"{title}\n\n{markdown_table(head, body)}")
     return "\n\n".join(parts)
 
@@ -106,18 +117,20 @@ def main() -> None:
     parser.add_argument("--shapes", default="small,large", help=f"of {', '.join(SHAPES)}")
     parser.add_argument("--tokens", type=int, default=8192)
     parser.add_argument("--steps", type=int, default=15)
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     options = parser.parse_args()
-    rows = []
-    for name in options.shapes.split(","):
-        print(f"{SHAPES[name].name}:", flush=True)
-        rows += measure(SHAPES[name], options.tokens, options.steps)
+    rows = earlier(options.out / "packing.json", SHARE)
+    for shape in map(SHAPES.__getitem__, options.shapes.split(",")):
+        print(f"{shape.name}:", flush=True)
+        rows = [row for row in rows if (row.shape, row.tokens) != (shape.name, options.tokens)]
+        rows += measure(shape, options.tokens, options.steps)
     text = (
         f"# Stores end to end\n\nRandom-weight Llamas in fp32; `full` keeps everything, `adakv` {100 * SHARE:.0f} % of "
         f"the prompt; compression is scoring, selecting and packing. {machine()}\n\n"
         f"Regenerate with `python benchmarks/packing.py`.\n\n{table(rows)}\n"
     )
     print(text)
-    write_results(RESULTS, "packing", text, [asdict(row) for row in rows])
+    write_results(options.out, "packing", text, [asdict(row) for row in rows])
 
 
 if __name__ == "__main__":

@@ -49,7 +49,8 @@ def timed(work: Callable[[], Any]) -> float:
 
 def measure(source: ModelSource, model: PreTrainedModel, tokens: int, repeats: int) -> list[dict[str, Any]]:
     """A row for the prefill and for every scorer."""
-    ids = torch.randint(10, 1000, (1, tokens), generator=torch.Generator().manual_seed(0))
+    vocabulary = min(1000, model.get_input_embeddings().num_embeddings)
+    ids = torch.randint(10, vocabulary, (1, tokens), generator=torch.Generator().manual_seed(0))
     waiting = read(model, ids)
     work: dict[str, Callable[[], Any]] = {"prefill": partial(read, model, ids)}
     for name, scorer in SCORERS.items():
@@ -95,7 +96,8 @@ def main() -> None:
         for row in rows
     ]
     facts = f"{model.config.model_type}, {model.num_parameters() / 1e6:,.0f} M parameters, {model.dtype}."
-    text = f"{facts} {machine()}\n\n{markdown_table(head, body)}\n"
+    title = f"# Repeating a prompt\n\n`python benchmarks/replay.py MODEL --tokens {args.tokens}`: "
+    text = f"{title}{facts} {machine()}\n\n{markdown_table(head, body)}\n"
     write_results(args.out, "replay", text, rows)
     print(text)
 

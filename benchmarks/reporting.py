@@ -33,6 +33,11 @@ def machine(device: torch.device | None = None) -> str:
     )
 
 
+def software(device: torch.device | None = None) -> dict[str, str]:
+    """Versions and kernels, for the configuration of a journal: what one measured is not another's."""
+    return {"torch": torch.__version__, "winnow": winnow.__version__, "kernels": backend(device)}
+
+
 def pages() -> str:
     """Behind a machine: the pages on which torch puts large tensors, where they are not the usual ones."""
     return ", large tensors on pages of 2 MB" if os.environ.get("THP_MEM_ALLOC_ENABLE") == "1" else ""

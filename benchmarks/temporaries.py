@@ -72,10 +72,11 @@ def _peak() -> int:
 def compare(model: PreTrainedModel, tokens: int, rounds: int) -> dict[str, Prompt]:
     """Medians by way; ways take turns, and the first round does not count."""
     found: dict[str, list[Prompt]] = {way: [] for way in WAYS}
+    vocabulary = min(1000, model.get_input_embeddings().num_embeddings)
     for number in range(rounds + 1):
         for way in WAYS:
             with mlps_that_compute(way):
-                prompt = measured(model, torch.randint(1000, (1, tokens)))
+                prompt = measured(model, torch.randint(vocabulary, (1, tokens)))
             if number:
                 found[way].append(prompt)
     return {way: Prompt(*map(median, zip(*found[way], strict=True))) for way in WAYS}

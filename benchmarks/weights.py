@@ -3,7 +3,8 @@
     python benchmarks/weights.py MODEL                # writes docs/results/weights.*
 
 All variants are in memory at once and take turns, step by step; medians count. Libraries are measured where they are
-installed, as transformers applies them: torchao (pip install "winnow-kv[quantized]") and optimum-quanto.
+installed, as transformers applies them but with Winnow's norms, rotary embedding and gates, which all rows have but the
+reference: torchao (pip install "winnow-kv[quantized]") and optimum-quanto.
 """
 
 from __future__ import annotations
@@ -100,6 +101,8 @@ def _by_quanto(source: ModelSource) -> PreTrainedModel:
 def _by_transformers(source: ModelSource, config: object) -> PreTrainedModel:
     model = AutoModelForCausalLM.from_pretrained(source.name, dtype=torch.bfloat16, quantization_config=config)
     model.set_attn_implementation("winnow")
+    for function in OWN_PARTS.values():
+        getattr(loading, function)(model)
     return model.eval()
 
 

@@ -66,9 +66,10 @@ def main() -> None:
     table = markdown_table(head, rows)
     print(table)
     about = (
-        f"# Weights of 4 bits, written out\n\n`python benchmarks/writing_out.py`. {machine()} Time to write the weight "
-        f"of `Int4Linear` out in bfloat16, and of the layer with {ROWS} rows of inputs, which does; beside it a layer "
-        f"of torch whose weight is in bfloat16. Medians of {options.rounds} turns. Above 1x is faster than by torch's "
+        f"# Weights of 4 bits, written out\n\n`python benchmarks/writing_out.py`. {machine()} Time to write the "
+        f"whole weight of `Int4Linear` out in bfloat16 at once, its memory included, and of the layer with {ROWS} rows "
+        f"of inputs, which writes it out in pieces; beside it a layer of torch "
+        f"whose weight is in bfloat16. Medians of {options.rounds} turns. Above 1x is faster than by torch's "
         "operators.\n\n"
     )
     write_results(options.out, of_this_processor("writing_out"), about + table + "\n", records)

@@ -6,7 +6,10 @@ import json
 import shutil
 import subprocess
 import sys
+from math import pi
 from pathlib import Path
+from random import Random
+from statistics import fmean, linear_regression
 from textwrap import dedent
 from typing import Any
 
@@ -29,6 +32,7 @@ import genai_rival  # noqa: E402
 import llama_bench  # noqa: E402
 import llama_cpp  # noqa: E402
 import race_page  # noqa: E402
+import rewritten  # noqa: E402
 from measured import RECORDS, Measured  # noqa: E402
 from own_steps import METHODS  # noqa: E402
 from reporting import of_this_processor  # noqa: E402
@@ -281,14 +285,68 @@ def test_a_slope_in_the_noise_gives_a_bound_and_is_no_reference() -> None:
         for turn, error in enumerate(noise)
     ]
     found = {each["cache"]: each for each in race_page.records(measured)}
-    # Distances from the medians are 3, 0 and 3 at every depth, and the depths' squared distances sum up to 6 million.
-    error = 1000 * 1.4826 * 3 / 6e6**0.5
+    # A depth's repetitions deviate by 3, its median by sqrt(pi / 2) of that over the root of three; the depths' squared
+    # distances sum up to 2 million.
+    error = 1000 * 3 * (pi / 2 / 3) ** 0.5 / 2e6**0.5
     assert found["full"]["standard_error"] == pytest.approx(error)
     assert found["full"]["flatter_than_f16"] == pytest.approx(20 / (2 * error))
     assert found["f16"]["flatter_than_f16"] == pytest.approx(1)
     (compared,) = comparison.by_threads(measured).values()
     assert comparison.flatter(compared.ours[0], compared.theirs[1]) is None
     assert "| over " in race_page.tokens_table(compared)
+
+
+def test_an_error_is_the_misfit_of_the_medians_where_that_is_larger() -> None:
+    """No repetition differs from another, and yet the times say little of a slope."""
+    times = {0: 34.9, 1000: 23.7, 2000: 25.5, 3000: 34.6}
+    (line,) = comparison.lines(
+        [token("winnow", "full", depth, ms, turn) for depth, ms in times.items() for turn in "ab"]
+    )
+    fitted = linear_regression(list(times), list(times.values()))
+    squares = sum((ms - fitted.intercept - fitted.slope * depth) ** 2 for depth, ms in times.items())
+    assert line.error == pytest.approx(1000 * (squares / 2 / 5e6) ** 0.5)
+    assert not line.straight
+
+
+def test_the_error_of_a_slope_is_its_deviation_over_many_runs() -> None:
+    """Medians of a few repetitions, of times that lie on a line but for noise."""
+    drawn, depths = Random(0), (0, 4096, 8192, 16384)
+    found = []
+    for _ in range(400):
+        measured = [token("winnow", "full", depth, 40 + drawn.gauss(0, 1), turn) for depth in depths for turn in "abcd"]
+        found += comparison.lines(measured)
+    deviation = fmean(line.slope**2 for line in found) ** 0.5
+    assert deviation < fmean(line.error for line in found) < 1.6 * deviation
+
+
+@pytest.mark.parametrize("ours", [(34.9, 23.7, 25.5, 34.6), (40.0, 37.0, 34.0, 31.0)])
+def test_no_target_is_judged_where_times_lie_on_no_line_or_fall(ours: tuple[float, ...]) -> None:
+    times = {("llama.cpp", "f16"): (20.0, 40.0, 60.0, 80.0), ("winnow", "full"): ours}
+    measured = [token(*name, 1000 * at, ms) for name, each in times.items() for at, ms in enumerate(each)]
+    (compared,) = comparison.by_threads(measured).values()
+    assert comparison.flatter(compared.ours[0], compared.f16) is None
+    rows = race_page.targets_table(comparison.by_threads(measured)).splitlines()[2:]
+    assert [[cell.strip() for cell in row.split("|")[-3:-1]] for row in rows] == [["", "not judged"]] * 2
+
+
+def test_pages_are_written_again_from_their_records(folder: Path, tmp_path: Path) -> None:
+    for suffix in (".md", ".json"):
+        shutil.copy(folder / f"{PAGE}{suffix}", tmp_path)
+    rewritten.rewrite(tmp_path / f"{PAGE}.json")
+    for suffix in (".md", ".json"):
+        assert (tmp_path / f"{PAGE}{suffix}").read_text() == (folder / f"{PAGE}{suffix}").read_text()
+
+
+def test_a_page_has_the_commands_that_measure_it_again() -> None:
+    ours = {1: (0, 4096), 2: (0, 4096, 8192)}
+    measured = [
+        Measured("token", "winnow", "full", "int4", threads, depth, "0", [1.0], 1, 1)
+        for threads, depths in ours.items()
+        for depth in depths
+    ]
+    told = race_page.commands(measured)
+    assert "--threads 1 --depths 0,4096 --weights int4` and `python" in told
+    assert told.endswith("--threads 2 --depths 0,4096,8192 --weights int4`")
 
 
 def test_prompts_are_compared_with_as_many_threads() -> None:

@@ -26,7 +26,7 @@ from journaled import DocumentJournal
 from layers import ASKING, layers_of, llama_layers
 from pages import Errors, frontier_table, store_table, wide_table, winners_table
 from pictures import draw_errors, draw_frontier
-from reporting import machine, resumable, write_results
+from reporting import machine, resumable, software, write_results
 from stores import (
     DOCUMENTS,
     EVICTIONS,
@@ -62,7 +62,7 @@ class Fidelity:
         self.model.set_attn_implementation("winnow")
         protocol = {"tokens": TOKENS, "questions_per_kind": QUESTIONS_PER_KIND, "answer_tokens": MAX_NEW_TOKENS}
         asked = Asked(**protocol)
-        kept = Journal.open(journal, protocol | {"dtype": "bfloat16"})
+        kept = Journal.open(journal, protocol | {"dtype": "bfloat16"} | software())
         opened = DocumentJournal(kept, {ANSWERS: answer_findings(asked)}, DOCUMENTS)
         self.answering = Answering(self.model, source.tokenizer, opened, asked)
 
@@ -173,14 +173,16 @@ def main() -> None:
     """Measure, write, draw."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--journal", type=Path, default=ROOT / "build" / "fidelity.jsonl")
-    journal = parser.parse_args().journal.resolve()
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    args = parser.parse_args()
+    journal = args.journal.resolve()
     os.chdir(ROOT)
     torch.set_num_threads(1)
     study = Fidelity(journal)
     stores = [store for group in (*FAMILIES.values(), *VARIANTS.values()) for store in group]
     errors, tallies = study.errors(stores), study.answers(stores)
     rows = study.frontier()
-    write_results(RESULTS, "fidelity", report(errors, tallies, rows), records(errors, tallies, rows))
+    write_results(args.out, "fidelity", report(errors, tallies, rows), records(errors, tallies, rows))
     asked = tallies["full"].questions
     draw_errors(
         PICTURES / "fidelity_error.png", FAMILIES, errors, "bfloat16; everything kept and packed, the window of 8 dense"

@@ -86,9 +86,11 @@ def main() -> None:
     """Measure, write, print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("models", nargs="*", metavar="MODEL")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     torch.set_num_threads(1)
     subjects = random_subjects()
-    for given in parser.parse_args().models:
+    args = parser.parse_args()
+    for given in args.models:
         title, _, name = given.rpartition("=")
         subjects[title or Path(name).name] = layers_of_model(name)
     found: dict[str, dict[str, list[Error]]] = {}
@@ -114,7 +116,7 @@ def main() -> None:
         for title, errors in found.items()
         for name, of_layers in errors.items()
     ]
-    write_results(RESULTS, "rotation", text, records)
+    write_results(args.out, "rotation", text, records)
     print(table)
 
 

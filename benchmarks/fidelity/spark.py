@@ -156,6 +156,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, help="a directory; the bundled model without it")
     parser.add_argument("--text", type=Path, help="read instead of generated documents")
     parser.add_argument("--tokens", type=int, default=1024)
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
     parser.add_argument("--tables", type=int, nargs="*", help=f"only these, from 1 to {len(TABLES)}")
     args = parser.parse_args()
     source = open_model(args.model or MODEL_PATH)
@@ -175,7 +176,7 @@ def main() -> None:
     page = "\n\n".join(["# SPARK, one choice at a time", measured, again, *sections]) + "\n"
     print(page)
     if args.model is None and args.text is None and not args.tables:
-        write_results(RESULTS, "spark", page, [asdict(each) for each in rows.values()])
+        write_results(args.out, "spark", page, [asdict(each) for each in rows.values()])
 
 
 if __name__ == "__main__":

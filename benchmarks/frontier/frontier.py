@@ -109,7 +109,9 @@ def page(studies: Sequence[Study], questions: int, texts: int) -> str:
         "against that of the full cache, KL in nats from its next token. Bytes are all that a cache holds between the "
         "prompt and the answer, room for the answer's first tokens included, as a share of transformers' own cache. "
         "*Unbeaten*: no other method of the table has as good a score in fewer bytes.\n\n"
-        "Regenerate with `python benchmarks/frontier/frontier.py MODEL …` (hours on two cores, resumable)."
+        "Regenerate with `python benchmarks/frontier/frontier.py MODEL … --questions N --texts N`, with as many as the "
+        "tables tell (hours on two cores, resumable). Six questions share a text: where there are six texts or fewer, "
+        "intervals are too narrow."
     )
     return "\n\n".join([head, *body]) + "\n"
 

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from evaluated import REFERENCE, Study, write_reference
 from journaled import DocumentJournal, Findings, Work
+from reporting import software
 from winnow import Method
 from winnow.estimate.journal import Journal
 from winnow.estimate.records import Record
@@ -35,9 +36,14 @@ class Examined:
         """name: of the journal. types: of what is found on a prompt under a method, as `winnow.typed` reads them."""
         self.study, self.tokens, self.count = study, tokens, count
         self.source = open_model(study.model)
-        journal = Journal.open(study.folder / f"{name}.jsonl", {"model": self.source.name, "tokens": tokens})
+        journal = Journal.open(study.folder / f"{name}.jsonl", self._depends_on())
         tasks = {kind: Findings(types) for kind in KINDS}
         self._journal = DocumentJournal(journal, tasks, range(max(count, MOST)))
+
+    def _depends_on(self) -> dict[str, object]:
+        """All that the findings depend on: how many prompts there are decides which."""
+        sizes = {"tokens": self.tokens, "prompts": self.count}
+        return {"model": self.source.name, **sizes, **software()}
 
     @cached_property
     def model(self) -> PreTrainedModel:

@@ -21,7 +21,6 @@ GENERATED = (8, 64)
 """Tokens of an answer: the fewest and the most of the paper."""
 REPEATS, STEPS = 7, 24
 BASE = "AdaKV"
-FILE = "latency.json"
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class Latency:
 
 def measured(study: Study, tokens: int) -> Latency:
     """Compressions of one waiting prompt, and then decoding steps, take turns; what was measured is kept in a file."""
-    path = study.folder / FILE
+    path = study.folder / f"latency-{tokens}.json"
     if path.exists():
         return read_as(Latency, parse_object(read_text(path)))
     examined = Examined(study, "prompts", {}, tokens, 1)

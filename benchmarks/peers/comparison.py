@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf, sqrt
-from statistics import fmean, linear_regression, median
+from math import inf, pi, sqrt
+from statistics import LinearRegression, fmean, linear_regression, median
 
 from llama_bench import CACHES
 from measured import Engine, Measured
@@ -16,8 +16,10 @@ EQUAL_BITS = {FULL: "f16", BITS_8: "q8_0", BITS_4: "q4_0"}
 """Caches of both engines that hold all tokens at the same bits."""
 
 
-NORMAL = 1.4826
-"""Standard deviation of a normal distribution, in its median distances from the middle."""
+MEDIAN = pi / 2
+"""Variance of a median over that of a mean of as many: what it is at most, with normal noise."""
+BENT = 0.05
+"""Share of its time by which a depth is off a line that does not hold, at least."""
 
 
 @dataclass(frozen=True)
@@ -42,23 +44,56 @@ class Line:
     @property
     def slope(self) -> float:
         """Milliseconds per 1,000 tokens of context, by least squares over the medians."""
-        return 1000 * linear_regression(list(self.ms), list(self.ms.values())).slope
+        return 1000 * self._fitted.slope
 
     @property
     def error(self) -> float:
-        """Standard error of the slope, by the median distance of repetitions from their depth's median.
+        """Standard error of the slope: by the medians' misfit or by the scatter within depths, whichever is larger.
 
-        As of a normal distribution, so that one that the machine disturbed counts as one; 0 where nothing was repeated.
+        Two depths have no misfit, and what was not repeated no scatter.
         """
-        distances = [abs(ms - self.ms[depth]) for depth, found in self.repetitions.items() for ms in found]
-        depths = [depth for depth, found in self.repetitions.items() for _ in found]
-        spread = sum((depth - fmean(depths)) ** 2 for depth in depths)
-        return 1000 * NORMAL * median(distances) / sqrt(spread)
+        mean = fmean(self.ms)
+        spread = sum((depth - mean) ** 2 for depth in self.ms)
+        scatter = sqrt(sum(((depth - mean) * self.uncertain(depth)) ** 2 for depth in self.ms)) / spread
+        misfit = sqrt(sum(off**2 for off in self.off.values()) / max(len(self.ms) - 2, 1) / spread)
+        return 1000 * max(scatter, misfit if len(self.ms) > 2 else 0)
+
+    @property
+    def off(self) -> Mapping[int, float]:
+        """Milliseconds by which the medians are off the line, by depth."""
+        slope, start = self._fitted
+        return {depth: ms - (start + slope * depth) for depth, ms in self.ms.items()}
+
+    @cached_property
+    def deviation(self) -> float:
+        """Standard deviation of a repetition within its depth, all depths together; 0 where nothing was repeated."""
+        squares = sum((ms - fmean(found)) ** 2 for found in self.repetitions.values() for ms in found)
+        free = sum(len(found) - 1 for found in self.repetitions.values())
+        return sqrt(squares / free) if free else 0.0
+
+    def uncertain(self, depth: int) -> float:
+        """Standard error of a depth's median, by the scatter of repetitions."""
+        count = len(self.repetitions[depth])
+        return self.deviation * sqrt((MEDIAN if count > 2 else 1) / count)
+
+    @property
+    def straight(self) -> bool:
+        """True if a line holds: no depth is off it by two standard errors and by a share of BENT."""
+        return all(abs(off) <= max(2 * self.uncertain(depth), BENT * self.ms[depth]) for depth, off in self.off.items())
 
     @property
     def certain(self) -> bool:
         """True if the slope is told from none: it is more than two standard errors."""
         return self.slope > 2 * self.error
+
+    @property
+    def comparable(self) -> bool:
+        """True if its slope says what context costs: the line holds, and does not fall by more than its error."""
+        return self.straight and self.slope >= -2 * self.error
+
+    @cached_property
+    def _fitted(self) -> LinearRegression:
+        return linear_regression(list(self.ms), list(self.ms.values()))
 
     @property
     def last(self) -> float:
@@ -115,10 +150,10 @@ class Comparison:
 def flatter(line: Line, reference: Line | None) -> float | None:
     """Ratio of the reference's slope to this one's, or to two standard errors of this one's, whichever is more.
 
-    So a slope that is lost in the noise gives what the ratio is at least. None without a reference, or with one whose
-    slope is lost itself.
+    So a slope that is lost in the noise gives what the ratio is at least. None without a reference, with one whose
+    slope is lost itself, and where one of the two is not comparable.
     """
-    if reference is None or not reference.certain:
+    if reference is None or not reference.certain or not (reference.comparable and line.comparable):
         return None
     least = max(line.slope, 2 * line.error)
     return reference.slope / least if least > 0 else inf

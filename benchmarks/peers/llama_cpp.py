@@ -28,11 +28,12 @@ from llama_bench import CACHES, PACKAGE, VERSION, LlamaRival, built
 from measured import Engine, Measured, Subject, Times, What
 from own_steps import METHODS, OwnModel
 from race_page import page, records
-from reporting import machine, of_this_processor, resumable, write_results
+from reporting import machine, of_this_processor, resumable, software, write_results
 from rivals import PeerError, Rival
 from winnow import CompressedCache
 from winnow.commands.console import messages, silence_libraries
 from winnow.estimate.journal import Journal
+from winnow.kernels import native
 from winnow.models import ModelSource, open_model
 from winnow.models.dtypes import pick_dtype
 from winnow.models.gguf import is_gguf
@@ -249,6 +250,11 @@ def rivals_of(options: argparse.Namespace) -> list[Rival]:
     return rivals + [GenaiRival(model, cache) for cache in GENAI_CACHES if options.openvino]
 
 
+def own_software() -> dict[str, str]:
+    """Versions and kernels; of how many threads they are, every record says itself."""
+    return {**software(), "kernels": native.isa() if native.library() else "reference"}
+
+
 def race(options: argparse.Namespace, source: ModelSource, times: Times) -> None:
     """Builds llama.cpp where that is needed, and measures what is missing."""
     rivals = rivals_of(options)
@@ -264,7 +270,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     source = opened(options.model)
     check_room(source, options)
     size = Path(options.model).stat().st_size
-    config = {"bytes": size, "processor": processor_name(), "steps": options.steps, "llama": VERSION}
+    config = {"bytes": size, "processor": processor_name(), "steps": options.steps, "llama": VERSION, **own_software()}
     options.journal.parent.mkdir(parents=True, exist_ok=True)
     times = Times(Journal.open(options.journal, config))
     if not options.page_only:

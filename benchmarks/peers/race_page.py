@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from statistics import median
 from typing import Any
 
-from comparison import EQUAL_BITS, Comparison, Line, by_threads, faster, flatter
+from comparison import BENT, EQUAL_BITS, Comparison, Line, by_threads, faster, flatter
 from measured import Measured
 from own_steps import FULL, KEPT_5
 from reporting import markdown_table
 
 SLOPE_AT_F16, SLOPE_AT_EQUAL_BITS = 4.0, 8.0
 """Targets: how many times less a token of context is to cost."""
+MET = {True: "yes", False: "no", None: "not judged"}
+"""A target met or not, in words."""
 
 
 def tokens_table(compared: Comparison) -> str:
@@ -26,7 +28,7 @@ def tokens_table(compared: Comparison) -> str:
             line.weights,
             f"{line.cache_bytes / 1e6:.1f}" if line.cache_bytes else "",
             *(f"{line.ms[depth]:.1f}" if depth in line.ms else "" for depth in depths),
-            f"{line.slope:.2f} ± {line.error:.2f}",
+            f"{line.slope:.2f} ± {line.error:.2f}" + ("" if line.straight else ", bent"),
             _flatter(line, compared.f16),
             _flatter(line, compared.equal_bits(line)),
             _times(faster(line, compared.f16)),
@@ -76,18 +78,16 @@ def _targets(threads: int, compared: Comparison, line: Line) -> list[list[str]]:
         flat.append((compared.f16, SLOPE_AT_F16))
     if line.cache in EQUAL_BITS:
         flat.append((compared.equal_bits(line), SLOPE_AT_EQUAL_BITS))
-    found = [
-        (f"{least:g}x flatter than {reference.cache}", _flatter(line, reference), ratio >= least)
-        for reference, least in flat
-        if reference and (ratio := flatter(line, reference)) is not None
-    ]
+    found: list[tuple[str, str, bool | None]] = []
+    for reference, least in flat:
+        if reference:
+            ratio = flatter(line, reference)
+            met = None if ratio is None else ratio >= least
+            found.append((f"{least:g}x flatter than {reference.cache}", _flatter(line, reference), met))
     fastest = compared.fastest
     if line.cache == KEPT_5 and fastest and (ratio := faster(line, fastest)) is not None:
         found.append((f"a token at {max(line.ms):,} faster than with {fastest.cache}", _times(ratio), ratio >= 1))
-    return [
-        [str(threads), f"`{line.cache}`", line.weights, target, told, "yes" if met else "no"]
-        for target, told, met in found
-    ]
+    return [[str(threads), f"`{line.cache}`", line.weights, target, told, MET[met]] for target, told, met in found]
 
 
 def _flatter(line: Line, reference: Line | None) -> str:
@@ -107,15 +107,19 @@ def page(measured: Sequence[Measured], about: str, machine: str) -> str:
     parts = [
         "# Against llama.cpp",
         f"{about} {machine}",
-        "Regenerate with `python benchmarks/peers/llama_cpp.py MODEL.gguf` on a machine that does nothing else "
+        f"Regenerate with {commands(measured)} on a machine that does nothing else "
         "(resumable); how it measures is told in [benchmarks](../../benchmarks/README.md#against-llamacpp).",
         "## Found\n\n" + targets_table(compared),
+        "*Not judged*: times that lie on no line, or fall, have no slope to compare.",
         "## Milliseconds of a token by tokens of context\n\nThe *slope* is in milliseconds per 1,000 tokens of "
-        "context, by least squares over the depths' medians, with its standard error by the median distance from "
-        "those. *Flatter than f16* is llama.cpp's slope "
+        "context, by least squares over the depths' medians, with its standard error: by the misfit of the medians, "
+        "or by the scatter of repetitions, whichever is larger. *Bent* are times of which a depth is off the line by "
+        f"two standard errors and by {100 * BENT:.0f} %; two depths are always on one.",
+        "*Flatter than f16* is llama.cpp's slope "
         "at f16, with its flash attention or without, whichever is lower, over that of the row; *at equal bits* the "
         "same with its cache of as many bits; *over* stands before a ratio whose slope is lost in the noise, with "
-        "twice the error in its place. *Faster than f16* compares whole tokens, weights and all, at the largest depth. "
+        "twice the error in its place. Slopes that are bent, or fall by more than twice their error, have no ratio. "
+        "*Faster than f16* compares whole tokens, weights and all, at the largest depth. "
         "What was not measured is left empty.",
         *(f"### Threads: {threads}\n\n{tokens_table(each)}" for threads, each in compared.items()),
         _weights_told(measured),
@@ -123,6 +127,25 @@ def page(measured: Sequence[Measured], about: str, machine: str) -> str:
         + prompts_table(measured),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def commands(measured: Sequence[Measured]) -> str:
+    """Commands that measure it again, one for every number of threads unless all had the same depths and weights."""
+    settings: dict[tuple[tuple[int, ...], tuple[str, ...]], list[int]] = {}
+    for threads in sorted({each.threads for each in measured if each.what == "token"}):
+        tokens = [each for each in measured if each.what == "token" and each.threads == threads]
+        depths = tuple(sorted({each.depth for each in tokens}))
+        weights = tuple(dict.fromkeys(each.weights for each in tokens if each.engine == "winnow"))
+        settings.setdefault((depths, weights), []).append(threads)
+    return " and ".join(
+        f"`python benchmarks/peers/llama_cpp.py MODEL.gguf --threads {_listed(threads)} --depths {_listed(depths)} "
+        f"--weights {_listed(weights)}`"
+        for (depths, weights), threads in settings.items()
+    )
+
+
+def _listed(values: Iterable[object]) -> str:
+    return ",".join(map(str, values))
 
 
 def _weights_told(measured: Sequence[Measured]) -> str:
@@ -160,6 +183,7 @@ def _record(line: Line, compared: Comparison) -> dict[str, Any]:
         "ms": {str(depth): list(found) for depth, found in line.repetitions.items()},
         "ms_per_1000_tokens": line.slope,
         "standard_error": line.error,
+        "straight": line.straight,
         "flatter_than_f16": _finite(flatter(line, compared.f16)),
         "flatter_at_equal_bits": _finite(flatter(line, compared.equal_bits(line))),
         "faster_than_f16": faster(line, compared.f16),
@@ -169,3 +193,17 @@ def _record(line: Line, compared: Comparison) -> dict[str, Any]:
 def _finite(ratio: float | None) -> float | None:
     """The ratio; None for infinity, which is no JSON."""
     return None if ratio == inf else ratio
+
+
+def measured_again(found: Sequence[Mapping[str, Any]]) -> list[Measured]:
+    """Measurements that `records` of them were made of, a cache's repetitions at a depth together."""
+    return [each for record in found for each in _of_record(record)]
+
+
+def _of_record(record: Mapping[str, Any]) -> list[Measured]:
+    """The measurements of a record. Bytes of caches are those at the largest depth, which alone are told."""
+    named = (record["what"], record["engine"], record["cache"], record["weights"], record["threads"])
+    if record["what"] == "prompt":
+        return [Measured(*named, record["depth"], "", record["ms"], 0, 0)]
+    sizes = (record["cache_bytes"], record["weight_bytes"])
+    return [Measured(*named, int(depth), "", ms, *sizes) for depth, ms in record["ms"].items()]

