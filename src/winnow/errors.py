@@ -60,3 +60,7 @@ def closest(name: str, known: Iterable[str]) -> str:
     there = ", ".join(names) if names else "none"
     match = get_close_matches(name, names, n=1)
     return f"did you mean {match[0]!r}? There are {there}." if match else f"there are {there}."
+
+
+class Ended(KeyboardInterrupt):
+    """A request to end the program (SIGTERM), where Ctrl-C ends an answer or a line."""

@@ -41,7 +41,8 @@ def after(setup: str, number: str, caught: str):
     """A process in which a signal comes after a setup, and what it printed."""
     return python(
         "import os, signal\n"
-        "from winnow.commands.interrupts import Ended, end_at_once, raise_again\n"
+        "from winnow.commands.interrupts import end_at_once, raise_again\n"
+        "from winnow.errors import Ended\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         f"{setup}\n"
         "try:\n"

@@ -19,7 +19,6 @@ from winnow.commands.console import messages, output
 from winnow.commands.failures import readable
 from winnow.commands.formats import written_bytes, written_share
 from winnow.commands.inputs import STANDARD_INPUT, build_methods, read_document, read_questions
-from winnow.commands.interrupts import Ended
 from winnow.commands.loading import check_methods, load
 from winnow.commands.model_names import model_line
 from winnow.commands.opened_context import open_context
@@ -29,7 +28,7 @@ from winnow.commands.progress import stage
 from winnow.commands.prompt_options import question_room, shortened, style_of
 from winnow.commands.vocabulary import warn_of_unknown_words
 from winnow.composition.method import Method
-from winnow.errors import WinnowError
+from winnow.errors import Ended, WinnowError
 from winnow.evaluate.conversation import Beginning
 from winnow.evaluate.turns import Subject
 from winnow.models import ModelSource, open_model

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from winnow.commands.console import messages, output
-from winnow.commands.interrupts import Ended
+from winnow.errors import Ended
 
 
 def on_terminal() -> bool:

@@ -40,11 +40,9 @@ def raise_again() -> None:
             signal.signal(request, _stop)
 
 
-class Ended(KeyboardInterrupt):
-    """A request to end the program, which no chat takes for the end of an answer."""
-
-
 def _stop(number: int, frame: FrameType | None) -> None:
+    from winnow.errors import Ended
+
     raise Ended
 
 

@@ -16,9 +16,10 @@ Value = bool | int | float | str | HeadScores | QueryCenters
 """A parameter's value; head scores as an object come by keyword only, in a name they are a file."""
 
 # Where a value begins, so that an apostrophe in a name opens nothing; inside, the quote itself stands twice.
-_QUOTED = r"""(?<![^(=,\s])(?:'(?:[^']|'')*+'|"(?:[^"]|"")*+")"""
-# Nothing is tried again in another way: that would take exponential time.
-_PART = re.compile(rf"\s*([A-Za-z][\w-]*)\s*(?:\(((?:{_QUOTED}|[^()])*+)\))?\s*")
+_QUOTED = r"""(?<![^(=,\s])(?:'(?>(?:[^']|'')*)'|"(?>(?:[^"]|"")*)")"""
+# Nothing is tried again in another way: that would take exponential time. By atomic groups, as possessive repetition
+# misses matches in Python before 3.11.5.
+_PART = re.compile(rf"\s*([A-Za-z][\w-]*)\s*(?:\(((?>(?:{_QUOTED}|[^()])*))\))?\s*")
 _MEANINGFUL = frozenset("@(),'\"")
 _WORDS: dict[str, Value] = {"true": True, "false": False}
 _FORM = 'write "part(argument, key=value)+part(...)", for example "snapkv(window=16)+ada(0.3)"'

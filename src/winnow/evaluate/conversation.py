@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.generation.streamers import BaseStreamer
 
 from winnow.cache.compressed import CompressedCache
-from winnow.errors import CacheError, PromptError
+from winnow.errors import CacheError, Ended, PromptError
 from winnow.evaluate.answering import stream
 from winnow.evaluate.decoding import decode, prefill, stop_tokens
 from winnow.evaluate.sampling import Choice
@@ -123,9 +123,9 @@ class Conversation:
         stops = stop_tokens(self._model)
         try:
             stream(decode(self._model, prompt.cache, logits, max_new_tokens, stops, choice), said, streamer)
-        except KeyboardInterrupt as stop:
-            if type(stop) is not KeyboardInterrupt:
-                raise  # the program is to end, not the answer
+        except Ended:
+            raise
+        except KeyboardInterrupt:
             interrupted = True
         self._cache = _mended(prompt.cache) if interrupted else prompt.cache
         text = str(self._tokenizer.decode(said, skip_special_tokens=True))
