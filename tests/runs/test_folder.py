@@ -89,6 +89,17 @@ def test_a_model_in_a_folder_of_another_name_is_the_same_one(tmp_path: Path) -> 
     assert going_on(tmp_path, moved) == ABOUT
 
 
+def test_prompts_of_another_template_are_another_run(tmp_path: Path) -> None:
+    known, other = (replace(ABOUT, model=replace(ABOUT.model, prompts=each)) for each in ("a", "b"))
+    write_run(tmp_path)
+    assert going_on(tmp_path, known) == known  # nobody knows what an earlier version asked with
+    (tmp_path / "known").mkdir()
+    write_run(tmp_path / "known", about=known)
+    assert going_on(tmp_path / "known", known) == known
+    with pytest.raises(RunError, match="another tokenizer or chat template"):
+        going_on(tmp_path / "known", other)
+
+
 def test_the_same_model_in_another_dtype_is_told_as_that(tmp_path: Path) -> None:
     write_run(tmp_path)
     model = replace(ABOUT.model, fingerprint="f", dtype="bfloat16", quantized="int8")

@@ -10,7 +10,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from winnow.cache.fingerprint import ModelFingerprint, written_dtype
+from winnow.cache.fingerprint import ModelFingerprint, hash_tokenizer, written_dtype
 from winnow.commands.eval_work import EvalWork
 from winnow.commands.invoked import LINE
 from winnow.commands.model_names import model_name
@@ -34,6 +34,7 @@ def about_of(work: EvalWork, loaded: PreTrainedModel) -> About:
             written_dtype(loaded.dtype),
             templated(work.source.tokenizer),
             found.quantized,
+            hash_tokenizer(work.source.tokenizer),
         ),
         benchmark=work.benchmark.name,
         protocol=_facts(work.protocol),

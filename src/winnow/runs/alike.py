@@ -42,7 +42,8 @@ def _check(first: Run, second: Run, models: bool) -> None:
     tasks = {task: two.measures[task] for task in one.measures if task in two.measures}
     if differing := list(_told({task: one.measures[task] for task in tasks}, tasks)):
         raise RunError(f"{names} judge answers by different measures: {', '.join(differing)}.")
-    facts = [{**asdict(each.model), "name": ""} for each in (one, two)]
+    unknown = {"prompts": None} if None in (one.model.prompts, two.model.prompts) else {}
+    facts = [{**asdict(each.model), "name": "", **unknown} for each in (one, two)]
     if not models and (differing := list(_told(*facts))):
         raise RunError(
             f"{names} are of different models, {one.model.name} and {two.model.name}: {', '.join(differing)}. To "

@@ -38,6 +38,8 @@ class ModelFacts:
     """True if it has a chat template."""
     quantized: str | None = None
     """Scheme of its weights ("int8", "gptq"); None for plain ones."""
+    prompts: str | None = None
+    """Hash of its tokenizer and chat template; None in runs of earlier versions, where it is not known."""
 
     @property
     def kind(self) -> str:
@@ -124,10 +126,12 @@ def going_on(folder: Path, about: About) -> About:
         return about
     there = read_about(folder)
     # Weights tell models apart; a folder may have been moved.
-    old, new = replace(there.model, name=""), replace(about.model, name="")
+    old, new = (replace(each.model, name="", prompts=None) for each in (there, about))
+    prompts = there.model.prompts or about.model.prompts
     cast = there.model.name == about.model.name and old.kind != new.kind
     facts = {
         f"dtype ({old.kind} there, {new.kind} here)" if cast else "model": (old, new),
+        "tokenizer or chat template": (prompts, about.model.prompts or prompts),
         "benchmark": (there.benchmark, about.benchmark),
         "protocol": (there.protocol.get("name"), about.protocol.get("name")),
         **{name: (there.request.get(name), about.request.get(name)) for name in ("seed", "split", "fold")},
@@ -142,7 +146,7 @@ def going_on(folder: Path, about: About) -> About:
     measures = {**there.measures, **about.measures}
     return replace(
         about,
-        model=there.model,
+        model=replace(there.model, prompts=prompts),
         request=joined(there.request, about.request),
         measures=measures,
         environment=there.environment,
