@@ -6,6 +6,7 @@ import torch
 
 import winnow
 from support.families import build
+from winnow.evaluate.decoding import prefill
 from winnow.models.last_logits import last_only
 
 
@@ -30,4 +31,5 @@ def test_wrapped_models_give_the_last_logits_alone():
     model.lm_head.register_forward_hook(lambda module, inputs, output: rows.append(output.shape[1]))
     assert last_only(Wrapped(model)) == {"logits_to_keep": 1}
     winnow.compress(Wrapped(model), torch.arange(20)[None], "snapkv @ 50%")
-    assert rows == [1]
+    prefill(Wrapped(model), torch.arange(20)[None], winnow.CompressedCache(model, "snapkv @ 50%"))
+    assert rows == [1, 1]

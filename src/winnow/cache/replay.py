@@ -6,7 +6,6 @@ read now, and forgets that. So a replay takes the dense prompt, one layer's copy
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from winnow.cache.listening import Listening, Replayed
 from winnow.cache.replay_words import ReplayWords
 from winnow.errors import CacheError, MethodError, ModelError
 from winnow.models import context_length
+from winnow.models.last_logits import last_only
 from winnow.score import Replayer
 
 LEAST_CHUNK = 16
@@ -181,9 +181,7 @@ def _kept_as_they_are(cache: CompressedCache) -> Iterator[None]:
 
 def _read(model: PreTrainedModel, cache: CompressedCache, tokens: Tensor, first: int) -> None:
     """Feeds tokens [n] at the positions from `first` on."""
-    named: dict[str, Any] = {}
-    if "logits_to_keep" in inspect.signature(model.forward).parameters:
-        named["logits_to_keep"] = 1
+    named: dict[str, Any] = dict(last_only(model))
     if first != cache.get_seq_length():
         named["position_ids"] = torch.arange(first, first + len(tokens), device=model.device)[None]
     model(input_ids=tokens[None].to(model.device), past_key_values=cache, use_cache=True, **named)

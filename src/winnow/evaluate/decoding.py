@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Iterator
 
@@ -13,6 +12,7 @@ from transformers import Cache, PreTrainedModel
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.replayed import cuda_graphs
 from winnow.evaluate.sampling import Choice, most_likely
+from winnow.models.last_logits import last_only
 
 
 @torch.no_grad()
@@ -23,15 +23,14 @@ def prefill(model: PreTrainedModel, tokens: Tensor, cache: Cache, chunk_size: in
     """
     length = tokens.shape[1]
     step = chunk_size or length
-    # Logits of every prompt token would take more memory than the cache itself.
-    takes = inspect.signature(model.forward).parameters
-    last_only = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
+    # A single token has no others: its model is not asked at every step of an answer.
+    named = last_only(model) if length > 1 else {}
     for start in range(0, length, step):
         output = model(
             input_ids=tokens[:, start : start + step].to(model.device),
             past_key_values=cache,
             use_cache=True,
-            **last_only,
+            **named,
         )
     logits: Tensor = output.logits[0, -1]
     return logits

@@ -11,4 +11,5 @@ def last_only(model: PreTrainedModel) -> dict[str, int]:
     Logits of every token of a prompt would take more memory than its cache. The model is asked, as wrappers (adapters,
     torch.compile) have a forward of their own.
     """
-    return {"logits_to_keep": 1} if model._supports_logits_to_keep() else {}
+    takes = getattr(model, "_supports_logits_to_keep", None)
+    return {"logits_to_keep": 1} if takes is not None and takes() else {}
