@@ -7,7 +7,6 @@ from a compressed layer (sliding layers, vision towers, other caches, no cache) 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -32,6 +31,7 @@ UNSUPPORTED = ("position_bias", "alibi", "head_mask", "layer_head_mask")
 """Attention arguments that change the result and that the compressed form does not know."""
 CHOSEN = ("indices", "block_indices", "sinks")
 """Arguments by which sparse models tell the tokens, and the sinks, of a query; eager and sdpa get a mask instead."""
+_Asked = tuple[Tensor, Tensor, Tensor, Tensor | None]
 _REFUSED = frozenset(("output_attentions", *UNSUPPORTED, *CHOSEN))
 
 
@@ -71,9 +71,12 @@ def winnow_attention(
         if first and attention_mask is None:
             handle.layer.attended_over(query)
     else:
-        behind = handle.layer.behind_prompt(attention_mask)
-        over = _over_prompt if behind == 0 else partial(_over_prompt_and_behind, behind)
-        output = over(handle, module, query, key, value, attention_mask, spec, dropout, first)
+        prompt, behind = _divided(handle, query, key, value, attention_mask)
+        output = _over_prompt(handle, module, *prompt, spec, dropout, first)
+        if behind is not None:
+            if first:
+                handle.layer.settle()
+            output = torch.cat([output, _over_tail(handle, *behind, spec)], dim=1)
     if first:
         handle.layer.finish()
     return output, None
@@ -140,7 +143,7 @@ def _check(
         if first:
             handle.layer.attended_by(module, spec)
         _refuse_arguments(kwargs)
-        if handle.earlier or (handle.phase is Phase.PROMPT and handle.layer.behind_prompt(mask)):
+        if handle.earlier or handle.behind:
             check_no_gradients(query)
         if handle.phase is Phase.TAIL and mask is not None and mask.dim() != 2:
             raise CacheError(
@@ -213,6 +216,23 @@ def _ordinary(
     return dense_attention(module, query, key, value, mask, spec, dropout, is_causal)
 
 
+def _divided(
+    handle: Handle, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
+) -> tuple[_Asked, _Asked | None]:
+    """Queries, keys, values and mask of a prompt, and of what came behind its end, which asks its compressed form.
+
+    A pattern of its own, which a 4-D mask is, stands for one piece.
+    """
+    if not handle.behind or (mask is not None and mask.dim() != 2):
+        return (query, key, value, mask), None
+    asked, length = query.shape[2] - handle.behind, key.shape[2] - handle.behind
+    before, after = (None, None) if mask is None else (mask[:, :length], mask[:, length:])
+    return (
+        (query[:, :, :asked], key[:, :, :length], value[:, :, :length], before),
+        (query[:, :, asked:], key[:, :, length:], value[:, :, length:], after),
+    )
+
+
 def _over_prompt(
     handle: Handle,
     module: nn.Module,
@@ -240,41 +260,6 @@ def _over_prompt(
     elif first:
         handle.layer.finish_part(query, key.shape[2], valid, paid)
     return output
-
-
-def _over_prompt_and_behind(
-    behind: int,
-    handle: Handle,
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    spec: AttentionSpec,
-    dropout: float,
-    first: bool,
-) -> Tensor:
-    """Attention where `behind` tokens came with the prompt but are none of it: candidates of assisted decoding.
-
-    They ask what the prompt was compressed to, as they would one by one.
-    """
-    asked, length = query.shape[2] - behind, key.shape[2] - behind
-    prompt, later = (None, None) if mask is None else (mask[:, :length], mask[:, length:])
-    over_prompt = _over_prompt(
-        handle,
-        module,
-        query[:, :, :asked],
-        key[:, :, :length],
-        value[:, :, :length],
-        prompt,
-        spec,
-        dropout,
-        first,
-    )
-    if first:
-        handle.layer.settle()
-    over_rest = _over_tail(handle, query[:, :, asked:], key[:, :, length:], value[:, :, length:], later, spec)
-    return torch.cat([over_prompt, over_rest], dim=1)
 
 
 def _over_tail(

@@ -126,7 +126,8 @@ class CompressedLayer(CacheLayerMixin):
         if phase is Phase.PART or (phase is Phase.PROMPT and self._held_tail().longest):
             self._held_tail().append(key_states, value_states)
             key_states, value_states = self._held_tail().filled()
-        self.pending = Handle(self, phase, new, earlier=self.seen - new)
+        behind = self._behind() if phase is Phase.PROMPT else 0
+        self.pending = Handle(self, phase, new, earlier=self.seen - new, behind=behind)
         return attach(key_states, self.pending), value_states
 
     def get_seq_length(self) -> int:
@@ -439,16 +440,6 @@ class CompressedLayer(CacheLayerMixin):
             shared.overlap.precede(self)
             self._compress(keys, values)
 
-    def behind_prompt(self, mask: Tensor | None) -> int:
-        """Tokens of the pass under way that come behind a prompt whose end is known; 0 where they wait with it.
-
-        mask: its attention mask; one of queries and keys stands for the whole pass.
-        """
-        goal = self.compression.prompt_length
-        if goal is None or self.compressed or self._waits or not self._knows_end:
-            return 0
-        return max(0, self.seen - goal) if mask is None or mask.dim() == 2 else 0
-
     def compress_waiting(self) -> None:
         """Compresses the prompt that waits for it."""
         self._compress(*(self.whole or self._held_tail().filled()))
@@ -576,6 +567,11 @@ class CompressedLayer(CacheLayerMixin):
         goal = self.compression.prompt_length
         return Phase.PROMPT if goal is None or self.seen + new >= goal else Phase.PART
 
+    def _behind(self) -> int:
+        """Tokens behind the prompt's end in a pass that reached it; 0 where it is not known, or all of them wait."""
+        goal = self.compression.prompt_length
+        return 0 if goal is None or not self.splits_passes or self._waits else self.seen - goal
+
     def _expected(self, new: int) -> int:
         """Tokens to make room for at once where a prompt begins with `new` of them, as growing copies what is there."""
         goal = self.compression.prompt_length
@@ -668,11 +664,8 @@ class CompressedLayer(CacheLayerMixin):
     @property
     def _waits(self) -> bool:
         """True if it is not known yet which tokens of the prompt will be compressed, or by which method."""
-        return self.compression.defer or (self.recording and not self._knows_end)
-
-    @property
-    def _knows_end(self) -> bool:
-        return self.splits_passes and self.compression.prompt_length is not None
+        knows_end = self.splits_passes and self.compression.prompt_length is not None
+        return self.compression.defer or (self.recording and not knows_end)
 
     def _compress(self, keys: Tensor, values: Tensor) -> None:
         """Replaces the dense prompt [R, H, N, D], [R, H, N, Dv] by one prefix per row."""
