@@ -22,7 +22,7 @@ from winnow.cache.length import LogicalLength
 from winnow.cache.opaque import opaque
 from winnow.cache.padding import on_host, places_of
 from winnow.cache.paid import paid_attention
-from winnow.errors import CacheError
+from winnow.errors import OWN_CACHE, CacheError
 from winnow.kernels.interface import AttentionSpec
 
 IMPLEMENTATION = "winnow"
@@ -179,8 +179,8 @@ def _refuse_chosen(kwargs: dict[str, Any]) -> None:
     for name in CHOSEN:
         if kwargs.get(name) is not None:
             raise CacheError(
-                f"this model chooses by {name!r} what a query attends to, which winnow's attention does not know; use "
-                'its own cache, after model.set_attn_implementation("sdpa") or "eager".'
+                f"this model chooses by {name!r} what a query attends to, which winnow's attention does not know; "
+                f"{OWN_CACHE}."
             )
 
 
@@ -198,8 +198,8 @@ def _ordinary(
     _refuse_chosen(kwargs)
     if mask is not None and mask.dim() == 2:
         raise CacheError(
-            "a layer that winnow does not compress was given the mask of compressed ones; use the model's own cache, "
-            'after model.set_attn_implementation("sdpa").'
+            "a layer that winnow does not compress was given the mask of compressed ones, so winnow cannot serve this "
+            f"model; {OWN_CACHE}."
         )
     if spec.softcap is None and spec.sinks is None:
         return sdpa_attention_forward(

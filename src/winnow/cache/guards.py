@@ -28,7 +28,7 @@ def check_model(model: PreTrainedModel) -> None:
     config = text_config(model)
     check_attention(config, type(model).__name__)
     if is_latent(config):
-        check_latent_model(model, config)
+        check_latent_model(model)
     check_causal(model)
     check_implementation(config)
 

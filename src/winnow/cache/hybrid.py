@@ -22,7 +22,7 @@ from winnow.cache.latent_layer import LatentLayer
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.layer_config import of_layer
 from winnow.cache.progress import Part
-from winnow.errors import CacheError, ModelError
+from winnow.errors import OWN_CACHE, CacheError, ModelError
 
 
 class SlidingMark(NamedTuple):
@@ -176,7 +176,7 @@ def _own_layer(
     if type(stock).__module__ != DynamicCache.__module__:
         raise ModelError(
             f"this model keeps what it caches in layers of its own kind ({type(stock).__name__}), which winnow does "
-            'not know; use its own cache, after model.set_attn_implementation("sdpa").'
+            f"not know; {OWN_CACHE}."
         )
     return stock
 

@@ -33,13 +33,6 @@ def is_latent(config: PreTrainedConfig) -> bool:
     return bool(getattr(config, "kv_lora_rank", None))
 
 
-def is_indexed(config: PreTrainedConfig) -> bool:
-    """True for a decoder that chooses tokens by an index of its own (DeepSeek sparse attention)."""
-    return any(
-        getattr(config, name, None) for name in ("index_topk", "index_topk_blocks", "index_n_heads", "indexer_types")
-    )
-
-
 def slot_dims(config: PreTrainedConfig) -> tuple[int, int]:
     """Numbers of a cached key and value per KV head: D and Dv, or C and Dr where heads share latents."""
     if is_latent(config):
@@ -56,14 +49,8 @@ def query_dim(config: PreTrainedConfig) -> int:
     return slot_dims(config)[0]
 
 
-def check_latent_model(model: PreTrainedModel, config: PreTrainedConfig) -> None:
+def check_latent_model(model: PreTrainedModel) -> None:
     """Raises ModelError for a model with latents that this cache cannot compress."""
-    name = type(model).__name__
-    if is_indexed(config):
-        raise ModelError(
-            f"{name} chooses the tokens that it attends to by an index of its own, which covers all of them (sparse "
-            'attention); use its own cache, after model.set_attn_implementation("sdpa").'
-        )
     if not any(hasattr(module, "expand_kv") for module in model.modules()):
         raise ModelError(UNCACHED)
 

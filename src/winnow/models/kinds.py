@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedConfig
 
-from winnow.errors import ModelError
+from winnow.errors import OWN_CACHE, ModelError
 
 # Models that are in both read text alone in their text-only form, or are the same class.
 _LOADERS = (AutoModelForCausalLM, AutoModelForImageTextToText)
@@ -23,8 +23,6 @@ def loader_of(config: PreTrainedConfig) -> Any:
     raise ModelError(f"{config.model_type} is no causal language model.")
 
 
-OWN_CACHE = 'use its own cache, after model.set_attn_implementation("sdpa")'
-"""The remedy for a model that winnow cannot compress; sparse models attend rightly under their own attention only."""
 _OTHERWISE = {
     "blt": "keeps a cache for its bytes and one for their patches",
     "diffllama": "attends twice to the same keys, with other values than those that are cached",
@@ -36,13 +34,21 @@ _OTHERWISE = {
     "mllama_text_model": "caches the states of images, to which text attends",
 }
 """Architectures that do something between cache and attention, by what it is."""
+_INDEXES = ("index_topk", "index_topk_blocks", "index_n_heads", "indexer_types")
+"""Facts of decoders that choose tokens by an index of their own (DeepSeek sparse attention and relatives)."""
 
 
 def check_attention(config: PreTrainedConfig, name: str) -> None:
     """Raises ModelError for an architecture that does something between cache and attention."""
-    kind = config.get_text_config(decoder=True).model_type
-    if kind in _OTHERWISE:
-        raise ModelError(f"{name} ({kind}) {_OTHERWISE[kind]}; winnow cannot compress it: {OWN_CACHE}.")
+    text = config.get_text_config(decoder=True)
+    if text.model_type in _OTHERWISE:
+        told = _OTHERWISE[text.model_type]
+        raise ModelError(f"{name} ({text.model_type}) {told}; winnow cannot compress it: {OWN_CACHE}.")
+    if any(getattr(text, index, None) for index in _INDEXES):
+        raise ModelError(
+            f"{name} ({text.model_type}) chooses the tokens that it attends to by an index of its own, which covers all "
+            f"of them (sparse attention); {OWN_CACHE}."
+        )
 
 
 def check_compressible(config: PreTrainedConfig, name: str) -> None:
@@ -53,9 +59,3 @@ def check_compressible(config: PreTrainedConfig, name: str) -> None:
             "decoder-only models."
         )
     check_attention(config, name)
-    text = config.get_text_config(decoder=True)
-    if getattr(text, "index_topk", None) or getattr(text, "index_topk_blocks", None):
-        raise ModelError(
-            f"{name} chooses the tokens that it attends to by an index of its own ({config.model_type}), which covers "
-            "all of them; use a model without sparse attention."
-        )
