@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from winnow.composition.method import Method
 from winnow.estimate.journal import fingerprint
-from winnow.heads.scores import HeadScores
 from winnow.runs.groups import Group
 from winnow.runs.parts import unsaid
 from winnow.tasks.example import Example
@@ -43,10 +42,7 @@ class CellSpace:
         """Hashes of all cells of a group: for every method those of the examples, in order."""
         config = self.config()
         places = [[group.benchmark, group.task, list(group.judging), content_hash(each)] for each in group.examples]
-        return [
-            [fingerprint([config, place, str(method), tables]) for place in places]
-            for method, tables in zip(methods, map(_tables_of, methods), strict=True)
-        ]
+        return [[fingerprint([config, place, str(method), unsaid(method)]) for place in places] for method in methods]
 
 
 def content_hash(example: Example) -> str:
@@ -59,20 +55,3 @@ def content_hash(example: Example) -> str:
 def context_hash(example: Example) -> str:
     """A hash of an example's context, which others may share; of all its texts where it has none to share."""
     return fingerprint(example.context) if example.context.strip() else content_hash(example)
-
-
-def _tables_of(method: Method) -> list[str]:
-    parts = (method.scorer, method.allocator, method.store)
-    return [*(found for part in parts for found in _tables(part)), *unsaid(method)]
-
-
-def _tables(part: object) -> Iterator[str]:
-    """Hashes of the head scores in a part of a method, of which its text names a file only."""
-    if not is_dataclass(part):
-        return
-    for field in fields(part):
-        value = getattr(part, field.name)
-        if isinstance(value, HeadScores):
-            yield fingerprint([value.method, value.heads, value.values.tolist()])
-        else:
-            yield from _tables(value)

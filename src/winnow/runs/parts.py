@@ -18,22 +18,25 @@ from winnow.estimate.journal import fingerprint
 from winnow.heads import BudgetCurves, HeadScores, QueryCenters
 
 
-def unsaid(method: Method) -> Iterator[str]:
-    """Hashes of budget curves, of query centers, and of the code of classes that are not winnow's.
+@lru_cache(maxsize=128)  # asked for with every group of a run
+def unsaid(method: Method) -> tuple[str, ...]:
+    """Hashes of head scores, budget curves and query centers, and of the code of classes that are not winnow's.
 
-    Nothing for methods without such parts. Head scores are left out.
+    Nothing for methods without such parts.
     """
-    for part in (method.scorer, method.allocator, method.store):
-        yield from unsaid_of(part)
+    parts = (method.scorer, method.allocator, method.store)
+    return tuple(found for part in parts for found in unsaid_of(part))
 
 
 def unsaid_of(part: object) -> Iterator[str]:
     """The same for one part of a method."""
-    if isinstance(part, BudgetCurves):
+    if isinstance(part, HeadScores):
+        yield fingerprint([part.method, part.heads, part.values.tolist()])
+    elif isinstance(part, BudgetCurves):
         yield _hashed("curves", part.ratios)
     elif isinstance(part, QueryCenters):
         yield _hashed("centers", part.mean, part.sizes)
-    elif is_dataclass(part) and not isinstance(part, HeadScores):
+    elif is_dataclass(part):
         yield from (_code(kind) for kind in inspect.getmro(type(part)) if _is_somebody_elses(kind))
         for field in fields(part):
             yield from unsaid_of(getattr(part, field.name))
