@@ -17,13 +17,13 @@ from torch import Tensor
 from winnow.allocate import Allocation, Claim, SlotPlan, SpanningAllocator, shared_within, spanning_of
 from winnow.budget import readable_bytes
 from winnow.cache.prefix import Prefix
-from winnow.composition.contract import author, check_form, check_slots
+from winnow.composition.contract import check_scored, check_slots
 from winnow.composition.method import Method
 from winnow.errors import BudgetError
 from winnow.kernels.formats import Block, DenseBlock
 from winnow.score import Ranking
 from winnow.score.attention_sums import window_attention
-from winnow.select import Selection, best_tokens, check_scores, select
+from winnow.select import Selection, best_tokens, select
 from winnow.store import Dense
 from winnow.store.base import POSITION_BYTES, gathered
 from winnow.view import LayerView
@@ -107,8 +107,7 @@ class LayersTogether:
         whole: what an observer wants to see, dense until the end.
         Raises ModelError where a score is NaN.
         """
-        check_form(ranking.scores, view, author(method.scorer))
-        check_scores(ranking.scores, view.layer, author(method.scorer))
+        check_scored(ranking.scores, view, method.scorer)
         spanning = _spanning(method)
         held = self._rows.setdefault(row, [])
         del held[view.layer :]

@@ -13,6 +13,7 @@ from torch import Tensor
 from winnow.allocate import Allocation, Allocator, HeadAllocator, HeadUnion, SlotPlan, TableAllocator
 from winnow.errors import MethodError
 from winnow.score import Refiner, Scorer
+from winnow.select import check_scores
 from winnow.view import LayerView
 
 
@@ -37,6 +38,13 @@ def check_form(scores: Tensor, view: LayerView, name: str) -> None:
         raise MethodError(f"{name} gives scores {list(scores.shape)}; give [heads, tokens], here {wanted}.")
     if scores.dtype != torch.float32:
         raise MethodError(f"{name} gives scores in {_plain(scores.dtype)}; give them in float32: .float().")
+
+
+def check_scored(scores: Tensor, view: LayerView, scorer: Scorer) -> None:
+    """Raise MethodError unless a scorer's scores have the form that they must have, ModelError where one is NaN."""
+    name = author(scorer)
+    check_form(scores, view, name)
+    check_scores(scores, view.layer, name)
 
 
 def check_totals(totals: Sequence[int], plan: SlotPlan, allocator: Allocator) -> None:

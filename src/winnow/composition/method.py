@@ -21,10 +21,10 @@ from winnow.allocate import (
 )
 from winnow.budget import Budget
 from winnow.composition.byte_budget import ByteBudget
-from winnow.composition.contract import author, check_form, check_slots, check_totals
+from winnow.composition.contract import check_form, check_scored, check_slots, check_totals
 from winnow.errors import MethodError
 from winnow.score import Ranking, Scorer
-from winnow.select import Selection, check_scores, everything, select
+from winnow.select import Selection, everything, select
 from winnow.store import Cost, Dense, Earlier, Store
 from winnow.view import Extra, LayerView
 
@@ -119,8 +119,7 @@ class Method:
         if allocation.totals[view.layer] >= there and not sizes_vary:
             return everything(view.stored.keys, view.absent)
         ranking = rank(self.scorer, view)
-        check_form(ranking.scores, view, author(self.scorer))
-        check_scores(ranking.scores, view.layer, author(self.scorer))
+        check_scored(ranking.scores, view, self.scorer)
         ranking = ranking._replace(scores=_without(ranking.scores, view.absent))
         return self.bytes.fill(lambda tried: self._best(ranking, view, tried, there), view, allocation, there, earlier)
 
