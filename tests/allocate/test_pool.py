@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.elsewhere import gpu_stand_in, there
 from winnow.allocate import Global, SlotPlan, pooled
 from winnow.allocate.base import Allocation
 
@@ -76,3 +77,12 @@ def test_what_is_always_kept_is_in_the_pool_whatever_its_size() -> None:
 def test_totals_beyond_what_there_is_are_clamped(total: int) -> None:
     scores = [torch.zeros(2, 3), torch.ones(1, 3)]
     assert sum(int(slots.sum()) for slots in pooled(scores, total)) == min(total, 9)
+
+
+def test_claims_of_layers_on_several_devices_are_those_on_one() -> None:
+    plan, allocator = SlotPlan(16, (2, 2), 32, 0), Global()
+    scores = [torch.rand(2, 32, generator=torch.Generator().manual_seed(layer)) for layer in range(2)]
+    expected = allocator.totals([allocator.claim(each, None, plan) for each in scores], plan)
+    with gpu_stand_in():
+        spread = [allocator.claim(scores[0], None, plan), allocator.claim(there(scores[1]), None, plan)]
+        assert allocator.totals(spread, plan) == expected

@@ -76,12 +76,7 @@ def _counts(claims: Sequence[Claim], heads: Sequence[int], total: int) -> list[i
 def _together(claims: Sequence[Claim]) -> list[Claim]:
     """Claims on the device of the last: layers of a model may lie on several."""
     device = _scores(claims[-1]).device
-    return [
-        claim._replace(
-            scores=_scores(claim).to(device), places=None if claim.places is None else claim.places.to(device)
-        )
-        for claim in claims
-    ]
+    return [Claim(scores=_scores(claim).to(device), places=_places(claim).to(device)) for claim in claims]
 
 
 def _tied(claim: Claim, layer: int, heads: Sequence[int], threshold: Tensor) -> Tensor:
