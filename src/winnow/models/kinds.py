@@ -46,8 +46,8 @@ def check_attention(config: PreTrainedConfig, name: str) -> None:
         raise ModelError(f"{name} ({text.model_type}) {told}; winnow cannot compress it: {OWN_CACHE}.")
     if any(getattr(text, index, None) for index in _INDEXES):
         raise ModelError(
-            f"{name} ({text.model_type}) chooses the tokens that it attends to by an index of its own, which covers all "
-            f"of them (sparse attention); {OWN_CACHE}."
+            f"{name} ({text.model_type}) chooses the tokens that it attends to by an index of its own, which covers "
+            f"all of them (sparse attention); {OWN_CACHE}."
         )
 
 
