@@ -65,6 +65,15 @@ def test_a_worker_that_dies_while_it_has_nothing_to_do_is_replaced(tmp_path: Pat
         assert dict(executor.run(ITEMS[1:3])) == {item: here(tmp_path)[item] for item in ITEMS[1:3]}
 
 
+def test_a_recipe_is_written_once_for_all_workers(tmp_path: Path) -> None:
+    recipe = Playing(tmp_path)
+    with ProcessExecutor(recipe, workers=3) as executor:
+        assert dict(executor.run(ITEMS)) == here(tmp_path)
+        folder = Path(executor._folder.name)
+        assert len(list(folder.iterdir())) == 1
+    assert not folder.exists()
+
+
 LEFT = """
 import sys
 from pathlib import Path

@@ -44,11 +44,11 @@ class ProcessExecutor(Executor[V]):
         """
         if workers < 1:
             raise ExecutorError(f"workers must be at least 1, not {workers}.")
-        self._recipes = [*recipe] if isinstance(recipe, Sequence) else [recipe] * workers
+        recipes = [*recipe] if isinstance(recipe, Sequence) else [recipe] * workers
         self._threads = threads or max(1, torch.get_num_threads() // workers)
         # In files: a recipe may hold all texts of a run, and a process takes what it is given only once it has started.
         self._folder = TemporaryDirectory(prefix="winnow-")
-        self._paths = _written(self._recipes, Path(self._folder.name))
+        self._paths = _written(recipes, Path(self._folder.name))
         self.workers = workers
         # One pool for every process: a pool of several would choose by itself who gets an item.
         self._pools = [self._start(who) for who in range(workers)]
