@@ -287,3 +287,16 @@ def test_keys_are_not_copied_for_sums_over_a_whole_prompt(monkeypatch: pytest.Mo
     monkeypatch.setattr(torch_form.prefill, "supports", lambda queries, keys: False)  # as there
     torch_form.attention_paid(view, 50)
     assert [keys.data_ptr() for keys in met] == [view.keys.data_ptr()]
+
+
+@pytest.mark.skipif(DEVICE.type != "cpu", reason="four gigabytes of a GPU")
+def test_queries_of_a_long_prompt_lie_further_apart_than_32_bits_count():
+    # Heads of a token lie side by side, so that tokens of a prompt of some hundred thousand span more than 2³¹ numbers.
+    # Pages that nobody touches take no memory.
+    def paid(stride: int) -> Tensor:
+        queries = torch.empty(2 * stride + 16, dtype=torch.float16).as_strided((1, 3, 16), (3 * stride, stride, 1))
+        queries.copy_(torch.randn(1, 3, 16, generator=torch.Generator().manual_seed(1)))
+        keys = torch.randn(1, 8, 16, generator=torch.Generator().manual_seed(2)).half()
+        return Normalized(Asked(queries, keys, 0.25, None, None, None, 8)).paid(8)
+
+    assert torch.equal(paid(1 << 30), paid(1024))
