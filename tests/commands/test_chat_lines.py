@@ -12,6 +12,9 @@ import sys
 import pytest
 
 from support.processes import environment
+from winnow.commands.chat import _talk
+from winnow.commands.chat_lines import typed_lines
+from winnow.errors import Ended
 
 TYPED = """
 from winnow.commands.chat_lines import on_terminal, typed_lines
@@ -68,3 +71,21 @@ def until(leader: int, pattern: str, seconds: float = 30) -> str:
             raise TimeoutError(f"{pattern!r} did not come after {seen!r}")
         seen += os.read(leader, 4096).decode()
     return seen
+
+
+def test_a_request_to_end_is_no_ctrl_c(monkeypatch):
+    def ended(_):
+        raise Ended
+
+    monkeypatch.setattr("builtins.input", ended)
+    with pytest.raises(Ended):
+        next(typed_lines())
+
+
+def test_a_request_to_end_ends_a_chat_while_it_answers():
+    class Asked:
+        def take(self, line):
+            raise Ended
+
+    with pytest.raises(Ended):
+        _talk(Asked(), ["a question"])

@@ -17,14 +17,14 @@ def output() -> Console:
 
 
 class Messages(Console):
-    """Standard error. Where nobody reads it any more, or it is full, the work goes on."""
+    """Standard error. Where nobody reads it any more, or it is full or closed, the work goes on."""
 
     def on_broken_pipe(self) -> None:
         """Nothing: rich would give up standard output, too, and end the program."""
 
     def print(self, *objects: Any, **settings: Any) -> None:
         """As a console's, as far as it can be written."""
-        with suppress(OSError):
+        with suppress(OSError, ValueError):
             super().print(*objects, **settings)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from threading import Event, Lock, Thread
 
 from winnow.commands.console import messages
@@ -57,6 +57,4 @@ class ProgressLines:
             thread.join()
 
     def _print(self, text: str) -> None:
-        # Nobody may read it any more; the work goes on.
-        with suppress(OSError, ValueError):
-            messages().print(text, markup=False, soft_wrap=True)
+        messages().print(text, markup=False, soft_wrap=True)
