@@ -22,8 +22,8 @@ constexpr int64_t kMostTogether = 32;
 // Rows of a weight that are read side by side at most, so that inputs are read once for all of them.
 constexpr int kMostSideBySide = 4;
 
-// Bytes of a row of a weight from which a few are read side by side. Two pages: with one row of inputs it crowds the first-level
-// cache, and no hardware foresees its end; Zen 5's caches hold, and foresee, twice that.
+// Bytes of a row of a weight from which a few are read side by side. Two pages: with one row of inputs it crowds the
+// first-level cache, and no hardware foresees its end; Zen 5's caches hold, and foresee, twice that.
 constexpr int64_t kLongRow = kZenGeneration == 5 ? 16384 : 8192;
 
 // Sums of `rows` rows for the outputs that a thread does at a time. Those of a block of rows lie together, a vector after
