@@ -13,10 +13,12 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 import winnow
 from support.families import build, prompt
+from winnow.bundled import MODEL_PATH
 from winnow.cache.attention import winnow_attention
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.fingerprint import ModelFingerprint
 from winnow.errors import CacheError, ModelError
+from winnow.models import load_model, open_model
 from winnow.models.kinds import check_compressible
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -69,6 +71,15 @@ def test_a_model_that_leaves_the_cache_out_is_told(model):
     model.train()
     with pytest.raises(CacheError, match=r"left 20 of 20 tokens out.*model\.eval\(\)"):
         winnow.compress(model, prompt(length=20), "snapkv @ 50%")
+
+
+def test_an_answer_without_a_cache_is_none():
+    source = open_model(MODEL_PATH)
+    model = load_model(source)
+    model.gradient_checkpointing_enable()
+    model.train()
+    with pytest.raises(CacheError, match=r"out of the cache.*model\.eval\(\)"):
+        winnow.generate(model, source.tokenizer, "A text.", "Where is it?", method="snapkv @ 50%", max_new_tokens=3)
 
 
 class Adapted(nn.Module):

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from winnow.cache.compressed import NOT_PICKLED, CompressedCache
 from winnow.cache.disk import Content, ContextFile, write_context
 from winnow.cache.guards import optional_count
+from winnow.cache.left_out import check_taken_up
 from winnow.cache.observer import Observer
 from winnow.cache.position_offsets import offsets_of, set_offsets
 from winnow.cache.replay import Words, replay, words_of
@@ -160,11 +161,7 @@ def compress(
                 use_cache=True,
                 **inputs,
             )
-    if cache.get_seq_length() != length:
-        raise CacheError(
-            f"the model left {length - cache.get_seq_length()} of {length} tokens out of the cache, as gradient "
-            "checkpointing does in training: call model.eval(), or model.gradient_checkpointing_disable()."
-        )
+    check_taken_up(cache.get_seq_length(), length)
     if replayer is not None:
         cache = cache.compressed_by(method, replayed=replay(cache, input_ids, replayer, tokenizer))
     return Context(cache, input_ids, offsets_of(model))

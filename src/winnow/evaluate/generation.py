@@ -17,6 +17,7 @@ from winnow.cache.attending import attending
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.fold import check_foldable
 from winnow.cache.guards import optional_count
+from winnow.cache.left_out import check_taken_up
 from winnow.cache.replay import Words, words_in
 from winnow.cache.replayed import cuda_graphs
 from winnow.composition.method import Method
@@ -235,6 +236,7 @@ class _Writing:
                 streamer=self.streamer,
                 tokenizer=self.tokenizer,  # for stop strings
             )
+        check_taken_up(cache.get_seq_length(), length)
         seconds, stats = clock(model) - first.seconds, cache.stats()
         tokens = self._without_stop(output[0, length:].tolist())
         return Answer(
