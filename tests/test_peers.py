@@ -18,7 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.gguf_files import tiny_model, write_gguf
-from support.llama_bench_program import FIXED_MS, MS_OF_A_TOKEN, PROMPT_MS, token_ms, write_program
+from support.llama_turns_program import (
+    FIXED_MS,
+    MS_OF_A_TOKEN,
+    PROMPT_MS,
+    WEIGHT_BYTES,
+    token_ms,
+    write_program,
+)
 
 pytest.importorskip("gguf")
 pytest.importorskip("accelerate")
@@ -29,18 +36,18 @@ sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "peers")]
 
 import comparison  # noqa: E402
 import genai_rival  # noqa: E402
-import llama_bench  # noqa: E402
 import llama_cpp  # noqa: E402
+import llama_rival  # noqa: E402
 import race_page  # noqa: E402
 import rewritten  # noqa: E402
+from contenders import Answering, PeerError  # noqa: E402
 from measured import RECORDS, Measured  # noqa: E402
 from own_steps import METHODS  # noqa: E402
 from reporting import of_this_processor  # noqa: E402
-from rivals import PeerError, read_printed  # noqa: E402
 from winnow.estimate.journal import Journal  # noqa: E402
 
 PAGE = of_this_processor("llama_cpp")
-SMALL = ("--depths", "0,64,128", "--threads", "1,2", "--steps", "2", "--repeats", "2", "--weights", "float32")
+SMALL = ("--depths", "0,64,128", "--threads", "1,2", "--steps", "2", "--rounds", "2", "--weights", "float32")
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +57,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_program(tmp_path_factory.mktemp("bin") / "llama-bench")
+    return write_program(tmp_path_factory.mktemp("bin") / "llama-turns")
 
 
 def run(model: Path, program: Path, folder: Path, *more: str) -> None:
     written = ("--journal", str(folder / "j.jsonl"), "--out", str(folder))
-    llama_cpp.main([str(model), "--llama-bench", str(program), *written, *SMALL, *more])
+    llama_cpp.main([str(model), "--llama-turns", str(program), *written, *SMALL, *more])
 
 
 @pytest.fixture(scope="module")
@@ -76,12 +83,23 @@ def test_every_cache_of_both_engines_is_measured_at_every_depth(folder: Path) ->
     assert all(list(each["ms"]) == ["0", "64", "128"] for each in tokens)
     for threads in (1, 2):
         named = {(each["engine"], each["cache"]) for each in tokens if each["threads"] == threads}
-        theirs = {("llama.cpp", cache.name) for cache in llama_bench.CACHES}
+        theirs = {("llama.cpp", cache.name) for cache in llama_rival.CACHES}
         assert named == theirs | {("winnow", method) for method in METHODS}
-    # A repetition in every turn, of which there is one for each of llama.cpp's caches.
-    ours = next(each for each in tokens if each["engine"] == "winnow")
-    assert len(ours["ms"]["64"]) == len(llama_bench.CACHES)
-    assert min(ours["ms"]["64"]) > 0
+    assert {len(each["ms"]["64"]) for each in tokens} == {2}  # a repetition in every round
+    assert min(ms for each in tokens for ms in each["ms"]["64"]) > 0
+
+
+def test_caches_take_turns(folder: Path) -> None:
+    """All are measured at a depth before the next one; rounds begin with another cache and turn the depths around."""
+    records = Journal.existing(folder / "j.jsonl").read(RECORDS)
+    turns = [each for each in records if each.what == "token" and each.threads == 1]
+    for done, depths in (("0", [0, 64, 128]), ("1", [128, 64, 0])):
+        mine = [each for each in turns if each.turn == done]
+        assert list(dict.fromkeys(each.depth for each in mine)) == depths
+        at = [[each.cache for each in mine if each.depth == depth] for depth in depths]
+        assert at[0] == at[1] == at[2]
+        assert len(set(at[0])) == len(at[0]) == len(llama_rival.CACHES) + len(METHODS)
+    assert turns[0].cache != next(each.cache for each in turns if each.turn == "1")
 
 
 def test_the_other_engines_times_are_those_that_its_program_printed(folder: Path) -> None:
@@ -91,7 +109,7 @@ def test_the_other_engines_times_are_those_that_its_program_printed(folder: Path
             for depth, ms in each["ms"].items():
                 assert ms == pytest.approx([token_ms(kind, int(depth), each["threads"])] * 2)
             assert each["ms_per_1000_tokens"] == pytest.approx(1000 * MS_OF_A_TOKEN[kind] / each["threads"], rel=1e-4)
-            assert each["weight_bytes"] == 4000
+            assert each["weight_bytes"] == WEIGHT_BYTES
         if each["engine"] == "llama.cpp" and each["what"] == "prompt":
             assert (each["threads"], each["ms"]) == (2, [PROMPT_MS * each["depth"]])
 
@@ -114,28 +132,53 @@ def test_the_page_says_what_was_found(folder: Path) -> None:
     assert max(map(len, text.splitlines())) < 600
 
 
-def test_what_is_in_the_journal_is_not_measured_again(model: Path, folder: Path, tmp_path: Path) -> None:
+def test_what_is_in_the_journal_is_not_measured_again(model: Path, program: Path, folder: Path, tmp_path: Path) -> None:
     shutil.copy(folder / "j.jsonl", tmp_path)
     run(model, write_program(tmp_path / "none", "raise SystemExit('run again')"), tmp_path)
     assert results(tmp_path) == results(folder)
     kept = (tmp_path / "j.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
-    (tmp_path / "j.jsonl").write_text("".join(kept[:-3]), encoding="utf-8")
-    run(model, tmp_path / "none", tmp_path)  # the last three are Winnow's own
+    lost = next(at for at, line in enumerate(kept) if '"winnow"' in line and '"token"' in line)
+    (tmp_path / "j.jsonl").write_text("".join(kept[:lost] + kept[lost + 1 :]), encoding="utf-8")
+    run(model, tmp_path / "none", tmp_path)  # that one is Winnow's own
     assert len((tmp_path / "j.jsonl").read_text(encoding="utf-8").splitlines()) == len(kept)
+    (tmp_path / "j.jsonl").write_text("".join(line for line in kept if "q8_0" not in line), encoding="utf-8")
+    run(model, program, tmp_path)  # which reads its prompt before its tokens
+    assert {e["cache"]: e["ms"] for e in results(tmp_path) if e["engine"] == "llama.cpp"} == {
+        e["cache"]: e["ms"] for e in results(folder) if e["engine"] == "llama.cpp"
+    }
 
 
 def test_a_program_that_fails_is_named_with_its_last_words(model: Path, tmp_path: Path) -> None:
-    program = write_program(tmp_path / "llama-bench", "raise SystemExit('error: failed to load model')")
-    with pytest.raises(PeerError, match=r"failed to load model\nRepeat it by hand with .*llama-bench -m"):
+    program = write_program(tmp_path / "llama-turns", "raise SystemExit('failed to load model')")
+    with pytest.raises(PeerError, match=r"failed to load model\nRepeat it by hand with .*llama-turns .*gguf 131 f16 1"):
         run(model, program, tmp_path)
     with pytest.raises(PeerError, match=r"Cannot run .*absent: No such file"):
         run(model, tmp_path / "absent", tmp_path)
 
 
-@pytest.mark.parametrize("printed", ["", "llama.cpp 1.0", "{}", "[3]", "[{}]", '[{"n_gen": 3, "samples_ns": []}]'])
-def test_what_is_not_its_json_is_refused(printed: str) -> None:
-    with pytest.raises(PeerError, match=r"llama-bench printed something else than expected: .*another version"):
-        read_printed(printed, "llama-bench")
+@pytest.mark.parametrize("line", ["llama.cpp 1.0", "[3]", "{}", '{"weight_bytes": "many"}', '{"weight_bytes": NaN}'])
+def test_what_is_not_its_json_is_refused(line: str, tmp_path: Path) -> None:
+    program = write_program(tmp_path / "llama-turns", f"print({line!r})")
+    with pytest.raises(PeerError, match=r"llama-turns answered something else than expected: .*another version"):
+        _ = Answering([str(program)], "llama-turns").weight_bytes
+
+
+def test_a_program_that_ends_between_questions_is_told_with_its_last_words(tmp_path: Path) -> None:
+    body = """
+        import sys
+        print('{"weight_bytes": 5}', flush=True)
+        input()
+        print('{"ms": [2.5]}', flush=True)
+        input()
+        sys.exit("no memory is left")
+    """
+    program = Answering([str(write_program(tmp_path / "turns", dedent(body)))], "llama-turns")
+    assert (program.ask("tokens", 0, 1, 2), program.weight_bytes) == ([2.5], 5)
+    for _ in range(2):
+        with pytest.raises(PeerError, match="llama-turns ended with 1: no memory is left"):
+            program.ask("tokens", 0, 1, 2)
+    program.close()
+    program.close()
 
 
 def test_more_tokens_than_the_model_reads_are_refused_before_any_work(
@@ -172,7 +215,7 @@ def test_senseless_options_are_refused(arguments: tuple[str, ...], said: str, ca
 def test_without_its_tools_nothing_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
     with pytest.raises(PeerError, match="needs a cmake: pip install cmake, or name a program"):
-        llama_bench.built(tmp_path / "peers")
+        llama_rival.built(tmp_path / "peers")
     assert not (tmp_path / "peers").exists()
 
 
@@ -182,7 +225,7 @@ def test_a_build_that_fails_leaves_no_program(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(shutil, "which", lambda name, **_: name)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
     with pytest.raises(PeerError, match=r"Configuring llama\.cpp failed with 2"):
-        llama_bench.built(tmp_path)
+        llama_rival.built(tmp_path)
 
 
 def token(engine: str, cache: str, depth: int, ms: float, turn: str = "0") -> Measured:
@@ -195,10 +238,12 @@ def test_openvino_takes_turns_at_every_number_of_threads(
     """Its program is stood in for; the one of the repository needs packages that are not installed here."""
     body = """
         import json, sys
-        asked = dict(zip(sys.argv[2::2], sys.argv[3::2]))
-        steps, threads = int(asked["--steps"]), int(asked["--threads"])
-        ms = 7 * int(asked["--depth"]) if not steps else steps * (9 + 0.01 * int(asked["--depth"])) / threads
-        print(json.dumps([{"model_size": 5, "n_threads": threads, "n_gen": steps, "samples_ns": [round(1e6 * ms)]}]))
+        print('{"weight_bytes": 5}', flush=True)
+        for line in sys.stdin:
+            what, *numbers = line.split()
+            depth, threads = map(int, numbers[1::-1] if what == "prompt" else numbers[:2])
+            ms = 7 * depth if what == "prompt" else (9 + 0.01 * depth) / threads
+            print(json.dumps({"ms": [ms]}), flush=True)
     """
     monkeypatch.setattr(genai_rival, "PROGRAM", write_program(tmp_path / "genai", dedent(body)))
     monkeypatch.setattr(llama_cpp, "check_genai", lambda: None)
@@ -210,11 +255,10 @@ def test_openvino_takes_turns_at_every_number_of_threads(
         (e["cache"], e["threads"]): e for e in results(tmp_path) if (e["engine"], e["what"]) == ("OpenVINO", "token")
     }
     assert set(tokens) == {(cache.name, threads) for cache in caches for threads in (1, 2)}
-    assert tokens["u8 @ 10%", 2]["ms"] == {"0": [4.5], "64": [4.82], "128": [5.14]}
+    assert tokens["u8 @ 10%", 2]["ms"] == {"0": [4.5] * 2, "64": [4.82] * 2, "128": [5.14] * 2}
     assert tokens["u8 @ 10%", 1]["ms_per_1000_tokens"] == pytest.approx(10)
-    ours = [e for e in results(tmp_path) if (e["engine"], e["cache"], e["what"]) == ("winnow", "full", "token")]
-    rivals = len(llama_bench.CACHES) + len(caches)
-    assert [len(each["ms"]["0"]) for each in ours] == [rivals, rivals]
+    prompts = [e for e in results(tmp_path) if (e["engine"], e["what"]) == ("OpenVINO", "prompt")]
+    assert [(e["depth"], e["ms"]) for e in prompts] == [(64, [448]), (128, [896])]
     assert "| OpenVINO  | `u8 @ 10%`" in (tmp_path / f"{PAGE}.md").read_text(encoding="utf-8")
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from math import inf, pi, sqrt
 from statistics import LinearRegression, fmean, linear_regression, median
 
-from llama_bench import CACHES
+from llama_rival import CACHES
 from measured import Engine, Measured
 from own_steps import BITS_4, BITS_8, FULL
 

@@ -1,4 +1,4 @@
-"""OpenVINO GenAI's caches, whole and evicted, each test in a process of its own."""
+"""OpenVINO GenAI's caches, whole and evicted, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from measured import Engine
-from rivals import PeerError, Printed, run_benchmark
+from contenders import Answering, PeerError
+from measured import FILE, Engine
 
-PROGRAM = Path(__file__).parent / "genai_bench.py"
+PROGRAM = Path(__file__).parent / "genai_turns.py"
 PACKAGES = ("openvino", "openvino_genai", "openvino_tokenizers")
 
 
@@ -38,33 +39,50 @@ class GenaiRival:
     """A cache of OpenVINO GenAI, on a model."""
 
     model: Path
-    cache: GenaiCache
+    kind: GenaiCache
+    depths: Sequence[int]
+    """Depths of the race, ascending."""
+    threads: int
+    """With which it reads its prompt."""
+    steps: int
 
     @property
     def engine(self) -> Engine:
         return "OpenVINO"
 
     @property
-    def name(self) -> str:
-        return self.cache.name
+    def cache(self) -> str:
+        return self.kind.name
 
-    def nbytes(self, numbers: int) -> int:
+    @property
+    def weights(self) -> str:
+        return FILE
+
+    @property
+    def weight_bytes(self) -> int:
+        """The size of the file."""
+        return self._program.weight_bytes
+
+    def cache_bytes(self, depth: int) -> int:
         """0: what it holds is not told."""
         return 0
 
-    def tokens(self, depth: int, threads: Sequence[int], steps: int, repeats: int) -> list[Printed]:
-        """Times of `steps` tokens after `depth` others, for every number of threads. Raises PeerError."""
-        test = ("--depth", str(depth), "--steps", str(steps), "--repeats", str(repeats))
-        return [found for count in threads for found in self._run("--threads", str(count), *test)]
+    def prompt(self, depth: int) -> float:
+        return self._program.ask("prompt", self.threads, depth)[0]
 
-    def prompt(self, tokens: int, threads: int) -> Printed:
-        """The time of one prompt. Raises PeerError."""
-        return self._run("--threads", str(threads), "--depth", str(tokens), "--steps", "0", "--repeats", "1")[0]
+    def token(self, depth: int, threads: int, steps: int) -> float:
+        return self._program.ask("tokens", depth, threads, steps)[0]
 
-    def _run(self, *test: str) -> list[Printed]:
-        share = () if self.cache.percent is None else ("--percent", str(self.cache.percent))
-        command = [sys.executable, str(PROGRAM), str(self.model), "--precision", self.cache.precision, *share, *test]
-        return run_benchmark(command, "OpenVINO GenAI")
+    def close(self) -> None:
+        """Ends the program."""
+        self._program.close()
+
+    @cached_property
+    def _program(self) -> Answering:
+        share = () if self.kind.percent is None else ("--percent", str(self.kind.percent))
+        room = ("--room", str(self.depths[-1] + self.steps))
+        command = [sys.executable, str(PROGRAM), str(self.model), "--precision", self.kind.precision, *room, *share]
+        return Answering(command, "OpenVINO GenAI")
 
 
 def check_genai() -> None:

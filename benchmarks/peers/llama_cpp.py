@@ -3,9 +3,9 @@
     python benchmarks/peers/llama_cpp.py MODEL.gguf            # writes docs/results/llama_cpp-VENDOR.*
     python benchmarks/peers/llama_cpp.py MODEL.gguf --threads 2 --depths 0,8192 --weights bfloat16,float32
 
-llama.cpp is built in build/peers the first time (CMake and a C++ compiler, about eight minutes on two cores). With
---openvino OpenVINO GenAI takes part, where it reads the file (pip install openvino-genai). The engines take turns; a
-stopped run goes on where it was.
+llama.cpp is built in build/peers the first time (CMake and a C++ compiler, some minutes). With --openvino OpenVINO
+GenAI takes part, where it reads the file (pip install openvino-genai). All caches read their prompts first, and then
+take turns; a stopped run reads the prompts anew and goes on with the turn at which it was.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -22,15 +21,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from contenders import Contender, PeerError
 from evaluated import RESULTS, ROOT
 from genai_rival import GENAI_CACHES, GenaiRival, check_genai
-from llama_bench import CACHES, PACKAGE, VERSION, LlamaRival, built
-from measured import Engine, Measured, Subject, Times, What
-from own_steps import METHODS, OwnModel
+from llama_rival import CACHES, PACKAGE, VERSION, LlamaRival, built
+from measured import Measured, Subject, Times
+from own_steps import METHODS, OwnCache, OwnModel
 from race_page import page, records
 from reporting import machine, of_this_processor, resumable, software, write_results
-from rivals import PeerError, Rival
-from winnow import CompressedCache
 from winnow.commands.console import messages, silence_libraries
 from winnow.estimate.journal import Journal
 from winnow.kernels import native
@@ -40,9 +38,6 @@ from winnow.models.gguf import is_gguf
 from winnow.models.weights import WEIGHTS
 from winnow.runs.environment import processor_name
 
-FILE = "file"
-"""Name of the weights that stay as the GGUF file has them."""
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -51,120 +46,66 @@ class Plan:
     depths: Sequence[int]
     threads: Sequence[int]
     steps: int
-    """Tokens of a repetition."""
-    repeats: int
-    """Repetitions of llama.cpp's; Winnow's caches have one in every turn."""
+    """Tokens of a repetition, of which every cache has one a round."""
     rounds: int
 
-    def subjects(self, what: What, engine: Engine, cache: str, weights: str, depth: int, turn: str) -> list[Subject]:
-        """One for every number of threads; prompts are read by the largest."""
-        threads = [max(self.threads)] if what == "prompt" else self.threads
-        return [Subject(what, engine, cache, weights, count, depth, turn) for count in threads]
+    def subjects(self, contenders: Sequence[Contender]) -> Iterator[Subject]:
+        """All pieces of work in the order of their turns: prompts, then rounds.
+
+        All caches have their turns at a depth together, and every round begins with another one. Depths go up in one
+        round and down in the next, so that a machine that slows down bends no line.
+        """
+        readers = {(each.engine, each.weights, _reads_for(each)): each for each in reversed(contenders)}
+        for each in reversed(readers.values()):
+            for depth in filter(None, self.depths):
+                yield Subject("prompt", each.engine, each.cache, each.weights, max(self.threads), depth, "0")
+        for done in range(self.rounds):
+            first = done * len(contenders) // self.rounds
+            for depth in self.depths if done % 2 == 0 else reversed(self.depths):
+                for each in (*contenders[first:], *contenders[:first]):
+                    for threads in self.threads:
+                        yield Subject("token", each.engine, each.cache, each.weights, threads, depth, str(done))
 
 
-@dataclass(frozen=True)
-class OwnPrompt:
-    """A prompt in Winnow, read when it is needed."""
-
-    own: OwnModel
-    depth: int
-    threads: int
-
-    @cached_property
-    def read(self) -> tuple[CompressedCache, float]:
-        """The prompt, which waits for its compression, and the milliseconds of reading it."""
-        return self.own.read(self.depth, self.threads)
-
-    @cached_property
-    def caches(self) -> dict[str, CompressedCache]:
-        """The prompt under every method."""
-        return {method: self.read[0].compressed_by(method) for method in METHODS}
-
-
-@dataclass(frozen=True)
-class Turn:
-    """A rival's cache, and then all of Winnow's, at a depth."""
-
-    round: int
-    depth: int
-    rival: Rival
-
-    @property
-    def title(self) -> str:
-        """Its name among those of the depth."""
-        return f"{self.round}, {self.rival.engine} {self.rival.name}"
+def _reads_for(contender: Contender) -> str | None:
+    """The cache for which a prompt is read; None where one prompt serves all caches of the engine."""
+    return None if contender.engine == "winnow" else contender.cache
 
 
 @dataclass(frozen=True)
 class Race:
     """All engines on one model."""
 
-    rivals: Sequence[Rival]
-    owns: Sequence[OwnModel]
+    contenders: Sequence[Contender]
     plan: Plan
     times: Times
-    numbers: int
-    """Keys and values of a token, in all layers."""
-
-    def turns(self) -> Iterator[Turn]:
-        """All turns; a depth has those of a round together."""
-        for done in range(self.plan.rounds):
-            for depth in self.plan.depths:
-                yield from (Turn(done, depth, rival) for rival in self.rivals)
 
     def run(self) -> None:
         """Measures what is missing."""
+        subjects = list(self.plan.subjects(self.contenders))
+        missing = self.times.missing(subjects)
+        contenders = {(each.engine, each.cache, each.weights): each for each in self.contenders}
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        turns, prompts = list(self.turns()), [OwnPrompt(own, -1, 1) for own in self.owns]
-        first = {rival.engine: rival for rival in reversed(self.rivals)}
         with Progress(*columns, console=messages()) as progress:
-            bar = progress.add_task("", total=len(turns))
-            for turn in turns:
-                rival = turn.rival
-                progress.update(bar, description=f"{turn.depth:,} tokens, {rival.engine} {rival.name} and Winnow")
-                if prompts[0].depth != turn.depth:
-                    prompts = [OwnPrompt(own, turn.depth, max(self.plan.threads)) for own in self.owns]
-                if turn.depth and rival == first[rival.engine]:
-                    self._prompts(turn, prompts if rival == self.rivals[0] else ())
-                self._their_tokens(turn)
-                for prompt in prompts:
-                    self._own_tokens(turn, prompt)
+            bar = progress.add_task("", total=len(subjects), completed=len(subjects) - len(missing))
+            for subject in missing:
+                progress.update(bar, description=_title(subject))
+                self._measure(subject, contenders[subject.engine, subject.cache, subject.weights])
                 progress.advance(bar)
 
-    def _prompts(self, turn: Turn, prompts: Sequence[OwnPrompt]) -> None:
-        """The rival reads a prompt, and so does Winnow with every type of its weights."""
-        rival = turn.rival
-        for subject in self._missing(turn, "prompt", rival.engine, rival.name, FILE):
-            printed = rival.prompt(turn.depth, subject.threads)
-            self._add(subject, printed.ms, 0, printed.model_size)
-        for prompt in prompts:
-            for subject in self._missing(turn, "prompt", "winnow", METHODS[0], prompt.own.weights):
-                self._add(subject, [prompt.read[1]], 0, prompt.own.weight_bytes)
+    def _measure(self, subject: Subject, contender: Contender) -> None:
+        if subject.what == "prompt":
+            ms, held = contender.prompt(subject.depth), 0
+        else:
+            held = contender.cache_bytes(subject.depth)
+            ms = contender.token(subject.depth, subject.threads, self.plan.steps)
+        self.times.add(Measured(**asdict(subject), ms=[ms], cache_bytes=held, weight_bytes=contender.weight_bytes))
 
-    def _their_tokens(self, turn: Turn) -> None:
-        rival, plan = turn.rival, self.plan
-        missing = self._missing(turn, "token", rival.engine, rival.name, FILE)
-        if not missing:
-            return
-        subjects = {subject.threads: subject for subject in missing}
-        for printed in rival.tokens(turn.depth, list(subjects), plan.steps, plan.repeats):
-            nbytes = rival.nbytes(self.numbers * turn.depth)
-            self._add(subjects[printed.n_threads], printed.ms, nbytes, printed.model_size)
 
-    def _own_tokens(self, turn: Turn, prompt: OwnPrompt) -> None:
-        own = prompt.own
-        missing = [each for method in METHODS for each in self._missing(turn, "token", "winnow", method, own.weights)]
-        for subject in sorted(missing, key=lambda each: each.threads):
-            cache = prompt.caches[subject.cache]
-            held = cache.stats().held_bytes
-            ms = own.token(cache, subject.threads, self.plan.steps)
-            self._add(subject, [ms], held, own.weight_bytes)
-
-    def _missing(self, turn: Turn, what: What, engine: Engine, cache: str, weights: str) -> list[Subject]:
-        return self.times.missing(self.plan.subjects(what, engine, cache, weights, turn.depth, turn.title))
-
-    def _add(self, subject: Subject, ms: Sequence[float], cache_bytes: int, weight_bytes: int) -> None:
-        self.times.add(Measured(**asdict(subject), ms=list(ms), cache_bytes=cache_bytes, weight_bytes=weight_bytes))
+def _title(subject: Subject) -> str:
+    """A piece of work in the words of a progress line."""
+    work = "a prompt" if subject.what == "prompt" else f"round {int(subject.turn) + 1}"
+    return f"{work}, {subject.depth:,} tokens, {subject.engine} {subject.cache}"
 
 
 def numbers_of_a_token(source: ModelSource) -> int:
@@ -174,10 +115,13 @@ def numbers_of_a_token(source: ModelSource) -> int:
     return int(2 * config.num_hidden_layers * config.num_key_value_heads * dim)
 
 
-def own_models(source: ModelSource, names: Sequence[str]) -> list[OwnModel]:
-    """The model with its weights in each of several types. Raises ModelError for a type that there is not."""
-    kinds = [name if name in WEIGHTS[1:] else _type(source, name) for name in names]
-    return [OwnModel(source, kind) for kind in dict.fromkeys(kinds)]
+def own_caches(source: ModelSource, names: Sequence[str], threads: int) -> list[Contender]:
+    """All methods on the model with its weights in each of several types.
+
+    Raises ModelError for a type that there is not.
+    """
+    kinds = dict.fromkeys(name if name in WEIGHTS[1:] else _type(source, name) for name in names)
+    return [OwnCache(own, method) for own in (OwnModel(source, kind, threads) for kind in kinds) for method in METHODS]
 
 
 def _type(source: ModelSource, name: str) -> str:
@@ -208,9 +152,8 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--threads", type=whole_numbers(1), default=[1, 2])
     parser.add_argument("--weights", default="auto", help="of Winnow: auto, a type, int8 or int4, or several")
     parser.add_argument("--steps", type=int, default=16, help="tokens of a repetition")
-    parser.add_argument("--repeats", type=int, default=3, help="repetitions of llama.cpp's in each of its turns")
-    parser.add_argument("--rounds", type=int, default=1, help="how often every depth has its turns")
-    parser.add_argument("--llama-bench", type=Path, metavar="PROGRAM", help="instead of building one")
+    parser.add_argument("--rounds", type=int, default=8, help="repetitions of every cache at every depth")
+    parser.add_argument("--llama-turns", type=Path, metavar="PROGRAM", help="instead of building one")
     parser.add_argument("--openvino", action="store_true", help="OpenVINO GenAI takes turns, too")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "peers", help="folder to build in")
     parser.add_argument("--journal", type=Path, default=ROOT / "build" / "llama_cpp.jsonl")
@@ -219,8 +162,8 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if len(options.depths) < 2:
         parser.error("--depths: a slope needs two depths at least")
-    if min(options.steps, options.repeats, options.rounds) < 1:
-        parser.error("--steps, --repeats and --rounds are 1 at least")
+    if min(options.steps, options.rounds) < 1:
+        parser.error("--steps and --rounds are 1 at least")
     return options
 
 
@@ -240,14 +183,18 @@ def check_room(source: ModelSource, options: argparse.Namespace) -> None:
         )
 
 
-def rivals_of(options: argparse.Namespace) -> list[Rival]:
-    """All caches of other engines. Raises PeerError where one cannot be had."""
+def rivals_of(options: argparse.Namespace, numbers: int) -> list[LlamaRival | GenaiRival]:
+    """All caches of other engines. numbers: keys and values of a token. Raises PeerError where one cannot be had."""
     model = Path(options.model)
     if options.openvino:
         check_genai()
-    program = options.llama_bench or built(options.build)
-    rivals: list[Rival] = [LlamaRival(program, model, cache) for cache in CACHES]
-    return rivals + [GenaiRival(model, cache) for cache in GENAI_CACHES if options.openvino]
+    program = options.llama_turns or built(options.build)
+    depths, threads = list(filter(None, options.depths)), max(options.threads)
+    rivals: list[LlamaRival | GenaiRival] = [
+        LlamaRival(program, model, kind, depths, threads, options.steps, numbers) for kind in CACHES
+    ]
+    others = GENAI_CACHES if options.openvino else ()
+    return rivals + [GenaiRival(model, kind, options.depths, threads, options.steps) for kind in others]
 
 
 def own_software() -> dict[str, str]:
@@ -257,10 +204,14 @@ def own_software() -> dict[str, str]:
 
 def race(options: argparse.Namespace, source: ModelSource, times: Times) -> None:
     """Builds llama.cpp where that is needed, and measures what is missing."""
-    rivals = rivals_of(options)
-    plan = Plan(options.depths, options.threads, options.steps, options.repeats, options.rounds)
-    owns = own_models(source, options.weights.split(","))
-    Race(rivals, owns, plan, times, numbers_of_a_token(source)).run()
+    rivals = rivals_of(options, numbers_of_a_token(source))
+    owns = own_caches(source, options.weights.split(","), max(options.threads))
+    plan = Plan(options.depths, options.threads, options.steps, options.rounds)
+    try:
+        Race([*rivals, *owns], plan, times).run()
+    finally:
+        for rival in rivals:
+            rival.close()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -12,6 +12,8 @@ from winnow.typed import Between, Sized
 
 Engine = Literal["llama.cpp", "OpenVINO", "winnow"]
 What = Literal["token", "prompt"]
+FILE = "file"
+"""Name of the weights that stay as the GGUF file has them."""
 _Count = Annotated[int, Between(0, MOST)]
 
 
@@ -23,12 +25,12 @@ class Subject:
     engine: Engine
     cache: str
     weights: str
-    """The form in which the engine holds them: a type of torch, or "file" for the blocks of the GGUF file."""
+    """The form in which the engine holds them: a type of torch, or FILE for the blocks of the GGUF file."""
     threads: int
     depth: int
     """Tokens of the prompt."""
     turn: str
-    """The turn of a rival's cache and all of Winnow's: the round, and the rival."""
+    """The round in which it was measured; "0" for a prompt."""
 
 
 @dataclass(frozen=True)

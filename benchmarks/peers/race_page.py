@@ -40,27 +40,29 @@ def tokens_table(compared: Comparison) -> str:
 
 
 def prompts_table(measured: Sequence[Measured]) -> str:
-    """Seconds of prompts, and how many times as fast others are as llama.cpp with as many threads."""
+    """Seconds of prompts, and how many times as fast others are as llama.cpp's fastest with as many threads."""
     seconds: dict[tuple[int, str, str, str], dict[int, float]] = {}
     for each in measured:
         if each.what == "prompt":
             named = (each.threads, each.engine, each.cache, each.weights)
             seconds.setdefault(named, {})[each.depth] = median(each.ms) / 1000
     depths = sorted({depth for found in seconds.values() for depth in found})
-    theirs: dict[int, Mapping[int, float]] = {}
+    fastest: dict[tuple[int, int], float] = {}
     for (threads, engine, *_), found in seconds.items():
-        if engine == "llama.cpp":
-            theirs.setdefault(threads, found)
+        for depth, taken in found.items() if engine == "llama.cpp" else ():
+            fastest[threads, depth] = min(taken, fastest.get((threads, depth), inf))
 
     def cell(threads: int, engine: str, found: Mapping[int, float], depth: int) -> str:
         if depth not in found:
             return ""
-        reference = None if engine == "llama.cpp" else theirs.get(threads, {}).get(depth)
+        reference = None if engine == "llama.cpp" else fastest.get((threads, depth))
         return f"{found[depth]:.1f}" + (f" ({reference / found[depth]:.2f}x)" if reference else "")
 
     body = [
         [str(threads), engine, f"`{cache}`", weights, *(cell(threads, engine, found, depth) for depth in depths)]
-        for (threads, engine, cache, weights), found in sorted(seconds.items(), key=lambda row: row[0][0])
+        for (threads, engine, cache, weights), found in sorted(
+            seconds.items(), key=lambda row: (row[0][0], row[0][1] != "llama.cpp")
+        )
     ]
     return markdown_table(["threads", "engine", "cache", "weights", *(f"{depth:,} tokens" for depth in depths)], body)
 
@@ -123,8 +125,8 @@ def page(measured: Sequence[Measured], about: str, machine: str) -> str:
         "What was not measured is left empty.",
         *(f"### Threads: {threads}\n\n{tokens_table(each)}" for threads, each in compared.items()),
         _weights_told(measured),
-        "## Seconds of a prompt\n\nIn brackets how many times as fast as llama.cpp with as many threads.\n\n"
-        + prompts_table(measured),
+        "## Seconds of a prompt\n\nIn brackets how many times as fast as llama.cpp's fastest cache with as "
+        "many threads. Every prompt was read once.\n\n" + prompts_table(measured),
     ]
     return "\n\n".join(parts) + "\n"
 

