@@ -10,6 +10,7 @@ from importlib.util import find_spec
 import torch
 
 from winnow.errors import ModelError
+from winnow.models.container_memory import container_memory
 
 DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 """Ways to spread a model's layers over all devices, as accelerate names them."""
@@ -64,6 +65,11 @@ def available_memory(device: torch.device) -> int | None:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return int(free)
+    return min((each for each in (_system_memory(), container_memory()) if each is not None), default=None)
+
+
+def _system_memory() -> int | None:
+    """Bytes that the machine could give; None where it does not tell."""
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:
             found = next((line for line in lines if line.startswith("MemAvailable:")), None)
