@@ -106,13 +106,25 @@ def test_babilong_has_facts_alone(winnow_run, folder):
 
 
 def test_shards_fill_one_folder(winnow_run, folder):
+    given = ["eval", "facts", "--lengths", "700", "--examples", "8", "--allow-zero", "--out", str(folder / "run")]
+    given += ["--methods", "snapkv", "--budgets", "10%"]
     for part in ("1/2", "2/2"):
-        given = ["eval", "facts", "--lengths", "700", "--examples", "8", "--allow-zero", "--shard", part]
-        code, _, err = winnow_run(*given, "--methods", "snapkv", "--budgets", "10%", "--out", str(folder / "run"))
+        code, _, err = winnow_run(*given, "--shard", part)
         assert code == 0, err
     run = read_run(folder / "run")
     assert len(run.rows) == 16
     assert sorted(path.name for path in (folder / "run").glob("cells*")) == ["cells.1-of-2.jsonl", "cells.2-of-2.jsonl"]
+    # Nothing is left for the whole command, and for shards of another number.
+    for more in ((), ("--shard", "3/4")):
+        code, _, err = winnow_run(*given, *more)
+        assert code == 0, err
+    assert read_run(folder / "run").rows == run.rows
+    assert [
+        len((folder / "run" / name).read_text().splitlines()) for name in ("cells.jsonl", "cells.3-of-4.jsonl")
+    ] == [1, 1]
+    code, _, err = winnow_run(*given, "--shard", "12/40")
+    assert code == 1
+    assert "no context for shard 12/40: 8 shards have one" in err
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from winnow.evaluate.checking import check_modules
 from winnow.files import make_folder, write_text
 from winnow.runs.cells import CellSpace
 from winnow.runs.evaluation import Evaluation
-from winnow.runs.folder import ABOUT, going_on
+from winnow.runs.folder import ABOUT, going_on, rows_beside
 from winnow.runs.room import room_for
 from winnow.runs.rows import Row
 from winnow.runs.worker import RunRecipe
@@ -43,7 +43,7 @@ def eval(options: EvalOptions) -> None:
     room = room_for(loaded, work.largest, workers_of_a_device(options, options.device))
     batch = options.batch or room.questions
     recipe = RunRecipe(spec_of(work.source, options), space, work.groups(batch), work.methods, batch)
-    evaluation = Evaluation(recipe, journal, options.together)
+    evaluation = Evaluation(recipe, journal, options.together, rows_beside(journal))
     # Behind the journal: a command that is refused there is none of this run's.
     write_text(options.out / ABOUT, json.dumps(asdict(about), indent=2) + "\n")
     tell_work(work, evaluation, room)

@@ -28,16 +28,16 @@ Watch = Callable[[Sequence[Row], float], None]
 
 
 class Evaluation:
-    """A run's cells: those that the journal has, and those that are missing."""
+    """A run's cells: those that have a row, and those that are missing."""
 
-    def __init__(self, recipe: RunRecipe, journal: Journal, together: int = 1) -> None:
-        """together: methods whose answers are decoded side by side, at most.
+    def __init__(self, recipe: RunRecipe, journal: Journal, together: int = 1, elsewhere: Iterable[Row] = ()) -> None:
+        """together: methods whose answers are decoded side by side, at most; elsewhere: rows of other journals.
 
         Raises JournalError, naming the line, for a record that is no row, or that contradicts another; RunError for a
         row about other texts than an example of its name has.
         """
         self._journal = journal
-        self._known = {row.cell: row for row in journal.read(RowRecords())}
+        self._known = {row.cell: row for row in (*elsewhere, *journal.read(RowRecords()))}
         _check_texts(self._known.values(), recipe.groups, journal.path)
         self._cells = [recipe.space.cells(group, recipe.methods) for group in recipe.groups]
         self.cells = [cell for group in self._cells for cells in group for cell in cells]
@@ -56,9 +56,17 @@ class Evaluation:
         return [self._known[cell] for cell in self.cells if cell in self._known]
 
     def missing(self, shard: tuple[int, int] = (0, 1)) -> list[Item]:
-        """Items with a cell that has no row, for shard (i, n) of every n-th context, i from 0."""
+        """Items with a cell that has no row, for shard (i, n) of every n-th context, i from 0.
+
+        Raises RunError for a shard of which no context is.
+        """
         index, count = shard
-        mine = [group for group, place in enumerate(_places(self.recipe.groups)) if place % count == index]
+        places = _places(self.recipe.groups)
+        mine = [group for group, place in enumerate(places) if place % count == index]
+        if not mine:
+            raise RunError(
+                f"There is no context for shard {index + 1}/{count}: {max(places) + 1} shards have one here."
+            )
         items = [Item(batch, group) for group in mine for batch in range(len(self.recipe.batches))]
         return self._handful_first(
             [item for item in items if any(self._lacks(item.example, method) for method in self.recipe.places(item))]

@@ -11,6 +11,7 @@ from winnow.errors import JsonError, WinnowError
 from winnow.estimate.journal import Journal
 from winnow.files import LARGEST_TEXT, decode, reading
 from winnow.runs.measures import measures
+from winnow.runs.record import RowRecords
 from winnow.runs.request import joined
 from winnow.runs.rows import Row
 from winnow.strict_json import parse_object
@@ -171,6 +172,21 @@ def read_run(folder: Path) -> Run:
         for number, record in enumerate(journal.records(), start=2):
             rows.add(record, _Line(journal.path, number))
     return Run(folder, about, rows.ordered())
+
+
+def rows_beside(journal: Journal) -> list[Row]:
+    """Rows of a run that are not in this journal of it, but in others of its folder: those of shards.
+
+    Raises RunError for a journal of another run, JournalError for one that cannot be read.
+    """
+    found = []
+    for path in sorted(journal.path.parent.glob(CELLS)):
+        if path != journal.path and not _is_empty(path):
+            other = Journal.existing(path)
+            if other.config != journal.config:
+                raise RunError(f"{path} and {journal.path} are of different runs: keep those of one.")
+            found += other.read(RowRecords())
+    return found
 
 
 def _is_empty(path: Path) -> bool:
