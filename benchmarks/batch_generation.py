@@ -23,12 +23,11 @@ import torch
 from torch import Tensor
 
 import winnow
-from reporting import machine, markdown_table, write_results
+from reporting import RESULTS, machine, markdown_table, write_results
 from winnow.bundled import MODEL_PATH
 from winnow.commands.model_names import model_name
 from winnow.models import load_model, open_model
 
-RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 BUDGET = 128
 """Slots per head where a method evicts, as in Fig. 4b."""
 METHODS = (

@@ -14,9 +14,7 @@ import argparse
 import itertools
 import json
 import platform
-import statistics
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -26,9 +24,11 @@ import transformers
 from torch import Tensor
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 
-from reporting import of_this_processor, pages
+from reporting import name_of, of_this_processor, pages
+from rounds import Bench, measure
 from winnow.files import write_text
 from winnow.kernels import AttentionSpec, DecodePlan, DenseBlock, TailSegments, backend, native
+from winnow.runs.environment import processor_name
 
 HEADS, GROUP = 8, 4
 GROUPS = [1, 4, 7, 8]
@@ -42,36 +42,6 @@ SHORT_SLOTS = [512, 1024, 2048, 4096, 8192]
 """Slots of a head."""
 UNEVEN = [8.0, 2.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5]
 """Shares of eight heads whose longest is 4.7 times the mean, as head-wise methods leave them."""
-
-
-class Bench(NamedTuple):
-    """Seconds per round of every contender, in the order of the rounds."""
-
-    seconds: dict[str, list[float]]
-
-    def median(self, name: str) -> float:
-        """Median seconds."""
-        return statistics.median(self.seconds[name])
-
-    def ratio(self, over: str, under: str) -> float:
-        """Median over the rounds of time(over) / time(under)."""
-        pairs = zip(self.seconds[over], self.seconds[under], strict=True)
-        return statistics.median(a / b for a, b in pairs)
-
-
-def measure(
-    contenders: Mapping[str, Callable[[], object]], rounds: int, clock: Callable[[], float] = time.perf_counter
-) -> Bench:
-    """Time all contenders once per round, after one round to warm up."""
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for done in range(rounds + 1):
-        for name, run in contenders.items():
-            start = clock()
-            run()
-            elapsed = clock() - start
-            if done:
-                seconds[name].append(elapsed)
-    return Bench(seconds)
 
 
 class Layer(NamedTuple):
@@ -283,23 +253,10 @@ def dispatch_overhead(rounds: int, heads: int) -> dict[str, object]:
     return {"KV heads": heads, "µs per layer and step": bench.median("attend") / calls * 1e6}
 
 
-def name_of(dtype: torch.dtype) -> str:
-    """fp32, bf16 or fp16."""
-    return {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}[dtype]
-
-
-def cpu_model() -> str:
-    """The processor's name, where Linux tells it."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
-
-
-def machine() -> dict[str, object]:
+def machine_facts() -> dict[str, object]:
     """The processor, software and settings that the numbers depend on."""
     return {
-        "cpu": cpu_model(),
+        "cpu": processor_name(),
         "cores": torch.multiprocessing.cpu_count(),
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -367,9 +324,9 @@ def write_tables(
     folder: Path, name: str, title: str, settings: dict[str, object], tables: dict[str, list[Row]]
 ) -> tuple[str, str]:
     """`name`.md and `name`.json with the machine, the settings and the tables; returns both texts."""
-    facts = "".join(f"- {key}: {value}\n" for key, value in {**machine(), **settings}.items())
+    facts = "".join(f"- {key}: {value}\n" for key, value in {**machine_facts(), **settings}.items())
     text = f"# {title}\n\n{facts}\n{as_markdown(tables)}"
-    data = json.dumps({"machine": machine(), "settings": settings, "tables": tables}, indent=1)
+    data = json.dumps({"machine": machine_facts(), "settings": settings, "tables": tables}, indent=1)
     write_text(folder / f"{name}.md", text)
     write_text(folder / f"{name}.json", data + "\n")
     return text, data

@@ -27,10 +27,9 @@ from transformers import AttentionInterface, Cache, DynamicCache, PreTrainedMode
 import winnow
 from no_attention import Handing
 from random_models import random_llama
-from reporting import machine, markdown_table, of_this_processor, write_results
+from reporting import RESULTS, machine, markdown_table, of_this_processor, write_results
 from winnow.kernels import native
 
-RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 VOCABULARY, HIDDEN, DIM, GROUP = 64, 64, 64, 2
 PROMPT, FOLD_EVERY = 64, 32
 KEPT = PROMPT

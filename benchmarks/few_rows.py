@@ -22,7 +22,7 @@ from winnow.models.compiled import CompiledLinear
 from winnow.models.few_rows import layers_of_this_processor
 from winnow.models.lines import LINE
 from winnow.models.onednn import has_onednn, linear_by_onednn
-from winnow.models.turned import TurnedLinear
+from winnow.models.transposed import TransposedLinear
 
 SHAPES = ((896, 896), (896, 4864), (4864, 896), (896, 151936), (1536, 8960), (8960, 1536), (4096, 4096))
 """Inputs and outputs: layers of Qwen2.5 of 0.5B and 1.5B, and of Llama 3 of 8B."""
@@ -31,7 +31,7 @@ TORCHS, DIRECT, PACKED, READ = "torch's layer", "Winnow's layer", "packed by one
 IN_FILE = "the same, in a file's memory"
 BEHIND = 8
 """Bytes between a cache line's start and a weight in a file: safetensors aligns to that many."""
-KIND = layers_of_this_processor() or TurnedLinear
+KIND = layers_of_this_processor() or TransposedLinear
 """Winnow's layers: those that models have here, or would have with tiles."""
 BYTES = 400 << 20
 """Size of all copies of a weight together, which are multiplied in turn."""

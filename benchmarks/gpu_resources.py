@@ -21,17 +21,15 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
-from pathlib import Path
 
 import torch
 import triton
 
 from gpu_cases import CASES, NAMES, PACKING, Case, forms_told, launches_of, queries_of
 from gpu_compiling import Launched, usage
-from reporting import markdown_table
+from reporting import RESULTS, markdown_table
 from winnow.files import write_text
 
-RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 CAPABILITIES = {80: 164, 90: 228}
 """KB of shared memory of a multiprocessor (A100, H100), by compute capability."""
 REGISTERS = 65536

@@ -19,8 +19,8 @@ from torch import Tensor
 from transformers.models.deepseek_v3.configuration_deepseek_v3 import DeepseekV3Config
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Attention
 
-from decode_attention import name_of, sdpa
-from reporting import machine, markdown_table
+from decode_attention import sdpa
+from reporting import machine, markdown_table, name_of
 from winnow.cache.latent import Projection
 from winnow.cache.latent_layer import LatentPlan
 from winnow.cache.prefix import Prefix

@@ -13,7 +13,6 @@ import argparse
 import statistics
 import time
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -23,9 +22,8 @@ from transformers.cache_utils import Cache, DynamicCache
 
 import winnow
 from random_models import random_llama
-from reporting import machine, markdown_table, write_results
+from reporting import RESULTS, machine, markdown_table, write_results
 
-RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 TOKENS, TURN = 10_000, 100
 MARKS = (1_000, 2_000, 5_000, 10_000)
 THOUSAND = 1_000

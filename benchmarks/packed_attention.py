@@ -28,14 +28,13 @@ from decode_attention import (
     even_slots,
     has_limit,
     make_layer,
-    measure,
-    name_of,
     of_limit,
     spec,
     write_tables,
 )
-from reporting import of_this_processor
+from reporting import name_of, of_this_processor
 from reporting import threads as threads_in_words
+from rounds import measure
 from winnow.kernels import DecodePlan, PackedBlock, TailSegments, native
 from winnow.kernels.formats.bits import row_bytes
 from winnow.kernels.formats.entries import Entries

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 import torch
@@ -23,11 +22,11 @@ from transformers import DynamicCache, PreTrainedModel
 
 import winnow
 from end_to_end import SHAPES, VOCABULARY
-from reporting import machine, markdown_table, write_results
+from reporting import RESULTS, machine, markdown_table, write_results
+from rounds import Bench, measure
 from winnow.evaluate.decoding import prefill
 from winnow.models import load_model, open_model
 
-RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 METHODS = ("full", "snapkv @ 2%", "criticalkv @ 2%", "h2o @ 2%")
 CHUNKS = (512, 2048)
 DTYPES = ("float32", "bfloat16")
@@ -56,19 +55,7 @@ def compressed(subject: Subject, method: str, chunk: int | None = None) -> None:
     prefill(subject.model, subject.ids, cache, chunk)
 
 
-def measure(contenders: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """CPU seconds of every contender and round, after a round that warms up."""
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for done in range(rounds + 1):
-        for name, work in contenders.items():
-            begin = time.process_time()
-            work()
-            if done:
-                seconds[name].append(time.process_time() - begin)
-    return seconds
-
-
-def against(seconds: dict[str, list[float]], reference: str, subject: Subject, table: str) -> list[dict[str, Any]]:
+def against(bench: Bench, reference: str, subject: Subject, table: str) -> list[dict[str, Any]]:
     """A row for every contender: its median and the median of its ratios to the reference."""
     tokens = subject.ids.shape[1]
     return [
@@ -77,11 +64,11 @@ def against(seconds: dict[str, list[float]], reference: str, subject: Subject, t
             "subject": subject.name,
             "tokens": tokens,
             "what": name,
-            "seconds": median(each),
-            "tokens_per_second": tokens / median(each),
-            "ratio": median(a / b for a, b in zip(each, seconds[reference], strict=True)),
+            "seconds": bench.median(name),
+            "tokens_per_second": tokens / bench.median(name),
+            "ratio": bench.ratio(name, reference),
         }
-        for name, each in seconds.items()
+        for name in bench.seconds
     ]
 
 
@@ -89,14 +76,14 @@ def of_methods(subject: Subject, rounds: int) -> list[dict[str, Any]]:
     """Prefills under methods against one that keeps everything."""
     work: dict[str, Callable[[], Any]] = {"stock cache, sdpa": partial(stock, subject)}
     work |= {name: partial(compressed, subject, name) for name in METHODS}
-    return against(measure(work, rounds), "full", subject, "methods")
+    return against(measure(work, rounds, time.process_time), "full", subject, "methods")
 
 
 def of_chunks(subject: Subject, rounds: int) -> list[dict[str, Any]]:
     """A prompt in chunks against the same prompt whole."""
     work: dict[str, Callable[[], Any]] = {"whole": partial(compressed, subject, "snapkv @ 2%")}
     work |= {f"chunks of {size:,}": partial(compressed, subject, "snapkv @ 2%", size) for size in CHUNKS}
-    return against(measure(work, rounds), "whole", subject, "chunks")
+    return against(measure(work, rounds, time.process_time), "whole", subject, "chunks")
 
 
 def of_dtypes(directory: str, ids: Tensor, rounds: int) -> list[dict[str, Any]]:
@@ -106,7 +93,7 @@ def of_dtypes(directory: str, ids: Tensor, rounds: int) -> list[dict[str, Any]]:
     work: dict[str, Callable[[], Any]] = {
         name: partial(compressed, each, "snapkv @ 2%") for name, each in subjects.items()
     }
-    return against(measure(work, rounds), "float32", subjects["float32"], "types of weights")
+    return against(measure(work, rounds, time.process_time), "float32", subjects["float32"], "types of weights")
 
 
 def table_of(rows: list[dict[str, Any]]) -> str:

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from decode_attention import Bench, measure, name_of
-from reporting import machine, markdown_table, of_this_processor, rounds_and_folder, write_results
+from reporting import machine, markdown_table, name_of, of_this_processor, rounds_and_folder, write_results
+from rounds import Bench, measure
 from winnow.kernels import AttentionSpec, prefill
 
 SDPA, COMPILED, PAID = "sdpa", "compiled", "with what was paid"

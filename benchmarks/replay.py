@@ -22,14 +22,13 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 import winnow
-from reporting import machine, markdown_table, write_results
+from reporting import RESULTS, machine, markdown_table, write_results
 from winnow.bundled import MODEL_PATH
 from winnow.cache.replay import replay
 from winnow.evaluate.decoding import prefill
 from winnow.models import ModelSource, load_model, open_model
 from winnow.score import KVzip
 
-RESULTS = Path(__file__).resolve().parent.parent / "docs" / "results"
 SCORERS = {"kvzip": KVzip(), "kvzip(chunk=512)": KVzip(chunk=512), "kvzip-plus": KVzip(normalize=True)}
 
 

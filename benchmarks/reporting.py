@@ -115,3 +115,8 @@ def write_results(
     write_text(folder / f"{name}.md", text)
     found = {"machine": measured_on or machine(), "results": records}
     write_text(folder / f"{name}.json", json.dumps(found, indent=1) + "\n")
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """fp32, bf16 or fp16."""
+    return {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}[dtype]

@@ -18,9 +18,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from decode_attention import Row, measure, name_of, spec, write_tables
+from decode_attention import Row, spec, write_tables
 from packed_attention import entries
-from reporting import of_this_processor
+from reporting import name_of, of_this_processor
+from rounds import measure
 from winnow.kernels import DecodePlan, DenseBlock, PackedBlock, TailSegments
 from winnow.kernels.formats.packed import PackedKeys, PackedValues
 

@@ -7,16 +7,15 @@ Times of the threads that torch uses. Ways take turns; medians count.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from statistics import median
 from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
 
 from reporting import machine, markdown_table, of_this_processor, rounds_and_folder, write_results
+from rounds import measure
 from winnow.kernels import native
 from winnow.models.int4 import Int4Linear
 
@@ -32,18 +31,6 @@ def by_torch(call: Callable[[], Tensor]) -> Tensor:
         return call()
 
 
-def medians(contenders: Mapping[str, Callable[[], Tensor]], rounds: int) -> dict[str, float]:
-    """Seconds by contender; a round before the first does not count."""
-    taken: dict[str, list[float]] = {name: [] for name in contenders}
-    for number in range(rounds + 1):
-        for name, call in contenders.items():
-            start = time.perf_counter()
-            call()
-            if number:
-                taken[name].append(time.perf_counter() - start)
-    return {name: median(each) for name, each in taken.items()}
-
-
 @torch.no_grad()
 def main() -> None:
     """Measures and writes the table."""
@@ -53,9 +40,9 @@ def main() -> None:
         plain = nn.Linear(inputs, outputs, bias=False).bfloat16()
         layer, given = Int4Linear.of(plain), torch.randn(ROWS, inputs).bfloat16()
         weight, product = partial(getattr, layer, "weight"), partial(layer, given)
-        written = medians({TORCHS: partial(by_torch, weight), KERNEL: weight}, options.rounds)
+        written = measure({TORCHS: partial(by_torch, weight), KERNEL: weight}, options.rounds).medians()
         ways = {TORCHS: partial(by_torch, product), KERNEL: product, PLAIN: partial(plain, given)}
-        multiplied = medians(ways, options.rounds)
+        multiplied = measure(ways, options.rounds).medians()
         cells = [f"{1e3 * seconds:.2f} ms" for seconds in (*written.values(), *multiplied.values())]
         cells[1] += f", {written[TORCHS] / written[KERNEL]:.1f}x"
         cells[3] += f", {multiplied[TORCHS] / multiplied[KERNEL]:.2f}x"

@@ -14,7 +14,7 @@ import pytest
 from support.processes import python
 from winnow import files
 from winnow.errors import FileError
-from winnow.files import check_own, check_target, make_folder, read_text, reading, replacing, write_text
+from winnow.files import check_own, make_folder, prepare_target, read_text, reading, replacing, write_text
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX files")
 
@@ -53,7 +53,7 @@ def test_a_new_file_and_its_folders():
 
 
 def test_a_file_is_replaced_only_if_wanted():
-    for refuse in (lambda: written("precious", overwrite=False), lambda: check_target(Path("precious"), False)):
+    for refuse in (lambda: written("precious", overwrite=False), lambda: prepare_target(Path("precious"), False)):
         with pytest.raises(FileError, match="precious exists; give another name"):
             refuse()
     assert Path("precious").read_text() == "precious"
@@ -69,7 +69,7 @@ def test_links_stay_and_what_they_lead_to_is_replaced():
     Path("away/target").write_text("old")
     os.symlink("away/target", "link")
     os.symlink("link", "second")
-    check_target(Path("second"), overwrite=True)
+    prepare_target(Path("second"), overwrite=True)
     written("second")
     assert os.readlink("second") == "link"
     assert os.readlink("link") == "away/target"
@@ -79,7 +79,7 @@ def test_links_stay_and_what_they_lead_to_is_replaced():
 
 def test_a_link_that_leads_nowhere_gets_its_file():
     os.symlink("away/target", "link")
-    check_target(Path("link"), overwrite=False)
+    prepare_target(Path("link"), overwrite=False)
     written("link", overwrite=False)
     assert os.path.islink("link")
     assert Path("away/target").read_bytes() == b"new"
@@ -132,7 +132,7 @@ KINDS = {
 def test_what_is_no_regular_file_is_refused(kind, overwrite):
     special(kind)
     before, all_names = os.lstat("name"), names()
-    checks = [check_target, written_with] + ([lambda path, _: check_own(path)] if overwrite else [])
+    checks = [prepare_target, written_with] + ([lambda path, _: check_own(path)] if overwrite else [])
     for refuse in checks:
         with pytest.raises(FileError, match=KINDS[kind]) as caught:
             refuse(Path("name"), overwrite)
@@ -159,7 +159,7 @@ def written_with(path, overwrite):
     ],
 )
 def test_names_that_cannot_be(name, said):
-    for refuse in (lambda: check_target(Path(name), True), lambda: written(name)):
+    for refuse in (lambda: prepare_target(Path(name), True), lambda: written(name)):
         with pytest.raises(FileError, match=said) as caught:
             refuse()
         assert "\n" not in str(caught.value)
@@ -176,7 +176,7 @@ def test_a_working_directory_that_is_gone(folder):
     code = (
         "import os, sys; from pathlib import Path; from winnow.errors import FileError; from winnow import files\n"
         "os.mkdir('gone'); os.chdir('gone'); os.rmdir(os.getcwd())\n"
-        "for call in (lambda: files.check_target(Path('a'), True), lambda: files.write_text(Path('a'), '')):\n"
+        "for call in (lambda: files.prepare_target(Path('a'), True), lambda: files.write_text(Path('a'), '')):\n"
         "    try:\n        call()\n    except FileError as problem:\n        print(problem)\n"
     )
     found = python(code)

@@ -23,15 +23,14 @@ from reporting import markdown_table
 from winnow import Method
 from winnow.allocate.raba import Divergence, distinctiveness, distributions, jensen_shannon
 from winnow.cache.prefix import Prefix
-from winnow.diagnostics.divergence import window_attention
+from winnow.diagnostics.divergence import diversified_attention
 from winnow.diagnostics.pairs import mean_over_pairs
 from winnow.diagnostics.similarity import mean_cosine
 from winnow.estimate.records import Record
 from winnow.report import draw_divergences
 from winnow.score.diversity import diversified
-from winnow.score.window import last_queries
 from winnow.typed import Sized
-from winnow.view import LayerView
+from winnow.view import LayerView, last_queries
 
 _Layers = Annotated[list[float], Sized(1)]
 DIVERGENCES: tuple[Divergence, ...] = get_args(Divergence)
@@ -69,10 +68,10 @@ class Watching:
 
     def see(self, view: LayerView, prefix: Prefix) -> None:
         """Notes cosines and divergences of a layer."""
-        attention = window_attention(view, self.queries, self.strength).double()
+        attention = diversified_attention(view, self.queries, self.strength).double()
         pairs = jensen_shannon(distributions(attention))
         plain = jensen_shannon(attention / attention.sum(dim=-1, keepdim=True))
-        self.found["cosine"].append(mean_cosine(diversified(last_queries(view, self.queries), self.strength)))
+        self.found["cosine"].append(mean_cosine(diversified(last_queries(view.queries, self.queries), self.strength)))
         self.found["printed"].append(mean_over_pairs(pairs) or 0.0)
         self.found["plain"].append(mean_over_pairs(plain) or 0.0)
         self.found["pairs"].append(pairs.tolist())

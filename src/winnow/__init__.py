@@ -42,6 +42,15 @@ if TYPE_CHECKING:
         CacheError as CacheError,
     )
     from winnow.errors import (
+        FileError as FileError,
+    )
+    from winnow.errors import (
+        GraphError as GraphError,
+    )
+    from winnow.errors import (
+        HeadScoresError as HeadScoresError,
+    )
+    from winnow.errors import (
         MethodError as MethodError,
     )
     from winnow.errors import (
@@ -74,8 +83,11 @@ else:
         "CompressedCache": "winnow.cache",
         "Context": "winnow.cache",
         "Diagnosis": "winnow.diagnostics",
+        "FileError": "winnow.errors",
+        "GraphError": "winnow.errors",
         "GraphedDecoder": "winnow.cache",
         "HeadScores": "winnow.heads",
+        "HeadScoresError": "winnow.errors",
         "Method": "winnow.composition.method",
         "MethodError": "winnow.errors",
         "MethodRecord": "winnow.composition.names",

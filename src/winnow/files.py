@@ -70,7 +70,7 @@ def decode(content: bytes, origin: str) -> str:
     return text
 
 
-def check_target(path: Path, overwrite: bool) -> None:
+def prepare_target(path: Path, overwrite: bool) -> None:
     """Makes the folder of a file to be written.
 
     Raises FileError where the name leads to anything but a regular file, to one that is not to be overwritten, or where
@@ -105,7 +105,7 @@ def replacing(path: Path, overwrite: bool = True, size: int | None = None) -> It
     """A file to write to, which gets the name `path` when it is complete, and else leaves nothing behind.
 
     Symbolic links stay, and what they lead to is replaced, with its permissions. size: bytes that it takes, as a full
-    disk tells. Raises FileError as `check_target`, and where writing fails.
+    disk tells. Raises FileError as `prepare_target`, and where writing fails.
     """
     before = _existing(path, overwrite)
     target = _target(path)

@@ -43,11 +43,13 @@ def differences(before: Any, after: Any) -> dict[str, Any]:
     return {new.name: new.default for old, new in pairs if old.default != new.default}
 
 
-def check_count(owner: object, name: str, least: int) -> None:
-    """Raise MethodError unless the attribute is an int of at least `least`."""
+def check_count(owner: object, name: str, least: int, most: int | None = None) -> None:
+    """Raise MethodError unless the attribute is an int of at least `least`, and of at most `most`."""
     value = getattr(owner, name)
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise MethodError(f"{type(owner).__name__}: {name} must be a whole number of at least {least}, not {value!r}.")
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or value < least or (most is not None and value > most):
+        allowed = f"of at least {least}" if most is None else f"between {least:,} and {most:,}"
+        raise MethodError(f"{type(owner).__name__}: {name} must be a whole number {allowed}, not {value!r}.")
 
 
 def check_odd(owner: object, name: str) -> None:

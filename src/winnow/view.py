@@ -62,6 +62,11 @@ class Latents(NamedTuple):
     """[1, N, Dr] the rotated part of the keys, the same in all heads."""
 
 
+def last_queries(queries: Tensor, count: int) -> Tensor:
+    """The last `count` of queries [Hq, n, D], or all of fewer."""
+    return queries[:, max(0, queries.shape[1] - count) :]
+
+
 class LayerView(NamedTuple):
     """One sequence in one layer at the moment of compression (no padding, no batch axis).
 
@@ -75,8 +80,8 @@ class LayerView(NamedTuple):
     layers: int
     """Number of compressed layers of the model."""
     queries: Tensor
-    """[Hq, n, D] queries of the *last* n tokens after RoPE; n = min(N, scorer.queries_needed(N)), or what else is asked
-    for where the view has `paid`."""
+    """[Hq, n, D] queries of the *last* n tokens after RoPE. A scorer's view has n = min(N, scorer.queries_needed(N)),
+    a store's as many as the store asks for, or more."""
     keys: Tensor
     """[H, N, D] keys after RoPE."""
     values: Tensor
@@ -100,7 +105,7 @@ class LayerView(NamedTuple):
     positions: Tensor | None = None
     """[H, N] int64, which token of the sequence each column is, -1 where absent; None: column t is token t."""
     carried: Tensor | None = None
-    """[H, M] fp32, `Ranking.basis` of the first M columns when they were kept, 0 where absent; the other N - M tokens
+    """[H, M] fp32, `Ranking.carried` of the first M columns when they were kept, 0 where absent; the other N - M tokens
     came since. Only for scorers that accumulate, and None for a prompt."""
     moments: QueryMoments | None = None
     """`Ranking.moments` of the last time that this sequence was compressed. As `carried`."""

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from winnow.commands.checks import check_context, check_output
+from winnow.commands.checks import check_context, prepare_output
 from winnow.commands.inputs import InputError
 from winnow.errors import WinnowError
 
@@ -21,7 +21,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["new.png", "NEW.PNG", "some/new/folder/new.png"])
 def test_free_names_get_their_folder(name):
-    check_output(Path(name), force=False, suffix=".png")
+    prepare_output(Path(name), force=False, suffix=".png")
     assert Path(name).parent.is_dir()
     assert not Path(name).exists()
     assert not list(Path(name).parent.glob(".*"))
@@ -40,13 +40,13 @@ def test_free_names_get_their_folder(name):
 def test_others_are_refused(name, suffix, force, said):
     before = sorted(Path().rglob("*"))
     with pytest.raises(WinnowError) as caught:
-        check_output(Path(name), force, suffix)
+        prepare_output(Path(name), force, suffix)
     assert said in str(caught.value)
     assert sorted(Path().rglob("*")) == before
 
 
 def test_existing_files_are_replaced_by_force():
-    check_output(Path("file.png"), force=True, suffix=".png")
+    prepare_output(Path("file.png"), force=True, suffix=".png")
     assert Path("file.png").read_text() == "precious"
 
 

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from support.ready import BUDGETED, METHODS, ready
 from support.views import one_layer, random_view, shown_to
-from winnow.allocate import Ada
+from winnow.allocate import Ada, Cake
 from winnow.budget import Budget
 from winnow.bundled import MODEL_PATH
-from winnow.composition.method import Method
+from winnow.composition.method import Method, own_ranking
 from winnow.composition.names import method
 from winnow.errors import BudgetError, ModelError
+from winnow.evaluate.rankings import RememberedRankings
 from winnow.heads import HeadScores
 from winnow.heads.shipped import shipped_scores
 from winnow.score import Ranking, Scorer, SnapKV
-from winnow.store import Bits, Cost, Dense, Packed
+from winnow.score.base import refined
+from winnow.store import Bits, Cost, Dense, Packed, Think
 from winnow.store.precision import ByScores
-from winnow.view import LayerView
+from winnow.view import LayerView, last_queries
 
 BYTES = (68.0,) * 4
 COSTS = tuple(Cost(0, size) for size in BYTES)
@@ -38,7 +41,7 @@ def test_selections_hold_the_budget(name: str, length: int, budget: int | str) -
     guaranteed = min(chosen.scorer.guaranteed, length)
     in_bytes = chosen.budget.unit == "bytes"
     expected = (
-        chosen.bytes.slots(length, heads, COSTS, guaranteed)
+        chosen.byte_budget.slots(length, heads, COSTS, guaranteed)
         if in_bytes
         else chosen.budget.slots(length, heads, guaranteed)
     )
@@ -66,6 +69,43 @@ def test_the_scorer_ranks_a_layer_itself(name: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(kind, "rank", recorded)
     chosen.select(shown_to(chosen.scorer, random_view(length=60)), chosen.allocation(60, (2, 2, 2, 2), COSTS))
     assert len(rankings) == 1
+
+
+@dataclass(frozen=True)
+class ShownQueries(Scorer):
+    """Worth of a key to all the queries that are shown, of which there are to be eight."""
+
+    def queries_needed(self, length: int) -> int:
+        return min(8, length)
+
+    def __call__(self, view: LayerView) -> Tensor:
+        queries = view.queries.unflatten(0, (len(view.keys), -1)).flatten(1, 2)
+        return (queries @ view.keys.mT).mean(dim=1)
+
+    def refine(self, ranking: Ranking, slots: Tensor, view: LayerView) -> Tensor:
+        assert view.queries.shape[1] == 0
+        return ranking.scores
+
+
+@pytest.mark.parametrize("remembered", [False, True])
+def test_what_others_look_at_does_not_change_what_a_scorer_sees(remembered: bool) -> None:
+    """A store that asks for 32 queries, an allocator that asks for 16, in any order over one prefill."""
+    view = random_view(length=60)
+    methods = [
+        method(ShownQueries(), 20),
+        method(ShownQueries(), 20, store=Packed(Think())),
+        method(ShownQueries(), 20, allocator=Cake(rows=16)),
+    ]
+    kept = []
+    for order in (methods, methods[::-1]):
+        rank = RememberedRankings() if remembered else own_ranking
+        for chosen in order:
+            asked = view._replace(queries=last_queries(view.queries, chosen.queries_needed(60)))
+            ranking = rank(chosen.scorer, asked)
+            order_of = refined(chosen.scorer, ranking, torch.full((2,), 20), asked)
+            kept.append(order_of.topk(20).indices.sort().values.tolist())
+    assert all(each == kept[0] for each in kept)
+    assert len({chosen.queries_needed(60) for chosen in methods}) == 3
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from winnow.bundled import MODEL_PATH
 from winnow.errors import PromptError
-from winnow.evaluate.example_prompts import PromptRules, context_length, example_tokens, fitted, middle_of
+from winnow.evaluate.example_prompts import PromptRules, context_tokens, example_tokens, fitted, middle_of
 from winnow.models import open_model
 from winnow.tasks.example import Example
 
@@ -55,7 +55,7 @@ def test_the_answer_begins_behind_the_template():
 def test_the_context_ends_before_anything_of_the_question(tokenizer):
     other = Example("2", EXAMPLE.context, "\nquestion: where?\n", ())
     prompts = [example_tokens(tokenizer, each, chat_template=True) for each in (EXAMPLE, other)]
-    length = context_length(tokenizer, EXAMPLE, prompts, chat_template=True)
+    length = context_tokens(tokenizer, EXAMPLE, prompts, chat_template=True)
     heads = [prompt[0, :length].tolist() for prompt in prompts]
     assert heads[0] == heads[1]
     assert "question" not in said(tokenizer, prompts[0][:, :length])

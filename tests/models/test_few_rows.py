@@ -34,10 +34,10 @@ from winnow.models.compiled import CompiledLinear
 from winnow.models.few_rows import layers_of_this_processor
 from winnow.models.int8 import Int8Linear
 from winnow.models.onednn import has_onednn
-from winnow.models.turned import FEW, TurnedLinear
+from winnow.models.transposed import FEW, TransposedLinear
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-KINDS = [TurnedLinear, pytest.param(CompiledLinear, marks=needs_native)]
+KINDS = [TransposedLinear, pytest.param(CompiledLinear, marks=needs_native)]
 SHAPES = st.lists(st.integers(0, 5), max_size=2).map(tuple) | st.integers(FEW - 2, FEW + 2).map(lambda rows: (rows,))
 
 
@@ -81,7 +81,7 @@ def test_products_of_any_shape(kind, inputs, outputs, shape, bias, turned, seed)
 
 
 def test_the_weight_is_on_the_left_for_few_rows_and_not_for_many(monkeypatch):
-    layer = TurnedLinear.of(nn.Linear(64, 96).bfloat16())
+    layer = TransposedLinear.of(nn.Linear(64, 96).bfloat16())
     monkeypatch.setattr(nn.Linear, "forward", lambda *_: pytest.fail("the weight was copied"))
     for rows in (1, 2, FEW):
         layer(torch.randn(rows, 64).bfloat16())
@@ -167,8 +167,8 @@ def test_which_models_get_such_layers(monkeypatch):
         monkeypatch.setattr(few_rows, "layers_of_this_processor", lambda: kind)
         return type(load_model(open_model(MODEL_PATH), "cpu", dtype).lm_head)
 
-    assert layers(TurnedLinear, "bfloat16") is TurnedLinear
-    assert layers(TurnedLinear, "float32") is nn.Linear
+    assert layers(TransposedLinear, "bfloat16") is TransposedLinear
+    assert layers(TransposedLinear, "float32") is nn.Linear
     assert {layers(CompiledLinear, dtype) for dtype in ("bfloat16", "float32", "float16")} == {CompiledLinear}
     assert layers(None, "bfloat16") is nn.Linear
 
@@ -176,7 +176,7 @@ def test_which_models_get_such_layers(monkeypatch):
 @needs_native
 def test_which_processors_have_such_layers(monkeypatch):
     monkeypatch.setattr(few_rows, "cpu_has_tiles", lambda: True)
-    assert layers_of_this_processor() is TurnedLinear
+    assert layers_of_this_processor() is TransposedLinear
     monkeypatch.setattr(few_rows, "cpu_has_tiles", lambda: False)
     used = native.isa()
     for isa in available():

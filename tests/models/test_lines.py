@@ -13,7 +13,7 @@ from winnow.bundled import MODEL_PATH
 from winnow.models import few_rows, lines, load_model, open_model, read_weights_directly
 from winnow.models.compiled import CompiledLinear
 from winnow.models.lines import LINE, begin_with_lines
-from winnow.models.turned import TurnedLinear
+from winnow.models.transposed import TransposedLinear
 
 
 def within_a_line(model):
@@ -100,12 +100,12 @@ def test_parameters_elsewhere_and_of_libraries_stay():
 
 @pytest.mark.parametrize("tiles", [True, False])
 def test_models_move_where_tiles_read_them(model, monkeypatch, tiles):
-    monkeypatch.setattr(few_rows, "layers_of_this_processor", lambda: TurnedLinear if tiles else CompiledLinear)
+    monkeypatch.setattr(few_rows, "layers_of_this_processor", lambda: TransposedLinear if tiles else CompiledLinear)
     read_weights_directly(model)
     assert all(each.data_ptr() % LINE == 0 for each in model.parameters()) == tiles
 
 
 def test_a_loaded_model_begins_with_lines(monkeypatch):
-    monkeypatch.setattr(few_rows, "layers_of_this_processor", lambda: TurnedLinear)
+    monkeypatch.setattr(few_rows, "layers_of_this_processor", lambda: TransposedLinear)
     loaded = load_model(open_model(MODEL_PATH), "cpu", "bfloat16")
     assert all(each.data_ptr() % LINE == 0 for each in loaded.parameters())

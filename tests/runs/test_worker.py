@@ -11,7 +11,7 @@ import torch
 import winnow
 from support.small_runs import METHODS, recipe, small_task
 from winnow.estimate.executors.base import Item
-from winnow.evaluate.example_prompts import context_length, example_tokens
+from winnow.evaluate.example_prompts import context_tokens, example_tokens
 from winnow.runs.environment import environment
 from winnow.runs.worker import RunRecipe
 from winnow.tasks.example import Example, Judging, Task
@@ -57,7 +57,7 @@ def test_answers_to_questions_that_are_not_seen_are_those_of_a_context(model, to
     made = replace(recipe(model, [small_task()], seen=False), batch=batch)
     for group in made.groups:
         ids = [example_tokens(tokenizer, each, chat_template=True) for each in group.examples]
-        length = context_length(tokenizer, group.examples[0], ids, chat_template=True)
+        length = context_tokens(tokenizer, group.examples[0], ids, chat_template=True)
         assert "question" not in tokenizer.decode(ids[0][0, :length])
         for number, method in enumerate(made.methods):
             context = winnow.compress(model, ids[0][:, :length], method)

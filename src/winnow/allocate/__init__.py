@@ -1,13 +1,14 @@
 """Allocators: how many slots each layer and head gets. One published idea per file."""
 
 from winnow.allocate.ada import Ada
-from winnow.allocate.base import Allocation, Allocator, HeadAllocator, SlotPlan
+from winnow.allocate.base import Allocation, Allocator, HeadAllocator, SlotPlan, layers_allocator
 from winnow.allocate.cake import Cake
 from winnow.allocate.cokv import CoKV
 from winnow.allocate.duo import Duo
 from winnow.allocate.headkv import HeadKV
 from winnow.allocate.lukv import LUKV
 from winnow.allocate.masking import Masking
+from winnow.allocate.planned import PlannedAllocator
 from winnow.allocate.pool import Global, pooled
 from winnow.allocate.pyramid import Pyramid
 from winnow.allocate.raba import RABA
@@ -33,6 +34,7 @@ __all__ = [
     "HeadKV",
     "HeadUnion",
     "Masking",
+    "PlannedAllocator",
     "Pyramid",
     "Rounding",
     "SlotPlan",
@@ -41,6 +43,7 @@ __all__ = [
     "Uniform",
     "ZigZag",
     "full_tensor",
+    "layers_allocator",
     "of_sharing_heads",
     "pooled",
     "round_exactly",

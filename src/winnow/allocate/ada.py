@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from winnow.allocate.base import Allocation, Allocator, HeadAllocator
-from winnow.allocate.rounding import Rounding, full_tensor, round_exactly
+from winnow.allocate.rounding import ROUNDING, Rounding, check_rounding, full_tensor, round_exactly
 from winnow.allocate.uniform import Uniform
-from winnow.parameters import check_choice, check_number, meaning
+from winnow.parameters import check_number, meaning
 from winnow.select import kth_largest
 
 
@@ -47,14 +47,12 @@ class Ada(HeadAllocator):
     floor: float = field(
         default=0.2, metadata=meaning("share of the mean budget that every head gets before the competition")
     )
-    rounding: Rounding = field(
-        default="exact", metadata=meaning("exact totals, or the published rounding: exact or paper")
-    )
+    rounding: Rounding = field(default="exact", metadata=ROUNDING)
     across: Allocator = field(default_factory=Uniform, kw_only=True)
 
     def __post_init__(self) -> None:
         check_number(self, "floor", 0, 1)
-        check_choice(self, "rounding", ("exact", "paper"))
+        check_rounding(self)
 
     def head_slots(self, scores: Tensor, allocation: Allocation, layer: int) -> Tensor:
         heads, length = scores.shape

@@ -93,3 +93,10 @@ class HeadAllocator(Allocator):
 
     def layer_totals(self, plan: SlotPlan) -> list[int]:
         return self.across.layer_totals(plan)
+
+
+def layers_allocator(allocator: Allocator) -> Allocator:
+    """The allocator that divides the budget among the layers, whatever divides a layer among its heads."""
+    while isinstance(allocator, HeadAllocator):
+        allocator = allocator.across
+    return allocator

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from winnow.allocate.base import SlotPlan
-from winnow.allocate.rounding import Rounding
+from winnow.allocate.rounding import ROUNDING, Rounding, check_rounding
 from winnow.allocate.table import TableAllocator, add_guaranteed, divide, mean_outside
 from winnow.errors import MethodError
 from winnow.heads import HeadScores
-from winnow.parameters import check_choice, check_count, meaning
+from winnow.parameters import check_count, meaning
 
 
 def excess(scores: HeadScores, alpha: int) -> Tensor:
@@ -43,14 +43,12 @@ class CoKV(TableAllocator):
     """
 
     alpha: int = field(default=1, metadata=meaning("how many of the lowest heads keep nothing but their window"))
-    rounding: Rounding = field(
-        default="exact", metadata=meaning("exact totals, or the published rounding: exact or paper")
-    )
+    rounding: Rounding = field(default="exact", metadata=ROUNDING)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count(self, "alpha", 1)
-        check_choice(self, "rounding", ("exact", "paper"))
+        check_rounding(self)
         if self.scores is not None:
             count = self.scores.values.numel()
             if self.alpha >= count:

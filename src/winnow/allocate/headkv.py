@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from winnow.allocate.base import SlotPlan
-from winnow.allocate.rounding import Rounding
+from winnow.allocate.rounding import ROUNDING, Rounding, check_rounding
 from winnow.allocate.table import TableAllocator, add_guaranteed, divide, mean_outside
-from winnow.parameters import check_choice, check_number, meaning
+from winnow.parameters import check_number, meaning
 
 
 def headkv_as_published(scores: Tensor, budget: int, beta: float) -> Tensor:
@@ -33,14 +33,12 @@ class HeadKV(TableAllocator):
     """
 
     beta: float = field(default=1.2, metadata=meaning("1/beta of the mean goes into the pool that scores divide"))
-    rounding: Rounding = field(
-        default="exact", metadata=meaning("exact totals, or the published rounding: exact or paper")
-    )
+    rounding: Rounding = field(default="exact", metadata=ROUNDING)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number(self, "beta", 1)
-        check_choice(self, "rounding", ("exact", "paper"))
+        check_rounding(self)
 
     def slots(self, plan: SlotPlan) -> Tensor:
         scores = self.table().normalized().values

@@ -7,25 +7,29 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from winnow.allocate.base import Allocation, Allocator, SlotPlan
-from winnow.allocate.rounding import Rounding, full_tensor, round_exactly
+from winnow.allocate.base import Allocator, SlotPlan
+from winnow.allocate.planned import PlannedAllocator
+from winnow.allocate.rounding import (
+    LEAST_WEIGHT,
+    ROUNDING,
+    Rounding,
+    check_rounding,
+    full_tensor,
+    round_exactly,
+)
 from winnow.errors import MethodError
 from winnow.heads.curves import GRID, BudgetCurves
 from winnow.heads.resolve import same_model
-from winnow.parameters import check_choice, meaning
-
-_LEAST_WEIGHT = 1e-9
-"""Share of the largest head that one without slots takes of what the others cannot hold."""
+from winnow.parameters import meaning
 
 
 @dataclass(frozen=True)
-class LUKV(Allocator):
+class LUKV(PlannedAllocator):
     """Heads get slots by curves that say what the next slot of each is worth to what comes after a prompt.
 
     The curves hold, for every share of the cache that goes, the share of every head that goes then, so that the loss is
@@ -40,12 +44,10 @@ class LUKV(Allocator):
         default=None,
         metadata=meaning("budget curves of the model: a file that winnow heads curves wrote, or a published .npy"),
     )
-    rounding: Rounding = field(
-        default="exact", metadata=meaning("exact totals, or the published rounding: exact or paper")
-    )
+    rounding: Rounding = field(default="exact", metadata=ROUNDING)
 
     def __post_init__(self) -> None:
-        check_choice(self, "rounding", ("exact", "paper"))
+        check_rounding(self)
         if isinstance(self.curves, str | Path):
             object.__setattr__(self, "curves", BudgetCurves.load(self.curves))
         if self.curves is not None and not isinstance(self.curves, BudgetCurves):
@@ -60,14 +62,9 @@ class LUKV(Allocator):
 
     def layer_totals(self, plan: SlotPlan) -> list[int]:
         _check_shape(self._given("the model"), plan.heads)
-        totals: list[int] = _slots(self, plan).sum(dim=1).tolist()
-        return totals
-
-    def head_slots(self, scores: Tensor, allocation: Allocation, layer: int) -> Tensor:
-        return _slots(self, allocation.plan)[layer]
+        return super().layer_totals(plan)
 
     def slots(self, plan: SlotPlan) -> Tensor:
-        """Slots of every head [L, H] int64, each in [plan.guaranteed, plan.length]."""
         curves = self._given("the model")
         gone = 100 * (1 - plan.slots / (sum(plan.heads) * plan.length))
         if self.rounding == "paper":
@@ -75,7 +72,7 @@ class LUKV(Allocator):
             return ((1 - nearest) * plan.length).floor().long().clamp(plan.guaranteed, plan.length)
         shares = (kept_shares(curves, gone) * plan.length).flatten()
         low, high = full_tensor(len(shares), plan.guaranteed), full_tensor(len(shares), plan.length)
-        weights = shares.clamp(min=_LEAST_WEIGHT * max(float(shares.max()), 1.0))
+        weights = shares.clamp(min=LEAST_WEIGHT * max(float(shares.max()), 1.0))
         return round_exactly(shares, plan.slots, low, high, weights).view(curves.shape)
 
     def _given(self, model: str) -> BudgetCurves:
@@ -103,9 +100,3 @@ def _check_shape(curves: BudgetCurves, heads: tuple[int, ...]) -> None:
             f"{curves} are of {layers} layers with {per_layer} KV heads, the model has {found}; give curves of this "
             "model."
         )
-
-
-@lru_cache(maxsize=64)
-def _slots(allocator: LUKV, plan: SlotPlan) -> Tensor:
-    """Every layer of a prompt asks for the same, hence the cache."""
-    return allocator.slots(plan)

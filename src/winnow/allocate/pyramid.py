@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from winnow.allocate.base import Allocation, Allocator, SlotPlan
-from winnow.allocate.rounding import Rounding, round_exactly
+from winnow.allocate.rounding import ROUNDING, Rounding, check_rounding, round_exactly
 from winnow.allocate.uniform import Uniform, even_layers
-from winnow.parameters import check_choice, check_number, meaning
+from winnow.parameters import check_number, meaning
 
 
 def pyramid(budget: float, room: float, layers: int, beta: float) -> list[float]:
@@ -49,13 +49,11 @@ class Pyramid(Allocator):
     """
 
     beta: float = field(default=20, metadata=meaning("steepness: the last layer gets 1/beta of the mean, at least 1"))
-    rounding: Rounding = field(
-        default="exact", metadata=meaning("exact totals, or the published rounding: exact or paper")
-    )
+    rounding: Rounding = field(default="exact", metadata=ROUNDING)
 
     def __post_init__(self) -> None:
         check_number(self, "beta", 1)
-        check_choice(self, "rounding", ("exact", "paper"))
+        check_rounding(self)
 
     def layer_totals(self, plan: SlotPlan) -> list[int]:
         if self.rounding == "paper":

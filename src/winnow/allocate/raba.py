@@ -10,7 +10,7 @@ from torch import Tensor
 
 from winnow.allocate.ada import winners_per_head
 from winnow.allocate.base import Allocation, Allocator, HeadAllocator
-from winnow.allocate.rounding import Rounding, full_tensor, round_exactly
+from winnow.allocate.rounding import LEAST_WEIGHT, ROUNDING, Rounding, check_rounding, full_tensor, round_exactly
 from winnow.allocate.uniform import Uniform
 from winnow.parameters import check_choice, meaning
 from winnow.select import columns
@@ -69,14 +69,12 @@ class RABA(HeadAllocator):
     divergence: Divergence = field(
         default="jsd", metadata=meaning("how heads are compared: jsd, kl (Kullback-Leibler) or ce (cross-entropy)")
     )
-    rounding: Rounding = field(
-        default="exact", metadata=meaning("exact totals, or the published rounding: exact or paper")
-    )
+    rounding: Rounding = field(default="exact", metadata=ROUNDING)
     across: Allocator = field(default_factory=Uniform, kw_only=True)
 
     def __post_init__(self) -> None:
         check_choice(self, "divergence", ("jsd", "kl", "ce"))
-        check_choice(self, "rounding", ("exact", "paper"))
+        check_rounding(self)
 
     def head_slots(self, scores: Tensor, allocation: Allocation, layer: int) -> Tensor:
         heads, length = scores.shape
@@ -88,7 +86,7 @@ class RABA(HeadAllocator):
         shares = self._shares(scores, guaranteed, outside)
         if self.rounding == "paper":
             return (shares.floor().long() + guaranteed).clamp(low, high)
-        return round_exactly(shares + guaranteed, total, low, high, shares.clamp(min=1e-9 * max(outside, 1)))
+        return round_exactly(shares + guaranteed, total, low, high, shares.clamp(min=LEAST_WEIGHT * max(outside, 1)))
 
     def _shares(self, scores: Tensor, guaranteed: int, outside: int) -> Tensor:
         """[H] float64 on the CPU: slots outside the guaranteed ones, summing to `outside`."""

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from winnow.errors import BudgetError
+from winnow.parameters import check_choice, meaning
 
 Rounding = Literal["exact", "paper"]
 """exact: totals are conserved. paper: the rule of the published code, drift included."""
+ROUNDING = meaning("exact totals, or the published rounding: exact or paper")
+"""Metadata of the field of an allocator that rounds either way."""
 
+LEAST_WEIGHT = 1e-9
+"""Share of the largest weight that a head without any takes of what the others cannot hold."""
 _TINY = 1e-6
 """Differences below this are rounding noise of float64 (totals go up to billions), not remainders."""
+
+
+def check_rounding(allocator: object) -> None:
+    """Raises MethodError for a rounding that there is not."""
+    check_choice(allocator, "rounding", get_args(Rounding))
 
 
 def round_exactly(shares: Tensor, total: int, low: Tensor, high: Tensor, weights: Tensor | None = None) -> Tensor:

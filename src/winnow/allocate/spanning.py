@@ -9,13 +9,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from winnow.allocate.base import Allocation, Allocator, HeadAllocator, SlotPlan
-from winnow.allocate.rounding import round_exactly, water_fill
+from winnow.allocate.base import Allocation, Allocator, SlotPlan, layers_allocator
+from winnow.allocate.rounding import LEAST_WEIGHT, round_exactly, water_fill
 from winnow.allocate.uniform import Uniform, even_layers
 from winnow.view import WindowAttention
-
-_LEAST_WEIGHT = 1e-9
-"""Share of the largest weight that a layer without any takes of what the others cannot hold."""
 
 
 class Claim(NamedTuple):
@@ -77,7 +74,7 @@ class PreferenceAllocator(SpanningAllocator):
         weights = torch.tensor([claim.weight for claim in claims], dtype=torch.float64) * heads
         if not float(weights.sum()) > 0:
             weights = heads.double()
-        weights = weights.clamp(min=_LEAST_WEIGHT * float(weights.max()))
+        weights = weights.clamp(min=LEAST_WEIGHT * float(weights.max()))
         shares = low + (plan.slots - float(least.sum())) * weights / weights.sum()
         if seen == len(plan.heads):
             return round_exactly(shares, plan.slots, floor, high, weights).tolist()
@@ -93,6 +90,5 @@ class PreferenceAllocator(SpanningAllocator):
 
 def spanning_of(allocator: Allocator) -> SpanningAllocator | None:
     """The allocator of the layers, where it has to see them all."""
-    while isinstance(allocator, HeadAllocator):
-        allocator = allocator.across
-    return allocator if isinstance(allocator, SpanningAllocator) else None
+    found = layers_allocator(allocator)
+    return found if isinstance(found, SpanningAllocator) else None

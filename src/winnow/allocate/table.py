@@ -1,26 +1,22 @@
-"""Allocators that know every head's slots before they see a prompt: from a table of head scores."""
+"""Allocators that plan every head's slots by a table of head scores."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 from torch import Tensor
 
-from winnow.allocate.base import Allocation, Allocator, SlotPlan
-from winnow.allocate.rounding import full_tensor, round_exactly
+from winnow.allocate.base import Allocator, SlotPlan
+from winnow.allocate.planned import PlannedAllocator
+from winnow.allocate.rounding import LEAST_WEIGHT, full_tensor, round_exactly
 from winnow.errors import MethodError
 from winnow.heads import HeadScores
 from winnow.heads.resolve import check_shape, given_scores, scores_of_model
 from winnow.parameters import meaning
 
-_LEAST_WEIGHT = 1e-9
-"""Share of the largest weight that a head without any takes of what the others cannot hold."""
-
 
 @dataclass(frozen=True)
-class TableAllocator(Allocator):
+class TableAllocator(PlannedAllocator):
     """Gives slots by head scores [L, H], one row per compressed layer.
 
     Without scores, those that come with Winnow for the model are taken when a cache is made. Raises HeadScoresError for
@@ -47,10 +43,6 @@ class TableAllocator(Allocator):
     def head_scores(self) -> HeadScores | None:
         return self.scores
 
-    @abstractmethod
-    def slots(self, plan: SlotPlan) -> Tensor:
-        """Slots of every head [L, H] int64, each in [plan.guaranteed, plan.length]."""
-
     def table(self) -> HeadScores:
         """The head scores. Raises MethodError where there are none."""
         if self.scores is None:
@@ -69,11 +61,7 @@ class TableAllocator(Allocator):
 
     def layer_totals(self, plan: SlotPlan) -> list[int]:
         check_shape(self.table(), plan.heads)
-        totals: list[int] = _slots(self, plan).sum(dim=1).tolist()
-        return totals
-
-    def head_slots(self, scores: Tensor, allocation: Allocation, layer: int) -> Tensor:
-        return _slots(self, allocation.plan)[layer]
+        return super().layer_totals(plan)
 
 
 def divide(plan: SlotPlan, shares: Tensor, weights: Tensor) -> Tensor:
@@ -83,7 +71,7 @@ def divide(plan: SlotPlan, shares: Tensor, weights: Tensor) -> Tensor:
     """
     count = shares.numel()
     low, high = full_tensor(count, plan.guaranteed), full_tensor(count, plan.length)
-    weights = weights.flatten().clamp(min=_LEAST_WEIGHT * float(weights.max()))
+    weights = weights.flatten().clamp(min=LEAST_WEIGHT * float(weights.max()))
     slots = round_exactly(plan.guaranteed + shares.flatten(), plan.slots, low, high, weights)
     return slots.view(shares.shape)
 
@@ -96,9 +84,3 @@ def mean_outside(plan: SlotPlan) -> int:
 def add_guaranteed(plan: SlotPlan, published: Tensor) -> Tensor:
     """Published slots [L, H] with the guaranteed ones; what exceeds the prompt is lost, as it is there."""
     return (published.long() + plan.guaranteed).clamp(plan.guaranteed, plan.length)
-
-
-@lru_cache(maxsize=64)
-def _slots(allocator: TableAllocator, plan: SlotPlan) -> Tensor:
-    """Every layer of a prompt asks for the same, hence the cache."""
-    return allocator.slots(plan)

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from winnow.allocate.base import Allocation, Allocator, SlotPlan
-from winnow.allocate.rounding import Rounding, check_total, full_tensor, round_exactly
-from winnow.parameters import check_choice, meaning
+from winnow.allocate.rounding import ROUNDING, Rounding, check_rounding, check_total, full_tensor, round_exactly
 
 
 def even_layers(plan: SlotPlan) -> list[int]:
@@ -36,12 +35,10 @@ class Uniform(Allocator):
     which knows one capacity for all heads.
     """
 
-    rounding: Rounding = field(
-        default="exact", metadata=meaning("exact totals, or the published rounding: exact or paper")
-    )
+    rounding: Rounding = field(default="exact", metadata=ROUNDING)
 
     def __post_init__(self) -> None:
-        check_choice(self, "rounding", ("exact", "paper"))
+        check_rounding(self)
 
     def layer_totals(self, plan: SlotPlan) -> list[int]:
         if self.rounding == "exact":

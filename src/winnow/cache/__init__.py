@@ -4,8 +4,8 @@ from winnow.cache.attention import register
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.context import Context, compress, load_context
 from winnow.cache.graphed import GraphedDecoder
-from winnow.cache.replayed import cuda_graphs
 from winnow.cache.stats import CacheStats
+from winnow.cache.while_graphed import cuda_graphs
 
 register()
 

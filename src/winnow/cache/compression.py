@@ -31,6 +31,8 @@ from winnow.composition.method import Method, Rank, own_ranking
 from winnow.errors import BudgetError, CacheError, MethodError
 from winnow.store import Cost, LayerShape, Store
 
+CARRIED_BYTES = 4
+"""Bytes of a number that a slot carries on, in fp32."""
 LENGTH_BYTES = 8
 """Bytes of a row's length in the tail."""
 NEEDS_REPLAY = (
@@ -243,7 +245,7 @@ class Compression:
         window = min(self.method.scorer.window, length)
         shapes = [self.shape(layer, parts.keys, parts.values, window) for layer in range(len(self.heads))]
         dense = [self.dense_bytes(shape, parts.queries) for shape in shapes]
-        upkeep = self.method.scorer.carried_bytes if self.carries else 0
+        upkeep = CARRIED_BYTES if self.carries and self.method.scorer.carries_slots else 0
         costs = [_cost(self.method.store, shape) for shape in shapes]
         full = tuple(Cost(cost.fixed + extra, cost.slot + upkeep) for cost, extra in zip(costs, dense, strict=True))
         try:

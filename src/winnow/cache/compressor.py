@@ -18,7 +18,7 @@ from winnow.doubts import doubted
 from winnow.errors import CacheError, ModelError
 from winnow.kernels.interface import AttentionSpec
 from winnow.store.channels import all_finite
-from winnow.view import Extra, LayerView, Rotation
+from winnow.view import Extra, LayerView, Rotation, last_queries
 
 
 class LayerCompressor:
@@ -73,7 +73,7 @@ class LayerCompressor:
         """The prefix of the last layer of a row; of others there is none yet."""
         shared = self.compression
         plan = shared.allocation(row, self.index, length, RowParts(view.queries, view.keys, view.values)).plan
-        asked = view._replace(queries=_last(view.queries, shared.method.queries_needed(length)))
+        asked = view._replace(queries=last_queries(view.queries, shared.method.queries_needed(length)))
         ranking = shared.rank(shared.method.scorer, asked)
         shared.together.add(row, shared.method, asked, ranking, plan, view if shared.observer else None)
         if self.index + 1 < len(shared.heads):
@@ -90,7 +90,7 @@ class LayerCompressor:
         shared = self.compression
         parts = RowParts(view.queries, view.stored.keys, view.stored.values)
         allocation = shared.allocation(row, self.index, length, parts)
-        asked = view._replace(queries=_last(view.queries, shared.method.queries_needed(view.keys.shape[1])))
+        asked = view._replace(queries=last_queries(view.queries, shared.method.queries_needed(view.keys.shape[1])))
         prefix = next_prefix(shared.method, asked, allocation, old, shared.rank, shared.carries)
         shared.spending.add(row, self.index, sum(prefix.bytes().values()))
         if view.coverage is not None:
@@ -108,7 +108,7 @@ class LayerCompressor:
         view = LayerView(
             layer=self.index,
             layers=len(self.compression.heads),
-            queries=_last(
+            queries=last_queries(
                 parts.queries, self.compression.queries_needed(parts.keys.shape[1], summed=parts.paid is not None)
             ),
             keys=parts.keys,
@@ -157,11 +157,6 @@ class LayerCompressor:
         twin = type(self)(deepcopy(self.compression, memo), self.index)
         twin.spec, twin.attention = self.spec, self.attention
         return twin
-
-
-def _last(queries: Tensor, count: int) -> Tensor:
-    """The last `count` of queries [Hq, n, D], or all of fewer."""
-    return queries[:, max(0, queries.shape[1] - count) :]
 
 
 def _alive(module: ref[Any] | None) -> Any:

@@ -13,7 +13,7 @@ from winnow.kernels.interface import AttentionSpec
 from winnow.models.dtypes import cpu_has_bfloat16
 
 QUERY_BLOCK = 128
-"""Queries attended to at a time where the logits are materialised: never more than this many rows of N."""
+"""Queries attended to at a time where the logits are materialized: never more than this many rows of N."""
 
 
 def dense_attention(

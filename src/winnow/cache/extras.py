@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from winnow.cache.decoder_modules import decoder_modules
 from winnow.cache.hybrid import is_full_attention, stock_layers
 from winnow.cache.projection import checked_projection
 from winnow.cache.rotary import check_rotation
@@ -29,10 +30,5 @@ def _attention_modules(model: PreTrainedModel, config: PreTrainedConfig) -> list
     """The attention modules of the full-attention layers, as far as their names tell."""
     full = {index for index, stock in enumerate(stock_layers(config)) if is_full_attention(stock)}
     return [
-        module
-        for name, module in model.named_modules()
-        if "Attention" in type(module).__name__
-        and getattr(module, "layer_idx", None) in full
-        and "vision" not in name
-        and "audio" not in name
+        module for layer, module in decoder_modules(model) if layer in full and "Attention" in type(module).__name__
     ]

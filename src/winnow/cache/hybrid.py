@@ -17,6 +17,7 @@ from transformers.cache_utils import (
 )
 
 from winnow.cache.compression import Compression
+from winnow.cache.decoder_modules import decoder_modules
 from winnow.cache.latent import is_latent
 from winnow.cache.latent_layer import LatentLayer
 from winnow.cache.layer import CompressedLayer
@@ -202,12 +203,9 @@ def _heads_of_layer(config: PreTrainedConfig, group: int | None) -> int:
 def _groups_by_layer(model: nn.Module) -> dict[int, int]:
     """Query heads per KV head of the decoder's attention modules, by layer index."""
     return {
-        module.layer_idx: module.num_key_value_groups
-        for name, module in model.named_modules()
-        if isinstance(getattr(module, "num_key_value_groups", None), int)
-        and isinstance(getattr(module, "layer_idx", None), int)
-        and "vision" not in name
-        and "audio" not in name
+        layer: groups
+        for layer, module in decoder_modules(model)
+        if isinstance(groups := getattr(module, "num_key_value_groups", None), int)
     }
 
 

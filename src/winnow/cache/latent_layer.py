@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig
 
-from winnow.allocate import LUKV, Allocator, HeadAllocator, HeadUnion, TableAllocator, spanning_of
+from winnow.allocate import HeadUnion, PlannedAllocator, layers_allocator, spanning_of
 from winnow.cache.arriving import RowParts
 from winnow.cache.compressor import LayerCompressor
 from winnow.cache.handle import Attended, carried_on, handle_of
@@ -46,7 +46,7 @@ def check_sharing(config: PreTrainedConfig, method: Method, folds: bool) -> None
 
 
 def _check_parts(method: Method) -> None:
-    if isinstance(_innermost(method.allocator), TableAllocator | LUKV):
+    if isinstance(layers_allocator(method.allocator), PlannedAllocator):
         raise MethodError(
             f"{method} gives slots to heads by scores of their own, but the heads of this model share one latent per "
             "token: leave head scores and curves out, as in snapkv, adakv or aperturekv."
@@ -81,12 +81,6 @@ def _check_scorer(method: Method, folds: bool) -> None:
             f"{method} adds up what tokens were paid head by head, which is not kept where heads share latents; leave "
             "fold_every and fold_turns out, or let the last queries vote (snapkv, adakv, tova)."
         )
-
-
-def _innermost(allocator: Allocator) -> Allocator:
-    while isinstance(allocator, HeadAllocator):
-        allocator = allocator.across
-    return allocator
 
 
 class LatentLayer(CompressedLayer):

@@ -33,6 +33,7 @@ from winnow.cache.turn import Turn, decode_plan
 from winnow.doubts import settled_together
 from winnow.errors import CacheError, GraphError
 from winnow.kernels.interface import AttentionPlan, AttentionSpec
+from winnow.view import last_queries
 
 
 @dataclass(eq=False, slots=True)
@@ -675,7 +676,7 @@ class CompressedLayer(CacheLayerMixin):
             for row in range(keys.shape[0]):
                 parts = self.arriving.row(row, keys, values)
                 prefixes.append(self.compressor.compress(row, parts))
-                recent.append(parts.queries[:, max(0, parts.queries.shape[1] - count) :].clone())
+                recent.append(last_queries(parts.queries, count).clone())
             self.compression.expect(self.index, prefixes)
         # In one step, so that an interrupt finds all of it done or nothing.
         self.__dict__.update(

@@ -6,16 +6,17 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from winnow.cache.decoder_modules import decoder_modules
+
 
 def layer_devices(model: PreTrainedModel, layers: int) -> list[torch.device]:
     """The device on which each of the decoder's layers attends, and so the one where its cache is."""
     devices = [model.device] * layers
     if len(set((getattr(model, "hf_device_map", None) or {}).values())) < 2:
         return devices
-    for name, module in model.named_modules():
-        index = getattr(module, "layer_idx", None)
-        if isinstance(index, int) and index < layers and "vision" not in name and "audio" not in name:
-            devices[index] = _device_of(module, model.device)
+    for layer, module in decoder_modules(model):
+        if layer < layers:
+            devices[layer] = _device_of(module, model.device)
     return devices
 
 

@@ -117,7 +117,7 @@ def next_prefix(
     carried = moments = None
     if carries:
         ranking = rank(method.scorer, view)
-        carried, moments, rank = ranking.basis, ranking.moments, lambda *_: ranking
+        carried, moments, rank = ranking.carried, ranking.moments, lambda *_: ranking
     selection = method.select(view, allocation, rank, earlier)
     window = min(method.scorer.window, view.keys.shape[1])
     block = method.store.pack(view.stored, selection, window, earlier)

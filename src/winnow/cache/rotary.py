@@ -60,16 +60,16 @@ class Unrotated:
         return states.float()
 
 
-class Turns(NamedTuple):
+class Angles(NamedTuple):
     """Turn and stretch of every pair at some positions: a·cos φ and a·sin φ, both [n, r/2]."""
 
     cos: Tensor
     sin: Tensor
 
-    def inverse(self) -> Turns:
+    def inverse(self) -> Angles:
         """The inverse turns."""
         squared = self.cos**2 + self.sin**2
-        return Turns(self.cos / squared, -self.sin / squared)
+        return Angles(self.cos / squared, -self.sin / squared)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,11 +89,11 @@ class Embedding:
         types = () if self.layer_type is None else (self.layer_type,)
         return inspect.unwrap(type(self.module).forward)(self.module, like, positions[None], *types)
 
-    def turns(self, positions: Tensor) -> Turns:
+    def turns(self, positions: Tensor) -> Angles:
         """The same in fp32, with as many columns as the model gives."""
         given = self(positions.to(self.device), torch.float32)
         cos, sin = given if isinstance(given, tuple) else (given.real, given.imag)
-        return Turns(cos[0], sin[0])
+        return Angles(cos[0], sin[0])
 
     @property
     def device(self) -> torch.device:
@@ -122,7 +122,7 @@ class Rotary:
         parts = [self._sums(first + start, min(_AT_ONCE, count - start)) for start in range(0, count, _AT_ONCE)]
         cos, sin = (sum(each) / count for each in zip(*parts, strict=True))
         # The rows of this are R·e_j, so the columns of R.
-        return self._turned(torch.eye(self.dim, dtype=torch.float32, device=cos.device), Turns(cos, sin)).t()
+        return self._turned(torch.eye(self.dim, dtype=torch.float32, device=cos.device), Angles(cos, sin)).t()
 
     def _sums(self, first: int, count: int) -> tuple[Tensor, Tensor]:
         cos, sin = self._turns(torch.arange(first, first + count))
@@ -138,13 +138,13 @@ class Rotary:
     def inverse_at(self, states: Tensor, positions: Tensor) -> Tensor:
         """R(p)⁻¹·x of states x [H, n, D] at positions [n], in fp32."""
         back = self._turns(positions).inverse()
-        return self._turned(states.float(), Turns(*(part.to(states.device) for part in back)))
+        return self._turned(states.float(), Angles(*(part.to(states.device) for part in back)))
 
-    def _turns(self, positions: Tensor) -> Turns:
+    def _turns(self, positions: Tensor) -> Angles:
         cos, sin = (part[:, self.columns] for part in self.embedding.turns(positions))
-        return Turns(cos, -sin if self.clockwise else sin)
+        return Angles(cos, -sin if self.clockwise else sin)
 
-    def _turned(self, states: Tensor, turns: Turns) -> Tensor:
+    def _turned(self, states: Tensor, turns: Angles) -> Tensor:
         """States [..., D] in fp32 with their pairs turned by [..., r/2]; the rest stays."""
         pairs = turns.cos.shape[-1]
         first, second = self._pairs(pairs)

@@ -23,10 +23,11 @@ from winnow.errors import BudgetError
 from winnow.kernels.formats import Block, DenseBlock
 from winnow.score import Ranking
 from winnow.score.attention_sums import window_attention
+from winnow.score.base import refined
 from winnow.select import Selection, best_tokens, select
 from winnow.store import Dense
 from winnow.store.base import POSITION_BYTES, gathered
-from winnow.view import LayerView
+from winnow.view import LayerView, last_queries
 
 _AIM = 0.998
 """Share of a budget in bytes that fewer slots are to take, where the expected ones took too much."""
@@ -168,11 +169,10 @@ def _spanning(method: Method) -> SpanningAllocator:
 
 def _held(method: Method, view: LayerView, ranking: Ranking, claim: Claim, slots: Tensor) -> HeldLayer:
     """The slots [H] of a layer right after its own prefill."""
-    selection = select(method.scorer.refine(ranking, slots, view), slots, view.layer)
+    selection = select(refined(method.scorer, ranking, slots, view), slots, view.layer)
     heads, length, dim = view.keys.shape
-    queries = method.store.queries_needed(length)
     bare = view._replace(
-        queries=view.queries[:, view.queries.shape[1] - queries :].clone(),
+        queries=last_queries(view.queries, method.store.queries_needed(length)).clone(),
         keys=view.keys.new_empty(heads, 0, dim),
         values=view.values.new_empty(heads, 0, view.values.shape[-1]),
     )
@@ -196,7 +196,7 @@ def _narrowed(held: HeldLayer, method: Method, slots: Tensor) -> HeldLayer:
         return held
     scores = held.ranking.scores
     if method.scorer.refines:
-        scores = method.scorer.refine(held.ranking, slots, held.spread())
+        scores = refined(method.scorer, held.ranking, slots, held.spread())
     heads, positions = held.heads, held.selection.positions
     keep = best_tokens(scores.masked_fill(~held.kept(), -torch.inf), slots)[heads, positions]
     offsets = torch.cat([torch.zeros(1, dtype=torch.int64), slots.cumsum(0)])

@@ -12,11 +12,11 @@ from winnow.commands.inputs import InputError
 from winnow.commands.options.executors import ExecutorOptions
 from winnow.composition.method import Method
 from winnow.errors import BudgetError
-from winnow.files import check_own, check_target, make_folder
+from winnow.files import check_own, make_folder, prepare_target
 from winnow.models import ModelSource, available_memory, pick_device
 
 
-def check_output(path: Path, force: bool, suffix: str = "") -> None:
+def prepare_output(path: Path, force: bool, suffix: str = "") -> None:
     """Makes the folder of a file to be written.
 
     suffix: of such files, in lower case; any for "". Raises InputError where the name is of another kind, FileError
@@ -28,10 +28,10 @@ def check_output(path: Path, force: bool, suffix: str = "") -> None:
         raise InputError(f"{path} is not a name for a {suffix} file: call it {path.with_suffix(suffix).name}.")
     if os.path.isfile(path) and not force:
         raise InputError(f"{path} exists; give another name, or --force to replace it.")
-    check_target(path, overwrite=force)
+    prepare_target(path, overwrite=force)
 
 
-def check_folder(path: Path, names: Iterable[str], force: bool) -> None:
+def prepare_folder(path: Path, names: Iterable[str], force: bool) -> None:
     """Makes a folder for results with these names.
 
     Raises FileError where that cannot be, or where one of the names is that of a file which winnow did not write and
@@ -40,7 +40,7 @@ def check_folder(path: Path, names: Iterable[str], force: bool) -> None:
     make_folder(path)
     for name in names:
         if force:
-            check_target(path / name, overwrite=True)
+            prepare_target(path / name, overwrite=True)
         else:
             check_own(path / name)
 

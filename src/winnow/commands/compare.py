@@ -11,7 +11,7 @@ from winnow.commands.console import messages, output
 from winnow.commands.json_lines import json_line
 from winnow.commands.options.compare import CompareOptions
 from winnow.commands.progress import stage
-from winnow.files import check_target, write_text
+from winnow.files import prepare_target, write_text
 from winnow.runs.compare import Comparison, Wish, compare_runs
 from winnow.runs.export.flat import table_text
 from winnow.runs.folder import read_run
@@ -21,7 +21,7 @@ from winnow.runs.intervals import Bootstrap
 def compare(options: CompareOptions) -> None:
     """Prints the comparison, and writes it where the options say so."""
     if options.csv is not None:
-        check_target(options.csv, overwrite=options.force)
+        prepare_target(options.csv, overwrite=options.force)
     bootstrap = Bootstrap(options.resamples, options.level, options.seed)
     wish = Wish(options.baseline, options.measure, options.models, bootstrap)
     with stage("Reading the results"):

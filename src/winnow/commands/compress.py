@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from winnow.cache.container import check_name
 from winnow.cache.replay import words_in
 from winnow.commands.ahead import method_ahead, tell_of_blind_methods
-from winnow.commands.checks import check_context, check_memory, check_output
+from winnow.commands.checks import check_context, check_memory, prepare_output
 from winnow.commands.console import messages, output
 from winnow.commands.formats import written_bytes, written_seconds, written_share, written_slots
 from winnow.commands.inputs import read_document
@@ -47,7 +47,7 @@ def compress(options: CompressOptions) -> None:
     chosen = method_ahead(options)
     check_memory([chosen], options.device)
     out = options.out
-    check_output(out, options.force)
+    prepare_output(out, options.force)
     check_name(out)
     style = style_of(options)
     style.check_question_last()

@@ -19,7 +19,7 @@ from winnow.bundled import DOCUMENT_PATH, MODEL_PATH, QUESTIONS_PATH
 from winnow.commands.answer_costs import costs_table
 from winnow.commands.answers import AnswerResult, print_answer
 from winnow.commands.batch_file import Asked
-from winnow.commands.checks import check_folder
+from winnow.commands.checks import prepare_folder
 from winnow.commands.console import messages, output
 from winnow.commands.demo_pictures import KEPT_PICTURE, SCORES_PICTURE, Subject, draw_kept, draw_scores
 from winnow.commands.demo_tables import accuracy_table, cost_table
@@ -68,7 +68,7 @@ SHOWN_BUDGET = 256
 def demo(options: DemoOptions) -> None:
     """Answers, measures and draws."""
     out = options.out
-    check_folder(out, (SCORES_PICTURE, KEPT_PICTURE, RESULTS), options.force)
+    prepare_folder(out, (SCORES_PICTURE, KEPT_PICTURE, RESULTS), options.force)
     drawable = _is_drawable()
     console = output()
     size = QUICK if options.quick else EVERYTHING

@@ -8,7 +8,7 @@ from pathlib import Path, PurePath
 from winnow.commands.console import messages
 from winnow.commands.options.export import ExportOptions, Form
 from winnow.commands.progress import stage
-from winnow.files import check_target, write_text
+from winnow.files import prepare_target, write_text
 from winnow.runs.export import csv_text, harness_files, json_text, kvpress_files
 from winnow.runs.folder import Run, RunError, read_run
 
@@ -41,6 +41,6 @@ def _files(form: Form, run: Run) -> Mapping[PurePath, str]:
 
 def _write(files: Mapping[Path, str], force: bool) -> None:
     for path in files:
-        check_target(path, overwrite=force)
+        prepare_target(path, overwrite=force)
     for path, text in files.items():
         write_text(path, text, overwrite=force)

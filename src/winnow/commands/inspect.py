@@ -10,7 +10,7 @@ from rich.markup import escape
 from transformers import PreTrainedModel
 
 from winnow.cache.replay import Words, words_in
-from winnow.commands.checks import check_folder, check_memory
+from winnow.commands.checks import check_memory, prepare_folder
 from winnow.commands.console import messages, output
 from winnow.commands.inputs import build_methods
 from winnow.commands.inspect_pictures import PictureSubject, draw_pictures, picture_names
@@ -36,7 +36,7 @@ def inspect(options: InspectOptions) -> None:
     check_memory(methods, options.device)
     if options.question is not None and not options.question.strip():
         raise typer.BadParameter("it cannot be empty; leave it out for the document alone.", param_hint="--question")
-    check_folder(options.out, picture_names(methods), options.force)
+    prepare_folder(options.out, picture_names(methods), options.force)
     style = style_of(options)
     with stage("Reading the tokenizer"):
         source = open_model(options.model)

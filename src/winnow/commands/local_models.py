@@ -45,11 +45,11 @@ def _problem(repo: CachedRepoInfo) -> str | None:
         return "no weights"
     # Only where there is a model to look at is torch loaded.
     from winnow.commands.console import silence_libraries
-    from winnow.evaluate.checking import check_compressible
+    from winnow.evaluate.checking import check_directory
 
     silence_libraries()
     try:
-        check_compressible(configuration.parent)
+        check_directory(configuration.parent)
     except WinnowError as problem:
         return str(problem)
     return None

@@ -32,7 +32,7 @@ class Prefills(Protocol):
 
 def prefills_of(model: PreTrainedModel, work: Work) -> Prefills:
     """One prefill for each method alone, or one for all: sharing holds the dense prompt, which one method need not."""
-    return SharedPrefills(model, work) if work.compares else OwnPrefills(model, work)
+    return PrefillsForAll(model, work) if work.compares else OwnPrefills(model, work)
 
 
 class OwnPrefills:
@@ -60,7 +60,7 @@ class OwnPrefills:
             return ask_afterwards(self._model, self._compressed, prompt)
 
 
-class SharedPrefills:
+class PrefillsForAll:
     """Each prompt is read once for all methods; without the question, each document for all questions in a row."""
 
     def __init__(self, model: PreTrainedModel, work: Work) -> None:

@@ -12,7 +12,7 @@ from winnow.cache.fold import check_foldable
 from winnow.cache.replay import Words, words_in
 from winnow.commands.ahead import tell_of_blind_methods
 from winnow.commands.batch_file import Asked, check_judgeable, read_batch, texts_of
-from winnow.commands.checks import check_context, check_memory, check_output
+from winnow.commands.checks import check_context, check_memory, prepare_output
 from winnow.commands.console import messages
 from winnow.commands.inputs import build_sweep, read_document
 from winnow.commands.loading import check_methods
@@ -124,9 +124,9 @@ def _check_folds(methods: Sequence[Method], fold: int | None) -> None:
 def _check_results(options: RunOptions) -> None:
     """Files of results can be written, and pictures drawn."""
     if options.csv is not None:
-        check_output(options.csv, options.force, ".csv")
+        prepare_output(options.csv, options.force, ".csv")
     if options.picture is not None:
-        check_output(options.picture, options.force, ".png")
+        prepare_output(options.picture, options.force, ".png")
         check_drawable()
 
 

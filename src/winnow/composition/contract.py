@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from winnow.allocate import Allocation, Allocator, HeadAllocator, HeadUnion, SlotPlan, TableAllocator
+from winnow.allocate import Allocation, Allocator, HeadAllocator, HeadUnion, PlannedAllocator, SlotPlan
 from winnow.errors import MethodError
 from winnow.score import Refiner, Scorer
 from winnow.select import check_scores
@@ -81,8 +81,8 @@ def check_slots(slots: Tensor, scores: Tensor, allocation: Allocation, layer: in
         raise MethodError(
             f"{name} gives the heads of layer {layer} {slots.tolist()} slots; a head takes {guaranteed} to {length}."
         )
-    # A table knows the slots of all layers at once; heads that share latents round them apart.
-    if _is_exact(allocator) and not isinstance(allocator, TableAllocator) and int(slots.sum()) != total:
+    # A plan knows the slots of all layers at once; heads that share latents round them apart.
+    if _is_exact(allocator) and not isinstance(allocator, PlannedAllocator) and int(slots.sum()) != total:
         raise MethodError(f"{name} gives the heads of layer {layer} {int(slots.sum())} slots together; it has {total}.")
 
 

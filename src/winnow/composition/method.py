@@ -24,6 +24,7 @@ from winnow.composition.byte_budget import ByteBudget
 from winnow.composition.contract import check_form, check_scored, check_slots, check_totals
 from winnow.errors import MethodError
 from winnow.score import Ranking, Scorer
+from winnow.score.base import asked_by, refined
 from winnow.select import Selection, everything, select
 from winnow.store import Cost, Dense, Earlier, Store
 from winnow.view import Extra, LayerView
@@ -34,7 +35,7 @@ Rank = Callable[[Scorer, LayerView], Ranking]
 
 def own_ranking(scorer: Scorer, view: LayerView) -> Ranking:
     """The scorer's own ranking."""
-    return scorer.rank(view)
+    return scorer.rank(asked_by(scorer, view))
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Method:
         return self.budget.unit == "everything" and self.allocator.takes_budget
 
     @property
-    def bytes(self) -> ByteBudget:
+    def byte_budget(self) -> ByteBudget:
         """The budget as one in bytes, where it is one."""
         return ByteBudget(self.budget, self.allocator, self.store, self.scorer.window)
 
@@ -80,7 +81,7 @@ class Method:
         """
         allocator = self.allocator.for_model(name, heads)
         scores = allocator.head_scores
-        store = self.store if scores is None else self.store.with_scores(scores)
+        store = self.store if scores is None else self.store.with_head_scores(scores)
         return replace(self, allocator=allocator, store=store.for_model(name, heads))
 
     def queries_needed(self, length: int) -> int:
@@ -121,7 +122,9 @@ class Method:
         ranking = rank(self.scorer, view)
         check_scored(ranking.scores, view, self.scorer)
         ranking = ranking._replace(scores=_without(ranking.scores, view.absent))
-        return self.bytes.fill(lambda tried: self._best(ranking, view, tried, there), view, allocation, there, earlier)
+        return self.byte_budget.fill(
+            lambda tried: self._best(ranking, view, tried, there), view, allocation, there, earlier
+        )
 
     def _best(self, ranking: Ranking, view: LayerView, allocation: Allocation, there: int) -> Selection:
         """The best columns for the slots of an allocation, where no head gets more than it has."""
@@ -135,7 +138,7 @@ class Method:
         slots = self.allocator.head_slots(ranking.scores, allocation, view.layer)
         check_slots(slots, ranking.scores, allocation, view.layer, self.allocator)
         slots = shared_within(slots, view.counts, allocation.plan.guaranteed)
-        order = self.scorer.refine(ranking, slots, view)
+        order = refined(self.scorer, ranking, slots, view)
         check_form(order, view, type(self.scorer).__name__)
         order = _without(order, view.absent)
         if view.latents is not None:
@@ -151,15 +154,15 @@ def _allocation(method: Method, length: int, heads: tuple[int, ...], costs: tupl
     if method.budget.unit != "bytes":
         plan = SlotPlan(method.budget.slots(length, heads, guaranteed), heads, length, guaranteed)
         return Allocation(plan, _totals(method.allocator, plan))
-    slots = method.bytes.slots(length, heads, costs, guaranteed)
+    slots = method.byte_budget.slots(length, heads, costs, guaranteed)
     plan = SlotPlan(slots, heads, length, guaranteed)
     totals = _totals(method.allocator, plan)
     # Layers of different slot size: what the allocator prefers may be dearer than the mean.
-    while not method.bytes.fits(totals, costs) and slots > guaranteed * sum(heads):
+    while not method.byte_budget.fits(totals, costs) and slots > guaranteed * sum(heads):
         slots = max(slots - max(1, slots // 256), guaranteed * sum(heads))
         plan = plan._replace(slots=slots)
         totals = _totals(method.allocator, plan)
-    return Allocation(plan, totals, method.bytes.layer_bytes(totals, costs))
+    return Allocation(plan, totals, method.byte_budget.layer_bytes(totals, costs))
 
 
 def _totals(allocator: Allocator, plan: SlotPlan) -> tuple[int, ...]:

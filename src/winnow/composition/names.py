@@ -340,8 +340,8 @@ def _differences(group: _Group) -> dict[str, Value]:
     return changed
 
 
-def _reject_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
-    known = list(known)
+def _reject_unknown(owner: str, given: Iterable[str], there: Iterable[str]) -> None:
+    there = list(there)
     for key in given:
-        if key not in known:
-            raise UnknownParameter(f"{owner!r} has no parameter {key!r}: {closest(key, known)}")
+        if key not in there:
+            raise UnknownParameter(f"{owner!r} has no parameter {key!r}: {closest(key, there)}")

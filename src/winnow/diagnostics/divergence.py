@@ -7,16 +7,16 @@ from torch import Tensor
 
 from winnow.allocate.raba import distributions, jensen_shannon
 from winnow.score.diversity import diversified
-from winnow.score.window import last_queries, window_mass
-from winnow.view import LayerView
+from winnow.score.window import window_mass
+from winnow.view import LayerView, last_queries
 
 
-def window_attention(view: LayerView, window: int, strength: float) -> Tensor:
+def diversified_attention(view: LayerView, window: int, strength: float) -> Tensor:
     """[Hq, N - w]: attention to the tokens before the window, mean over its queries after their diversification.
 
     Eq. 8-12 with λ = `strength`, and the mean of Eq. 13.
     """
-    spread = view._replace(queries=diversified(last_queries(view, window), strength))
+    spread = view._replace(queries=diversified(last_queries(view.queries, window), strength))
     return (window_mass(spread, window, "prefix") / window).flatten(0, 1)
 
 
@@ -28,4 +28,4 @@ def head_divergence(view: LayerView, window: int, strength: float) -> Tensor:
     heads, outside = view.queries.shape[0], view.keys.shape[1] - window
     if outside <= 0:
         return torch.zeros(heads, heads, dtype=torch.float64)
-    return jensen_shannon(distributions(window_attention(view, window, strength))).clamp(min=0).cpu()
+    return jensen_shannon(distributions(diversified_attention(view, window, strength))).clamp(min=0).cpu()

@@ -28,9 +28,8 @@ from winnow.errors import CacheError
 from winnow.kernels.formats.heads import heads_of_slots
 from winnow.score import Refiner, Scorer, SnapKV
 from winnow.score.diversity import diversified
-from winnow.score.window import last_queries
 from winnow.store import Dense
-from winnow.view import LayerView
+from winnow.view import LayerView, last_queries
 
 DIVERSIFY = 0.45
 """λ for scorers without a λ of their own: that of ApertureKV."""
@@ -107,7 +106,7 @@ def _measure(
 ) -> LayerDiagnosis:
     kept = prefix.kept() if view.latents is None else prefix.kept() * len(view.keys)  # one set for all heads
     mask = kept_mask(kept, view.keys.shape[1])
-    watching = last_queries(view, min(window, view.queries.shape[1]))
+    watching = last_queries(view.queries, window)
     attention = kept_attention(view, mask, queries, packed)
     return LayerDiagnosis(
         kept=tuple(positions.cpu() for positions in kept),

@@ -1,15 +1,15 @@
-"""Everything that can go wrong while head scores are estimated, tuned or verified."""
+"""Everything that can go wrong while head scores are estimated, tuned or verified, and in long work of any kind."""
 
 from __future__ import annotations
 
-from winnow.errors import HeadScoresError
+from winnow.errors import HeadScoresError, WinnowError
 
 
-class JournalError(HeadScoresError):
+class JournalError(WinnowError, ValueError):
     """A journal that cannot be read or written, or that belongs to another configuration."""
 
 
-class ExecutorError(HeadScoresError):
+class ExecutorError(WinnowError, ValueError):
     """Workers that cannot be started or do not survive."""
 
 

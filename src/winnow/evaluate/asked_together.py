@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.context import Context
-from winnow.cache.replayed import cuda_graphs
+from winnow.cache.while_graphed import cuda_graphs
 from winnow.evaluate.batch import Decoded, Said
 from winnow.evaluate.decoding import clock
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from winnow.cache.compressed import CompressedCache
-from winnow.cache.replayed import cuda_graphs
+from winnow.cache.while_graphed import cuda_graphs
 from winnow.evaluate.decoding import clock
 from winnow.evaluate.open_rows import OpenRows
 

@@ -22,7 +22,7 @@ from winnow.errors import ModelError
 from winnow.models import skeleton_in
 
 
-def check_compressible(directory: Path) -> None:
+def check_directory(directory: Path) -> None:
     """Holds the model of a configuration in a directory to what a cache needs, without its weights.
 
     Raises ModelError or CacheError, as a cache of it would.

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
 from winnow.cache.compressed import CompressedCache
-from winnow.cache.replayed import cuda_graphs
+from winnow.cache.while_graphed import cuda_graphs
 from winnow.evaluate.sampling import Choice, most_likely
 from winnow.models.last_logits import last_only
 

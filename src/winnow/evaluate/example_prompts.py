@@ -110,7 +110,7 @@ def example_tokens(tokenizer: PreTrainedTokenizerBase, example: Example, chat_te
     return _encoded(tokenizer, example.context + example.question, example.answer_prefix, chat_template)
 
 
-def context_length(
+def context_tokens(
     tokenizer: PreTrainedTokenizerBase, example: Example, prompts: Sequence[Tensor], chat_template: bool
 ) -> int:
     """Tokens at the start of all prompts [1, N] of examples that share a context, which tell nothing of the questions.

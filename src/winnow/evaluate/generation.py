@@ -19,7 +19,7 @@ from winnow.cache.fold import check_foldable
 from winnow.cache.guards import optional_count
 from winnow.cache.left_out import check_taken_up
 from winnow.cache.replay import Words, words_in
-from winnow.cache.replayed import cuda_graphs
+from winnow.cache.while_graphed import cuda_graphs
 from winnow.composition.method import Method
 from winnow.composition.names import NamedMethod, as_method
 from winnow.errors import MethodError, PromptError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from winnow.composition.method import own_ranking
 from winnow.score import Ranking, Scorer
 from winnow.view import Extra, LayerView
 
@@ -18,13 +19,13 @@ class RememberedRankings:
     def __call__(self, scorer: Scorer, view: LayerView) -> Ranking:
         """The ranking of a layer. What earlier layers kept depends on the whole method, so coverage is not shared."""
         if Extra.COVERAGE in scorer.extras:
-            return scorer.rank(view)
+            return own_ranking(scorer, view)
         key = (scorer, view.layer)
         if key in self._known:
             self.saved_seconds += self._known[key][1]
         else:
             begin = time.perf_counter()
-            ranking = scorer.rank(view)
+            ranking = own_ranking(scorer, view)
             self._known[key] = (ranking, time.perf_counter() - begin)
         ranking = self._known[key][0]
         return ranking._replace(scores=ranking.scores.clone())

@@ -39,7 +39,7 @@ def asked_of_keys(part: Part, queries: Tensor) -> Asking:
     return Asking(hadamard(queries) if part.keys.rotated else queries, bias)
 
 
-def turned_as_values(part: Part, rows: Tensor) -> Tensor:
+def rotated_as_values(part: Part, rows: Tensor) -> Tensor:
     """Rows [..., Dv] as values of a part are turned: what asks them, or a sum of them, which is turned back so."""
     return hadamard(rows) if isinstance(part, PackedBlock) and part.values.rotated else rows
 

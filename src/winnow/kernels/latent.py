@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from winnow.kernels.coordinates import asked_of_keys, numbers, sums_of_keys, turned_as_values
+from winnow.kernels.coordinates import asked_of_keys, numbers, rotated_as_values, sums_of_keys
 from winnow.kernels.formats import Block, DenseBlock, Part, parts_of
 from winnow.kernels.partials import Partial, finite
 from winnow.kernels.segments import AttentionSpec, TailSegments
@@ -94,7 +94,7 @@ class LatentAttention:
 
     def _over_part(self, part: Part, latent: Tensor, rotated: Tensor) -> Partial:
         """The same for slots of one format, which stay in the coordinates in which they are written."""
-        asking, turned = asked_of_keys(part, latent[None]), turned_as_values(part, rotated)
+        asking, turned = asked_of_keys(part, latent[None]), rotated_as_values(part, rotated)
         (asked,) = asking.queries
         found = Partial.nothing(latent, latent.shape[-1])
         for latents, keys in _slots(part, len(latent)):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from winnow.kernels.coordinates import Asking, asked_of_keys, numbers, turned_as_values
+from winnow.kernels.coordinates import Asking, asked_of_keys, numbers, rotated_as_values
 from winnow.kernels.formats import Block, Part, parts_of
 from winnow.kernels.partials import Partial, finite
 from winnow.kernels.segments import AttentionSpec, TailSegments
@@ -111,7 +111,7 @@ class ReferencePlan:
             found, asking = Partial.nothing(queries, self.sizes.value_dim), asked_of_keys(part, queries)
             for blocks in self.blocks[id(part)]:
                 found = self._add_blocks(found, part, blocks, asking)
-            together = together.joined(found._replace(weighted=turned_as_values(part, found.weighted)))
+            together = together.joined(found._replace(weighted=rotated_as_values(part, found.weighted)))
         return together
 
     def _add_blocks(self, before: Partial, part: Part, blocks: Blocks, asking: Asking) -> Partial:

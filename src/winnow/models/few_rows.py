@@ -10,7 +10,7 @@ from winnow.models.direct import DirectLinear
 from winnow.models.dtypes import cpu_has_tiles
 from winnow.models.lines import begin_with_lines
 from winnow.models.replacing import replace_layers
-from winnow.models.turned import TurnedLinear
+from winnow.models.transposed import TransposedLinear
 
 
 def read_weights_directly(model: nn.Module) -> None:
@@ -30,14 +30,14 @@ def read_weights_directly(model: nn.Module) -> None:
             return None
         return kind.of(layer) if _suits(layer.weight, kind) else None
 
-    if replace_layers(model, direct) and kind is TurnedLinear:
+    if replace_layers(model, direct) and kind is TransposedLinear:
         begin_with_lines(model)
 
 
 def layers_of_this_processor() -> type[DirectLinear] | None:
     """The layers that are faster than torch's own for few rows on this processor, or None."""
     if cpu_has_tiles():
-        return TurnedLinear
+        return TransposedLinear
     return CompiledLinear if linear.outruns_torch() else None
 
 

@@ -20,7 +20,7 @@ from winnow.composition.names import method as named
 from winnow.evaluate.asked_together import answers_after
 from winnow.evaluate.batch import Decoded, Row, decode_rows
 from winnow.evaluate.decoding import clock, prefill, stop_tokens
-from winnow.evaluate.example_prompts import context_length, example_tokens
+from winnow.evaluate.example_prompts import context_tokens, example_tokens
 from winnow.evaluate.likelihood import log_probabilities
 from winnow.evaluate.shared import Compressed, DensePrompt, SharedPrefill, dense_prompt
 from winnow.tasks.example import Example
@@ -94,7 +94,7 @@ def read_group(
     words = words_in(tokenizer, chat_template)
     if terms.question_seen:
         return _Seen(model, prompts, methods, terms, words)
-    length = context_length(tokenizer, examples[0], prompts, chat_template)
+    length = context_tokens(tokenizer, examples[0], prompts, chat_template)
     return _Unseen(model, prompts, length, methods, terms, words)
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from winnow.view import Extra, LayerView, QueryMoments, ReplayView
+from winnow.view import Extra, LayerView, QueryMoments, ReplayView, last_queries
 
 
 class Ranking(NamedTuple):
@@ -16,7 +16,9 @@ class Ranking(NamedTuple):
     scores: Tensor
     """[H, N] fp32; higher is better, +inf means kept whatever happens, never NaN. Allocators compare heads by it."""
     basis: Tensor | None = None
-    """[H, N] a second order, for scorers whose `refine` needs one; what is carried on, for those that accumulate."""
+    """[H, N] a second order, for scorers whose `refine` needs one."""
+    carried: Tensor | None = None
+    """[H, N] fp32, what every slot carries on, for scorers that accumulate by slots."""
     moments: QueryMoments | None = None
     """Moments of all queries so far, for scorers that carry that on."""
 
@@ -78,7 +80,7 @@ class Scorer(ABC):
 
     @property
     def replayer(self) -> Replayer | None:
-        """The scorer that has the prompt read a second time, if one does; then `extras` has Extra.REPLAY."""
+        """The scorer that has the prompt read a second time, if one does."""
         return None
 
     @property
@@ -87,9 +89,9 @@ class Scorer(ABC):
         return type(self).refine is not Scorer.refine
 
     @property
-    def carried_bytes(self) -> int:
-        """Bytes that carry on with every slot: `Ranking.basis` in fp32, where it accumulates."""
-        return 4 if self.accumulates else 0
+    def carries_slots(self) -> bool:
+        """True if it accumulates slot by slot, in `Ranking.carried`."""
+        return False
 
     def moments_bytes(self, query_heads: int, dim: int) -> int:
         """Bytes that carry on with every layer: `Ranking.moments` of `query_heads` heads of `dim` channels."""
@@ -104,8 +106,26 @@ class Scorer(ABC):
         return Ranking(self(view))
 
     def refine(self, ranking: Ranking, slots: Tensor, view: LayerView) -> Tensor:
-        """The final order [H, N] once every head knows its slots ([H] int64, on the CPU)."""
+        """The final order [H, N] once every head knows its slots ([H] int64, on the CPU).
+
+        The view is that of the ranking, without its queries.
+        """
         return ranking.scores
+
+
+def asked_by(scorer: Scorer, view: LayerView) -> LayerView:
+    """The view with as many queries as a scorer asks for, whatever others ask for besides.
+
+    A scorer that accumulates, or whose attention was summed up, sees all that are there.
+    """
+    if scorer.accumulates or view.paid is not None:
+        return view
+    return view._replace(queries=last_queries(view.queries, scorer.queries_needed(view.keys.shape[1])))
+
+
+def refined(scorer: Scorer, ranking: Ranking, slots: Tensor, view: LayerView) -> Tensor:
+    """The final order [H, N] of a ranking; see `Scorer.refine`."""
+    return scorer.refine(ranking, slots, view._replace(queries=last_queries(view.queries, 0)))
 
 
 class Replayer(Scorer):
@@ -118,6 +138,10 @@ class Replayer(Scorer):
     """Tokens of the prompt that are read at a time."""
     sinks: int
     """First tokens of the prompt that a replay sees besides its chunk."""
+
+    @property
+    def extras(self) -> Extra:
+        return Extra.REPLAY
 
     @property
     def replayer(self) -> Replayer | None:
@@ -159,8 +183,8 @@ class Refiner(Scorer):
         return self.base.sums_attention
 
     @property
-    def carried_bytes(self) -> int:
-        return self.base.carried_bytes
+    def carries_slots(self) -> bool:
+        return self.base.carries_slots
 
     @property
     def replayer(self) -> Replayer | None:

@@ -60,8 +60,7 @@ class ExpectedAttention(Scorer):
     )
 
     def __post_init__(self) -> None:
-        check_number(self, "future", 1, _FARTHEST)
-        check_count(self, "future", 1)
+        check_count(self, "future", 1, _FARTHEST)
         check_count(self, "sinks", 0)
         check_choice(self, "covariance", (False, True))
         check_choice(self, "value_norm", (False, True))
@@ -78,10 +77,6 @@ class ExpectedAttention(Scorer):
     @property
     def accumulates(self) -> bool:
         return True
-
-    @property
-    def carried_bytes(self) -> int:
-        return 0
 
     def moments_bytes(self, query_heads: int, dim: int) -> int:
         return 4 * query_heads * dim * (1 + dim if self.covariance else 1)

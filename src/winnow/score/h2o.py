@@ -44,6 +44,10 @@ class H2O(Scorer):
         return True
 
     @property
+    def carries_slots(self) -> bool:
+        return True
+
+    @property
     def sums_attention(self) -> bool:
         return True
 
@@ -51,13 +55,13 @@ class H2O(Scorer):
         return self.rank(view).scores
 
     def rank(self, view: LayerView) -> Ranking:
-        """The basis is what tokens were paid in all, normalized or not."""
+        """The scores; paid sums carry on, normalized or not."""
         before = 0 if view.carried is None else view.carried.shape[1]
         # s[t] = Σ_i A[i, t], mean over the query group
         paid = attention_paid(view, view.keys.shape[1] - before) if view.paid is None else view.paid
         if view.carried is not None:
             paid[:, :before] += view.carried
-        return Ranking(paid / _seen_by(view) if self.normalize else paid, paid)
+        return Ranking(paid / _seen_by(view) if self.normalize else paid, carried=paid)
 
     def refine(self, ranking: Ranking, slots: Tensor, view: LayerView) -> Tensor:
         """The scores with the last tokens of every head kept for sure."""

@@ -49,7 +49,7 @@ class KVzip(Replayer):
 
     @property
     def extras(self) -> Extra:
-        return Extra.REPLAY | Extra.OUTPUT_PROJECTION if self.normalize else Extra.REPLAY
+        return super().extras | Extra.OUTPUT_PROJECTION if self.normalize else super().extras
 
     @property
     def hidden_norms(self) -> bool:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from winnow.errors import MethodError
 from winnow.score.blocks import numbers_at_once
-from winnow.view import LayerView, QueryMoments, Rotation
+from winnow.view import LayerView, QueryMoments, Rotation, last_queries
 
 _BLOCK = 1 << 20
 """Numbers per query head, token and dimension to hold at once on a CPU (4 MiB in fp32): they should stay near it."""
@@ -24,7 +24,7 @@ def moments_of(view: LayerView, first: int, scatter: bool, sizes: bool, owner: s
         raise no_rotation(owner, view.layer)
     counted = view.moments or _nothing(view, scatter, sizes)
     new = view.tokens - first - counted.number
-    queries = view.queries[:, view.queries.shape[1] - new :]
+    queries = last_queries(view.queries, new)
     heads, _, dim = queries.shape
     step = max(1, numbers_at_once(queries.device, _BLOCK) // (heads * dim))
     for start in range(0, new, step):

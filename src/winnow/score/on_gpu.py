@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from winnow.kernels.gpu import support
-from winnow.view import LayerView
+from winnow.view import LayerView, last_queries
 
 if TYPE_CHECKING:
     from winnow.kernels.gpu.scoring import Normalized
@@ -26,7 +26,7 @@ def normalized(view: LayerView, rows: int, visible: int | None = None) -> Normal
     # Imported where it serves: Triton takes a second, and there may be none.
     from winnow.kernels.gpu.scoring import Asked, Normalized
 
-    queries: Tensor = view.queries[:, view.queries.shape[1] - rows :]
+    queries = last_queries(view.queries, rows)
     visible = view.keys.shape[1] if visible is None else visible
     return Normalized(Asked(queries, view.keys, view.scaling, view.softcap, view.sinks, view.absent, visible))
 

@@ -23,14 +23,13 @@ from winnow.score.window import (
     Reduce,
     heads_in_parts,
     keep_window,
-    last_queries,
     peaks,
     pool_tokens,
     reduce_group,
     window_blocks,
     window_mass,
 )
-from winnow.view import LayerView
+from winnow.view import LayerView, last_queries
 
 Aggregate = Literal["mean", "defensive"]
 PoolFirst = bool | Literal["queries"]
@@ -98,7 +97,7 @@ class SnapKV(Scorer):
         if length <= self.window:
             return view.keys.new_full((heads, length), torch.inf, dtype=torch.float32)
         if self.diversify:
-            view = view._replace(queries=diversified(last_queries(view, self.window), self.diversify))
+            view = view._replace(queries=diversified(last_queries(view.queries, self.window), self.diversify))
         sums = self.aggregate == "mean" and self.pool_first != "queries"
         # Sums are found on a GPU without a matrix of what every query pays.
         parts = [view] if sums and on_gpu.serves(view) else heads_in_parts(view, self.window)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from winnow.errors import MethodError
 from winnow.heads import QueryCenters
-from winnow.parameters import check_count, check_number, meaning
+from winnow.parameters import check_count, meaning
 from winnow.score.base import Ranking, Scorer
 from winnow.score.blocks import tokens_at_once
 from winnow.score.moments import moments_of, no_rotation
@@ -58,8 +58,7 @@ class TriAttention(Scorer):
         if self.centers is not None and not isinstance(self.centers, QueryCenters):
             raise MethodError(f"TriAttention: centers must be a file of query centers, not {self.centers!r}.")
         check_count(self, "sinks", 0)
-        check_count(self, "horizon", 1)
-        check_number(self, "horizon", 1, _FARTHEST)
+        check_count(self, "horizon", 1, _FARTHEST)
 
     @property
     def guaranteed(self) -> int:
@@ -72,10 +71,6 @@ class TriAttention(Scorer):
     @property
     def accumulates(self) -> bool:
         return self.centers is None
-
-    @property
-    def carried_bytes(self) -> int:
-        return 0
 
     def moments_bytes(self, query_heads: int, dim: int) -> int:
         # pairs are fewer than channels: the most that it can be

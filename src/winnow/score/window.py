@@ -17,7 +17,7 @@ from winnow.kernels import prefill
 from winnow.kernels.segments import AttentionSpec
 from winnow.score import on_gpu
 from winnow.score.blocks import numbers_at_once, tokens_at_once
-from winnow.view import LayerView
+from winnow.view import LayerView, last_queries
 
 Reduce = Literal["mean", "max", "sum"]
 Pool = Literal["max", "avg"]
@@ -49,7 +49,7 @@ def attention_blocks(view: LayerView, rows: int) -> Iterator[AttentionBlock]:
     """
     length = view.keys.shape[1]
     rows = min(rows, length)
-    queries, step = last_queries(view, rows), _rows_at_once(view)
+    queries, step = last_queries(view.queries, rows), _rows_at_once(view)
     for start in range(0, rows, step):
         block = queries[:, start : start + step]
         yield AttentionBlock(length - rows + start, _attention(view, block, length - rows + start))
@@ -89,17 +89,12 @@ def attention_mass(view: LayerView, rows: int) -> Tensor:
 
 def attention_paid(view: LayerView, rows: int) -> Tensor:
     """[H, N]: the same, the mean over the query group; by the compiled kernels where they serve."""
-    queries = last_queries(view, min(rows, view.keys.shape[1]))
+    queries = last_queries(view.queries, rows)
     if view.absent is None and prefill.supports(queries, view.keys):
         return prefill.paid(queries, view.keys, AttentionSpec(view.scaling, view.softcap, view.sinks))
     if not on_gpu.serves(view):
         view = view._replace(keys=view.keys.float())  # once, not for every block of rows
     return reduce_group(attention_mass(view, rows), "mean")
-
-
-def last_queries(view: LayerView, rows: int) -> Tensor:
-    """[Hq, rows, D] of the last `rows` tokens."""
-    return view.queries[:, view.queries.shape[1] - rows :]
 
 
 def window_mass(view: LayerView, window: int, over: Over) -> Tensor:
@@ -121,7 +116,7 @@ def window_blocks(view: LayerView, window: int, over: Over) -> Iterator[Tensor]:
     """
     before = view.keys.shape[1] - window
     if over == "prefix":
-        for queries in last_queries(view, window).split(_rows_at_once(view), dim=1):
+        for queries in last_queries(view.queries, window).split(_rows_at_once(view), dim=1):
             yield _probabilities(view, _capped_logits(view, queries, before))
         return
     for block in attention_blocks(view, window):
@@ -156,7 +151,7 @@ def strongest_prefix_attention(view: LayerView, window: int) -> Tensor:
     first = 0
     for part in heads_in_parts(view, window):
         own = mass[first : first + len(part.keys)]
-        for queries in last_queries(part, window).split(_rows_at_once(part), dim=1):
+        for queries in last_queries(part.queries, window).split(_rows_at_once(part), dim=1):
             own += _capped_logits(part, queries, length - window).amax(dim=1).softmax(dim=-1).sum(dim=1)
         if part.absent is not None:
             own.masked_fill_(part.absent[:, : length - window], 0)

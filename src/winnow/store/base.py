@@ -65,7 +65,7 @@ class Store(ABC):
         """The store with what it knows of a model (bits per head); see `Allocator.for_model`."""
         return self
 
-    def with_scores(self, scores: HeadScores) -> Store:
+    def with_head_scores(self, scores: HeadScores) -> Store:
         """The store with the head scores that budgets follow, where its form depends on scores and it has no others."""
         return self
 

@@ -19,8 +19,9 @@ from winnow.kernels.formats.columns import take_columns
 from winnow.kernels.formats.entries import Entries
 from winnow.kernels.formats.packed import PackedRows
 from winnow.kernels.pruning import Split, split_rows
+from winnow.parameters import SLACK
 from winnow.select import Selection
-from winnow.view import LayerView
+from winnow.view import LayerView, last_queries
 
 
 class Slots(NamedTuple):
@@ -134,7 +135,7 @@ def packed_part(block: Block | None) -> PackedBlock | None:
 
 def window_queries(view: LayerView, count: int) -> Tensor:
     """[H, G·n, D] fp32: the last n queries of every KV head's group."""
-    queries = view.queries[:, max(0, view.queries.shape[1] - count) :].detach().float()
+    queries = last_queries(view.queries, count).detach().float()
     return queries.reshape(view.keys.shape[0], -1, queries.shape[-1])
 
 
@@ -163,6 +164,6 @@ def not_finite(layer: int, kind: str) -> ModelError:
     )
 
 
-def dropped(ratio: float, dim: int) -> int:
+def whole_part(ratio: float, dim: int) -> int:
     """⌊λD⌋; decimal fractions are not exact in binary, and 0.29 of 100 are 29."""
-    return math.floor(ratio * dim + 1e-9)
+    return math.floor(ratio * dim + SLACK)

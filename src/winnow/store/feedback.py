@@ -87,17 +87,20 @@ class Steps(NamedTuple):
         return scales.repeat_interleave(self.group, 1)[:, :channels] if self.group else scales[:, None]
 
 
-def fed(rows: Tensor, head: Tensor, feedback: Tensor, bits: int, steps: Steps) -> Entries:
+def rounded_with_feedback(rows: Tensor, head: Tensor, feedback: Tensor, bits: int, steps: Steps) -> Entries:
     """Rows [n, D] fp32 of heads [n], ascending -> signed integers on the steps; feedback: [H, D, D]."""
     heads, counts = head.unique_consecutive(return_counts=True)
     sizes = steps.of(rows.shape[1]).split(counts.tolist())
     pieces = zip(heads.tolist(), rows.split(counts.tolist()), sizes, strict=True)
     # Channel by channel: each one's numbers side by side.
-    found = [_fed(mine.mT.clone(), own.mT.expand_as(mine.mT), feedback[which], steps) for which, mine, own in pieces]
+    found = [
+        _round_channels(mine.mT.clone(), own.mT.expand_as(mine.mT), feedback[which], steps)
+        for which, mine, own in pieces
+    ]
     return Entries(pack_rows(torch.cat(found, 1).mT.contiguous(), bits), bits, steps.scales, group=steps.group)
 
 
-def _fed(numbers: Tensor, sizes: Tensor, feedback: Tensor, steps: Steps) -> Tensor:
+def _round_channels(numbers: Tensor, sizes: Tensor, feedback: Tensor, steps: Steps) -> Tensor:
     """int8 [D, n] of numbers [D, n], which are changed, with steps of sizes [D, n]."""
     inverse = inverse_scales(sizes)
     integers, errors = torch.empty_like(numbers), torch.empty_like(numbers)

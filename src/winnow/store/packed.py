@@ -21,7 +21,7 @@ from winnow.store.base import OFFSET_BYTES, POSITION_BYTES, Cost, Earlier, Layer
 from winnow.store.channels import AllChannels, ChannelChoice, Channels, Slots, check_finite, packed_part
 from winnow.store.dearer import warn_if_dearer
 from winnow.store.dense import dense_block
-from winnow.store.feedback import QUERIES, Steps, fed, feedback
+from winnow.store.feedback import QUERIES, Steps, feedback, rounded_with_feedback
 from winnow.store.key_statistics import KeyStatistics, key_statistics
 from winnow.store.precision import AsIs, Precision
 from winnow.store.written import Forms, written_before
@@ -73,12 +73,12 @@ class Packed(Store):
     def for_model(self, name: str, heads: tuple[int, ...]) -> Store:
         return replace(self, precision=self.precision.for_model(name, heads))
 
-    def with_scores(self, scores: HeadScores) -> Store:
-        return replace(self, precision=self.precision.with_scores(scores))
+    def with_head_scores(self, scores: HeadScores) -> Store:
+        return replace(self, precision=self.precision.with_head_scores(scores))
 
     def queries_needed(self, length: int) -> int:
-        fed = min(QUERIES, length) if self.precision.round == "queries" else 0
-        return max(self.channels.queries_needed(length), fed)
+        rounding = min(QUERIES, length) if self.precision.round == "queries" else 0
+        return max(self.channels.queries_needed(length), rounding)
 
     def pack(self, view: LayerView, selection: Selection, window: int, earlier: Earlier | None = None) -> Block:
         early = self._early(view, selection)
@@ -217,7 +217,7 @@ class Packed(Store):
     def _pieces(self, making: _Making, selection: Selection, form: Forms) -> list[tuple[PackedRows, PackedRows]]:
         """Keys and values of the selected slots, packed, some slots at a time."""
         slots, view = len(selection.positions), making.view
-        feedback = making.feedback if slots and self._fed(form) else None
+        feedback = making.feedback if slots and self._has_feedback(form) else None
         if slots and gpu.packs(view.keys, view.values):
             # Imported where it serves: Triton takes a second, and there may be none.
             from winnow.store.gpu import packed_on_a_gpu
@@ -237,15 +237,15 @@ class Packed(Store):
         dtype, nothing = view.keys.dtype, KeyStatistics()
         keys, values = making.choice.keys(slots), making.choice.values(slots)
         if form.keys != Form(form.keys.bits):
-            keys = _turned(slots.keys, form.keys, making.of(form), slots.head)
+            keys = _in_coordinates(slots.keys, form.keys, making.of(form), slots.head)
         if form.values.rotated:
-            values = _turned(slots.values, form.values, nothing, slots.head)
+            values = _in_coordinates(slots.values, form.values, nothing, slots.head)
         return (
             keys.quantized(form.keys.bits, dtype, partial(self._keys, feedback, slots.head)),
             values.quantized(form.values.bits, dtype, self.precision.values),
         )
 
-    def _fed(self, form: Forms) -> bool:
+    def _has_feedback(self, form: Forms) -> bool:
         """True if channels of keys in a form are not rounded by themselves."""
         return self.precision.round == "queries" and form.keys.bits < 16
 
@@ -254,7 +254,9 @@ class Packed(Store):
         if feedback is None:
             return self.precision.keys(rows, bits, dtype)
         made = Steps.signed if self.precision.scales == "signed" else Steps.symmetric
-        return fed(rows, head, feedback, bits, made(rows, bits, dtype, self.precision.channels_together))
+        return rounded_with_feedback(
+            rows, head, feedback, bits, made(rows, bits, dtype, self.precision.channels_together)
+        )
 
 
 @dataclass(frozen=True)
@@ -278,7 +280,7 @@ class _Making:
         return self.statistics if form.keys.bits < 16 else KeyStatistics()
 
 
-def _turned(rows: Tensor, form: Form, statistics: KeyStatistics, head: Tensor) -> PackedRows:
+def _in_coordinates(rows: Tensor, form: Form, statistics: KeyStatistics, head: Tensor) -> PackedRows:
     """Rows [n, D] of heads [n] in fp32, in the coordinates in which they are quantized."""
     means, spreads = statistics
     turned = rows if means is None else centered_rows(rows, means, head)

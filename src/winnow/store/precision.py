@@ -27,7 +27,7 @@ from winnow.kernels.formats.entries import (
 from winnow.kernels.formats.signed import signed
 from winnow.parameters import SLACK, check_choice, check_count, check_number, meaning
 
-_LEAST_WEIGHT = 0.01
+_FLOOR_WEIGHT = 0.01
 """Weight of a head without a score, in units of the largest."""
 
 Rotate = bool | Literal["keys", "values", "auto"]
@@ -82,8 +82,8 @@ class Precision(ABC):
         """The precision with what it knows of a model; see `Allocator.for_model`."""
         return self
 
-    def with_scores(self, scores: HeadScores) -> Precision:
-        """The precision with the head scores that budgets follow; see `Store.with_scores`."""
+    def with_head_scores(self, scores: HeadScores) -> Precision:
+        """The precision with the head scores that budgets follow; see `Store.with_head_scores`."""
         return self
 
     @abstractmethod
@@ -162,7 +162,7 @@ class ByScores(PerSlot):
         check_count(self, "dense_first", 0)
         object.__setattr__(self, "scores", given_scores(self.scores, "bits"))
 
-    def with_scores(self, scores: HeadScores) -> Precision:
+    def with_head_scores(self, scores: HeadScores) -> Precision:
         return replace(self, scores=scores) if self._needs_scores and self.scores is None else self
 
     def for_model(self, name: str, heads: tuple[int, ...]) -> Precision:
@@ -284,7 +284,7 @@ class MixedBits(ByScores):
     def table(self) -> Tensor:
         scores = self._importance()
         weights = scores.double().flatten().clamp(min=0)
-        weights = weights / weights.max().clamp(min=torch.finfo(weights.dtype).tiny) + _LEAST_WEIGHT
+        weights = weights / weights.max().clamp(min=torch.finfo(weights.dtype).tiny) + _FLOOR_WEIGHT
         left = int((self.mean - ENTRY_BITS[-1]) * len(weights) + SLACK)
         return _climb(weights, left).view(scores.shape)
 

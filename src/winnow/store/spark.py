@@ -23,7 +23,7 @@ from winnow.kernels.formats.pruned import Pruned
 from winnow.kernels.pruning import KeepRule, SegmentRule, Split, Statistic
 from winnow.parameters import check_choice, check_count, check_number, meaning
 from winnow.select import Selection
-from winnow.store.channels import ChannelChoice, Channels, Width, check_finite, dropped, window_queries
+from winnow.store.channels import ChannelChoice, Channels, Width, check_finite, whole_part, window_queries
 from winnow.view import LayerView
 
 Recovery = Literal[
@@ -135,7 +135,7 @@ class Saliency(Channels):
         else:
             signs, measured = self._channel_norms(view)
             recovered = _Recovered.of(before) if before is not None else self._recovered(signs, measured)
-        return _PerSlot(
+        return _SparkChoice(
             how=self,
             rule=self.layer_rule(view, measured),
             value_rule=self.value_rule(view.values.shape[-1]),
@@ -213,15 +213,15 @@ class Spark(Saliency):
             )
 
     def rule(self, dim: int) -> KeepRule:
-        return KeepRule(dim - dropped(self.ratio, dim))
+        return KeepRule(dim - whole_part(self.ratio, dim))
 
     def value_rule(self, dim: int) -> KeepRule | None:
-        gone = dropped(self.values, dim)
+        gone = whole_part(self.values, dim)
         return KeepRule(dim - gone) if gone else None
 
     def widths(self, key_dim: int, value_dim: int, itemsize: int) -> tuple[Width, Width]:
         keys, _ = super().widths(key_dim, value_dim, itemsize)
-        gone = dropped(self.values, value_dim)
+        gone = whole_part(self.values, value_dim)
         return keys, Width(value_dim - gone, -(-value_dim // 8) + itemsize if gone else 0)
 
 
@@ -291,14 +291,14 @@ class SparkG(Saliency):
         """Channels that a slot may keep, ascending; of segments there is one number."""
         if self.by == "segments":
             return (sum(kept for _, kept in self.segments(dim)),)
-        whole = dropped if self.by == "published" else _nearest
+        whole = whole_part if self.by == "published" else _nearest
         return tuple(max(1, whole(ratio, dim)) for ratio in self.ratios)
 
     def segments(self, dim: int) -> tuple[tuple[int, int], ...]:
         """Channels of every segment and how many of them a slot keeps, from the most salient segment on."""
         ends = [dim * (i + 1) // self.groups for i in range(self.groups)]
         sizes = [end - start for start, end in zip([0, *ends], ends, strict=False)]
-        kept = [size - dropped(ratio, size) for size, ratio in zip(sizes, self.ratios, strict=True)]
+        kept = [size - whole_part(ratio, size) for size, ratio in zip(sizes, self.ratios, strict=True)]
         # A slot keeps one channel at least.
         return tuple(zip(sizes, kept if any(kept) else [*kept[:-1], 1], strict=True))
 
@@ -307,7 +307,7 @@ class SparkG(Saliency):
         if self.by == "segments":
             return KeepRule(levels[0])
         # The code looks at the place of the channel that reaches the share, from 0 on.
-        parts = tuple(dropped((i + 1) / self.groups, dim) + 1 for i in range(self.groups))
+        parts = tuple(whole_part((i + 1) / self.groups, dim) + 1 for i in range(self.groups))
         return KeepRule(
             levels[-1],
             self.share,
@@ -339,7 +339,7 @@ class _Recovered(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _PerSlot(ChannelChoice):
+class _SparkChoice(ChannelChoice):
     """Saliency of a layer whose channel norms are known."""
 
     how: Saliency

@@ -12,7 +12,7 @@ from winnow.kernels.formats import PackedBlock
 from winnow.kernels.gpu import support as gpu
 from winnow.parameters import check_count, check_number, meaning
 from winnow.select import Selection
-from winnow.store.channels import ChannelChoice, Channels, Width, dropped, window_queries
+from winnow.store.channels import ChannelChoice, Channels, Width, whole_part, window_queries
 from winnow.transfers import sent
 from winnow.view import LayerView
 
@@ -48,7 +48,7 @@ class Think(Channels):
 
     def kept(self, dim: int) -> int:
         """T, the channels that stay of `dim`."""
-        return dim - dropped(self.ratio, dim)
+        return dim - whole_part(self.ratio, dim)
 
     def choose(self, view: LayerView, selection: Selection, like: PackedBlock | None) -> ChannelChoice:
         if like is not None and like.keys.channels is not None:

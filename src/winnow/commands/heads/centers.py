@@ -7,7 +7,7 @@ from dataclasses import replace
 from rich.markup import escape
 
 from winnow.cache.attending import attending
-from winnow.commands.checks import check_output
+from winnow.commands.checks import prepare_output
 from winnow.commands.console import output
 from winnow.commands.inputs import read_document
 from winnow.commands.loading import load
@@ -21,7 +21,7 @@ from winnow.models import open_model
 
 def centers(options: CentersOptions) -> None:
     """Writes the centers of a model's queries on a text."""
-    check_output(options.out, options.force, SUFFIX)
+    prepare_output(options.out, options.force, SUFFIX)
     with stage("Reading the text"):
         text = read_document(options.document)
         source = open_model(options.model)

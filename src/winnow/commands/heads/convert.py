@@ -8,7 +8,7 @@ from itertools import combinations
 
 import typer
 
-from winnow.commands.checks import check_output
+from winnow.commands.checks import prepare_output
 from winnow.commands.console import messages
 from winnow.commands.heads.tables import NamedTable, columns_of, read_named_tables
 from winnow.commands.inputs import InputError
@@ -19,7 +19,7 @@ from winnow.heads.storage import SUFFIX
 
 def convert(options: ConvertOptions) -> None:
     """Writes one table, or the mean of several."""
-    check_output(options.out, options.force, SUFFIX)
+    prepare_output(options.out, options.force, SUFFIX)
     named = read_named_tables(options)
     if len(named) > 1 and not options.mean:
         raise typer.BadParameter(

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from winnow.commands.checks import check_output
+from winnow.commands.checks import prepare_output
 from winnow.commands.console import messages
 from winnow.commands.inputs import InputError
 from winnow.commands.options.heads.fetch import FetchOptions
@@ -28,7 +28,7 @@ def fetch(options: FetchOptions) -> None:
     """Writes one published table, with its license where there is one."""
     known = published_table(options.model, options.kind)
     out = options.out or Path(f"{known.model}-{known.method}{SUFFIX}")
-    check_output(out, options.force, SUFFIX)
+    prepare_output(out, options.force, SUFFIX)
     with stage(f"Fetching {known.url}"):
         content = _content(known, out)
     table = _read(known, content)

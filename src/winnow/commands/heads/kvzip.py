@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from winnow.bundled import is_bundled
 from winnow.cache.replay import words_in
-from winnow.commands.checks import check_output
+from winnow.commands.checks import prepare_output
 from winnow.commands.compress import document_start
 from winnow.commands.console import output
 from winnow.commands.formats import written_seconds
@@ -38,7 +38,7 @@ LEAST = 16
 
 def kvzip(options: KVzipOptions) -> None:
     """Reads and repeats the texts, writes the scores and says how far two halves of the texts agree."""
-    check_output(options.out, options.force, SUFFIX)
+    prepare_output(options.out, options.force, SUFFIX)
     scorer, style = KVzip(normalize=options.plus), style_of(options)
     style.check_question_last()
     with stage("Reading the tokenizer and the texts"):

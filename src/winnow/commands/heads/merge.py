@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import typer
 from rich.markup import escape
 
-from winnow.commands.checks import check_output
+from winnow.commands.checks import prepare_output
 from winnow.commands.console import output
 from winnow.commands.heads.cokv_progress import tell_screening
 from winnow.commands.heads.cokv_table import EvaluatedPart, Origin, check_estimate, report, write_table
@@ -26,7 +26,7 @@ from winnow.heads.storage import SUFFIX
 
 def merge(options: MergeOptions) -> None:
     """Writes the table of scores that the journals of all shards give together."""
-    check_output(options.out, options.force, SUFFIX)
+    prepare_output(options.out, options.force, SUFFIX)
     opened = [Journal.existing(path) for path in options.journals]
     check_one_command(opened)
     if opened[0].config.get("task") == "needle":

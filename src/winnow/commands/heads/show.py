@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from winnow.commands.checks import check_output
+from winnow.commands.checks import prepare_output
 from winnow.commands.console import output
 from winnow.commands.formats import written_share
 from winnow.commands.heads.colored_map import colored_map
@@ -41,7 +41,7 @@ class TablePair(NamedTuple):
 def show(options: ShowOptions) -> None:
     """Prints the tables, or as JSON; draws them where a picture is asked for."""
     if options.picture is not None:
-        check_output(options.picture, options.force, ".png")
+        prepare_output(options.picture, options.force, ".png")
     named = read_named_tables(options)
     pairs = _pairs(named)
     if options.picture is not None:

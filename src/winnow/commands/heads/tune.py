@@ -18,7 +18,7 @@ from winnow.bundled import is_bundled
 from winnow.cache.fingerprint import ModelFingerprint
 from winnow.cache.hybrid import heads_of
 from winnow.commands.batch_file import read_answered
-from winnow.commands.checks import check_context, check_output
+from winnow.commands.checks import check_context, prepare_output
 from winnow.commands.console import output
 from winnow.commands.heads.tune_report import draw, report
 from winnow.commands.inputs import InputError
@@ -104,10 +104,10 @@ class TuningTask:
 
 def tune(options: TuneOptions) -> None:
     """Answers the questions with every value, writes the choice and prints its worth."""
-    check_output(options.out, options.force, ".json")
+    prepare_output(options.out, options.force, ".json")
     if options.picture is not None:
         check_drawable()
-        check_output(options.picture, options.force, ".png")
+        prepare_output(options.picture, options.force, ".png")
     files = TuningFiles(options.out, options.journal or journal_path(options.out), options.picture)
     chosen = Tunable(options.method)
     tried = None if options.values is None else KNOBS[chosen].read(options.values)

@@ -8,7 +8,7 @@ from torch import Tensor
 from winnow.score import Scorer
 from winnow.score.output_norms import output_norms
 from winnow.score.window import attention_blocks
-from winnow.view import LayerView
+from winnow.view import LayerView, last_queries
 
 
 def oracle_importance(view: LayerView, future: int) -> Tensor:
@@ -30,11 +30,10 @@ def context_of(view: LayerView, future: int, scorer: Scorer) -> LayerView:
     """The view of the context alone, as it would have been compressed before anything came after it."""
     length = view.keys.shape[1] - future
     queries = view.queries[:, : view.queries.shape[1] - future]
-    needed = min(scorer.queries_needed(length), queries.shape[1])
     return view._replace(
         keys=view.keys[:, :length],
         values=view.values[:, :length],
-        queries=queries[:, queries.shape[1] - needed :],
+        queries=last_queries(queries, scorer.queries_needed(length)),
         paid=None,  # by what came after it, too
     )
 

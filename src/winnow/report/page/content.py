@@ -8,13 +8,13 @@ from functools import cached_property
 from typing import Any
 
 from winnow.report.page.costs import Cost, costs_of
-from winnow.report.page.headmaps import HeadMap, headmaps_of
+from winnow.report.page.headmaps import KeptHeadMap, headmaps_of
 from winnow.report.page.heatmaps import Heatmap, heatmaps_of
 from winnow.report.page.methods import FULL, MethodName, budget_order, budgets_of, method_name, without_folders
 from winnow.report.page.notes import notes_of
 from winnow.report.page.predictions import Predictions, predictions_of
 from winnow.report.page.quantities import FIDELITY, SCORE, Quantity
-from winnow.report.page.results import Holding, Judged, Result, results_of
+from winnow.report.page.results import Holding, Result, RowValues, results_of
 from winnow.report.page.sections import Section
 from winnow.report.page.slices import Slice, Slices
 
@@ -33,7 +33,7 @@ class Content:
     results: list[Result]
     costs: list[Cost]
     heatmaps: list[Heatmap]
-    headmaps: list[HeadMap]
+    headmaps: list[KeptHeadMap]
     predictions: list[Predictions]
     notes: list[str]
 
@@ -103,7 +103,7 @@ def content_of(section: Section, number: int, done: Callable[[int, int], None] =
     """Works out all numbers. done: called with the slices that are finished, and how many there are."""
     names = without_folders(method for _, _, method in section.cells)
     section = section.renamed(names)
-    slices, judged = Slices(section), Judged(section)
+    slices, judged = Slices(section), RowValues(section)
     methods = [method_name(text) for text in sorted(set(names.values()))]
     parts = list(slices.all())
     results: list[Result] = []
@@ -133,7 +133,7 @@ def content_of(section: Section, number: int, done: Callable[[int, int], None] =
     )
 
 
-def _in_order(methods: Sequence[MethodName], results: Sequence[Result], judged: Judged) -> list[MethodName]:
+def _in_order(methods: Sequence[MethodName], results: Sequence[Result], judged: RowValues) -> list[MethodName]:
     """Best mean over budgets first, by the first quantity of the first slice; each method's budgets from small on."""
     if not results:
         return list(methods)

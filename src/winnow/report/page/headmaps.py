@@ -15,7 +15,7 @@ _MOST_HEADS = 4096
 """Heads of a model up to which a table has a cell for each."""
 
 
-class HeadMap(NamedTuple):
+class KeptHeadMap(NamedTuple):
     """Shares of the prompt, mean over all examples."""
 
     method: MethodName
@@ -24,14 +24,14 @@ class HeadMap(NamedTuple):
     examples: int
 
 
-def headmaps_of(section: Section, methods: Sequence[MethodName]) -> Iterator[HeadMap]:
+def headmaps_of(section: Section, methods: Sequence[MethodName]) -> Iterator[KeptHeadMap]:
     """Those of methods that leave tokens out, where rows noted what heads keep."""
     noted = (origin.row for origin in section.cells.values() if origin.row.kept)
     by_method = rows_by(noted, lambda row: row.method)
     for method in methods:
         rows = by_method.get(method.text, [])
         if method.base.partition("+")[0] != FULL and _are_alike(rows):
-            yield HeadMap(method, _shares(rows), len(rows))
+            yield KeptHeadMap(method, _shares(rows), len(rows))
 
 
 def _are_alike(rows: Sequence[Row]) -> bool:

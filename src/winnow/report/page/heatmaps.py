@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from winnow.report.page.methods import MethodName
 from winnow.report.page.quantities import SCORE
-from winnow.report.page.results import Judged
+from winnow.report.page.results import RowValues
 from winnow.report.page.slices import Slices, number
 
 _MOST_STEPS = 40
@@ -34,7 +34,7 @@ class Heatmap(NamedTuple):
     """A row for every depth, a square for every length; None where nothing was asked."""
 
 
-def heatmaps_of(slices: Slices, judged: Judged, methods: Sequence[MethodName]) -> Iterator[Heatmap]:
+def heatmaps_of(slices: Slices, judged: RowValues, methods: Sequence[MethodName]) -> Iterator[Heatmap]:
     """Those of tasks whose examples have both facts, in at least two depths."""
     for task in slices.tasks:
         if SCORE not in judged.by_task[task]:
@@ -50,7 +50,7 @@ def heatmaps_of(slices: Slices, judged: Judged, methods: Sequence[MethodName]) -
                 yield Heatmap(task, method, lengths, depths, squares)
 
 
-def _grid(slices: Slices, judged: Judged, method: MethodName, task: str) -> dict[tuple[float, float], Square]:
+def _grid(slices: Slices, judged: RowValues, method: MethodName, task: str) -> dict[tuple[float, float], Square]:
     found: dict[tuple[float, float], list[float]] = defaultdict(list)
     for origin in slices.rows(method.text, task, None):
         length, depth = number(origin.row, "length"), number(origin.row, "depth")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from winnow.report.page.methods import MethodName
 from winnow.report.page.quantities import SCORE
-from winnow.report.page.results import Judged
+from winnow.report.page.results import RowValues
 from winnow.report.page.slices import Slices
 from winnow.runs.rows import Row
 
@@ -32,7 +32,7 @@ class Predictions(NamedTuple):
 
 
 def predictions_of(
-    slices: Slices, judged: Judged, methods: Sequence[MethodName], measures: dict[str, str]
+    slices: Slices, judged: RowValues, methods: Sequence[MethodName], measures: dict[str, str]
 ) -> Iterator[Predictions]:
     """Those of tasks that have answers; a task of continuations has none."""
     for task in slices.tasks:
@@ -54,7 +54,7 @@ def _room(asked: Mapping[str, Mapping[str, Row]]) -> int:
     return max(1, len(asked) * LARGEST // max(size, LARGEST))
 
 
-def _example(name: str, rows: dict[str, Row], methods: Sequence[str], judged: Judged) -> dict[str, Any]:
+def _example(name: str, rows: dict[str, Row], methods: Sequence[str], judged: RowValues) -> dict[str, Any]:
     any_row = next(iter(rows.values()))
     return {
         "name": name,
@@ -65,7 +65,7 @@ def _example(name: str, rows: dict[str, Row], methods: Sequence[str], judged: Ju
     }
 
 
-def _said(row: Row, judged: Judged) -> list[Any]:
+def _said(row: Row, judged: RowValues) -> list[Any]:
     score = judged.of(row).get(SCORE)
     return [_cut(row.prediction), None if score is None else round(score, 4), row.truncated]
 

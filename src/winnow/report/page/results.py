@@ -47,7 +47,7 @@ class Result:
         return self.examples == self.most
 
 
-class Judged:
+class RowValues:
     """The values of all rows by quantity."""
 
     def __init__(self, section: Section) -> None:
@@ -74,7 +74,7 @@ class Judged:
         return measured.shown(mean_interval(clusters, measured.bounds, BOOTSTRAP))
 
 
-def results_of(slices: Slices, judged: Judged, methods: Sequence[MethodName], wanted: Slice) -> Iterator[Result]:
+def results_of(slices: Slices, judged: RowValues, methods: Sequence[MethodName], wanted: Slice) -> Iterator[Result]:
     """All results on a slice. A mean over tasks is given only for methods that were asked all of them."""
     for name in judged.names:
         tasks = [task for task in wanted.tasks if name in judged.by_task.get(task, ())]

@@ -11,7 +11,7 @@ FEW = 32
 """Rows up to which a copy of the weight costs more than the transposed product."""
 
 
-class TurnedLinear(DirectLinear):
+class TransposedLinear(DirectLinear):
     """A linear layer with the weight on the left of its product where inputs have few rows.
 
     On processors with tiles (AMX) oneDNN puts the right side of a product of bfloat16 in another order, every time. On
