@@ -80,7 +80,7 @@ class GenaiRival:
     @cached_property
     def _program(self) -> Answering:
         share = () if self.kind.percent is None else ("--percent", str(self.kind.percent))
-        room = ("--room", str(self.depths[-1] + self.steps))
+        room = ("--room", str(sum(self.depths) + len(self.depths) * (self.steps + 2)))
         command = [sys.executable, str(PROGRAM), str(self.model), "--precision", self.kind.precision, *room, *share]
         return Answering(command, "OpenVINO GenAI")
 

@@ -31,42 +31,43 @@ WORDS = 1000
 
 
 class Pipelines:
-    """The model with one kind of cache, and a pipeline for every number of threads."""
+    """The model with one kind of cache: a pipeline for every number of threads, and, where it evicts, every depth."""
 
     def __init__(self, model: str, precision: str, room: int, percent: int | None) -> None:
+        """room: tokens of all prompts together, with those after them; percent: of a prompt that eviction leaves."""
         self._model, self._precision, self._room, self._percent = model, precision, room, percent
-        self._made: dict[int, Any] = {}
-        self._tokens = np.random.default_rng(0).integers(10, WORDS, (1, room))
+        self._made: dict[tuple[int, int], Any] = {}
 
     def infer(self, threads: int, depth: int, steps: int) -> list[float]:
         """Milliseconds of the prompt and of every token after it."""
-        if threads not in self._made:
-            self._made[threads] = self._pipeline(threads)
-        tokens = self._tokens[:, : depth or 1]
-        prompt = genai.TokenizedInputs(openvino.Tensor(tokens.copy()), openvino.Tensor(np.ones_like(tokens)))
+        kind = (threads, 0 if self._percent is None else depth)
+        if kind not in self._made:
+            self._made[kind] = self._pipeline(threads, depth)
+        # Prompts have no beginning in common: it would be read once for all depths.
+        tokens = np.random.default_rng(depth).integers(10, WORDS, (1, depth or 1))
+        prompt = genai.TokenizedInputs(openvino.Tensor(tokens), openvino.Tensor(np.ones_like(tokens)))
         settings = genai.GenerationConfig()
         settings.max_new_tokens = steps
         settings.ignore_eos = True
-        found = self._made[threads].generate(prompt, settings).perf_metrics.raw_metrics.token_infer_durations
+        found = self._made[kind].generate(prompt, settings).perf_metrics.raw_metrics.token_infer_durations
         return [microseconds / 1000 for microseconds in found]
 
-    def _pipeline(self, threads: int) -> Any:
+    def _pipeline(self, threads: int, depth: int) -> Any:
         return genai.LLMPipeline(
             self._model,
             "CPU",
-            scheduler_config=self._scheduler(),
+            scheduler_config=self._scheduler(depth),
             INFERENCE_NUM_THREADS=threads,
             KV_CACHE_PRECISION=self._precision,
         )
 
-    def _scheduler(self) -> Any:
-        """Room for two prompts; `percent` of the largest is what eviction leaves of every one."""
+    def _scheduler(self, depth: int) -> Any:
         settings = genai.SchedulerConfig()
         settings.max_num_batched_tokens = CHUNK
-        settings.num_kv_blocks = 2 * self._room // BLOCK + 8
+        settings.num_kv_blocks = 2 * (self._room // BLOCK) + 8
         settings.enable_prefix_caching = self._percent is None
         if self._percent is not None:
-            kept = max(self._room * self._percent // 100 // BLOCK * BLOCK, FIRST + LAST + BLOCK)
+            kept = max(depth * self._percent // 100 // BLOCK * BLOCK, FIRST + LAST + BLOCK)
             settings.use_cache_eviction = True
             settings.cache_eviction_config = genai.CacheEvictionConfig(
                 FIRST, LAST, kept, genai.AggregationMode.NORM_SUM
@@ -88,9 +89,9 @@ def main() -> None:
     """Answers until there are no more questions."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model")
-    parser.add_argument("--room", type=int, required=True, help="tokens of the longest prompt, with those after it")
+    parser.add_argument("--room", type=int, required=True, help="tokens of all prompts, with those after them")
     parser.add_argument("--precision", default="u8", help="of keys and values: f16, u8 or u4")
-    parser.add_argument("--percent", type=int, help="of the longest prompt that eviction leaves")
+    parser.add_argument("--percent", type=int, help="of a prompt that eviction leaves")
     options = parser.parse_args()
     print(json.dumps({"weight_bytes": Path(options.model).stat().st_size}), flush=True)
     pipelines = Pipelines(options.model, options.precision, options.room, options.percent)
