@@ -107,6 +107,8 @@ class Table:
     rows: dict[tuple[object, ...], Row] = field(default_factory=dict)
     cases: list[str] = field(default_factory=list)
     """Names of the cases that are in it."""
+    triton: str = triton.__version__
+    """The compiler of all of them."""
 
     def add(self, job: Job, rows: Sequence[Row]) -> None:
         """Puts the kernels of a case in, or in the place of what was there of them."""
@@ -187,7 +189,17 @@ def read_table() -> Table:
         return Table()
     found = json.loads(path.read_text(encoding="utf-8"))
     rows = [Row(**each) for each in found["results"]]
-    return Table({row.key: row for row in rows}, found["cases"])
+    return Table({row.key: row for row in rows}, found["cases"], found["triton"])
+
+
+def going_on(known: Table) -> Table:
+    """The committed kernels, to put others beside. Ends the program where another compiler's would stand there."""
+    if known.triton != triton.__version__:
+        sys.exit(
+            f"The table is of Triton {known.triton}, and this is {triton.__version__}: compile all cases, without "
+            f"options that choose some, or install Triton {known.triton}."
+        )
+    return known
 
 
 def write_tables(table: Table) -> None:
@@ -285,8 +297,8 @@ def main() -> None:
     wanted = [job for job in JOBS if _wanted(job, options) and not (options.missing and name_of(job) in known.cases)]
     if not wanted:
         sys.exit("No case has this store, head size and dtype, or none is missing; see CASES.")
-    if len(wanted) < len(JOBS):
-        found = known
+    if len(wanted) < len(JOBS) and not options.check:
+        found = going_on(known)
     for job, rows in measured(wanted, options.processes):
         for problem in excesses(rows, known if options.check else Table()):
             # Told at once: a check of all cases takes long, and may be cut short.

@@ -67,7 +67,8 @@ def main() -> None:
     wanted = [(store, dim) for dim, store in product(options.dims, options.stores)]
     if not options.tiny:
         compile_ahead(wanted, options.processes)
-    folder, machine, text = options.out or RESULTS, _machine(), ""
+    folder, text = options.out or RESULTS, ""
+    machine = _machine() + (" In miniature." if options.tiny else "")
     for layer in wanted:  # written one by one: what was measured stays if the next one fails
         kept = others(folder, layer, machine)
         text = write(folder, [*kept, *measured(*layer, options.tiny)], machine)

@@ -202,10 +202,23 @@ def _record(key: str, at: int, cache: str, times: Sequence[float], run: Run) -> 
     return {"growth": key, "at": at, "cache": cache, "ms": statistics.median(times), "mib": run.held()}
 
 
+def whole(records: Sequence[Record]) -> dict[tuple[str, int], list[Record]]:
+    """Records by picture and place, of places where all caches were measured, each the last time.
+
+    A run that was stopped in between leaves records of some of the caches.
+    """
+    found: dict[tuple[str, int], dict[str, Record]] = {}
+    for record in records:
+        found.setdefault((record["growth"], record["at"]), {})[record["cache"]] = record
+    caches = {growth.key: {way.name for way in PROMPTED} for growth in GROWTHS}
+    caches["output"] = {way.name for way in GENERATING}
+    return {(key, at): list(each.values()) for (key, at), each in found.items() if each.keys() == caches[key]}
+
+
 def measure(journal: Journal, args: argparse.Namespace) -> list[Record]:
     """Every place of every picture, those in the journal as they are."""
-    records = list(journal.records())
-    known = {(record["growth"], record["at"]) for record in records}
+    known = whole(journal.records())
+    records = [record for place in known.values() for record in place]
 
     def keep(found: Sequence[Record]) -> None:
         for record in found:
@@ -260,18 +273,18 @@ def draw(path: Path, growth: Growth, found: Mapping[str, Sequence[Record]]) -> P
 
 def table(growth: Growth, found: Mapping[str, Sequence[Record]]) -> str:
     """The first, the middle and the last place of every line, and the last over DynamicCache's."""
-    stock = found[STOCK]
-    picked = sorted({0, len(stock) // 2, len(stock) - 1})
-    head = ["cache", *(f"ms at {stock[place]['at']:,}" for place in picked), f"of {STOCK}"]
-    head += [f"MiB at {stock[place]['at']:,}" for place in picked]
+    by_place = {name: {record["at"]: record for record in records} for name, records in found.items()}
+    places = list(by_place[STOCK])
+    picked = sorted({places[0], places[len(places) // 2], places[-1]})
+    head = ["cache", *(f"ms at {at:,}" for at in picked), f"of {STOCK}", *(f"MiB at {at:,}" for at in picked)]
     body = [
         [
             name,
-            *(f"{records[place]['ms']:.2f}" for place in picked),
-            f"{records[-1]['ms'] / stock[-1]['ms']:.2f}",
-            *(f"{records[place]['mib']:.2f}" for place in picked),
+            *(f"{records[at]['ms']:.2f}" for at in picked),
+            f"{records[picked[-1]]['ms'] / by_place[STOCK][picked[-1]]['ms']:.2f}",
+            *(f"{records[at]['mib']:.2f}" for at in picked),
         ]
-        for name, records in found.items()
+        for name, records in by_place.items()
     ]
     return markdown_table(head, body)
 

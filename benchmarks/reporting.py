@@ -35,7 +35,8 @@ def machine(device: torch.device | None = None) -> str:
 
 def software(device: torch.device | None = None) -> dict[str, str]:
     """Versions and kernels, for the configuration of a journal: what one measured is not another's."""
-    return {"torch": torch.__version__, "winnow": winnow.__version__, "kernels": backend(device)}
+    versions = {each.__name__: each.__version__ for each in (torch, transformers, winnow)}
+    return {**versions, "kernels": backend(device)}
 
 
 def pages() -> str:

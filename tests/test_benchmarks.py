@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+import transformers
 
+import winnow
 from winnow.bundled import MODEL_PATH
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
@@ -17,10 +22,13 @@ sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS / "papers")]
 
 import end_to_end  # noqa: E402
 import gpu_sizes  # noqa: E402
+import growth  # noqa: E402
+import latency  # noqa: E402
 from evaluated import Study  # noqa: E402
 from examined import Examined  # noqa: E402
-from reporting import machine  # noqa: E402
+from reporting import machine, software  # noqa: E402
 from winnow.estimate.errors import JournalError  # noqa: E402
+from winnow.estimate.journal import Journal  # noqa: E402
 
 ROW = end_to_end.Row("small", 512, "snapkv", 1.0, None, 2.0, 3.0, None, 0.02)
 
@@ -47,6 +55,85 @@ def test_sizes_of_another_machine_are_not_mixed_in(tmp_path: Path) -> None:
         gpu_sizes.others(tmp_path, ("full", 64), "a CPU")
 
 
+def test_sizes_in_miniature_are_not_mixed_with_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU, both are of one machine."""
+    kept: list[str] = []
+
+    def others(folder: Path, layer: tuple[str, int], machine: str) -> list[dict[str, Any]]:
+        kept.append(machine)
+        return []
+
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setattr(gpu_sizes, "measured", lambda *_: [])
+    monkeypatch.setattr(gpu_sizes, "compile_ahead", lambda *_: None)
+    monkeypatch.setattr(gpu_sizes, "others", others)
+    monkeypatch.setattr(gpu_sizes.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(gpu_sizes, "_machine", lambda: "a GPU.")
+    for options in ([], ["--tiny"]):
+        chosen = ["gpu_sizes.py", "--dims", "64", "--stores", "full", "--out", str(tmp_path), *options]
+        monkeypatch.setattr(sys, "argv", chosen)
+        gpu_sizes.main()
+    assert len(set(kept)) == 2
+
+
+def test_kernels_of_two_compilers_do_not_stand_in_one_table() -> None:
+    pytest.importorskip("triton.backends.nvidia")
+    import gpu_resources
+
+    here = gpu_resources.Table()
+    assert gpu_resources.going_on(here) is here
+    with pytest.raises(SystemExit, match=r"The table is of Triton 0\.0.*compile all cases"):
+        gpu_resources.going_on(gpu_resources.Table(triton="0.0"))
+
+
+PLACES = argparse.Namespace(contexts=[2048, 4096, 8192], batches=[1], layers=[2], tokens=500, turns=1)
+
+
+def test_a_place_that_was_measured_in_part_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers of the table stand under their own place, however often the run was stopped."""
+    asked: list[tuple[str, int]] = []
+
+    def found(key: str, at: int, ways: tuple[growth.Way, ...]) -> list[growth.Record]:
+        asked.append((key, at))
+        return [{"growth": key, "at": at, "cache": way.name, "ms": at / 1000, "mib": float(at)} for way in ways]
+
+    monkeypatch.setattr(growth, "prompted", lambda key, at, **_: found(key, at, growth.PROMPTED))
+    monkeypatch.setattr(
+        growth, "generated", lambda tokens: (found("output", at, growth.GENERATING) for at in (250, tokens))
+    )
+    path = tmp_path / "growth.jsonl"
+    # In the midst of 4096, twice, and of the last stretch of the output.
+    for room in (len(growth.PROMPTED) + 2, 3, 4 + 4 + 4 + 4 + 4 + 1):
+        with pytest.raises(OSError, match="full"):
+            growth.measure(_nearly_full(path, room, monkeypatch), PLACES)
+    asked.clear()
+    journal = Journal.open(path, {})
+    records = growth.measure(journal, PLACES)
+    assert asked == [("output", 250), ("output", 500)]
+    assert len(records) == 7 * 4
+    table = growth.table(growth.GROWTHS[0], growth.lines(records, "context"))
+    rows = [[cell.strip() for cell in line.split("|")[2:-1]] for line in table.splitlines()[2:]]
+    assert rows == [["2.05", "4.10", "8.19", "1.00", "2048.00", "4096.00", "8192.00"]] * 4
+    assert growth.measure(journal, PLACES) == records
+
+
+def _nearly_full(path: Path, room: int, monkeypatch: pytest.MonkeyPatch) -> Journal:
+    """A journal on a disk with room for so many records."""
+    journal = Journal.open(path, {})
+    append = journal.append
+    written: list[growth.Record] = []
+
+    def writing(record: growth.Record) -> None:
+        if len(written) == room:
+            journal.close()
+            raise OSError("the disk is full")
+        append(record)
+        written.append(record)
+
+    monkeypatch.setattr(journal, "append", writing)
+    return journal
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -65,7 +152,47 @@ def test_senseless_options_are_refused_before_any_work(arguments: tuple[str, ...
 
 def test_findings_on_other_prompts_are_not_taken_for_these(tmp_path: Path) -> None:
     study = Study.of(f"toy={MODEL_PATH}", tmp_path)
-    study.folder.mkdir(parents=True)
+    study.begin()
     Examined(study, "kept", {}, 512, 2)._journal._journal.close()
     with pytest.raises(JournalError, match="prompts"):
         Examined(study, "kept", {}, 512, 4)
+
+
+def test_findings_on_the_text_of_another_python_are_not_taken_for_these(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = Study.of(f"toy={MODEL_PATH}", tmp_path)
+    study.begin()
+    Examined(study, "kept", {}, 512, 2)._journal._journal.close()
+    monkeypatch.setattr("examined.reference", lambda: "Another text.")
+    with pytest.raises(JournalError, match="reference"):
+        Examined(study, "kept", {}, 512, 2)
+
+
+def test_journals_know_all_versions_that_a_page_names() -> None:
+    known = software()
+    for version in (torch.__version__, transformers.__version__, winnow.__version__):
+        assert version in known.values()
+    assert {known["torch"], known["transformers"], known["winnow"], known["kernels"]} == set(known.values())
+
+
+@pytest.mark.parametrize("differing", [{"model": "another"}, {"machine": "Another machine."}, {"model": ""}])
+def test_latency_of_another_model_or_machine_is_measured_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, differing: dict[str, Any]
+) -> None:
+    """That of this one is kept."""
+    study = Study.of(f"toy={MODEL_PATH}", tmp_path)
+    study.begin()
+    costs = [latency.Cost(setting.label, 0.1, 0.01) for setting in latency.SETTINGS]
+    own = latency.Latency(machine(), 512, 1.0, costs, study.identity)
+    path = study.folder / "latency-512.json"
+
+    def measuring(*_: object) -> None:
+        raise InterruptedError
+
+    monkeypatch.setattr(latency, "Examined", measuring)
+    path.write_text(json.dumps(asdict(own)))
+    assert latency.measured(study, 512) == own
+    path.write_text(json.dumps(asdict(own) | differing))
+    with pytest.raises(InterruptedError):
+        latency.measured(study, 512)

@@ -12,12 +12,13 @@ import pytest
 
 from support.runs import ABOUT, ROW
 from winnow.estimate.journal import Journal
+from winnow.runs.folder import RunError
 from winnow.store import LayerShape
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks" / "frontier"))
 
-from evaluated import Part, Study, records
+from evaluated import MODEL, Part, Study, records, studies_of
 from perplexity import bits_per_number, paired
 
 PARTS = tuple(Part(name, name, (), ("full",), "10%") for name in ("done", "begun", "later"))
@@ -38,6 +39,45 @@ def test_pages_are_made_of_runs_that_have_rows(tmp_path: Path) -> None:
     assert study.run(PARTS[1]) is study.run(PARTS[2]) is None
     assert runs[PARTS[0]].rows == (ROW,)
     assert [each["part"] for each in records(study, PARTS)] == ["done"]
+
+
+def test_models_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names on the hub are whole; a checkpoint is told from one of the same name, wherever the command is given."""
+    hub = [f"meta-llama/{name}" for name in ("Llama-3.2-1B", "Llama-3.2-3B", "Llama-3.1-8B-Instruct")]
+    assert [study.folder.name for study in studies_of(hub, tmp_path)] == [each.replace("/", "--") for each in hub]
+    assert [study.title for study in studies_of(hub, tmp_path)] == hub
+    paths = [tmp_path / name for name in ("a/checkpoint", "b/checkpoint", "Toy-3.2-1B", "Toy-3.2-1B.gguf")]
+    for path in paths:
+        path.mkdir(parents=True)
+    folders = [Study.of(f"A model={path}", tmp_path).folder for path in paths]
+    assert len(set(folders)) == len(folders)
+    short = ["checkpoint", "checkpoint", "Toy-3.2-1B", "Toy-3.2-1B"]
+    assert [folder.name.rpartition("-")[0] for folder in folders] == short
+    assert [Study.of(str(path), tmp_path).title for path in paths] == short
+    monkeypatch.chdir(tmp_path / "a")
+    assert {Study.of(name, tmp_path).folder for name in ("checkpoint", "./checkpoint", "../a/checkpoint/")} == {
+        folders[0]
+    }
+
+
+def test_a_page_tells_its_models_apart(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="2 models have the title checkpoint: give each another one, as TITLE=MODEL"):
+        studies_of(["/a/checkpoint", "/b/checkpoint"], tmp_path)
+    assert len(studies_of(["/a/checkpoint", "B=/b/checkpoint"], tmp_path)) == 2
+
+
+def test_a_folder_of_another_model_is_refused(tmp_path: Path) -> None:
+    """One without a name, too, unless it is empty: an earlier version's may be of any model."""
+    study = Study("A model", "some/model", tmp_path / "findings")
+    study.folder.mkdir()
+    study.begin()
+    study.begin()
+    with pytest.raises(RunError, match="findings about some/model, not other/model: give another --runs"):
+        study._replace(model="other/model").begin()
+    (study.folder / "kept.jsonl").touch()
+    (study.folder / MODEL).unlink()
+    with pytest.raises(RunError, match=r"about which model.*where they are about some/model, write that name into"):
+        study.check()
 
 
 SHAPES = [LayerShape(layer, 2, 128, 128, 2, 0) for layer in range(3)]

@@ -17,7 +17,19 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from evaluated import RESULTS, ROOT, Part, Study, about, evaluate, records, run_command, score_cell, write_reference
+from evaluated import (
+    RESULTS,
+    ROOT,
+    Part,
+    Study,
+    about,
+    evaluate,
+    records,
+    run_command,
+    score_cell,
+    studies_of,
+    write_reference,
+)
 from lists import CURVES, ESTIMATED, SECTIONS, Section
 from reporting import markdown_table, resumable, write_results
 from winnow.runs.folder import Run
@@ -29,7 +41,7 @@ Found = dict[str, MethodSummary]
 
 def run(study: Study, sections: Sequence[Section], questions: int, texts: int) -> None:
     """Estimates budget curves and evaluates what is missing."""
-    study.folder.mkdir(parents=True, exist_ok=True)
+    study.begin()
     write_reference(study)
     for section in sections:
         if section.follows_curves and not (study.folder / CURVES).exists():
@@ -131,7 +143,7 @@ def main() -> None:
     wanted = options.sections.split(",")
     if unknown := [name for name in wanted if name not in names]:
         parser.error(f"no section {', '.join(unknown)}; there are {', '.join(names)}")
-    studies = [Study.of(name, options.runs) for name in options.models]
+    studies = studies_of(options.models, options.runs)
     chosen = [section for section in SECTIONS if section.name in wanted and not options.page_only]
     for study in studies if chosen else ():
         run(study, chosen, options.questions, options.texts)

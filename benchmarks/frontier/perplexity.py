@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import winnow
-from evaluated import REFERENCE, RESULTS, ROOT, Part, Study, about, evaluate, write_reference
+from evaluated import REFERENCE, RESULTS, ROOT, Part, Study, about, evaluate, studies_of, write_reference
 from reporting import markdown_table, resumable, write_results
 from winnow.models import open_model
 from winnow.runs.folder import Run
@@ -144,9 +144,9 @@ def main() -> None:
     parser.add_argument("--page-only", action="store_true", help="write the page from the runs that are there")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the page")
     options = parser.parse_args()
-    studies = [Study.of(name, options.runs) for name in options.models]
+    studies = studies_of(options.models, options.runs)
     for study in studies if not options.page_only else ():
-        study.folder.mkdir(parents=True, exist_ok=True)
+        study.begin()
         write_reference(study)
         evaluate(study, part(options.texts))
     runs = [(study, run) for study in studies if (run := study.run(part(options.texts)))]

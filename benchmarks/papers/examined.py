@@ -9,11 +9,11 @@ from typing import Annotated
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from evaluated import REFERENCE, Study, write_reference
+from evaluated import REFERENCE, Study, reference, write_reference
 from journaled import DocumentJournal, Findings, Work
 from reporting import software
 from winnow import Method
-from winnow.estimate.journal import Journal
+from winnow.estimate.journal import Journal, fingerprint
 from winnow.estimate.records import Record
 from winnow.models import load_model, open_model
 from winnow.tasks.benchmark import Request
@@ -41,9 +41,9 @@ class Examined:
         self._journal = DocumentJournal(journal, tasks, range(max(count, MOST)))
 
     def _depends_on(self) -> dict[str, object]:
-        """All that the findings depend on: how many prompts there are decides which."""
+        """All that the findings depend on: how many prompts there are decides which, and Python its reference."""
         sizes = {"tokens": self.tokens, "prompts": self.count}
-        return {"model": self.source.name, **sizes, **software()}
+        return {"model": self.study.identity, "reference": fingerprint(reference()), **sizes, **software()}
 
     @cached_property
     def model(self) -> PreTrainedModel:

@@ -43,13 +43,20 @@ class Latency:
     prefill: float
     """Seconds, without compression."""
     costs: list[Cost]
+    model: str = ""
+    """Whose costs they are; empty in records of earlier versions, which did not tell."""
 
 
 def measured(study: Study, tokens: int) -> Latency:
-    """Compressions of one waiting prompt, and then decoding steps, take turns; what was measured is kept in a file."""
+    """Compressions of one waiting prompt, and then decoding steps, take turns; what was measured is kept in a file.
+
+    What was measured of another model, on another machine or by other software is measured anew.
+    """
     path = study.folder / f"latency-{tokens}.json"
     if path.exists():
-        return read_as(Latency, parse_object(read_text(path)))
+        known = read_as(Latency, parse_object(read_text(path)))
+        if (known.model, known.machine) == (study.identity, machine()):
+            return known
     examined = Examined(study, "prompts", {}, tokens, 1)
     prompt, model = examined.prompt("question", 0), examined.model
     prefill(model, prompt[:, :256])
@@ -62,7 +69,7 @@ def measured(study: Study, tokens: int) -> Latency:
     made = [Contender(label, "winnow", waiting.compressed_by(method), int) for label, method in methods.items()]
     steps = decode(model, made, STEPS)
     costs = [Cost(label, median(compressing[label]), steps[label] / 1000) for label in methods]
-    found = Latency(machine(), prompt.shape[1], seconds, costs)
+    found = Latency(machine(), prompt.shape[1], seconds, costs, study.identity)
     write_text(path, json.dumps(asdict(found), indent=1) + "\n")
     return found
 

@@ -23,7 +23,7 @@ import covered
 import latency
 import redundancy
 from claims import parts
-from evaluated import PICTURES, RESULTS, ROOT, Part, Study, evaluate, write_reference
+from evaluated import PICTURES, RESULTS, ROOT, Part, Study, evaluate, studies_of, write_reference
 from reporting import machine, resumable
 from winnow.files import write_text
 
@@ -119,9 +119,9 @@ def main() -> None:
         parser.error(f"no table {', '.join(unknown)}; there are {', '.join(TABLES)}")
     pictures = options.docs / PICTURES.name
     sizes = Sizes(options.tokens, options.prompts, options.questions, options.texts, pictures)
-    studies = [Study.of(name, options.runs) for name in options.models]
+    studies = studies_of(options.models, options.runs)
     for study in studies:
-        study.folder.mkdir(parents=True, exist_ok=True)
+        study.begin()
         for name in () if options.page_only else wanted:
             _, make = TABLES[name]
             write_text(study.folder / f"{name}.md", make(study, sizes) + "\n")

@@ -221,7 +221,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     source = opened(options.model)
     check_room(source, options)
     size = Path(options.model).stat().st_size
-    config = {"bytes": size, "processor": processor_name(), "steps": options.steps, "llama": VERSION, **own_software()}
+    about_model = {"model": Path(options.model).name, "bytes": size}
+    config = {**about_model, "processor": processor_name(), "steps": options.steps, "llama": VERSION, **own_software()}
     options.journal.parent.mkdir(parents=True, exist_ok=True)
     times = Times(Journal.open(options.journal, config))
     if not options.page_only:

@@ -31,6 +31,7 @@ from evaluated import (
     records,
     run_command,
     score_cell,
+    studies_of,
     write_reference,
 )
 from reporting import markdown_table, resumable, write_results
@@ -47,7 +48,7 @@ from winnow.tasks.registry import benchmark
 
 def run(study: Study, parts: Sequence[Part]) -> None:
     """Estimates head scores and evaluates what is missing."""
-    study.folder.mkdir(parents=True, exist_ok=True)
+    study.begin()
     _write_inputs(study)
     for kind in KINDS:
         needle = study.folder / f"headkv-{kind}.safetensors"
@@ -203,7 +204,7 @@ def main() -> None:
     parser.add_argument("--page-only", action="store_true", help="write the page from the runs that are there")
     options = parser.parse_args()
     wanted = [part for part in PARTS if options.parts is None or part.name in options.parts.split(",")]
-    studies = [Study.of(name, options.runs) for name in options.models]
+    studies = studies_of(options.models, options.runs)
     for study in [] if options.page_only else studies:
         run(study, wanted)
     text, found = page(studies)
