@@ -5,7 +5,7 @@ TORCH  ?= torch==2.13.0
 # The lower end of the supported range of transformers; the upper one is what pip chooses.
 TRANSFORMERS_LOW := 5.14.0
 INTEGRATION := $(addprefix tests/cache/test_, families.py generation.py chunks.py compressed.py context.py guards.py \
-	latent.py replay.py spanning.py properties.py extras.py rotary.py projection.py fold.py fold_rows.py fold_crop.py fold_memory.py padded_turns.py \
+	latent.py replay.py spanning.py properties.py extras.py masks.py owner.py failed_memory.py hybrid.py autocast.py context_inputs.py rotary.py projection.py fold.py fold_rows.py fold_crop.py fold_memory.py padded_turns.py \
 	fold_packed.py fold_budget.py fold_turns.py recent_queries.py tail.py packed_caches.py compositions.py interrupted.py \
 	gradients.py misuse.py another_prompt.py right_padding.py attending.py images.py \
 	placement.py paid.py quantized_models.py token_step.py torch_compile.py cuda.py) \

@@ -101,6 +101,13 @@ def test_decimal_percentages_are_exact() -> None:
     assert all(slots(f"{tenths / 10}%", length=1000, guaranteed=0) == 8 * tenths for tenths in range(1, 1000))
 
 
+def test_percentages_of_many_slots_are_exact() -> None:
+    assert Budget.parse("64.74%").slots(1_000_000, [1] * 32, 0) == 20_716_800
+    assert Budget.parse(f"{300 / 7}%").slots(700, [1], 0) == 300  # written below what was meant
+    assert Budget.parse("3.3%").slots(10**9, [8] * 80, 0) == 21_120_000_000
+    assert Budget.parse("99.999%").slots(10**9, [8] * 80, 0) == 639_993_600_000
+
+
 def test_short_prompts_keep_what_is_guaranteed() -> None:
     assert slots("2%", length=50) == 8 * 8
     assert slots("2%", length=5) == 8 * 5

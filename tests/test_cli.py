@@ -176,16 +176,35 @@ def test_a_reader_that_goes_away_ends_the_program_quietly(folder):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no such device")
-def test_an_output_that_is_full_is_one_line():
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_an_output_that_is_full_is_one_line(unbuffered):
     code = "from winnow.cli import program; program()"
     for arguments in (("methods",), ("methods", "adakv")):
         with open("/dev/full", "w") as full:
             process = subprocess.run(
                 [sys.executable, "-c", code, *arguments],
-                env=environment(), stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+                env=environment(PYTHONUNBUFFERED=unbuffered), stdout=full, stderr=subprocess.PIPE, text=True,
+                check=False,
             )  # fmt: skip
         assert process.returncode == 1
         assert process.stderr == "Cannot write to standard output: No space left on device.\n"
+
+
+def test_another_disk_that_is_full_is_not_taken_for_the_output():
+    """No pipe is ever full."""
+    process = python(
+        "from winnow.cli import program\n"
+        "import winnow.commands.methods\n"
+        "def failing(_): raise OSError(28, 'No space left on device')\n"
+        "winnow.commands.methods.methods = failing\n"
+        "program()\n",
+        "--traceback",
+        "methods",
+    )
+    assert process.returncode == 70
+    assert process.stderr.startswith("Unexpected error, OSError: [Errno 28] No space left on device")
+    assert "in failing" in process.stderr
+    assert "standard output" not in process.stderr
 
 
 def test_missing_packages_are_named(monkeypatch):

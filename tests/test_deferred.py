@@ -74,6 +74,30 @@ def test_threads_may_use_names_at_once():
     )
 
 
+@pytest.mark.parametrize(("use", "imported"), [("model(ids)", "winnow.cache"), ("winnow.diagnostics",) * 2])
+def test_one_thread_at_a_time_imports(use, imported):
+    """Two that import parts of winnow at once can meet half-loaded modules, and wait for each other."""
+    passes(
+        "import torch, winnow\n"
+        "from threading import Thread\n"
+        "from transformers import AutoModelForCausalLM\n"
+        "from winnow.bundled import MODEL_PATH\n"
+        "model = AutoModelForCausalLM.from_pretrained(MODEL_PATH)\n"
+        "model.set_attn_implementation('winnow')\n"
+        "ids = torch.tensor([[5, 6, 7]])\n"
+        "free = []\n"
+        "class Look:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        f"        if name == '{imported}':\n"
+        "            other = Thread(target=lambda: free.append(winnow.deferred.IMPORTING.acquire(blocking=False)))\n"
+        "            other.start()\n"
+        "            other.join()\n"
+        "sys.meta_path.insert(0, Look())\n"
+        f"{use}\n"
+        "assert free == [False], free\n"
+    )
+
+
 def test_a_transformers_that_cannot_be_imported_fails_as_usual(tmp_path):
     package = tmp_path / "transformers"
     package.mkdir()

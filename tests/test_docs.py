@@ -107,6 +107,10 @@ class TestCode:
             stats = found["answer"].stats
             assert str(found["answer"].method) == "valuenorm+ada @ 128"
             assert sum(map(sum, stats.slots)) == 128 * sum(map(len, stats.slots))
+            fewer = found["fewer"].stats
+            assert [heads[0] for heads in fewer.slots] == [3 * heads[1] for heads in fewer.slots]
+            # Besides dense tokens of the answer.
+            assert fewer.used_bytes < 0.65 * stats.used_bytes
 
     def test_the_commands_of_the_guide_run_as_printed(self, capsys):
         write_files(GUIDE)

@@ -301,3 +301,9 @@ def test_text_is_utf_8_with_or_without_a_mark():
     Path("text").write_bytes("garden".encode("utf-16-le"))
     with pytest.raises(FileError, match=r"text is UTF-16, or no text \(byte 1 is zero\); convert it first"):
         read_text(Path("text"))
+
+
+def test_bytes_of_names_that_are_no_text_are_spelled_out():
+    assert files.spelled_out("caf\udce9 é") == "caf\\xe9 é"
+    write_text(Path("page"), "caf\udce9")
+    assert Path("page").read_text("utf-8") == "caf\\udce9"

@@ -96,6 +96,13 @@ def test_compressed_answers_are_those_of_the_cache_without_the_harness(task):
         assert answer == text.partition(".")[0].partition("\n")[0]
 
 
+def test_a_kind_of_cache_that_the_model_asks_for_is_not_made(task):
+    expected = answers(evaluate(task, "winnow", method="snapkv @ 5%"))
+    model = WinnowLM(str(MODEL_PATH), "snapkv @ 5%", device="cpu", dtype="float32", batch_size=2)
+    model.model.generation_config.cache_implementation = "static"
+    assert answers(evaluate(task, model)) == expected
+
+
 def test_results_name_the_method_and_what_was_held(task):
     results = evaluate(task, "winnow", method="streamingllm @ 5%", fold_every=4)
     assert results["results"]["made_up"]["exact_match,none"] < 0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from winnow.deferred import IMPORTING as _IMPORTING
 from winnow.deferred import announce_attention
 
 # Type checkers take it for typing.TYPE_CHECKING. Importing typing takes longer than all that is done here.
@@ -70,10 +71,6 @@ if TYPE_CHECKING:
 else:
     # Importing torch and transformers takes seconds, so every name is imported when it is first used.
     from importlib import import_module
-    from threading import RLock
-
-    # Not all of transformers can be imported by two threads at once.
-    _IMPORTING = RLock()
 
     _HOMES = {
         "Answer": "winnow.evaluate",
@@ -116,7 +113,8 @@ else:
         submodule = f"{__name__}.{name}"
         if not name.startswith("_"):
             try:
-                return import_module(submodule)
+                with _IMPORTING:
+                    return import_module(submodule)
             except ModuleNotFoundError as problem:
                 if problem.name != submodule:
                     raise

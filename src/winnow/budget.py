@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from fractions import Fraction
 from numbers import Integral
 from typing import Literal
 
@@ -26,6 +27,8 @@ _BYTES = {
 DEFAULT_BUDGET = "128"
 """For those who name a method and no budget."""
 
+_SLACK = Fraction(1, 10**9)
+"""Slots that are added before rounding down: a quotient, as 300 / 7, may be written a little below what was meant."""
 _HUGE = 10**400
 _EXAMPLES = '128 (tokens per KV head), "2%" (of the prompt) or "64MiB" (bytes of one sequence)'
 
@@ -98,8 +101,8 @@ class Budget:
             return everything
         if self.unit == "tokens":
             return min(everything, max(least, int(self.amount) * all_heads))
-        # Decimal fractions of a percent are not exact in binary: 0.3% of 1000 is 3, not 2.
-        return max(least, math.floor(everything * self.amount / 100 + 1e-9))
+        # As it is written, since decimal fractions are not exact in binary: 0.3% of 1000 is 3, not 2.
+        return max(least, math.floor(everything * Fraction(repr(self.amount)) / 100 + _SLACK))
 
 
 def _written(value: Integral | str) -> str:

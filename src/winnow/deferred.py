@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from threading import RLock
 
 # As in winnow itself, without importing typing.
 TYPE_CHECKING = False
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 IMPLEMENTATION = "winnow"
+
+IMPORTING = RLock()
+"""Held while something of winnow is imported on first use: not all of it, nor of transformers, can be by two threads at
+once."""
 
 _REGISTRIES = {
     "transformers.modeling_utils": ("AttentionInterface", "winnow_attention"),
@@ -39,7 +44,9 @@ def announce_attention() -> None:
 
 def _placeholder(function: str) -> Callable[..., Any]:
     def call(*given: Any, **named: Any) -> Any:
-        return getattr(import_module("winnow.cache.attention"), function)(*given, **named)
+        with IMPORTING:
+            home = import_module("winnow.cache.attention")
+        return getattr(home, function)(*given, **named)
 
     return call
 

@@ -129,9 +129,23 @@ def replacing(path: Path, overwrite: bool = True, size: int | None = None) -> It
 
 
 def write_text(path: Path, text: str, overwrite: bool = True) -> None:
-    """Writes UTF-8 text as `replacing` does."""
+    """Writes UTF-8 text as `replacing` does; what is no text, as names of files in another encoding, is spelled out."""
     with replacing(path, overwrite) as file:
-        file.write(text.encode("utf-8"))
+        file.write(text.encode("utf-8", "backslashreplace"))
+
+
+def has_text_name(path: Path | str) -> bool:
+    """True where a name is text; bytes of other encodings are not, and safetensors opens no such file."""
+    try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def spelled_out(name: str) -> str:
+    """A name from a command line or a folder; bytes of it that are not UTF-8 stand as "\\xe9", so that it is text."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 @contextmanager

@@ -42,12 +42,12 @@ def everything(keys: Tensor, absent: Tensor | None = None) -> Selection:
     if absent is not None:
         return _selection(~absent, (~absent).sum(dim=1).cpu())
     positions = torch.arange(length, device=keys.device).repeat(heads)
-    return Selection(positions, torch.arange(heads + 1) * length)
+    return Selection(positions, torch.arange(heads + 1, device="cpu") * length)
 
 
 def _selection(keep: Tensor, slots: Tensor) -> Selection:
     """From columns to keep [H, N] bool, slots[h] of head h (int64 on the CPU)."""
-    offsets = torch.zeros(len(slots) + 1, dtype=torch.int64)
+    offsets = torch.zeros(len(slots) + 1, dtype=torch.int64, device="cpu")
     torch.cumsum(slots, 0, out=offsets[1:])
     return Selection(columns(keep, int(offsets[-1])), offsets)
 

@@ -135,7 +135,7 @@ class LayerView(NamedTuple):
         """[H] int64 on the CPU: tokens that every head holds."""
         heads, length, _ = self.keys.shape
         if self.absent is None:
-            return torch.full((heads,), length)
+            return torch.full((heads,), length, device="cpu")
         return length - self.absent.sum(dim=1).cpu()
 
 

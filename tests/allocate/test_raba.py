@@ -171,6 +171,21 @@ def test_budgets_conserve(heads: int, length: int, seed: int, kind: str, data: s
     assert (slots <= length).all()
 
 
+@pytest.mark.parametrize("kind", ["jsd", "kl", "ce"])
+def test_more_scores_than_the_guaranteed_may_be_always_kept(kind: str) -> None:
+    """They take no part, as if they were not there; of how many tokens, and of which heads, is the scorer's affair."""
+    scores = torch.rand(3, 50, generator=torch.Generator().manual_seed(5)) * torch.tensor([[1.0], [3.0], [9.0]])
+    scores[:, 46:] = torch.inf
+    pinned = scores.clone()
+    pinned[:, 7] = torch.inf
+    left = torch.cat([scores[:, :7], scores[:, 8:]], dim=1)
+    assert head_slots(RABA(kind), pinned, 60, 4).tolist() == head_slots(RABA(kind), left, 60, 4).tolist()
+    pinned[1, 9], pinned[2] = torch.inf, torch.inf
+    slots = head_slots(RABA(kind), pinned, 60, 4)
+    assert int(slots.sum()) == 60
+    assert int(slots.min()) >= 4
+
+
 def test_parts_are_usable_alone() -> None:
     view = random_view(heads=4, group=2, length=120)
     for name in ("snapkv+raba", "knorm+raba", "keydiff+raba(kl)+pyramid", "snapkv(diversify=0.45)+ada", "h2o+raba"):

@@ -14,8 +14,9 @@ import torch
 
 import winnow
 from support.contexts import refused
+from support.families import prompt
 from support.ready import random_scores
-from support.small_caches import compress
+from support.small_caches import N, compress, method
 from winnow.cache import container
 from winnow.cache.disk import ContextFile
 
@@ -109,6 +110,30 @@ def test_nothing_is_overwritten_unless_asked(context, model, saved, tmp_path):
     with pytest.raises(winnow.CacheError, match="is a directory"):
         context.save(tmp_path, overwrite=True)
     assert context.save(tmp_path / "new" / "folder" / "c").is_file()
+
+
+@pytest.mark.parametrize("change", ["text", "method"])
+def test_a_file_that_is_replaced_while_it_is_read_is_told(context, model, saved, tmp_path, change):
+    """Between its header and its tensors, as another process may: never the one's method with the other's tokens."""
+    opened = ContextFile.open(saved)
+    if change == "text":
+        other = winnow.compress(model, prompt(length=N, seed=7), method())
+    else:
+        other = winnow.compress(model, prompt(length=N), "snapkv @ 9")
+    os.replace(other.save(tmp_path / "other"), saved)
+    for read in (opened.verify, lambda: opened.cache(model), lambda: opened.input_ids):
+        with pytest.raises(winnow.CacheError, match="was replaced while it was read: load it again"):
+            read()
+    again = winnow.load_context(saved, model)
+    assert torch.equal(again.input_ids, other.input_ids)
+    assert str(again.method) == str(other.method)
+
+
+def test_a_file_that_is_replaced_by_an_equal_one_is_the_same(context, model, saved, tmp_path):
+    opened = ContextFile.open(saved)
+    os.replace(context.save(tmp_path / "other"), saved)
+    opened.verify()
+    assert torch.equal(opened.input_ids, context.input_ids)
 
 
 def test_a_full_disk_leaves_nothing_behind(context, tmp_path):

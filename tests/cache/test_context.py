@@ -9,7 +9,7 @@ import torch
 
 import winnow
 from support.contexts import answer
-from support.families import prompt
+from support.families import build_any, prompt
 from support.small_caches import GREEDY, N, compress, made, method
 
 PADDING = (0, 13, N)  # the last row is nothing but padding
@@ -56,6 +56,50 @@ def test_a_padded_batch(model, tmp_path):
     assert kept(loaded, rows=3) == kept(context, rows=3)
     assert loaded.stats() == context.stats()
     assert torch.equal(answer(model, loaded, mask), answer(model, context, mask))
+
+
+def logits_behind(model, ids, mask, context):
+    """[R, steps, V] logits of an answer, and its tokens."""
+    question = torch.tensor([[5, 6, 7]]).expand(len(ids), -1)
+    whole = torch.cat([mask, torch.ones_like(question)], dim=1)
+    found = model.generate(
+        torch.cat([ids, question], dim=1),
+        attention_mask=whole,
+        past_key_values=context.cache(),
+        output_logits=True,
+        return_dict_in_generate=True,
+        **GREEDY,
+        pad_token_id=0,
+    )
+    return torch.stack(found.logits, dim=1)
+
+
+@pytest.mark.parametrize("chunk", [None, 7])
+@pytest.mark.parametrize("family", ["llama", "gpt2", "qwen3_next", "gemma3", "qwen2_5_vl"])
+def test_a_padded_row_answers_as_it_does_alone(family, chunk, tmp_path):
+    """Positions are those of `generate`, which does not count padding: learned ones (gpt2) show any other."""
+    model = build_any(family)
+    model.set_attn_implementation("winnow")
+    short, padding = prompt(length=18, seed=5).clamp(max=90), 22
+    ids = torch.cat([prompt(length=N).clamp(max=90), torch.nn.functional.pad(short, (padding, 0))])
+    mask = torch.ones_like(ids)
+    mask[1, :padding] = 0
+    context = winnow.compress(model, ids, method(), attention_mask=mask, chunk_size=chunk)
+    alone = winnow.compress(model, short, method(), chunk_size=chunk)
+    expected = logits_behind(model, short, torch.ones_like(short), alone)
+    torch.testing.assert_close(logits_behind(model, ids, mask, context)[1:], expected, atol=1e-4, rtol=1e-4)
+    loaded = winnow.load_context(context.save(tmp_path / "c"), model)
+    torch.testing.assert_close(logits_behind(model, ids, mask, loaded)[1:], expected, atol=1e-4, rtol=1e-4)
+
+
+def test_positions_that_are_given_are_cut_with_their_chunks(model):
+    ids = prompt(length=N)
+    expected = winnow.compress(model, ids, "full", position_ids=torch.arange(N)[None] + 3)
+    found = winnow.compress(model, ids, "full", position_ids=torch.arange(N)[None] + 3, chunk_size=7)
+    plain = winnow.compress(model, ids, "full")
+    keys = [each.cache().compressed_layers()[0].prefixes[0].block.keys for each in (expected, found, plain)]
+    torch.testing.assert_close(keys[0], keys[1])
+    assert (keys[0] - keys[2]).abs().max() > 1e-2
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -31,10 +31,10 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
 
 
 @torch.no_grad()
-def answered(model, name):
+def answered(model, name, length=LENGTH, **parameters):
     """Logits of three tokens after a compressed prompt, and the slots that are kept."""
-    cache = winnow.CompressedCache(model, ready(name, 48, shape=(3, 2)))
-    ids = prompt(length=LENGTH)
+    cache = winnow.CompressedCache(model, ready(name, 48, shape=(3, 2), **parameters))
+    ids = prompt(length=length)
     logits = [model(ids, past_key_values=cache).logits[:, -1]]
     for token in (5, 6):
         logits.append(model(torch.tensor([[token]]), past_key_values=cache).logits[:, -1])
@@ -52,6 +52,16 @@ def test_methods_do_as_under_the_usual_one(name, dtype):
     assert len(kept) == len(found_kept)
     assert all(torch.equal(a, b) for a, b in zip(kept, found_kept, strict=True))
     assert torch.equal(found, logits)
+
+
+@pytest.mark.parametrize("name", ["snapkv", "pyramidkv", "adakv", "ada-pyramidkv", "headkv-r", "cokv", "aperturekv"])
+def test_slots_are_rounded_as_under_the_usual_one(name):
+    model = build("llama")
+    model.set_attn_implementation("winnow")
+    _, kept = answered(model, name, length=480, rounding="paper")
+    with default_dtype(torch.bfloat16):
+        _, found = answered(model, name, length=480, rounding="paper")
+    assert [head.tolist() for head in found] == [head.tolist() for head in kept]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from threading import Thread, current_thread, main_thread
 
 import pytest
 import torch
@@ -40,7 +41,8 @@ def waiting(model, ids, mask=None, chunk: int | None = None, **options):
         for start in range(0, length, chunk or length):
             stop = min(length, start + (chunk or length))
             seen = None if mask is None else mask[:, :stop]
-            model(ids[:, start:stop], attention_mask=seen, past_key_values=cache)
+            placed = None if mask is None else (mask.cumsum(1) - 1).clamp(min=0)[:, start:stop]
+            model(ids[:, start:stop], attention_mask=seen, position_ids=placed, past_key_values=cache)
     return cache
 
 
@@ -95,11 +97,41 @@ def test_rows_of_a_batch_keep_what_they_keep_alone(batch) -> None:
         alone = winnow.compress(MODEL, row, method, tokenizer=WORDS)
         for layer in (0, 1):
             kept, expected = together.kept(layer, index), alone.kept(layer)
-            # Positions shift by the padding, so the last bits of a score may differ: sizes, and nearly all tokens.
+            # A batch is computed otherwise, so the last bits of a score may differ: sizes, and nearly all tokens.
             assert sum(map(len, kept)) + sum(map(len, together.kept(1 - layer, index))) == sum(
                 len(head) for which in (0, 1) for head in alone.kept(which)
             )
             assert all(_alike(a, b) for a, b in zip(kept, expected, strict=True))
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_a_padded_row_is_read_again_where_it_ends_alone(family: str) -> None:
+    """Learned positions (gpt2) show a replay that counts padding."""
+    model, short = made(family), prompt(length=21, seed=3)
+    ids = torch.cat([prompt(length=36), torch.nn.functional.pad(short, (15, 0))])
+    mask = torch.ones_like(ids)
+    mask[1, :15] = 0
+    found = replay(waiting(model, ids, mask), ids, KVzip(chunk=8), WORDS)
+    expected = replay(waiting(model, short), short, KVzip(chunk=8), WORDS)
+    for scores, alone in zip(found.scores[1], expected.scores[0], strict=True):
+        torch.testing.assert_close(scores, alone, atol=2e-6, rtol=2e-4)
+
+
+def test_passes_of_other_threads_are_not_heard() -> None:
+    """Threads may share a model: what others give its layers in the midst of a replay is none of it."""
+    model, ids, others = made("llama"), prompt(length=40), prompt(length=5, seed=9)
+    expected = replay(waiting(model, ids), ids, KVzip(chunk=16, normalize=True), WORDS)
+    cache = waiting(model, ids)
+
+    def read_beside(*_) -> None:
+        if current_thread() is main_thread():
+            thread = Thread(target=model, args=(others,))
+            thread.start()
+            thread.join()
+
+    model.model.layers[1].self_attn.q_proj.register_forward_hook(read_beside)
+    found = replay(cache, ids, KVzip(chunk=16, normalize=True), WORDS)
+    assert all(torch.equal(a, b) for a, b in zip(found.scores[0], expected.scores[0], strict=True))
 
 
 def _alike(kept: torch.Tensor, expected: torch.Tensor) -> bool:

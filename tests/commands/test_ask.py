@@ -22,8 +22,10 @@ from winnow.bundled import MODEL_PATH
 from winnow.cache import container
 from winnow.cache.disk import ContextFile
 from winnow.cli import main
+from winnow.commands import opened_context
 from winnow.commands.compress import PROBES, document_start
 from winnow.evaluate.prompts import encode_prompt
+from winnow.models import open_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -282,7 +284,7 @@ INCOMPLETE = {
 
 
 @pytest.mark.parametrize("case", INCOMPLETE)
-def test_files_from_python_that_cannot_be_asked(winnow_run, tmp_path, case):
+def test_files_from_python_that_cannot_be_asked(winnow_run, no_weights, tmp_path, monkeypatch, case):
     options, expected_code, expected = INCOMPLETE[case]
     model = AutoModelForCausalLM.from_pretrained(MODEL_PATH)
     model.set_attn_implementation("winnow")
@@ -292,8 +294,12 @@ def test_files_from_python_that_cannot_be_asked(winnow_run, tmp_path, case):
     model.config.name_or_path = options.get("name", str(MODEL_PATH))
     given = tokenizer if options.get("tokenizer") else None
     context.save(tmp_path / "c", tokenizer=given, document=options.get("document"))
+    opened = []
+    monkeypatch.setattr(opened_context, "open_model", lambda name: opened.append(name) or open_model(name))
     code, out, err = winnow_run("ask", str(tmp_path / "c"), "Why?")
     assert (code, out) == (expected_code, ""), err
+    # A tokenizer, of a GGUF file above all, takes seconds: what the header says is told before.
+    assert bool(opened) == (case == "with another document")
     assert expected in err
     assert err.count("\n") == 1, err
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from winnow.commands.checks import check_context, prepare_output
+from winnow.commands.checks import check_apart, check_context, prepare_output
 from winnow.commands.inputs import InputError
 from winnow.errors import WinnowError
 
@@ -59,3 +59,15 @@ def test_a_prompt_leaves_room():
         check_context(source, 2048, "The prompt")
     with pytest.raises(InputError, match=r"^The prompt has 2,049 tokens; the model reads 2,048 at most"):
         check_context(source, 2049, "The prompt", room=0)
+
+
+def test_two_results_are_two_files():
+    check_apart(out=Path("a"), picture=None, journal=Path("b"))
+    Path("link").symlink_to("a")
+    with pytest.raises(InputError, match="--out and --journal are the same file, link; give two names"):
+        check_apart(out=Path("a"), picture=None, journal=Path("link"))
+
+
+def test_safetensors_files_have_names_that_can_be_read():
+    with pytest.raises(InputError, match="no UTF-8 name"):
+        prepare_output(Path("caf\udce9.safetensors"), force=False, suffix=".safetensors")

@@ -83,6 +83,34 @@ def test_the_same_command_does_nothing_twice_and_more_methods_can_be_added(done,
     assert (out / "cells.jsonl").read_text().startswith(before)
 
 
+def test_what_a_run_says_of_itself_is_written_where_it_differs(done, winnow_run):
+    """A finished run can be shown from a full disk."""
+    out, said, _ = done
+    before = (out / "run.json").stat()
+    again = (*SMALL, "--methods", "snapkv,adakv@64", "--budgets", "10%,30%", "--out", str(out))
+    code, said_again, err = winnow_run(*again)
+    assert (code, said_again) == (0, said), err
+    assert (out / "run.json").stat() == before
+    code, _, err = winnow_run(*again, "--batch", "1")
+    assert code == 0, err
+    assert (out / "run.json").stat() != before
+
+
+def test_an_argument_that_is_no_utf8_is_spelled_out(winnow_run, folder):
+    texts, out = folder / "caf\udce9.jsonl", folder / "run"
+    example = {"context": "The cat is in the house. " * 20, "question": "Who?", "answers": ["cat"]}
+    texts.write_text(json.dumps(example))
+    given = ("eval", "file", "--data", str(texts), "--methods", "snapkv@25%", "--allow-zero", "--out", str(out))
+    for _ in range(2):
+        code, _, err = winnow_run(*given)
+        assert code == 0, err
+    assert r"caf\xe9.jsonl" in read_run(out).about.command
+    odd = out.rename(folder / "caf\udce9")
+    for command in (("report", str(odd), "--out", "page"), ("compare", str(odd), "--csv", "table.csv")):
+        code, _, err = winnow_run(*command)
+        assert code == 0, err
+
+
 def test_a_folder_keeps_to_its_texts(winnow_run, folder):
     data, out = folder / "texts.jsonl", folder / "run"
     given = ("eval", "file", "--data", str(data), "--methods", "snapkv@25%", "--allow-zero", "--out", str(out))
@@ -108,23 +136,25 @@ def test_babilong_has_facts_alone(winnow_run, folder):
 def test_shards_fill_one_folder(winnow_run, folder):
     given = ["eval", "facts", "--lengths", "700", "--examples", "8", "--allow-zero", "--out", str(folder / "run")]
     given += ["--methods", "snapkv", "--budgets", "10%"]
-    for part in ("1/2", "2/2"):
+    # Six questions are about one context.
+    for part, told in (("1/2", "12 results of shard 1/2: 6 examples"), ("2/2", "4 results of shard 2/2: 2 examples")):
         code, _, err = winnow_run(*given, "--shard", part)
         assert code == 0, err
+        assert told in err
     run = read_run(folder / "run")
     assert len(run.rows) == 16
     assert sorted(path.name for path in (folder / "run").glob("cells*")) == ["cells.1-of-2.jsonl", "cells.2-of-2.jsonl"]
     # Nothing is left for the whole command, and for shards of another number.
-    for more in ((), ("--shard", "3/4")):
+    for more in ((), ("--shard", "2/3")):
         code, _, err = winnow_run(*given, *more)
         assert code == 0, err
     assert read_run(folder / "run").rows == run.rows
     assert [
-        len((folder / "run" / name).read_text().splitlines()) for name in ("cells.jsonl", "cells.3-of-4.jsonl")
+        len((folder / "run" / name).read_text().splitlines()) for name in ("cells.jsonl", "cells.2-of-3.jsonl")
     ] == [1, 1]
     code, _, err = winnow_run(*given, "--shard", "12/40")
     assert code == 1
-    assert "no context for shard 12/40: 8 shards have one" in err
+    assert "no context for shard 12/40: 2 shards have one" in err
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,6 +52,28 @@ def test_no_run_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], name
     assert main(["report", str(tmp_path / name), "--out", str(tmp_path / "out")]) == 1
     assert "is no folder of a run" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_number_that_cannot_be_drawn_is_left_out(tmp_path: Path) -> None:
+    rows = [
+        replace(ROW, cell=f"{depth}", example=f"{number}", facts={"length": 1024, "depth": depth})
+        for number, depth in enumerate((10**400, 0, 50))
+    ]
+    run = write_run(tmp_path / "run", ABOUT, rows)
+    assert main(["report", str(run), "--out", str(tmp_path / "out")]) == 0
+
+
+def test_a_folder_that_cannot_be_looked_into_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(folder: str) -> list[str]:
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    run = write_run(tmp_path / "run", ABOUT, [ROW])
+    monkeypatch.setattr(os, "listdir", refused)
+    for folder in (run, tmp_path):
+        assert main(["report", str(folder), "--out", str(tmp_path / "out")]) == 1
+        assert f"Cannot read {folder}: Permission denied." in capsys.readouterr().err
 
 
 def test_a_run_without_rows_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

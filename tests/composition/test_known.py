@@ -235,6 +235,16 @@ def test_an_installed_package_brings_methods(site) -> None:
         winnow.method("valuenom", 64)
 
 
+def test_a_module_that_an_installed_package_names_may_register_the_name(site) -> None:
+    source = (
+        f"import winnow\n{SOURCE}\nwinnow.register('registers', ValueNorm, allocator=FirstLayers(), summary='Mine.')"
+    )
+    install(site, "registers_itself", {"registers": "registers_itself:ValueNorm"}, source)
+    made = winnow.method("registers", 64)
+    assert (made.scorer, made.allocator) == (ValueNorm(), FirstLayers())
+    assert next(each.summary for each in winnow.methods() if each.name == "registers") == "Mine."
+
+
 def test_packages_are_not_loaded_for_other_methods(site) -> None:
     install(site, "fails_when_loaded", {"fails": "fails_when_loaded:Missing"}, "raise RuntimeError('broken')")
     with warnings.catch_warnings():

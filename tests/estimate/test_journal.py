@@ -145,3 +145,10 @@ def test_every_record_is_on_the_disk_before_append_returns(tmp_path: Path, monke
     journal.append(RECORDS[0])
     assert len(sizes) == 2
     assert sizes[-1] == path.stat().st_size
+
+
+def test_a_configuration_that_nobody_could_read_again_is_refused(tmp_path: Path) -> None:
+    """Bytes of a command line that are not UTF-8; all work would be lost with the next opening."""
+    with pytest.raises(JournalError, match="a configuration that nobody could read again, half a surrogate pair"):
+        Journal.open(tmp_path / "a.jsonl", {"text": "caf\udce9"})
+    assert not (tmp_path / "a.jsonl").exists()

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -68,6 +69,71 @@ def test_whoever_opens_it_last_in_a_process_has_it(tmp_path: Path) -> None:
     second.append({"x": 3})
     second.close()
     assert Journal.open(path, CONFIG).records() == ({"x": 1}, {"x": 3})
+
+
+def test_a_fork_is_refused(tmp_path: Path) -> None:
+    """It shares the lock, and would take what was appended since for the rest of a failed append of its own."""
+    path = tmp_path / "a.jsonl"
+    journal = Journal.open(path, CONFIG)
+    journal.append({"x": 1})
+    told, tells = os.pipe()
+    appended, appends = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            os.read(appended, 1)
+            journal.append({"x": 2})
+        except JournalError as problem:
+            os.write(tells, str(problem).encode())
+        finally:
+            os._exit(0)
+    journal.append({"x": 3})
+    os.write(appends, b"!")
+    os.waitpid(child, 0)
+    os.close(tells)
+    assert f"is being written by process {os.getpid()}, from which this one was forked" in os.read(told, 1000).decode()
+    for each in (told, appended, appends):
+        os.close(each)
+    journal.append({"x": 4})
+    assert Journal.existing(path).records() == ({"x": 1}, {"x": 3}, {"x": 4})
+
+
+def test_a_thread_that_opens_it_waits_for_an_append_in_flight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the descriptor is closed under it, and the line goes into the file that is opened next."""
+    path = tmp_path / "a.jsonl"
+    journal = Journal.open(path, CONFIG)
+    real, opening = os.fsync, Thread(target=lambda: later.append(Journal.open(path, CONFIG)))
+    later: list[Journal] = []
+
+    def slow(descriptor: int) -> None:
+        opening.start()
+        opening.join(0.2)
+        assert opening.is_alive()
+        real(descriptor)
+
+    with monkeypatch.context() as slowed:
+        slowed.setattr(os, "fsync", slow)
+        journal.append({"x": 1})
+    opening.join()
+    assert later[0].records() == ({"x": 1},)
+
+
+def test_what_others_wrote_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some network file systems have no locks."""
+
+    def none(*_: object) -> None:
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", none)
+    path = tmp_path / "a.jsonl"
+    with holding(path):
+        # The other process had it first; this one opens it, and then the other goes on.
+        journal = Journal.open(path, CONFIG)
+        with path.open("ab") as file:
+            file.write(b"a line of another process\n")
+        before = path.read_bytes()
+        with pytest.raises(JournalError, match="made longer by another program"):
+            journal.append({"x": 1})
+        assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("taken", [0, 1, 20])

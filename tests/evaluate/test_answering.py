@@ -42,10 +42,17 @@ def test_chunked_prefill_gives_the_same_answer(model, source):
 def test_documents_are_read_on_the_models_device(monkeypatch):
     given = []
 
-    def compress(model, tokens, *_, **__):
-        given.append(tokens.device.type)
+    class Tokens:
+        """Those that nobody can move here: the devices that they are to go to."""
 
-    monkeypatch.setattr(answering, "compress", compress)
-    elsewhere = SimpleNamespace(device=torch.device("meta"))
-    compress_document(elsewhere, winnow.method("full"), torch.ones((1, 4), dtype=torch.int64))
-    assert given == ["meta"]
+        shape = (1, 4)
+
+        def to(self, device):
+            return device
+
+    monkeypatch.setattr(answering, "compress", lambda model, tokens, *_, **__: given.append(str(tokens)))
+    monkeypatch.setattr(answering, "clock", lambda model: 0.0)
+    for device in ("cuda:1", "meta"):
+        away = SimpleNamespace(device=torch.device(device), modules=lambda: [SimpleNamespace(_hf_hook=None)])
+        compress_document(away, winnow.method("full"), Tokens())
+    assert given == ["cuda:1", "cpu"]

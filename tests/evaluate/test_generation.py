@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+import logging
+from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import GenerationConfig, TextIteratorStreamer
+from transformers import AutoModelForCausalLM, GenerationConfig, TextIteratorStreamer
 
 import winnow
 from support.asked import DOCUMENT, encoded
 from winnow import BudgetError, MethodError, PromptError
+from winnow.bundled import MODEL_PATH
 from winnow.evaluate.answering import ask_afterwards, compress_document, finish, read_with_question
 from winnow.evaluate.prompts import document_tokens, encode_prompt
 from winnow.tasks.prompt_style import PromptStyle
@@ -153,6 +156,121 @@ def test_folding_reaches_the_cache(ask):
     assert folded.stats.used_bytes < grown.stats.used_bytes
 
 
+def test_max_length_counts_the_prompt(ask, model, monkeypatch):
+    length = ask(max_new_tokens=1).prompt_tokens
+    for limit in (GenerationConfig(max_length=length + 3), GenerationConfig(max_length=length + 9, max_new_tokens=3)):
+        limit.update(min_new_tokens=3)
+        for settings in ({}, {"question_aware": False}, {"chunk_size": 50}):
+            assert ask(generation_config=limit, **settings).new_tokens == 3
+    assert ask(max_new_tokens=5, generation_config=GenerationConfig(max_length=3, min_new_tokens=5)).new_tokens == 5
+
+
+def test_the_models_own_max_length_is_not_read(ask, model, monkeypatch, caplog):
+    expected = ask(max_new_tokens=5)
+    own = copy.deepcopy(model.generation_config)
+    own.update(max_length=3)
+    monkeypatch.setattr(model, "generation_config", own)
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    assert same(ask(max_new_tokens=5), expected)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("candidates", [{"prompt_lookup_num_tokens": 3}, {"assistant_early_exit": 1}])
+def test_the_time_until_the_first_token_is_that_of_the_prompt(model, ask, monkeypatch, candidates):
+    forward, passes = model.forward, []
+
+    def counted(*given, **named):
+        if isinstance(named["past_key_values"], winnow.CompressedCache):
+            passes.append(named["input_ids"].shape[1])
+        return forward(*given, **named)
+
+    expected = ask(method="full", max_new_tokens=20, generation_config=endless(20))
+    monkeypatch.setattr(model, "forward", counted)
+    monkeypatch.setattr("winnow.evaluate.generation.clock", lambda model: len(passes))
+    found = ask(method="full", max_new_tokens=20, generation_config=GenerationConfig(min_new_tokens=20, **candidates))
+    assert found.text == expected.text
+    assert (found.prefill_seconds, found.decode_seconds) == (1, len(passes) - 1)
+    assert len(passes) - 1 < found.decode_steps == expected.decode_steps == 19
+
+
+IMPOSSIBLE = {
+    "cache_implementation": "static",
+    "token_healing": True,
+    "use_mtp": True,
+    "is_assistant": True,
+    "penalty_alpha": 0.6,
+    "dola_layers": "low",
+    "constraints": [[5]],
+    "force_words_ids": [[5]],
+}
+"""Settings that no answer can have."""
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+@pytest.mark.usefixtures("no_forward")
+def test_settings_that_no_answer_can_have_are_refused(ask, name):
+    settings = GenerationConfig(do_sample=False)
+    setattr(settings, name, IMPOSSIBLE[name])
+    with pytest.raises(PromptError, match=f"generation_config has {name}=.*leave {name} out"):
+        ask(generation_config=settings)
+
+
+@pytest.mark.parametrize("name", [*IMPOSSIBLE, "prompt_lookup_num_tokens", "assistant_early_exit"])
+def test_settings_of_the_model_that_no_answer_can_have_are_set_aside(model, ask, monkeypatch, name):
+    expected = ask(max_new_tokens=6)
+    own = copy.deepcopy(model.generation_config)
+    setattr(own, name, IMPOSSIBLE.get(name, 1))
+    monkeypatch.setattr(model, "generation_config", own)
+    assert same(ask(max_new_tokens=6), expected)
+    if name in IMPOSSIBLE:
+        changed = copy.deepcopy(own)
+        changed.update(max_new_tokens=6)
+        assert same(ask(generation_config=changed), expected)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_nothing_but_tokens_is_asked_of_the_model(model, ask, monkeypatch, own):
+    more = {"output_attentions": True, "output_hidden_states": True, "output_scores": True, "output_logits": True}
+    asking = copy.deepcopy(model.generation_config)
+    asking.update(return_dict_in_generate=True, **more)
+    expected, named, forward = ask(max_new_tokens=6), [], model.forward
+    if own:
+        monkeypatch.setattr(model, "generation_config", asking)
+    monkeypatch.setattr(model, "forward", lambda *given, **each: named.append(each) or forward(*given, **each))
+    assert same(ask(max_new_tokens=6, generation_config=None if own else asking), expected)
+    assert not any(each.get("output_hidden_states") for each in named)
+
+
+@pytest.mark.parametrize("candidates", [{"prompt_lookup_num_tokens": 3}, {"assistant_early_exit": 1}])
+def test_candidates_need_a_prompt_that_is_read_in_one_pass(model, ask, monkeypatch, candidates):
+    (name,) = candidates
+    settings = {"generation_config": GenerationConfig(**candidates), "max_new_tokens": 6}
+    assert same(ask(**settings, chunk_size=1000), ask(max_new_tokens=6))
+    monkeypatch.setattr(model, "forward", None)
+    for way, remedy in (
+        ({"chunk_size": 50}, "leave chunk_size out"),
+        ({"question_aware": False}, "leave question_aware=False out"),
+        ({"method": "kvzip @ 50%"}, "which kvzip does not"),
+    ):
+        with pytest.raises(PromptError, match=f"{name} works on prompts that are read in one pass.*{remedy}"):
+            ask(**settings, **way)
+
+
+def test_adapters_that_put_tokens_before_the_prompt_are_refused(model, ask, monkeypatch):
+    monkeypatch.setattr(model, "active_peft_config", SimpleNamespace(is_prompt_learning=True), raising=False)
+    with pytest.raises(winnow.ModelError, match="prompt learning"):
+        ask()
+
+
+@pytest.mark.parametrize("settings", [{}, {"question_aware": False}, {"chunk_size": 50}], ids=str)
+def test_weights_that_come_when_they_are_used(tokenizer, ask, settings):
+    accelerate = pytest.importorskip("accelerate")
+    away = accelerate.cpu_offload(AutoModelForCausalLM.from_pretrained(MODEL_PATH).eval(), execution_device="cpu")
+    assert away.device.type == "meta"
+    found = winnow.generate(away, tokenizer, DOCUMENT.text, ASKED, max_new_tokens=6, **settings)
+    assert all(map(same, found, ask(ASKED, max_new_tokens=6, **settings)))
+
+
 def endless(tokens: int) -> GenerationConfig:
     """Answers that do not end before."""
     return GenerationConfig(min_new_tokens=tokens, do_sample=False)
@@ -195,6 +313,7 @@ def test_what_cannot_work_is_refused_before_any_work(model, tokenizer, ask, monk
         ({"chunk_size": -1}, winnow.CacheError, "chunk_size is -1"),
         ({"method": "snapkv+kivi(4) @ 64", "fold_every": 8}, MethodError, "kivi"),
         ({"generation_config": GenerationConfig(num_beams=2)}, PromptError, "one sequence"),
+        ({"generation_config": GenerationConfig(max_length=20)}, PromptError, "max_length=20 counts them as well"),
         ({"generation_config": GenerationConfig(do_sample=True, num_return_sequences=2)}, PromptError, "one sequence"),
     ]
     for settings, error, message in refused:

@@ -69,7 +69,7 @@ def test_other_files(tmp_path: Path) -> None:
     scores = HeadScores(torch.ones(2, 2), "random").save(tmp_path / "s.safetensors")
     with pytest.raises(HeadScoresError, match="without query centers"):
         QueryCenters.load(scores)
-    with pytest.raises(HeadScoresError, match="no readable file"):
+    with pytest.raises(HeadScoresError, match="There is no file"):
         QueryCenters.load(tmp_path / "none.safetensors")
     (tmp_path / "text.safetensors").write_text("no tensors")
     with pytest.raises(HeadScoresError, match="no readable file"):
@@ -83,3 +83,8 @@ def test_other_files(tmp_path: Path) -> None:
         centers().save(tmp_path)
     with pytest.raises(HeadScoresError, match=r"name the file c\.safetensors"):
         centers().save(tmp_path / "c.txt")
+
+
+def test_numbers_that_are_too_large_for_what_is_kept() -> None:
+    with pytest.raises(HeadScoresError, match="infinite"):
+        QueryCenters(torch.full((1, 2, 4), 1e300, dtype=torch.float64), torch.ones(1, 2, 4))

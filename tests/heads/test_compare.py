@@ -48,6 +48,19 @@ def test_top_overlap_against_sorting(a, b, k):
     assert top_overlap(one, one, k=k) == 1
 
 
+def test_ranks_are_exact_under_a_default_dtype_of_16_bits():
+    """Programs set it that load models in 16 bits; ranks beyond 256 are no numbers of bfloat16."""
+    one, other = torch.randperm(2048, generator=torch.Generator().manual_seed(0)).double().view(2, 32, 32)
+    expected = rank_correlation(HeadScores(one, "x"), HeadScores(other, "x"))
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        found = rank_correlation(HeadScores(one, "x"), HeadScores(other, "x"))
+    finally:
+        torch.set_default_dtype(before)
+    assert found == expected
+
+
 def test_overlap_by_share():
     one = table(((4.0, 3.0), (2.0, 1.0)))
     other = table(((4.0, 1.0), (3.0, 2.0)))

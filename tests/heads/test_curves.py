@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -81,3 +82,20 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path) -> None:
     for name in (tmp_path, tmp_path / "curves.npy"):
         with pytest.raises(HeadScoresError, match=r"saved as|is a directory"):
             table().save(name)
+
+
+def test_published_tables_with_a_shape_that_no_memory_holds(tmp_path: Path) -> None:
+    path = tmp_path / "c.npy"
+    np.save(path, np.zeros((99, 1, 1)))
+    path.write_bytes(
+        path.read_bytes().replace(b"(99, 1, 1), }" + b" " * 24, b"(99, 1000000000000, 100000), }" + b" " * 7)
+    )
+    with pytest.raises(HeadScoresError, match="cannot be read as a published table"):
+        BudgetCurves.load(path)
+    np.save(path, np.full((99, 2, 2), 0.5j))
+    with pytest.raises(HeadScoresError, match="complex128, not numbers"):
+        BudgetCurves.load(path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(HeadScoresError, match="not a regular file"):
+        BudgetCurves.load(path)

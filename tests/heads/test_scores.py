@@ -184,3 +184,8 @@ def test_earlier_names_are_understood():
     torch.testing.assert_close(made.normalised().values, made.normalized().values)
     with pytest.raises(TypeError, match="owner"):
         HeadScores(torch.ones(2, 2), "random", owner="MIT")
+
+
+def test_scores_without_a_finite_sum():
+    with pytest.raises(HeadScoresError, match="no finite sum"):
+        HeadScores(torch.full((2, 2), 1e308, dtype=torch.float64), "random")

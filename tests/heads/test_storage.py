@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from support.head_scores import table
-from winnow.heads import HeadScores, HeadScoresError, read_scores
+from winnow.heads import BudgetCurves, HeadScores, HeadScoresError, QueryCenters, read_scores
 
 whole = st.integers(-(2**31), 2**31)
 tables = st.builds(
@@ -134,3 +135,45 @@ def test_load_is_for_our_own_format(tmp_path):
     path.write_text("1\t0\n")
     with pytest.raises(HeadScoresError, match="winnow heads convert"):
         HeadScores.load(path)
+
+
+@pytest.mark.parametrize("kind", [HeadScores, BudgetCurves, QueryCenters])
+def test_only_regular_files_are_opened(tmp_path, kind):
+    """Reading a pipe inside of safetensors could not even be interrupted."""
+    os.mkfifo(tmp_path / "a.safetensors")
+    with pytest.raises(HeadScoresError, match="not a regular file"):
+        kind.load(tmp_path / "a.safetensors")
+    with pytest.raises(HeadScoresError, match="There is no file"):
+        kind.load(tmp_path / "b.safetensors")
+    with pytest.raises(HeadScoresError, match="is a directory"):
+        kind.load(tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.bool])
+def test_numbers_of_types_that_no_table_has(tmp_path, dtype):
+    path = tmp_path / "a.safetensors"
+    header = json.dumps({"version": 1, "method": "random", "heads": "kv"})
+    safetensors.torch.save_file({"scores": torch.ones(2, 2).to(dtype)}, path, {"winnow_head_scores": header})
+    with pytest.raises(HeadScoresError, match="save the table again"):
+        HeadScores.load(path)
+
+
+def test_what_could_not_be_read_again_is_not_written(tmp_path):
+    """Bytes of a command line that are not UTF-8."""
+    with pytest.raises(HeadScoresError, match="nobody could read again"):
+        table(notes="caf\udce9").save(tmp_path / "a.safetensors")
+    with pytest.raises(HeadScoresError, match=r"caf\\xe9.safetensors is no UTF-8 name"):
+        table().save(tmp_path / "caf\udce9.safetensors")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_home_is_meant_by_its_sign(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    curves = BudgetCurves(torch.full((99, 1, 2), 0.5))
+    centers = QueryCenters(torch.ones(1, 2, 4), torch.ones(1, 2, 4))
+    for name, made in (("a", table()), ("b", curves), ("c", centers)):
+        path = tmp_path / f"{name}.safetensors"
+        assert made.save(f"~/{path.name}") == path
+        assert type(made).load(f"~/{path.name}").path == path
+    assert not (tmp_path / "~").exists()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
+from winnow import diagnose
 from winnow.bundled import MODEL_PATH
 from winnow.errors import ModelError
 from winnow.models import devices, load_model, open_model, pick_device
@@ -63,6 +65,18 @@ def test_a_map_needs_accelerate(monkeypatch):
     monkeypatch.setattr(devices, "find_spec", lambda name: None)
     with pytest.raises(ModelError, match="needs accelerate: pip install accelerate"):
         devices.check_device_map("auto", "auto")
+
+
+def test_inputs_of_weights_that_come_when_they_are_used_go_to_the_processor():
+    accelerate = pytest.importorskip("accelerate")
+    model = AutoModelForCausalLM.from_pretrained(MODEL_PATH).eval()
+    assert devices.input_device(model) == model.device
+    away = accelerate.cpu_offload(model, execution_device="cpu")
+    assert away.device.type == "meta"
+    assert devices.input_device(away) == torch.device("cpu")
+    away.set_attn_implementation("winnow")
+    ids = torch.arange(2, 60)
+    assert diagnose(away, ids, "adakv @ 8").tokens == len(ids)
 
 
 def test_commands_take_a_map(winnow_run, folder):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import random
 import shutil
 from pathlib import Path
@@ -106,6 +107,16 @@ def test_a_context_of_such_a_model_is_loaded_again(source, model, file, tmp_path
     assert facts.model.name == str(file)
     again = load_model(open_model(facts.model.name), "cpu", "float32")
     assert winnow.load_context(saved, again, tokenizer=source.tokenizer).stats().tokens_seen == ids.shape[1]
+
+
+def test_weights_are_unpacked_without_advice_for_packed_ones(source, caplog):
+    """Also where this transformers has kernels for the blocks of the file."""
+    logger = logging.getLogger("transformers.quantizers.quantizer_gguf")
+    logger.addHandler(caplog.handler)
+    model = load_model(source, "cpu", "bfloat16")
+    logger.removeHandler(caplog.handler)
+    assert caplog.messages == []
+    assert not getattr(model, "is_quantized", False)
 
 
 def test_its_weights_may_have_few_bits_again(source):

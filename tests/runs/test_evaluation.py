@@ -65,10 +65,33 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(made, whole, model, tokeniz
 
 
 def test_shards_have_all_cells_between_them_and_none_twice(made, tmp_path):
-    fresh = evaluation(made, tmp_path / "cells.jsonl")
-    first, second, both = (set(fresh.missing(shard)) for shard in ((0, 2), (1, 2), (0, 1)))
+    parts = [evaluation(made, tmp_path / f"{shard}.jsonl", shard=shard) for shard in ((0, 2), (1, 2), (0, 1))]
+    first, second, both = (set(part.missing()) for part in parts)
     assert not first & second
     assert first | second == both
+    # What is announced is of the shard.
+    assert sum(len(part.cells) for part in parts[:2]) == len(parts[2].cells)
+    assert [len(part.groups) for part in parts] == [1, 1, 2]
+
+
+def test_rows_by_other_code_or_another_table_are_refused(made, whole, tmp_path):
+    path = tmp_path / "cells.jsonl"
+    journal = Journal.open(path, made.space.config())
+    told = r"holds results of snapkv @ 25% with other code or another table.*give another --out, or delete those lines"
+    for row in map(dict, whole._journal.records()):
+        journal.append({**row, "cell": "another"} if row["method"] != "full" else row)
+        if row["method"] != "full":
+            break
+    journal.close()
+    with pytest.raises(RunError, match=told):
+        evaluation(made, path)
+    # Whether they are in this journal or beside it; methods that are not asked for are none of this command's.
+    rows = [replace(row, cell="another") for row in whole.rows if row.method != "full"]
+    fresh = Journal.open(tmp_path / "cells.1-of-2.jsonl", made.space.config())
+    with pytest.raises(RunError, match=told):
+        Evaluation(made, fresh, elsewhere=rows)
+    alone = replace(made, methods=made.methods[:1])
+    assert Evaluation(alone, fresh, elsewhere=rows).done == 0
 
 
 def test_a_task_that_the_full_cache_fails_is_told(model, tokenizer, tmp_path):
@@ -161,7 +184,7 @@ def test_shards_have_the_same_contexts_whatever_the_size_of_groups(made, tmp_pat
     divided = []
     for size in sizes:
         groups = tuple(grouped(tasks, size))
-        found = evaluation(replace(made, groups=groups), tmp_path / f"{size}.jsonl")
-        mine = {item.example for item in found.missing((0, 2))}
+        found = evaluation(replace(made, groups=groups), tmp_path / f"{size}.jsonl", shard=(0, 2))
+        mine = {item.example for item in found.missing()}
         divided.append({(groups[each].task, groups[each].examples[0].context) for each in mine})
     assert divided[0] == divided[1]

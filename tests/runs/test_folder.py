@@ -35,9 +35,23 @@ def test_a_folder_without_a_run_is_told(tmp_path: Path) -> None:
         read_run(tmp_path)
 
 
+def test_a_description_that_cannot_be_read_is_told_with_the_remedy(tmp_path: Path) -> None:
+    write_run(tmp_path, replace(ABOUT, command="winnow eval --data caf\udce9.jsonl"))
+    with pytest.raises(RunError, match=r"half a surrogate pair.* Delete it and repeat the command"):
+        read_run(tmp_path)
+
+
 def test_a_row_that_is_none_is_named_by_its_line(tmp_path: Path) -> None:
     write_run(tmp_path, cells=[asdict(ROW), {**asdict(ROW), "cell": "b", "held_bytes": -1}])
     with pytest.raises(RunError, match=r"cells\.jsonl, line 3: held_bytes"):
+        read_run(tmp_path)
+
+
+def test_another_cell_of_one_example_and_method_is_refused_by_both_lines(tmp_path: Path) -> None:
+    """Code or a table changed, and an earlier version went on."""
+    write_run(tmp_path, cells=[asdict(ROW)], cells_2=[asdict(replace(ROW, cell="b"))])
+    told = r"cells_2\.jsonl, line 2: another result than in .*cells\.jsonl, line 2 of example 1 of niah_single_1 under "
+    with pytest.raises(RunError, match=told + r"adakv @ 10%, with other code.*Delete the lines of the one or"):
         read_run(tmp_path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import pickle
 import sys
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import pytest
 import torch
 
 from support.own_parts import Squared
+from winnow.commands.plugins import run_plugins
 from winnow.composition.method import Method
 from winnow.composition.names import method
+from winnow.estimate.journal import fingerprint
 from winnow.heads import BudgetCurves, QueryCenters
 from winnow.runs.parts import _code, unsaid
 from winnow.score import SnapKV
@@ -63,6 +66,32 @@ def test_code_of_others_counts(tmp_path, monkeypatch) -> None:
     assert not {*found[0][:1]} & {*found[1]}
     assert [len(each) for each in found] == [3, 3, 3]
     sys.modules.pop("mine_of_a_test", None)
+
+
+def test_code_of_a_plugin_is_what_was_run(tmp_path) -> None:
+    """The file may be saved anew while the command starts, and need not be UTF-8."""
+    path = tmp_path / "mine.py"
+    ran = b"# -*- coding: latin-1 -*-\n# caf\xe9\n" + SOURCE.format("one").encode()
+    path.write_bytes(ran)
+    run_plugins([path])
+    (module,) = (each for each in list(sys.modules.values()) if getattr(each, "__file__", None) == str(path))
+    path.write_text(SOURCE.format("other"))
+    hashed = fingerprint(["code", "Mine", ran.decode("utf-8", "surrogateescape")])
+    assert unsaid(method(module.Mine(), 64)) == (hashed,)
+    # Another process, too, runs what was run here.
+    sent = pickle.dumps(module.Mine)
+    del sys.modules[module.__name__]
+    assert pickle.loads(sent).__doc__ == "one"
+    del sys.modules[module.__name__]
+
+
+def test_code_that_is_no_utf8(tmp_path, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (tmp_path / "latin_of_a_test.py").write_bytes(b"# -*- coding: latin-1 -*-\n# caf\xe9\n" + SOURCE.encode())
+    kind = importlib.import_module("latin_of_a_test").Mine
+    assert len(unsaid(method(kind(), 64))) == 1
+    del sys.modules["latin_of_a_test"]
 
 
 def test_code_that_is_nowhere_is_its_packages_version(monkeypatch) -> None:

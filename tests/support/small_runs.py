@@ -40,6 +40,6 @@ def recipe(model: Any, tasks: list[Task], seen: bool = True, methods: tuple[str,
     return RunRecipe(spec, space, tuple(grouped(tasks, 8)), made)
 
 
-def evaluation(made: RunRecipe, path: Path, together: int = 1) -> Evaluation:
+def evaluation(made: RunRecipe, path: Path, together: int = 1, shard: tuple[int, int] = (0, 1)) -> Evaluation:
     """The cells of a run, in a journal."""
-    return Evaluation(made, Journal.open(path, made.space.config()), together)
+    return Evaluation(made, Journal.open(path, made.space.config()), together, shard=shard)

@@ -68,5 +68,5 @@ class Ada(HeadAllocator):
         heads, length = scores.shape
         mean = max(0, total // heads - guaranteed)
         won = winners_per_head(scores, heads * (mean + guaranteed)) - guaranteed
-        share = torch.round(won * (1 - self.floor) + int(mean * self.floor)).long()
+        share = torch.round(won.double() * (1 - self.floor) + int(mean * self.floor)).long()
         return (share + guaranteed).clamp(guaranteed, length)

@@ -86,7 +86,7 @@ class LUKV(PlannedAllocator):
 
 def kept_shares(curves: BudgetCurves, gone: float) -> Tensor:
     """[L, H]: the share of every head that stays where `gone` percent of all slots go, from 0 to 100."""
-    nothing, everything = torch.zeros(1, *curves.shape), torch.ones(1, *curves.shape)
+    nothing, everything = torch.zeros(1, *curves.shape, device="cpu"), torch.ones(1, *curves.shape, device="cpu")
     ratios = torch.cat([nothing.double(), curves.ratios, everything.double()])
     before = min(int(gone), GRID)
     return 1 - torch.lerp(ratios[before], ratios[before + 1], gone - before)

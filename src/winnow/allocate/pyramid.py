@@ -60,11 +60,11 @@ class Pyramid(Allocator):
             return self._as_published(plan)
         if len(plan.heads) < 2:
             return even_layers(plan)
-        heads = torch.tensor(plan.heads)
+        heads = torch.tensor(plan.heads, device="cpu")
         mean = plan.slots / sum(plan.heads)
         room = plan.length - plan.guaranteed
         levels = pyramid(mean - plan.guaranteed, room, len(plan.heads), self.beta)
-        shares = heads * (torch.tensor(levels, dtype=torch.float64) + plan.guaranteed)
+        shares = heads * (torch.tensor(levels, dtype=torch.float64, device="cpu") + plan.guaranteed)
         return round_exactly(shares, plan.slots, heads * plan.guaranteed, heads * plan.length, heads).tolist()
 
     def head_slots(self, scores: Tensor, allocation: Allocation, layer: int) -> Tensor:

@@ -13,7 +13,6 @@ from winnow.allocate.base import Allocation, Allocator, HeadAllocator
 from winnow.allocate.rounding import LEAST_WEIGHT, ROUNDING, Rounding, check_rounding, full_tensor, round_exactly
 from winnow.allocate.uniform import Uniform
 from winnow.parameters import check_choice, meaning
-from winnow.select import columns
 
 Divergence = Literal["jsd", "kl", "ce"]
 
@@ -83,20 +82,19 @@ class RABA(HeadAllocator):
         outside = total - heads * guaranteed
         if self.rounding == "paper":
             outside -= outside % heads
-        shares = self._shares(scores, guaranteed, outside)
+        shares = self._shares(scores, outside)
         if self.rounding == "paper":
             return (shares.floor().long() + guaranteed).clamp(low, high)
         return round_exactly(shares + guaranteed, total, low, high, shares.clamp(min=LEAST_WEIGHT * max(outside, 1)))
 
-    def _shares(self, scores: Tensor, guaranteed: int, outside: int) -> Tensor:
+    def _shares(self, scores: Tensor, outside: int) -> Tensor:
         """[H] float64 on the CPU: slots outside the guaranteed ones, summing to `outside`."""
-        heads, length = scores.shape
         if outside == 0:
-            return torch.zeros(heads, dtype=torch.float64)
-        # -inf is a column that no head may fill; its share is 0
-        places = columns(scores != torch.inf, heads * (length - guaranteed)).view(heads, length - guaranteed)
-        s = distributions(scores.gather(1, places))
-        won = winners_per_head(s, outside).double()
+            return torch.zeros(len(scores), dtype=torch.float64, device="cpu")
+        # +inf is always kept, of any number of tokens; -inf is a column that no head may fill.
+        apart = ~scores.isfinite()
+        s = distributions(scores.masked_fill(apart, -torch.inf)).masked_fill(apart, 0)
+        won = winners_per_head(s.masked_fill(apart, -1), outside).double()
         weighted = distinctiveness(s, self.divergence).cpu() * won
         if not float(weighted.sum()) > 0:
             weighted = won

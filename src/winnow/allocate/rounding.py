@@ -75,7 +75,7 @@ def check_total(total: int, least: int, most: int) -> None:
 
 def full_tensor(count: int, value: int) -> Tensor:
     """[count] int64 on the CPU, every entry `value`."""
-    return torch.full((count,), value, dtype=torch.int64)
+    return torch.full((count,), value, dtype=torch.int64, device="cpu")
 
 
 def shared_within(slots: Tensor, counts: Tensor, guaranteed: int) -> Tensor:

@@ -69,9 +69,9 @@ class PreferenceAllocator(SpanningAllocator):
 
     def totals(self, claims: Sequence[Claim], plan: SlotPlan) -> list[int]:
         seen, least = len(claims), self.least(plan)
-        heads, low = torch.tensor(plan.heads[:seen]), least[:seen]
+        heads, low = torch.tensor(plan.heads[:seen], device="cpu"), least[:seen]
         floor, high = heads * plan.guaranteed, heads * plan.length
-        weights = torch.tensor([claim.weight for claim in claims], dtype=torch.float64) * heads
+        weights = torch.tensor([claim.weight for claim in claims], dtype=torch.float64, device="cpu") * heads
         if not float(weights.sum()) > 0:
             weights = heads.double()
         weights = weights.clamp(min=LEAST_WEIGHT * float(weights.max()))
@@ -85,7 +85,7 @@ class PreferenceAllocator(SpanningAllocator):
 
     def least(self, plan: SlotPlan) -> Tensor:
         """[L] float64: slots of every layer whatever its preference, in [heads·guaranteed, heads·mean]."""
-        return torch.tensor(plan.heads, dtype=torch.float64) * plan.guaranteed
+        return torch.tensor(plan.heads, dtype=torch.float64, device="cpu") * plan.guaranteed
 
 
 def spanning_of(allocator: Allocator) -> SpanningAllocator | None:

@@ -13,7 +13,7 @@ from winnow.allocate.rounding import ROUNDING, Rounding, check_rounding, check_t
 
 def even_layers(plan: SlotPlan) -> list[int]:
     """Layer totals with the same mean per head, summing to plan.slots."""
-    heads = torch.tensor(plan.heads)
+    heads = torch.tensor(plan.heads, device="cpu")
     shares = heads.double() * plan.slots / sum(plan.heads)
     return round_exactly(shares, plan.slots, heads * plan.guaranteed, heads * plan.length, heads).tolist()
 

@@ -18,7 +18,7 @@ def least_tokens(attention: WindowAttention, share: float) -> Tensor:
     """[Hq] int64: the fewest tokens that receive `share` of what the window pays to all before it, at least 1."""
     best_first = attention.mass.double().sort(dim=1, descending=True).values.cumsum(dim=1)
     if not best_first.shape[1]:
-        return torch.ones(len(best_first), dtype=torch.int64)
+        return torch.ones(len(best_first), dtype=torch.int64, device=best_first.device)
     return 1 + (best_first[:, :-1] < share * best_first[:, -1:]).sum(dim=1)
 
 
@@ -52,4 +52,4 @@ class ZigZag(PreferenceAllocator):
 
     def least(self, plan: SlotPlan) -> Tensor:
         mean = plan.slots / sum(plan.heads)
-        return torch.tensor(plan.heads, dtype=torch.float64) * max(plan.guaranteed, self.floor * mean)
+        return torch.tensor(plan.heads, dtype=torch.float64, device="cpu") * max(plan.guaranteed, self.floor * mean)

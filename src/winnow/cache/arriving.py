@@ -59,7 +59,7 @@ class Arriving:
             paid[..., : self._paid.shape[-1]] += self._paid
         self._paid = paid
         rows, _, new, _ = queries.shape
-        here = torch.ones(rows, new, dtype=torch.bool) if valid is None else on_host(valid)[:, -new:]
+        here = torch.ones(rows, new, dtype=torch.bool, device="cpu") if valid is None else on_host(valid)[:, -new:]
         queries = queries.detach()
         if self._queries is None or self._valid is None:
             self._queries, self._valid = queries if keep is None else _last(queries, here, keep).clone(), here

@@ -31,6 +31,8 @@ UNSUPPORTED = ("position_bias", "alibi", "head_mask", "layer_head_mask")
 """Attention arguments that change the result and that the compressed form does not know."""
 CHOSEN = ("indices", "block_indices", "sinks")
 """Arguments by which sparse models tell the tokens, and the sinks, of a query; eager and sdpa get a mask instead."""
+HIDDEN = -1e3
+"""Additive mask from which on a key is not seen: e^-1000 is 0 in every dtype; the mildest such masks have -1e4."""
 _Asked = tuple[Tensor, Tensor, Tensor, Tensor | None]
 _REFUSED = frozenset(("output_attentions", *UNSUPPORTED, *CHOSEN))
 
@@ -107,7 +109,7 @@ def winnow_mask(
         )
     if kv_length.compressed:
         _check_causal(pattern)
-        return _chunk_validity(attention_mask, q_length)
+        return _chunk_validity(attention_mask, q_length, kv_length)
     if pattern is not None:
         return pattern
     if attention_mask is None:
@@ -149,6 +151,11 @@ def _check(
             raise CacheError(
                 "a 4-D attention mask cannot be applied to a compressed prompt; pass a 2-D mask, or none, after the "
                 "prompt."
+            )
+        if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():
+            raise CacheError(
+                f"a 4-D attention mask of {mask.dtype} is neither boolean (True where a token is seen) nor added to "
+                "logits (0 where it is seen, the lowest number elsewhere); make it one of these, or pass a 2-D mask."
             )
         if first and handle.new_tokens > 1 and (handle.phase is Phase.TAIL or handle.earlier):
             handle.layer.check_positions(kwargs.get("position_ids"), mask)
@@ -293,7 +300,7 @@ def _validity(mask: Tensor | None, rows: int, length: int) -> Tensor | None:
             "piece: leave prompt_length and prefill chunking off."
         )
     diagonal = torch.diagonal(mask[:, 0], dim1=-2, dim2=-1)
-    valid = diagonal if diagonal.dtype == torch.bool else diagonal > torch.finfo(mask.dtype).min / 2
+    valid = diagonal if diagonal.dtype == torch.bool else diagonal > HIDDEN
     return None if bool(valid.all()) else valid.expand(rows, length)
 
 
@@ -309,9 +316,10 @@ def _check_causal(pattern: Tensor | None) -> None:
         )
 
 
-def _chunk_validity(attention_mask: Tensor | None, queries: int) -> Tensor | None:
-    """[R, Q] validity of the newest tokens, or None where they all count; a single token always does."""
+def _chunk_validity(attention_mask: Tensor | None, queries: int, length: int) -> Tensor | None:
+    """[R, Q] validity of the newest of `length` tokens, or None where they all count; a single token always does."""
     if attention_mask is None or queries == 1:
         return None
-    valid = attention_mask[:, -queries:].bool()
+    # A mask may be made once for a whole conversation, and then goes on behind these tokens.
+    valid = attention_mask[:, :length][:, -queries:].bool()
     return None if bool(on_host(valid).all()) else valid

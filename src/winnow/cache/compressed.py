@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, NoReturn, SupportsIndex
-from weakref import ref
+from weakref import WeakSet, ref
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from transformers.cache_utils import LinearAttentionLayer
 from winnow.budget import readable_bytes
 from winnow.cache.another_prompt import nothing_new
 from winnow.cache.compression import Compression, check_one_reading
+from winnow.cache.decoder_modules import decoder_modules
 from winnow.cache.extras import check_extras
 from winnow.cache.fold import check_foldable
 from winnow.cache.gradients import check_no_gradients
@@ -22,6 +23,7 @@ from winnow.cache.guards import check_implementation, check_model, optional_coun
 from winnow.cache.hybrid import (
     CompactSlidingLayer,
     check_crop,
+    detach_state,
     heads_of,
     is_attention_alone,
     layers_of,
@@ -121,6 +123,7 @@ class CompressedCache(Cache):
             defer=defer,
             waiting_queries=waiting_queries,
             observer=observer,
+            attentions=WeakSet(module for _, module in decoder_modules(model)),
         )
         layers = layers_of(self.config, self.compression)
         super().__init__(layers=layers)
@@ -352,6 +355,8 @@ class CompressedCache(Cache):
         """As transformers' own."""
         self._touch_linear(layer_idx)
         state: Tensor = super().update_conv_state(conv_states, layer_idx, state_idx, **kwargs)
+        if state.requires_grad:
+            detach_state(self.layers[layer_idx].conv_states, state_idx)
         return state
 
     def update_recurrent_state(
@@ -360,6 +365,8 @@ class CompressedCache(Cache):
         """As transformers' own."""
         self._touch_linear(layer_idx)
         state: Tensor = super().update_recurrent_state(recurrent_states, layer_idx, state_idx, **kwargs)
+        if state.requires_grad:
+            detach_state(self.layers[layer_idx].recurrent_states, state_idx)
         return state
 
     def take_back_unfinished(self) -> None:
@@ -556,6 +563,13 @@ class CompressedCache(Cache):
         for name, value in self.__dict__.items():
             twin.__dict__[name] = value if name == "config" else deepcopy(value, memo)
         return twin
+
+    def __del__(self) -> None:
+        # A layer that waits for the end of a forward pass is referred to by what it waits with. Where that pass failed,
+        # all that is held would stay until Python collects cycles, which a service may do next to never.
+        for layer in self.__dict__.get("layers", ()):
+            if getattr(layer, "pending", None) is not None:
+                layer.let_go()
 
     def _is_fresh(self) -> bool:
         """True if all layers are compressed ones and hold a prompt and nothing after it."""

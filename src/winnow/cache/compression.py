@@ -9,7 +9,7 @@ from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
-from weakref import ref
+from weakref import WeakSet, ref
 
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -78,6 +78,8 @@ class Compression:
     _chunk: int = 0
     """Tokens that came last while the prompt was not complete."""
     _warned: bool = False
+    attentions: WeakSet[nn.Module] = field(default_factory=WeakSet)
+    """Attention modules of the model, which may go on in another one when that is gone: a part of it, a wrapper."""
     _modules: frozenset[int] = frozenset()
     """Ids of all modules of the model, once they were asked for."""
 
@@ -158,11 +160,23 @@ class Compression:
         return method.for_model("" if model is None else model.config.name_or_path, tuple(self.heads))
 
     def owns(self, module: nn.Module) -> bool:
-        """True if a module is part of the model, as far as that can be told: a model that is gone had any."""
+        """True if a module is part of the model, or was, as an attention module of one that is gone."""
         model = self.model()
-        if model is not None and id(module) not in self._modules:
-            self._modules = frozenset(map(id, model.modules()))
-        return model is None or id(module) in self._modules
+        if model is not None and id(module) in self._modules:
+            return True
+        if model is None or module in self.attentions:
+            return module in self.attentions
+        self._modules = frozenset(map(id, model.modules()))
+        return id(module) in self._modules
+
+    def foreign(self) -> CacheError:
+        """The error for an attention module that is not the model's."""
+        gone = self.model() is None and not self.attentions
+        whose = "a model that is gone" if gone else "another model (of the same shape, or a copy)"
+        return CacheError(
+            f"this cache is of {whose}, whose keys and values it holds; make a CompressedCache of the model that you "
+            "call, or load_context with it."
+        )
 
     def notice(self, seen: int, new: int) -> None:
         """A part of a prompt comes, `new` tokens after `seen`; warns, once, if that looks like decoding."""

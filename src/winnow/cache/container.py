@@ -87,8 +87,9 @@ class Container:
             return _read_header(path, file)
 
     def verify(self) -> None:
-        """Reads the whole file. Raises CacheError where its tensors are not those that were written."""
+        """Reads the whole file. Raises CacheError where its tensors were changed, or it was replaced."""
         with _opened(self.path) as file:
+            self._check_same(_read_header(self.path, file))
             file.seek(self.start)
             found = _hash(file)
         if found != self.payload:
@@ -98,12 +99,22 @@ class Container:
             )
 
     def tensors(self) -> dict[str, Tensor]:
-        """All tensors by name, on the CPU: views of one private mapping of the file, read when they are touched."""
+        """All tensors by name, on the CPU: views of one private mapping of the file, read when they are touched.
+
+        Raises CacheError where they cannot be read, or the file was replaced since its header was.
+        """
         try:
             with safetensors.safe_open(self.path, framework="pt") as file:
-                return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (the file is no mapping)
+                found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (the file is no mapping)
         except (safetensors.SafetensorError, OSError) as problem:
             raise _damaged(self.path, str(problem)) from None
+        # The library opens the path by itself, so what it mapped may be another file by now.
+        self._check_same(Container.open(self.path))
+        return found
+
+    def _check_same(self, now: Container) -> None:
+        if now != self:
+            raise CacheError(f"{self.path} was replaced while it was read: load it again.")
 
 
 @contextmanager

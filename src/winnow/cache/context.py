@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
@@ -16,12 +17,14 @@ from winnow.cache.disk import Content, ContextFile, write_context
 from winnow.cache.guards import optional_count
 from winnow.cache.left_out import check_taken_up
 from winnow.cache.observer import Observer
-from winnow.cache.position_offsets import offsets_of, set_offsets
+from winnow.cache.position_offsets import keeps_offsets, offsets_of, set_offsets
 from winnow.cache.replay import Words, replay, words_of
 from winnow.cache.stats import CacheStats
 from winnow.composition.method import Method
 from winnow.composition.names import as_method
 from winnow.errors import CacheError, MethodError
+from winnow.models.adapters import check_prompt_learning, without_wrappers
+from winnow.models.devices import input_device
 from winnow.models.last_logits import last_only
 
 
@@ -81,8 +84,9 @@ class Context:
     ) -> Path:
         """Writes a safetensors file that `load_context` reads, in any process that has the same model.
 
-        An interrupted or failed write leaves nothing behind. What is read back does not fold (`fold_every`,
-        `fold_turns`): queries are not written.
+        An interrupted or failed write leaves nothing behind, a killed process a hidden `.winnow-….part` beside the
+        target, which may be deleted. What is read back does not fold (`fold_every`, `fold_turns`): queries are not
+        written.
 
         Args:
             tokenizer: what made the tokens; loading can then check it.
@@ -116,27 +120,33 @@ def compress(
 
     Args:
         method: from `winnow.method(name, budget=...)`, or its text: "adakv @ 5%".
-        attention_mask: [R, N], 0 for padding on the left.
+        attention_mask: [R, N], 0 for padding on the left. Positions count without padding, as `model.generate` counts
+            them, unless `position_ids` say otherwise.
         chunk_size: prefill in chunks of so many tokens: less working memory, but every layer's dense keys and values
             are alive until the last chunk.
         fold_every, fold_turns: of the caches that start from the context; see `CompressedCache`.
         observer: sees every row of every layer right after its compression.
         tokenizer: the model's, for methods that have it repeat the prompt (kvzip) and say so in words. Every layer's
             dense keys and values are alive until it did.
-        inputs: passed to the model with the first chunk (pixel values).
+        inputs: passed to the model with the prompt: images (pixel values), and with every chunk what is no tensor
+            (`adapter_names`). Of `position_ids` [..., N] each chunk has its part.
 
     Raises:
-        CacheError: an empty prompt; a chunk_size that is no number of tokens; an attention implementation that is not
-            "winnow".
+        CacheError: an empty prompt; a chunk_size that is no number of tokens, or one that parts a prompt with images;
+            an attention implementation that is not "winnow".
         MethodError: a method that cannot fold, where fold_every or fold_turns is given; one that has the prompt
             repeated, without a tokenizer, or where prompt and chunk are longer than the model reads.
+        ModelError: an adapter that puts tokens of its own before the prompt.
     """
     if input_ids.dim() != 2 or input_ids.shape[1] == 0:
         raise CacheError(f"input_ids has shape {list(input_ids.shape)}; give [rows, tokens] with at least one token.")
     chunk_size = optional_count("chunk_size", chunk_size, "tokens that are prefilled at a time")
     length, method = input_ids.shape[1], as_method(method)
     replayer = method.scorer.replayer
+    check_prompt_learning(model)
     _check_repeatable(method, tokenizer, inputs)
+    _check_read_at_once(inputs, chunk_size or length, length)
+    positions = _positions(model, input_ids, attention_mask, inputs)
     shown = 0 if observer is None else observer.queries
     cache = CompressedCache(
         model,
@@ -154,11 +164,13 @@ def compress(
         for start in range(0, length, chunk_size or length):
             stop = min(start + (chunk_size or length), length)
             mask = None if attention_mask is None else attention_mask[:, :stop]
+            placed = {} if positions is None else {"position_ids": positions[..., start:stop]}
             model(
                 input_ids=input_ids[:, start:stop],
                 attention_mask=mask,
                 past_key_values=cache,
                 use_cache=True,
+                **placed,
                 **inputs,
             )
     check_taken_up(cache.get_seq_length(), length)
@@ -177,6 +189,40 @@ def _check_repeatable(method: Method, tokenizer: Words | None, inputs: Mapping[s
             f"{method} has the model repeat its prompt token by token, without {', '.join(inputs)}; use a method that "
             "reads it once."
         )
+
+
+def _check_read_at_once(inputs: Mapping[str, Any], chunk: int, length: int) -> None:
+    """Raises CacheError where a prompt with images is to be read in chunks: each would get them all."""
+    found = _tensors(inputs)
+    if found and chunk < length:
+        raise CacheError(
+            f"{', '.join(found)} came with a prompt in chunks: images, and all else that comes as tensors, belong to a "
+            "prompt that is read at once; leave chunk_size out."
+        )
+
+
+def _positions(model: PreTrainedModel, input_ids: Tensor, mask: Tensor | None, inputs: dict[str, Any]) -> Tensor | None:
+    """[..., N] positions of a prompt's tokens, out of `inputs` or by the mask; None where the model counts them.
+
+    By the mask as `model.generate` has it for what follows: without padding.
+    """
+    given: Tensor | None = inputs.pop("position_ids", None)
+    if given is not None or mask is None or mask.dim() != 2:
+        return given
+    if "position_ids" not in inspect.signature(without_wrappers(model).forward).parameters:
+        return None
+    if keeps_offsets(model) and _tensors(inputs):
+        return None  # it places what is behind images by these and the mask
+    return (mask.to(input_ids.device, torch.int64).cumsum(1) - 1).clamp(min=0)
+
+
+def _tensors(inputs: Mapping[str, Any]) -> list[str]:
+    """Names of the inputs that a prompt has as a whole, besides its positions."""
+    return [name for name, value in inputs.items() if name != "position_ids" and _holds_tensors(value)]
+
+
+def _holds_tensors(value: Any) -> bool:
+    return isinstance(value, Tensor) or (isinstance(value, list | tuple) and any(map(_holds_tensors, value)))
 
 
 def load_context(
@@ -202,4 +248,4 @@ def load_context(
         file.check_tokenizer(tokenizer)
     if verify:
         file.verify()
-    return Context(file.cache(model), file.input_ids.to(model.device), file.position_offsets)
+    return Context(file.cache(model), file.input_ids.to(input_device(model)), file.position_offsets)

@@ -10,6 +10,7 @@ from winnow.cache.gradients import wants_gradients
 from winnow.cache.padding import on_host, places_of
 from winnow.kernels import prefill
 from winnow.kernels.interface import AttentionSpec
+from winnow.kernels.without_autocast import without_autocast
 from winnow.models.dtypes import cpu_has_bfloat16
 
 QUERY_BLOCK = 128
@@ -42,7 +43,8 @@ def dense_attention(
     if served and (explicit or (not dropout and _faster_compiled(query, key, chunk))):
         return _compiled_attention(query, key, value, spec)
     if explicit:
-        return _explicit_attention(query, key, value, mask, spec, causal)
+        with without_autocast(query.device):
+            return _explicit_attention(query, key, value, mask, spec, causal)
     if chunk:
         mask = causal_mask(query.shape[2], key.shape[2], query.device)
     output, _ = sdpa_attention_forward(

@@ -30,6 +30,7 @@ from winnow.cache.placement import layer_devices
 from winnow.cache.probe import check_stock_layers
 from winnow.cache.recorded import describe, recorded
 from winnow.errors import CacheError, ModelError
+from winnow.models.devices import input_device
 from winnow.typed import TypedError, read_as
 
 IDS, DOCUMENT, OFFSETS = "input_ids", "document", "position_offsets"
@@ -140,7 +141,7 @@ class ContextFile:
         cache = CompressedCache(model, recorded(facts.method), prompt_length=facts.tokens, heads_per_layer=heads)
         if len(facts.layers) != len(cache.layers):
             raise ValueError(f"there are {len(facts.layers)} layers and the model has {len(cache.layers)}")
-        expected = Expected(len(ids), facts.tokens, model.dtype, model.device)
+        expected = Expected(len(ids), facts.tokens, model.dtype, input_device(model))
         left = {name: tensor for name, tensor in self._tensors.items() if name not in (IDS, DOCUMENT, OFFSETS)}
         devices = layer_devices(model, len(cache.layers))
         for index, (layer, told) in enumerate(zip(cache.layers, facts.layers, strict=True)):

@@ -147,6 +147,6 @@ def _columns(block: Block, window: int) -> Tensor:
     starts, stops = block.starts[:, None], block.stops[:, None]
     counts = stops - starts
     widest, recent = int(counts.max()), min(window, int(counts.min()))
-    column = torch.arange(widest)
+    column = torch.arange(widest, device="cpu")
     older = torch.where(column < counts - recent, starts + column, -1)
     return torch.where(column >= widest - recent, stops - widest + column, older)

@@ -95,7 +95,7 @@ class _Held(NamedTuple):
 
     def tokens(self) -> Tensor:
         """[R] int64 tokens of every row, without padding."""
-        return self.lengths + torch.tensor([0 if each is None else each.length for each in self.prefixes])
+        return self.lengths + torch.tensor([0 if each is None else each.length for each in self.prefixes], device="cpu")
 
 
 class GraphedDecoder:
@@ -289,7 +289,7 @@ class GraphedDecoder:
                     "rows of this cache are others now, or were folded by others, and positions were given for them as "
                     "they were; make a new GraphedDecoder with positions."
                 )
-            self._ahead = torch.zeros(len(first.prefixes), dtype=torch.int64)
+            self._ahead = torch.zeros(len(first.prefixes), dtype=torch.int64, device="cpu")
         self._held = _Held.by(first)
         self._place_rows()
 

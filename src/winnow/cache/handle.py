@@ -83,6 +83,11 @@ class Handle:
     values: Tensor | None = None
     """Those that came with the keys, where this is a token as those before it, until it was attended to."""
 
+    def let_go(self) -> None:
+        """Ends the handle: nobody will take it up, and it keeps nothing alive."""
+        self.over = None
+        del self.layer
+
 
 def attach(keys: Tensor, handle: Handle) -> Tensor:
     """A tensor object of its own over the same memory, carrying the handle."""

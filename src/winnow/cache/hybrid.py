@@ -88,6 +88,8 @@ class CompactSlidingLayer(DynamicSlidingWindowLayer):
     def _own(self) -> None:
         if self.keys.untyped_storage().nbytes() > self.keys.nbytes:
             self.keys, self.values = self.keys.detach().clone(), self.values.detach().clone()
+        elif self.keys.requires_grad or self.values.requires_grad:
+            self.keys, self.values = self.keys.detach(), self.values.detach()
 
 
 class CompressedHybridLayer(LinearAttentionLayer, CompressedLayer):
@@ -138,6 +140,11 @@ class CompressedHybridLayer(LinearAttentionLayer, CompressedLayer):
         CompressedLayer.offload(self)
 
     prefetch = offload
+
+
+def detach_state(states: dict[int, Tensor], index: int) -> None:
+    """Lets go of the graph behind one of a layer's linear states, which keeps its place in memory."""
+    states[index] = states[index].detach()
 
 
 def is_attention_alone(layer: CacheLayerMixin) -> bool:

@@ -125,7 +125,8 @@ class Projection:
         if type(weight) is not nn.Parameter or not weight.is_floating_point() or weight.is_meta:
             raise ModelError(f"{_name(attention)} has no plain weight behind its latents. {_REMEDY}")
         generator = torch.Generator().manual_seed(0)
-        latent, rotated = (torch.randn(size, generator=generator).to(weight) for size in (latent_dim, rotated_dim))
+        sizes = latent_dim, rotated_dim
+        latent, rotated = (torch.randn(size, generator=generator, device="cpu").to(weight) for size in sizes)
         keys, values = expanded(attention, latent[None, None, None], rotated[None, None, None])
         matrices = self.matrices()
         ours = torch.cat([matrices.keys @ latent, rotated.expand(self._heads, -1)], dim=-1)

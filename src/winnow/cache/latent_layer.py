@@ -192,7 +192,7 @@ class LatentPlan:
         latents, rotated = (part.to(self._tail.keys.dtype)[None, None] for part in block.recover(read))
         keys, values = (part[0].flatten(0, 1).contiguous() for part in self._projection.expanded(latents, rotated))
         heads = len(keys) // max(len(read), 1)
-        return DenseBlock(keys, values, torch.arange(heads + 1) * len(read))
+        return DenseBlock(keys, values, torch.arange(heads + 1, device="cpu") * len(read))
 
     def _expanded_tail(self) -> TailSegments:
         longest = int(self._tail.lengths.max())

@@ -33,6 +33,7 @@ from winnow.cache.turn import Turn, decode_plan
 from winnow.doubts import settled_together
 from winnow.errors import CacheError, GraphError
 from winnow.kernels.interface import AttentionPlan, AttentionSpec
+from winnow.kernels.without_autocast import without_autocast
 from winnow.view import last_queries
 
 
@@ -182,7 +183,7 @@ class CompressedLayer(CacheLayerMixin):
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Every row `repeats` times, neighbors sharing their prefix."""
-        self._select_rows(torch.arange(len(self.prefixes)).repeat_interleave(repeats))
+        self._select_rows(torch.arange(len(self.prefixes), device="cpu").repeat_interleave(repeats))
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """Only the rows `indices` (integers or a boolean mask)."""
@@ -228,7 +229,7 @@ class CompressedLayer(CacheLayerMixin):
         """Kept positions per KV head of one row, ascending int64; none for a row of nothing but padding."""
         prefix = self.prefixes[row]
         if prefix is None:
-            return [torch.empty(0, dtype=torch.int64) for _ in range(self._held_tail().keys.shape[1])]
+            return [torch.empty(0, dtype=torch.int64, device="cpu") for _ in range(self._held_tail().keys.shape[1])]
         return prefix.kept()
 
     def distinct_prefixes(self) -> list[Prefix]:
@@ -349,6 +350,12 @@ class CompressedLayer(CacheLayerMixin):
         self.pending = None
         self.compression.progress.withdraw(self.part)
 
+    def let_go(self) -> None:
+        """Breaks off what refers to this layer itself, where a forward pass did not end: the cache is gone."""
+        if self.pending is not None:
+            self.pending.let_go()
+        self.pending, self._turn = None, None
+
     def take_back(self, mark: LayerMark | TokenMark | None) -> None:
         """Puts the layer back to a mark; None: it was reached, but no token was counted."""
         self.pending, self._turn, self._plan, self._step = None, None, None, None
@@ -396,10 +403,7 @@ class CompressedLayer(CacheLayerMixin):
         if before is None and self.compression.owns(attention):
             self.compressor.attention, self.compressor.spec = ref(attention), spec
         elif before is None or before() is not attention:
-            raise CacheError(
-                "this cache is of another model (of the same shape, or a copy), whose keys and values it holds; make a "
-                "CompressedCache of the model that you call, or load_context with it."
-            )
+            raise self.compression.foreign()
 
     @property
     def spec(self) -> AttentionSpec | None:
@@ -454,7 +458,9 @@ class CompressedLayer(CacheLayerMixin):
         listening, spec = self.compression.listening, self.spec
         assert listening is not None
         assert spec is not None
-        listening.hear(self.index, ReadAgain(self.compressor.module(), spec, queries[0], keys[0], values[0]))
+        read = ReadAgain(self.compressor.module(), spec, queries[0], keys[0], values[0])
+        with without_autocast(keys.device):
+            listening.hear(self.index, read)
 
     def check_positions(self, positions: Tensor | None, valid: Tensor | None) -> None:
         """Raises CacheError where new tokens, at positions [R or 1, Q], cannot be those after what is held.
@@ -671,7 +677,8 @@ class CompressedLayer(CacheLayerMixin):
     def _compress(self, keys: Tensor, values: Tensor) -> None:
         """Replaces the dense prompt [R, H, N, D], [R, H, N, Dv] by one prefix per row."""
         begin = time.perf_counter()
-        with torch.no_grad(), self.compression.all_or_nothing(), settled_together():
+        alone = self.compression.all_or_nothing()
+        with torch.no_grad(), without_autocast(keys.device), alone, settled_together():
             prefixes, recent, count = [], [], self.compression.queries_to_remember()
             for row in range(keys.shape[0]):
                 parts = self.arriving.row(row, keys, values)
@@ -723,7 +730,10 @@ class CompressedLayer(CacheLayerMixin):
             return None
         turn = Turn(self.prefixes, tail.followed_by(keys, values, valid), rows, self._planned)
         if len(rows) < len(self.prefixes):
-            others = torch.ones(keys.shape[0], keys.shape[2], dtype=torch.bool) if valid is None else valid.clone()
+            if valid is None:
+                others = torch.ones(keys.shape[0], keys.shape[2], dtype=torch.bool, device="cpu")
+            else:
+                others = valid.clone()
             others[rows] = False
             self._append(keys, values, others)
         return turn
@@ -738,7 +748,8 @@ class CompressedLayer(CacheLayerMixin):
         begin, recent = time.perf_counter(), self.recent
         assert recent is not None
         prefixes = list(self.prefixes)
-        with torch.no_grad(), self.compression.all_or_nothing(), settled_together():
+        alone = self.compression.all_or_nothing()
+        with torch.no_grad(), without_autocast(dense.keys.device), alone, settled_together():
             for row in rows:
                 prefixes[row] = self.compressor.fold(row, prefixes[row], dense.row(row), recent.row(row))
         # In one step, so that an interrupt finds all rows folded or none.

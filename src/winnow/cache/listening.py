@@ -44,7 +44,7 @@ class Listening:
     def __init__(self, replayer: Replayer, row: int, heads: Sequence[int], length: int) -> None:
         """heads: KV heads of every compressed layer; length: N, tokens of the row."""
         self.row = row
-        self.scores = [torch.zeros(count, length, dtype=torch.float32) for count in heads]
+        self.scores = [torch.zeros(count, length, dtype=torch.float32, device="cpu") for count in heads]
         self.norms: dict[int, Tensor] = {}
         """[n] norms of the hidden states that each layer's attention was given last."""
         self.part: ReplayPart | None = None

@@ -33,7 +33,7 @@ def until(turns: Sequence[PaddedTurn], seen: int) -> tuple[PaddedTurn, ...]:
 
 def last_tokens(turns: Sequence[PaddedTurn], seen: int, columns: int, rows: int) -> Tensor:
     """[R] int64 tokens among the last `columns` of `seen` columns."""
-    found = torch.full((rows,), columns)
+    found = torch.full((rows,), columns, device="cpu")
     for turn in turns:
         found -= turn.padding_from(seen - columns)
     return found

@@ -12,6 +12,7 @@ from winnow.cache.gradients import wants_gradients
 from winnow.cache.padding import Places, on_host, places_of
 from winnow.kernels import prefill
 from winnow.kernels.interface import AttentionSpec
+from winnow.kernels.without_autocast import without_autocast
 from winnow.score.window import attention_paid
 from winnow.view import LayerView
 
@@ -71,4 +72,5 @@ def _present(valid: Tensor | None, row: int, queries: int) -> tuple[Places, Plac
 def _pay(prompt: prefill.Prompt, spec: AttentionSpec) -> Tensor:
     queries, keys, values = (each.detach() for each in prompt)
     view = LayerView(0, 1, queries, keys, values, spec.scaling, spec.softcap, spec.sinks)
-    return attention_paid(view, queries.shape[1])
+    with without_autocast(keys.device):
+        return attention_paid(view, queries.shape[1])

@@ -7,16 +7,17 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from winnow.cache.decoder_modules import decoder_modules
+from winnow.models.devices import input_device
 
 
 def layer_devices(model: PreTrainedModel, layers: int) -> list[torch.device]:
     """The device on which each of the decoder's layers attends, and so the one where its cache is."""
-    devices = [model.device] * layers
+    devices = [input_device(model)] * layers
     if len(set((getattr(model, "hf_device_map", None) or {}).values())) < 2:
         return devices
     for layer, module in decoder_modules(model):
         if layer < layers:
-            devices[layer] = _device_of(module, model.device)
+            devices[layer] = _device_of(module, input_device(model))
     return devices
 
 

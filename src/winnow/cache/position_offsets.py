@@ -9,7 +9,15 @@ from __future__ import annotations
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from winnow.models.adapters import without_wrappers
+from winnow.models.devices import input_device
+
 _NAME = "rope_deltas"
+
+
+def keeps_offsets(model: PreTrainedModel) -> bool:
+    """True for a model whose tokens behind images have offsets."""
+    return _keeper(model) is not None
 
 
 def offsets_of(model: PreTrainedModel) -> Tensor | None:
@@ -22,9 +30,10 @@ def set_offsets(model: PreTrainedModel, offsets: Tensor | None) -> None:
     """Has the model go on behind a prompt with these offsets. Nothing where it keeps none."""
     keeper = _keeper(model)
     if keeper is not None:
-        setattr(keeper, _NAME, None if offsets is None else offsets.to(model.device))
+        setattr(keeper, _NAME, None if offsets is None else offsets.to(input_device(model)))
 
 
 def _keeper(model: PreTrainedModel) -> nn.Module | None:
-    inner: nn.Module = model.base_model
+    # An adapter's wrapper has a base_model of its own, which is the whole model.
+    inner: nn.Module = without_wrappers(model).base_model
     return inner if hasattr(inner, _NAME) else None

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin, DynamicCache, DynamicSlidingWindowLayer, LinearAttentionLayer
 
 from winnow.cache.guards import text_config
+from winnow.models.devices import input_device
 
 
 class _Form(NamedTuple):
@@ -31,7 +32,9 @@ def check_stock_layers(model: PreTrainedModel, layers: Sequence[CacheLayerMixin]
     probe = DynamicCache(config=text_config(model))
     with torch.no_grad():
         model(
-            input_ids=torch.zeros(1, 1, dtype=torch.int64, device=model.device), past_key_values=probe, use_cache=True
+            input_ids=torch.zeros(1, 1, dtype=torch.int64, device=input_device(model)),
+            past_key_values=probe,
+            use_cache=True,
         )
     for index in filled:
         found, expected = _forms(layers[index]), _forms(probe.layers[index])

@@ -26,7 +26,8 @@ def output_projection(attention: nn.Module, heads: int, dim: int) -> Tensor:
     weight = matrix_of(projection)
     width = heads * dim
     generator = torch.Generator().manual_seed(0)
-    inputs = torch.stack([torch.randn(width, generator=generator), torch.zeros(width)]).to(weight)
+    drawn = torch.randn(width, generator=generator, device="cpu")
+    inputs = torch.stack([drawn, torch.zeros_like(drawn)]).to(weight)
     for matrix in (weight.t(), weight):  # Linear keeps [out, in], Conv1D [in, out]
         if matrix.shape[0] == width and _computes(projection, inputs, matrix):
             return matrix.unflatten(0, (heads, dim))

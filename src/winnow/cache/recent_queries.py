@@ -90,7 +90,7 @@ class RecentQueries:
         """The last tokens were taken back, so many of all rows or of each [R]."""
         if not self.count:
             return
-        counts = torch.as_tensor(tokens).expand(len(self._held)).tolist()
+        counts = torch.as_tensor(tokens, device="cpu").expand(len(self._held)).tolist()
         rows = [self.row(index) for index in range(len(self._held))]
         rows = [row[:, : max(0, row.shape[1] - count)] for row, count in zip(rows, counts, strict=True)]
         self.ring, self.next = _stacked(rows, self.ring.shape[2] - 1), 0

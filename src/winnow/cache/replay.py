@@ -6,6 +6,7 @@ read now, and forgets that. So a replay takes the dense prompt, one layer's copy
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from winnow.cache.listening import Listening, Replayed
 from winnow.cache.replay_words import ReplayWords
 from winnow.errors import CacheError, MethodError, ModelError
 from winnow.models import context_length
+from winnow.models.devices import input_device
 from winnow.models.last_logits import last_only
 from winnow.score import Replayer
 
@@ -54,15 +56,14 @@ def replay(cache: CompressedCache, prompt: Tensor, replayer: Replayer, words: Wo
     for row in range(prompt.shape[0]):
         valid = waiting[0].arriving.valid(row).cpu()
         tokens = prompt[row].cpu()[valid]
-        # As without padding: what is read stands right behind the row's last token.
-        behind = int(valid.nonzero().max()) + 1 if len(tokens) else 0
         chunk = _chunk(model, cache.get_seq_length(), chosen, replayer, tokens)
         listening = Listening(replayer, row, cache.compression.heads, len(tokens))
         with _heard(cache, listening), _norms_of(waiting if replayer.hidden_norms else [], listening):
             for part in chosen.parts(tokens, chunk):
                 listening.part = part
                 with _kept_as_they_are(cache):
-                    _read(model, cache, part.tokens, behind)
+                    # As without padding: what is read stands right behind the row's last token.
+                    _read(model, cache, part.tokens, len(tokens))
         rows.append(listening.scores)
     return Replayed(replayer, rows, time.perf_counter() - begin)
 
@@ -142,7 +143,7 @@ def _heard(cache: CompressedCache, listening: Listening) -> Iterator[None]:
 
 @contextmanager
 def _norms_of(layers: list[CompressedLayer], listening: Listening) -> Iterator[None]:
-    """Within, the norms of what the layers' attention modules are given are noted."""
+    """Within, the norms of what the layers' attention modules are given are noted, in passes of this thread."""
     hooks = [
         module.register_forward_pre_hook(_noting(listening, index), with_kwargs=True)
         for index, module in enumerate(layer.compressor.module() for layer in layers)
@@ -155,7 +156,11 @@ def _norms_of(layers: list[CompressedLayer], listening: Listening) -> Iterator[N
 
 
 def _noting(listening: Listening, index: int) -> Any:
+    reader = threading.get_ident()
+
     def note(module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if threading.get_ident() != reader:
+            return  # a pass over another cache: threads may share a model
         hidden = arguments[0] if arguments else named.get("hidden_states")
         if hidden is None:
             raise ModelError(
@@ -183,5 +188,5 @@ def _read(model: PreTrainedModel, cache: CompressedCache, tokens: Tensor, first:
     """Feeds tokens [n] at the positions from `first` on."""
     named: dict[str, Any] = dict(last_only(model))
     if first != cache.get_seq_length():
-        named["position_ids"] = torch.arange(first, first + len(tokens), device=model.device)[None]
-    model(input_ids=tokens[None].to(model.device), past_key_values=cache, use_cache=True, **named)
+        named["position_ids"] = torch.arange(first, first + len(tokens), device=input_device(model))[None]
+    model(input_ids=tokens[None].to(input_device(model)), past_key_values=cache, use_cache=True, **named)

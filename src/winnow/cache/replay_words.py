@@ -49,7 +49,7 @@ class ReplayWords(NamedTuple):
         """
         answer = _before_answer(tokenizer) if chat_template else "\n"
         encoded = (tokenizer(text, add_special_tokens=False).input_ids for text in (FIRST, LATER, answer))
-        return cls(*(torch.tensor(tokens, dtype=torch.int64) for tokens in encoded))
+        return cls(*(torch.tensor(tokens, dtype=torch.int64, device="cpu") for tokens in encoded))
 
     @property
     def around(self) -> int:
@@ -66,7 +66,7 @@ class ReplayWords(NamedTuple):
 
     def tokens_read(self, length: int, chunk: int) -> int:
         """Tokens that the replay of a prompt of `length` tokens reads."""
-        return sum(len(part.tokens) for part in self.parts(torch.zeros(length, dtype=torch.int64), chunk))
+        return sum(len(part.tokens) for part in self.parts(torch.zeros(length, dtype=torch.int64, device="cpu"), chunk))
 
 
 def _before_answer(tokenizer: PreTrainedTokenizerBase) -> str:

@@ -49,7 +49,7 @@ class Unrotated:
 
     def mean(self, first: int, count: int) -> Tensor:
         """The identity [D, D]."""
-        return torch.eye(self.dim, dtype=torch.float32)
+        return torch.eye(self.dim, dtype=torch.float32, device="cpu")
 
     def pair_sizes(self, states: Tensor) -> Tensor:
         """|x| [..., D] in fp32: every channel stands alone."""
@@ -98,7 +98,7 @@ class Embedding:
     @property
     def device(self) -> torch.device:
         """Device of the angles."""
-        return next(self.module.buffers(), torch.empty(0)).device
+        return next(self.module.buffers(), torch.empty(0, device="cpu")).device
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +115,7 @@ class Rotary:
 
     def inverse(self, queries: Tensor, first: int) -> Tensor:
         """R(p)⁻¹·q of queries [Hq, n, D] at positions p = first … first + n - 1, in fp32."""
-        return self.inverse_at(queries, torch.arange(first, first + queries.shape[1]))
+        return self.inverse_at(queries, torch.arange(first, first + queries.shape[1], device="cpu"))
 
     def mean(self, first: int, count: int) -> Tensor:
         """[D, D] fp32: the mean of R(p) over `count` positions from `first` on."""
@@ -125,7 +125,7 @@ class Rotary:
         return self._turned(torch.eye(self.dim, dtype=torch.float32, device=cos.device), Angles(cos, sin)).t()
 
     def _sums(self, first: int, count: int) -> tuple[Tensor, Tensor]:
-        cos, sin = self._turns(torch.arange(first, first + count))
+        cos, sin = self._turns(torch.arange(first, first + count, device="cpu"))
         return cos.sum(dim=0), sin.sum(dim=0)
 
     def pair_sizes(self, states: Tensor) -> Tensor:
@@ -158,7 +158,7 @@ class Rotary:
     @property
     def _width(self) -> int:
         """r/2, the number of pairs."""
-        return self._turns(torch.zeros(1, dtype=torch.int64)).cos.shape[-1]
+        return self._turns(torch.zeros(1, dtype=torch.int64, device="cpu")).cos.shape[-1]
 
     def _pairs(self, pairs: int) -> tuple[slice, slice]:
         """The first and the second channels of r/2 = `pairs` pairs."""
@@ -208,7 +208,7 @@ def _embedding_module(model: nn.Module, attention: nn.Module) -> nn.Module | Non
 
 def _found_out(attention: nn.Module, source: nn.Module | None) -> Rotation:
     embedding = None if source is None else Embedding(source, _layer_type(attention, source))
-    positions = torch.tensor(_TRIED)
+    positions = torch.tensor(_TRIED, device="cpu")
     try:
         with torch.no_grad():
             keys = _keys_at(attention, embedding, positions)
@@ -248,7 +248,8 @@ def _keys_at(attention: nn.Module, embedding: Embedding | None, positions: Tenso
     """[H, n, D]: the keys that the module makes of one made-up token at positions [n]."""
     config: Any = attention.config
     device, dtype = _computes_in(attention)
-    token = torch.randn(config.hidden_size, generator=torch.Generator().manual_seed(0), dtype=torch.float32)
+    generator = torch.Generator().manual_seed(0)
+    token = torch.randn(config.hidden_size, generator=generator, dtype=torch.float32, device="cpu")
     accepted = inspect.signature(type(attention).forward).parameters
     arguments: dict[str, Any] = {"attention_mask": None}
     if "shared_kv_states" in accepted:
@@ -318,7 +319,7 @@ def _layouts(keys: Tensor, embedding: Embedding | None) -> Iterator[_Layout]:
 
 def _once_per_pair(embedding: Embedding) -> tuple[slice, int]:
     """The columns of the embedding without repetitions, and how many that are."""
-    angles = torch.stack(embedding.turns(torch.tensor(_TRIED)))
+    angles = torch.stack(embedding.turns(torch.tensor(_TRIED, device="cpu")))
     width = angles.shape[-1]
     if torch.equal(angles[..., : width // 2], angles[..., width // 2 :]):
         return slice(0, width // 2), width // 2

@@ -184,7 +184,7 @@ def _slots(scores: Tensor, method: Method, allocation: Allocation, layer: int) -
     """Slots [H] of a layer with scores [H, N]."""
     heads, length = scores.shape
     if allocation.totals[layer] == heads * length:
-        return torch.full((heads,), length)
+        return torch.full((heads,), length, device="cpu")
     slots = method.allocator.head_slots(scores, allocation, layer)
     check_slots(slots, scores, allocation, layer, method.allocator)
     return slots
@@ -199,7 +199,7 @@ def _narrowed(held: HeldLayer, method: Method, slots: Tensor) -> HeldLayer:
         scores = refined(method.scorer, held.ranking, slots, held.spread())
     heads, positions = held.heads, held.selection.positions
     keep = best_tokens(scores.masked_fill(~held.kept(), -torch.inf), slots)[heads, positions]
-    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), slots.cumsum(0)])
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64, device="cpu"), slots.cumsum(0)])
     return held._replace(keys=held.keys[keep], values=held.values[keep], selection=Selection(positions[keep], offsets))
 
 

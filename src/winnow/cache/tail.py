@@ -39,7 +39,7 @@ class Tail:
         with writable():
             self.keys = keys.new_empty(rows, heads, capacity, dim)
             self.values = values.new_empty(rows, heads, capacity, values.shape[-1])
-            self.lengths = torch.zeros(rows, dtype=torch.int64)
+            self.lengths = torch.zeros(rows, dtype=torch.int64, device="cpu")
             on_cpu = keys.device.type == "cpu"
             self.lengths_there = self.lengths if on_cpu else torch.zeros(rows, dtype=torch.int64, device=keys.device)
         self.longest = 0

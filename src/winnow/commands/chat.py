@@ -68,7 +68,7 @@ def _read_before(options: ChatOptions) -> Opened:
         raise typer.BadParameter("needs a --document to put into it.", param_hint="--prompt-template")
     with stage("Reading the tokenizer"):
         source = open_model(options.model)
-        tokens = torch.zeros((1, 0), dtype=torch.int64)
+        tokens = torch.zeros((1, 0), dtype=torch.int64, device="cpu")
         if document is not None:
             if options.truncate:
                 document = shortened(source, document, PROBES, style, _conversation_room(source), "The document")

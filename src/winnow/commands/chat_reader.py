@@ -19,6 +19,7 @@ from winnow.errors import MethodError
 from winnow.evaluate.conversation import Beginning
 from winnow.evaluate.turns import Subject
 from winnow.models import ModelSource
+from winnow.models.devices import input_device
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Reader:
         if not self.tokens.shape[1]:
             empty = CompressedCache(self.model, method, fold_every=every, fold_turns=every)
             return Beginning(self.tokens, lambda: deepcopy(empty))
-        tokens = self.tokens.to(self.model.device)
+        tokens = self.tokens.to(input_device(self.model))
         words = words_in(self.source.tokenizer, self.subject.style.chat_template)
         with reading(self.model, tokens_read(method, tokens.shape[1], words)):
             # With both, a share is one of the conversation: a second document gets as much as the first.

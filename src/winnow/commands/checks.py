@@ -12,7 +12,8 @@ from winnow.commands.inputs import InputError
 from winnow.commands.options.executors import ExecutorOptions
 from winnow.composition.method import Method
 from winnow.errors import BudgetError
-from winnow.files import check_own, make_folder, prepare_target
+from winnow.files import check_own, has_text_name, make_folder, prepare_target
+from winnow.heads.storage import SUFFIX
 from winnow.models import ModelSource, available_memory, pick_device
 
 
@@ -26,9 +27,19 @@ def prepare_output(path: Path, force: bool, suffix: str = "") -> None:
         raise InputError(f"{path} is a directory; name a file in it.")
     if suffix and path.suffix.lower() != suffix:
         raise InputError(f"{path} is not a name for a {suffix} file: call it {path.with_suffix(suffix).name}.")
+    if suffix == SUFFIX and not has_text_name(path):
+        raise InputError(f"{path} is no UTF-8 name, and safetensors files of other names cannot be read: rename it.")
     if os.path.isfile(path) and not force:
         raise InputError(f"{path} exists; give another name, or --force to replace it.")
     prepare_target(path, overwrite=force)
+
+
+def check_apart(**paths: Path | None) -> None:
+    """Raises InputError where two options, by their names, lead to one file: one result would replace the other."""
+    before: dict[str, str] = {}
+    for name, path in paths.items():
+        if path is not None and (first := before.setdefault(os.path.realpath(path), name)) != name:
+            raise InputError(f"--{first} and --{name} are the same file, {path}; give two names.")
 
 
 def prepare_folder(path: Path, names: Iterable[str], force: bool) -> None:

@@ -43,17 +43,23 @@ def eval(options: EvalOptions) -> None:
     room = room_for(loaded, work.largest, workers_of_a_device(options, options.device))
     batch = options.batch or room.questions
     recipe = RunRecipe(spec_of(work.source, options), space, work.groups(batch), work.methods, batch)
-    evaluation = Evaluation(recipe, journal, options.together, rows_beside(journal))
+    evaluation = Evaluation(recipe, journal, options.together, rows_beside(journal), work.shard)
     # Behind the journal: a command that is refused there is none of this run's.
-    write_text(options.out / ABOUT, json.dumps(asdict(about), indent=2) + "\n")
+    _write_about(options.out / ABOUT, json.dumps(asdict(about), indent=2) + "\n")
     tell_work(work, evaluation, room)
-    if items := evaluation.missing(work.shard):
+    if items := evaluation.missing():
         tell_time(work, evaluation.recipe, loaded, items)
         executor = _executor(work, loaded, evaluation.recipe)
         # Workers of their own load their own.
         del loaded
         _run(work, executor, evaluation, items, journal.path)
     tell_results(evaluation, work)
+
+
+def _write_about(path: Path, text: str) -> None:
+    """Only where it says something new: a finished run on a full disk still shows its table."""
+    if not path.is_file() or path.read_bytes() != text.encode():
+        write_text(path, text)
 
 
 def _executor(work: EvalWork, loaded: PreTrainedModel, recipe: RunRecipe) -> Executor[list[Row]]:

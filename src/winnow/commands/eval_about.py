@@ -16,6 +16,7 @@ from winnow.commands.invoked import LINE
 from winnow.commands.model_names import model_name
 from winnow.estimate.journal import fingerprint
 from winnow.evaluate.turns import templated
+from winnow.files import spelled_out
 from winnow.runs.environment import environment
 from winnow.runs.folder import VERSION, About, ModelFacts
 from winnow.tasks.protocol import Protocol
@@ -49,7 +50,7 @@ def about_of(work: EvalWork, loaded: PreTrainedModel) -> About:
         },
         measures={task.name: task.judging.metric for task in work.tasks},
         environment=environment(loaded.device),
-        command=shlex.join(LINE.get()),
+        command=shlex.join(map(spelled_out, LINE.get())),
         started=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 

@@ -25,10 +25,13 @@ from winnow.tasks.protocol import Protocol
 def tell_work(work: EvalWork, evaluation: Evaluation, room: Room) -> None:
     """Lines on what is to come: cells, questions that go side by side, and memory that they take meanwhile."""
     known = f", {evaluation.done:,} of them known" if evaluation.done else ""
-    examples = sum(len(task.examples) for task in work.tasks)
+    index, shards = work.shard
+    shard = f" of shard {index + 1}/{shards}" if shards > 1 else ""
+    examples = sum(len(group.examples) for group in evaluation.groups)
+    tasks = len({group.task for group in evaluation.groups})
     lines = [
-        f"{len(evaluation.cells):,} results{known}: {_counted(examples, 'example')} of "
-        f"{_counted(len(work.tasks), 'task')}, {_counted(len(work.methods), 'method')}. The longest prompt "
+        f"{len(evaluation.cells):,} results{shard}{known}: {_counted(examples, 'example')} of "
+        f"{_counted(tasks, 'task')}, {_counted(len(work.methods), 'method')}. The longest prompt "
         f"has about {work.largest.tokens:,} tokens."
     ]
     if work.protocol.model_limits:

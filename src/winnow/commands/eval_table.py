@@ -16,11 +16,17 @@ from winnow.runs.summary import MethodSummary
 
 _MOST_TASKS = 5
 """Tasks that have a column of their own."""
+_WIDEST = 10_000
+"""Characters of a line where nothing limits it."""
 
 
 def print_table(console: Console, found: Sequence[MethodSummary]) -> None:
     """Scores with their 95 % intervals, bytes and times of every method."""
-    console.print(_table(found))
+    table = _table(found)
+    if not console.is_terminal:
+        # A file or a pipe has no edge, at which names of tasks would be cut.
+        table.width = console.measure(table, options=console.options.update(max_width=_WIDEST)).maximum
+    console.print(table, crop=False)
     console.print(
         "score: mean of the tasks, 0 to 100, with its 95 % interval; decoding: time of a token, in a batch its share.",
         style="dim",
@@ -50,10 +56,15 @@ def _table(found: Sequence[MethodSummary]) -> Table:
             f"{each.examples:,}",
             written_bytes(each.held_bytes),
             written_share(each.held_share, 1),
-            written_seconds(each.compress_seconds),
-            "–" if each.step_seconds is None else written_seconds(each.step_seconds),
+            _time(each.compress_seconds),
+            "–" if each.step_seconds is None else _time(each.step_seconds),
         )
     return table
+
+
+def _time(seconds: float) -> str:
+    """Below 10 ms with a decimal: steps of a small model differ by less than a millisecond."""
+    return f"{1000 * seconds:.1f} ms" if seconds < 0.00995 else written_seconds(seconds)
 
 
 def _title(name: str) -> str:

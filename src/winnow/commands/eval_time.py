@@ -77,7 +77,7 @@ def speed_of(model: PreTrainedModel, context: int | None = None) -> Speed:
 
 def _timed(model: PreTrainedModel, tokens: int) -> Speed:
     cache = CompressedCache(model, "full")
-    ids = torch.ones(1, tokens, dtype=torch.int64)
+    ids = torch.ones(1, tokens, dtype=torch.int64, device="cpu")
     start = clock(model)
     prefill(model, ids, cache)
     read = clock(model)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import re
 import sys
@@ -23,7 +22,6 @@ LOG = logging.getLogger("winnow")
 # Without a handler of somebody's, Python would print errors a second time.
 LOG.addHandler(logging.NullHandler())
 
-_OUTPUT = (errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC, errno.EPIPE)
 _FOREIGN = "Value error, "
 """Words that typer leaves before some reasons."""
 _UNKNOWN = ("UsageError", "NoSuchOption")
@@ -90,7 +88,7 @@ def _usage(problem: Exception, after: str) -> str:
 
 def _is_of_output(problem: Exception) -> bool:
     """True for what printing raises; files that are written and read say in words what is wrong with them."""
-    return isinstance(problem, OSError) and problem.filename is None and problem.errno in _OUTPUT
+    return isinstance(problem, OSError) and problem.filename is None and streams.can_fail_with(problem.errno)
 
 
 def _is_out_of_memory(problem: Exception) -> bool:

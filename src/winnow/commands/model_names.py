@@ -8,19 +8,20 @@ from pathlib import Path
 from transformers import PreTrainedModel
 
 from winnow.bundled import NAME, is_bundled
+from winnow.files import spelled_out
 from winnow.models import ModelSource, weights_of
 from winnow.models.gguf import stem
 
 
 def model_name(source: ModelSource) -> str:
-    """The name without the machine's folders."""
+    """The name without the machine's folders, as text whatever the encoding of its folder's."""
     if is_bundled(source.name):
         return NAME
     if source.gguf:
-        return stem(source.name)
+        return spelled_out(stem(source.name))
     path = Path(source.name).expanduser()
     # Not resolved: a link is named by its owner, the folder behind it often by a hash.
-    return os.path.basename(os.path.abspath(path)) if path.is_dir() else source.name
+    return spelled_out(os.path.basename(os.path.abspath(path)) if path.is_dir() else source.name)
 
 
 def model_line(source: ModelSource, model: PreTrainedModel) -> str:

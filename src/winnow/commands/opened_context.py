@@ -58,15 +58,13 @@ def open_context(path: Path, named: str | None, where: DeviceOptions, asked: Pro
     as the file was made with.
     """
     file = ContextFile.open(path)
-    with stage("Reading the context"):
-        source = open_model(named or _model_name(file))
+    name, document = named or _model_name(file), _askable_document(path, file)
+    with stage("Opening the model"):
+        source = open_model(name)
         file.check_config(source.config)
-        _check_askable(path, file)
         file.check_tokenizer(source.tokenizer)
+    with stage("Reading the context"):
         file.verify()
-        document = file.document
-        if document is None:
-            raise InputError(f"{path} was saved without its document: give context.save the text (document=...).")
         style = style_of(asked, PromptStyle.of_facts(file.prompt, str(path)))
         _check_start(path, file, encode_prompt(source.tokenizer, document, _PROBE, style))
     with stage("Loading the model"):
@@ -85,7 +83,8 @@ def _model_name(file: ContextFile) -> str:
     return name
 
 
-def _check_askable(path: Path, file: ContextFile) -> None:
+def _askable_document(path: Path, file: ContextFile) -> str:
+    """The document. Raises InputError for a file that says too little, or too much, for questions."""
     if not file.has_tokenizer:
         raise InputError(
             f"{path} was saved without its tokenizer, so questions could be cut into other tokens than its document: "
@@ -93,6 +92,10 @@ def _check_askable(path: Path, file: ContextFile) -> None:
         )
     if file.input_ids.shape[0] != 1:
         raise InputError(f"{path} holds {file.input_ids.shape[0]} documents; winnow ask asks files of one.")
+    document = file.document
+    if document is None:
+        raise InputError(f"{path} was saved without its document: give context.save the text (document=...).")
+    return document
 
 
 def _check_start(path: Path, file: ContextFile, prompt: Tensor) -> None:

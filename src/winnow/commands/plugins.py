@@ -15,6 +15,7 @@ from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from operator import attrgetter
 from pathlib import Path
+from types import CodeType
 from typing import Any
 from zlib import crc32
 
@@ -30,7 +31,7 @@ def run_plugins(paths: Iterable[Path]) -> None:
     for path in paths:
         if not os.path.isfile(path):
             raise PluginError(f"--plugin {path}: there is no such file; name a Python file that calls winnow.register.")
-        _run(path)
+        _run(path, _read(path))
         # All parts of methods are of this kind, and no other process can import the module of one.
         copyreg.pickle(ABCMeta, _sent)
 
@@ -40,14 +41,18 @@ def _sent(kind: Any) -> Any:
     loader = getattr(sys.modules.get(kind.__module__), "__loader__", None)
     if not isinstance(loader, _Loader):
         return kind.__qualname__
-    return _received, (os.path.abspath(loader.path), kind.__qualname__)
+    return _received, (os.path.abspath(loader.path), loader.source, kind.__qualname__)
 
 
-def _received(path: str, name: str) -> Any:
-    """The class of a plugin, whose file is run where that was not done yet. Raises PluginError where it fails."""
+def _received(path: str, source: bytes, name: str) -> Any:
+    """The class of a plugin, whose source is run where that was not done yet. Raises PluginError where it fails.
+
+    The source comes with the class: its file may have been saved anew since it was read there.
+    """
     module = _module_name(Path(path))
     if module not in sys.modules:
-        run_plugins([Path(path)])
+        _run(Path(path), source)
+        copyreg.pickle(ABCMeta, _sent)
     return attrgetter(name)(sys.modules[module])
 
 
@@ -55,9 +60,16 @@ def _module_name(path: Path) -> str:
     return f"winnow_plugin_{crc32(bytes(path.resolve())):08x}"
 
 
-def _run(path: Path) -> None:
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as problem:
+        raise PluginError(f"--plugin {path}: cannot be read ({problem.strerror}).") from None
+
+
+def _run(path: Path, source: bytes) -> None:
     """As a module, which dataclasses in it need; by the same name again, so that the same file may be run twice."""
-    loader = _Loader(_module_name(path), str(path))
+    loader = _Loader(_module_name(path), str(path), source)
     spec = spec_from_loader(loader.name, loader)
     assert spec is not None
     module = module_from_spec(spec)
@@ -72,10 +84,17 @@ def _run(path: Path) -> None:
 
 
 class _Loader(SourceFileLoader):
-    """Leaves no compiled file beside the source."""
+    """Runs the source that was read, whatever the file has by now, and leaves no compiled file beside it."""
 
-    def set_data(self, path: str, data: object, *, _mode: int = 0o666) -> None:
-        """Nothing."""
+    def __init__(self, name: str, path: str, source: bytes) -> None:
+        super().__init__(name, path)
+        self.source = source
+        """For `winnow.runs.parts`, too, which tells one plugin's results from another's by it."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        """The source, compiled."""
+        code: CodeType = self.source_to_code(self.source, self.path)
+        return code
 
 
 def _line(path: Path, problem: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -54,9 +55,13 @@ def _read(folders: Sequence[Path], bar: Bar) -> list[Run]:
 
 def _runs_in(folder: Path) -> list[Path]:
     """The folder itself, or those inside it that are runs."""
-    if (folder / ABOUT).exists() or not folder.is_dir():
+    if os.path.exists(folder / ABOUT) or not os.path.isdir(folder):
         return [folder]
-    return sorted(path.parent for path in folder.glob(f"*/{ABOUT}")) or [folder]
+    try:
+        inside = sorted(folder.iterdir())
+    except OSError as problem:
+        raise RunError(f"Cannot read {folder}: {problem.strerror}.") from None
+    return [path for path in inside if os.path.exists(path / ABOUT)] or [folder]
 
 
 def _content(section: Section, number: int, bar: Bar) -> Content:

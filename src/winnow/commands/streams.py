@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TextIO
+
+
+_FULL = (errno.EDQUOT, errno.EFBIG, errno.ENOSPC)
 
 
 def prepare() -> None:
@@ -44,6 +49,18 @@ def unwritten() -> OSError | ValueError | None:
         _give_up(sys.stdout)
         return problem
     return None
+
+
+def can_fail_with(number: int | None) -> bool:
+    """True if standard output is of a kind that fails with this number: no terminal and no pipe is ever full."""
+    try:
+        kind = os.fstat(sys.stdout.fileno()).st_mode
+    except (OSError, ValueError):
+        # Closed, or a stream of somebody's that is no file.
+        return number == errno.EBADF
+    if number in _FULL:
+        return stat.S_ISREG(kind) or (stat.S_ISCHR(kind) and not sys.stdout.isatty())
+    return number in (errno.EBADF, errno.EIO, errno.EPIPE)
 
 
 def _give_up(stream: TextIO) -> None:

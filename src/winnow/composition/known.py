@@ -106,7 +106,10 @@ def _load(name: str) -> None:
     if entry is None:
         return
     try:
-        _add(_record(name, entry.load()))
+        found = entry.load()
+        # Its module may have registered the name itself, with more than a class says.
+        if not _is_taken(name):
+            _add(_record(name, found))
     except Exception as problem:
         # It is somebody else's code: whatever it raises, other methods go on working.
         raise MethodError(_unusable(name, entry, f"{type(problem).__name__}: {problem}")) from problem

@@ -27,5 +27,5 @@ def head_divergence(view: LayerView, window: int, strength: float) -> Tensor:
     """
     heads, outside = view.queries.shape[0], view.keys.shape[1] - window
     if outside <= 0:
-        return torch.zeros(heads, heads, dtype=torch.float64)
+        return torch.zeros(heads, heads, dtype=torch.float64, device="cpu")
     return jensen_shannon(distributions(diversified_attention(view, window, strength))).clamp(min=0).cpu()

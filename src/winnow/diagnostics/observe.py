@@ -26,6 +26,7 @@ from winnow.diagnostics.result import Diagnosis, LayerDiagnosis
 from winnow.diagnostics.similarity import mean_cosine
 from winnow.errors import CacheError
 from winnow.kernels.formats.heads import heads_of_slots
+from winnow.models.devices import input_device
 from winnow.score import Refiner, Scorer, SnapKV
 from winnow.score.diversity import diversified
 from winnow.store import Dense
@@ -60,7 +61,7 @@ def diagnose(
         ModelError: a model whose cache cannot be compressed.
     """
     method = as_method(method)
-    prompt = _one_prompt(input_ids).to(model.device)
+    prompt = _one_prompt(input_ids).to(input_device(model))
     _check_positive("window", window)
     _check_positive("queries", queries)
     measuring = _Measuring(window, queries, _strength(method.scorer), isinstance(method.store, Dense))

@@ -11,6 +11,7 @@ from winnow.composition.method import Method
 from winnow.composition.names import method
 from winnow.errors import CacheError, ModelError
 from winnow.heads.centers import QueryCenters
+from winnow.models.devices import input_device
 from winnow.models.last_logits import last_only
 
 
@@ -23,7 +24,7 @@ def measure_centers(model: PreTrainedModel, input_ids: Tensor) -> QueryCenters:
         CacheError: a text of fewer than five tokens.
         ModelError: a rotation that is not understood, or layers with different heads.
     """
-    ids = input_ids.reshape(1, -1).to(model.device)
+    ids = input_ids.reshape(1, -1).to(input_device(model))
     chosen: Method = method("triattention", 8)
     if ids.shape[1] <= chosen.scorer.guaranteed:
         raise CacheError(f"a text of {ids.shape[1]} tokens has no queries to measure; give one of some thousand.")

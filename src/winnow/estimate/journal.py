@@ -57,7 +57,7 @@ class Journal:
         JournalError where the file belongs to another configuration (naming what differs), is none, is damaged, or is
         being written by another process.
         """
-        plain: Record = json.loads(json.dumps(config))
+        plain = _readable(path, "a configuration", config)
         file = JournalFile(path)
         fresh = {HEADER: VERSION, HASH: fingerprint(plain), "config": plain}
         raw = raw_lines(path)
@@ -118,10 +118,7 @@ class Journal:
         """
         if self._file is None:
             raise JournalError(f"{self.path} was opened for reading only.")
-        try:
-            plain = parse_object(json.dumps(record))
-        except JsonError as problem:
-            raise JournalError(f"Cannot write {self.path}: a result that nobody could read again, {problem}.") from None
+        plain = _readable(self.path, "a result", record)
         hashed = {HASH: record_hash(self._header, plain)} if self._header[HEADER] != UNHASHED else {}
         self._file.append(_encoded({**plain, **hashed}))
         self._lines.append(Line(len(self._lines) + 2, plain))
@@ -140,6 +137,14 @@ def fingerprint(value: object) -> str:
 def record_hash(header: Record, record: Record) -> str:
     """The hash that a record has in a journal, so that a line of another journal is told as well."""
     return fingerprint([header[HASH], record])
+
+
+def _readable(path: Path, what: str, values: Mapping[str, Any]) -> Record:
+    """Plain JSON values as they will be read. Raises JournalError where they could not be."""
+    try:
+        return parse_object(json.dumps(values))
+    except JsonError as problem:
+        raise JournalError(f"Cannot write {path}: {what} that nobody could read again, {problem}.") from None
 
 
 def _header(path: Path, first: bytes) -> Record:

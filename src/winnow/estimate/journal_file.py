@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import suppress
@@ -38,39 +39,66 @@ class JournalFile:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o666)
         except OSError as problem:
             raise cannot_write(path, problem) from None
-        self.close = weakref.finalize(self, os.close, self._descriptor)
+        self._closing = weakref.finalize(self, os.close, self._descriptor)
+        self._process = os.getpid()
+        # Nobody closes the descriptor under an append of another thread: the next file to be opened would get its line.
+        self._turn = threading.RLock()
         facts = os.fstat(self._descriptor)
-        if (former := _open_here.get((facts.st_dev, facts.st_ino))) is not None:
+        former = _open_here.get((facts.st_dev, facts.st_ino))
+        if former is not None and former._process == self._process:
             former.close()
         _lock(path, self._descriptor, facts)
         _open_here[facts.st_dev, facts.st_ino] = self
-        self._end = facts.st_size
+        # Not what it was before: an append of the former's may have been waited for.
+        self._end = os.fstat(self._descriptor).st_size
+        self._left = 0
+        """Bytes behind the end that an append may have left there, at most: one that failed, or was interrupted."""
+
+    def close(self) -> None:
+        """Lets others write the file, when an append in flight is done."""
+        with self._turn:
+            self._closing()
 
     def cut(self, end: int) -> None:
-        """Drops what lies behind a byte. Raises JournalError."""
-        self._end = end
+        """Drops what lies behind a byte, of what was there at the opening. Raises JournalError."""
+        self._check_process()
         try:
-            self._cut()
+            with self._turn:
+                self._check_unchanged()
+                if end < self._end:
+                    os.ftruncate(self._descriptor, end)
+                    self._end = end
         except OSError as problem:
             raise cannot_write(self.path, problem) from None
 
     def append(self, line: bytes) -> None:
         """Writes a line, which is on the disk when this returns. Raises JournalError, and then nothing was written."""
-        if not self.close.alive:
-            raise JournalError(f"{self.path} was opened once more by this process: append to the later one.")
+        self._check_process()
         if len(line) > LONGEST:
             raise JournalError(f"Cannot write {self.path}: a record of {len(line):,} bytes is too long for a journal.")
-        try:
-            self._check_unchanged()
-            self._cut()
-            _write(self._descriptor, line)
-            os.fsync(self._descriptor)
-        except OSError as problem:
-            # The beginning of a line would spoil the next one.
-            with suppress(OSError):
-                self._cut()
-            raise cannot_write(self.path, problem) from None
-        self._end += len(line)
+        with self._turn:
+            if not self._closing.alive:
+                raise JournalError(f"{self.path} was opened once more by this process: append to the later one.")
+            try:
+                self._check_unchanged()
+                self._take_back()
+                self._left = len(line)
+                _write(self._descriptor, line)
+                os.fsync(self._descriptor)
+            except OSError as problem:
+                # The beginning of a line would spoil the next one.
+                with suppress(OSError):
+                    self._take_back()
+                raise cannot_write(self.path, problem) from None
+            self._end, self._left = self._end + len(line), 0
+
+    def _check_process(self) -> None:
+        """A fork has the descriptor, and its lock, too, but does not hear of what is appended by the other."""
+        if os.getpid() != self._process:
+            raise JournalError(
+                f"{self.path} is being written by process {self._process}, from which this one was forked: append to "
+                "it there, or open another journal here."
+            )
 
     def _check_unchanged(self) -> None:
         facts = os.fstat(self._descriptor)
@@ -78,10 +106,18 @@ class JournalFile:
             raise JournalError(f"{self.path} was deleted while it was written: repeat the command to start over.")
         if facts.st_size < self._end:
             raise JournalError(f"{self.path} was made shorter by another program: repeat the command to resume it.")
+        if facts.st_size > self._end + self._left:
+            # On a file system without locks nothing else keeps two processes apart.
+            raise JournalError(
+                f"{self.path} was made longer by another program: let that one finish, and repeat the command to "
+                "resume it."
+            )
 
-    def _cut(self) -> None:
-        if os.fstat(self._descriptor).st_size > self._end:
+    def _take_back(self) -> None:
+        """Drops what an unfinished append left, unless others have written behind it."""
+        if self._left and os.fstat(self._descriptor).st_size <= self._end + self._left:
             os.ftruncate(self._descriptor, self._end)
+            self._left = 0
 
 
 def raw_lines(path: Path) -> Iterator[bytes]:

@@ -19,6 +19,7 @@ from winnow.composition.method import Method
 from winnow.evaluate.decoding import clock, decode, prefill, stop_tokens
 from winnow.evaluate.sampling import GREEDY, Sampling
 from winnow.evaluate.shared import dense_prompt
+from winnow.models.devices import input_device
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class Answer:
     decode_seconds: float
     """For the forward passes after the first token of the answer."""
     decode_steps: int
-    """Number of those passes; one fewer than `new_tokens` where `max_new_tokens` and not a stop token ended it."""
+    """Tokens that went into the cache after the prompt; one fewer than `new_tokens` where `max_new_tokens` and not a
+    stop token ended it. As many as those passes, but for assisted decoding, which checks several tokens in one."""
     stats: CacheStats
 
     @property
@@ -102,7 +104,7 @@ def compress_document(
     """Prefills and compresses the document part [1, M] of a prompt; fold_every, words: as of `read_with_question`."""
     begin = clock(model)
     context = compress(
-        model, tokens.to(model.device), method, chunk_size=chunk_size, fold_every=fold_every, tokenizer=words
+        model, tokens.to(input_device(model)), method, chunk_size=chunk_size, fold_every=fold_every, tokenizer=words
     )
     return CompressedDocument(context, tokens.shape[1], clock(model) - begin)
 
@@ -158,7 +160,7 @@ def stream(tokens: Iterator[int], said: list[int], streamer: BaseStreamer | None
         for token in tokens:
             said.append(token)
             if streamer is not None:
-                streamer.put(torch.tensor([token]))
+                streamer.put(torch.tensor([token], device="cpu"))
     finally:
         # A streamer holds back words that are not complete.
         if streamer is not None:

@@ -14,6 +14,7 @@ from winnow.cache.context import Context
 from winnow.cache.while_graphed import cuda_graphs
 from winnow.evaluate.batch import Decoded, Said
 from winnow.evaluate.decoding import clock
+from winnow.models.devices import input_device
 
 
 @torch.no_grad()
@@ -34,14 +35,14 @@ def answers_after(
     document = contexts[0].input_ids.shape[1]
     seen = document + asked.shape[1]
     # Everything that is ever seen, since a mask of the whole document is not made again for every token.
-    mask = torch.ones(len(asked), seen + max_new_tokens, dtype=torch.long)
+    mask = torch.ones(len(asked), seen + max_new_tokens, dtype=torch.long, device="cpu")
     mask[:, document:seen] = there
-    positions = (document - 1 + there.cumsum(-1)).to(model.device)
-    mask = mask.to(model.device)
+    positions = (document - 1 + there.cumsum(-1)).to(input_device(model))
+    mask = mask.to(input_device(model))
     cache = CompressedCache.joined([context.cache() for context in contexts])
     cache.batch_repeat_interleave(len(questions))
     said = Said(len(asked), max_new_tokens, stops)
-    tokens, steps = asked.to(model.device), 0
+    tokens, steps = asked.to(input_device(model)), 0
     with cuda_graphs(model, max_new_tokens):
         while said.rows.open:
             tokens, positions, mask = said.rows.without_ended(cache, tokens, positions, mask)

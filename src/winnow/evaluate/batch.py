@@ -13,6 +13,7 @@ from winnow.cache.compressed import CompressedCache
 from winnow.cache.while_graphed import cuda_graphs
 from winnow.evaluate.decoding import clock
 from winnow.evaluate.open_rows import OpenRows
+from winnow.models.devices import input_device
 
 
 class Row(NamedTuple):
@@ -69,7 +70,7 @@ def decode_batch(
 
     Rows see nothing of each other, so each decodes what it would have decoded alone.
     """
-    positions = torch.tensor([[row.cache.get_seq_length()] for row in rows], device=model.device)
+    positions = torch.tensor([[row.cache.get_seq_length()] for row in rows], device=input_device(model))
     cache = CompressedCache.joined([row.cache for row in rows]) if len(rows) > 1 else rows[0].cache
     tokens = torch.stack([row.logits for row in rows]).argmax(-1)
     said = Said(len(rows), max_new_tokens, stops)

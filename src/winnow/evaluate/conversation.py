@@ -100,7 +100,7 @@ class Conversation:
     def read(self, prompt: Prompt) -> Tensor:
         """The logits [V] after a question. Where that is interrupted the next one begins the cache again."""
         self._cache = None
-        logits = prefill(self._model, torch.tensor([prompt.unread]), prompt.cache)
+        logits = prefill(self._model, torch.tensor([prompt.unread], device="cpu"), prompt.cache)
         self._cache = prompt.cache
         return logits
 

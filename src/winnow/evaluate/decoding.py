@@ -12,6 +12,7 @@ from transformers import Cache, PreTrainedModel
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.while_graphed import cuda_graphs
 from winnow.evaluate.sampling import Choice, most_likely
+from winnow.models.devices import input_device
 from winnow.models.last_logits import last_only
 
 
@@ -27,7 +28,7 @@ def prefill(model: PreTrainedModel, tokens: Tensor, cache: Cache, chunk_size: in
     named = last_only(model) if length > 1 else {}
     for start in range(0, length, step):
         output = model(
-            input_ids=tokens[:, start : start + step].to(model.device),
+            input_ids=tokens[:, start : start + step].to(input_device(model)),
             past_key_values=cache,
             use_cache=True,
             **named,
@@ -53,7 +54,7 @@ def decode(
                 return
             yield token
             if count < max_new_tokens:
-                logits = prefill(model, torch.tensor([[token]]), cache)
+                logits = prefill(model, torch.tensor([[token]], device="cpu"), cache)
 
 
 def stop_tokens(model: PreTrainedModel) -> frozenset[int]:

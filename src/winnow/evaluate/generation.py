@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, TypeAlias, overload
+from typing import Literal, NamedTuple, TypeAlias, overload
 
 import torch
 from torch import Tensor
@@ -23,16 +23,16 @@ from winnow.cache.while_graphed import cuda_graphs
 from winnow.composition.method import Method
 from winnow.composition.names import NamedMethod, as_method
 from winnow.errors import MethodError, PromptError
+from winnow.evaluate.answer_settings import CANDIDATES, MAX_NEW_TOKENS, AnswerSettings, answer_settings
 from winnow.evaluate.answering import Answer, compress_document
 from winnow.evaluate.checking import check_shapes
 from winnow.evaluate.decoding import clock, prefill, stop_tokens
 from winnow.evaluate.prompts import document_tokens, encode_prompt
 from winnow.evaluate.truncation import without_middle
 from winnow.models import answer_room, context_length
+from winnow.models.adapters import check_prompt_learning
+from winnow.models.devices import input_device
 from winnow.tasks.prompt_style import USUAL, PromptStyle
-
-MAX_NEW_TOKENS = 128
-"""Tokens of an answer at most, where nothing else is said."""
 
 Streamer: TypeAlias = BaseStreamer | Callable[[str], object]
 
@@ -110,11 +110,12 @@ def generate(
             answers, for a prefill of the whole text per question. False: compress the text once, before any question
             is known, and answer every question from it; with methods that watch the end of the prompt (SnapKV and its
             kin) much is lost, keydiff and others that look at keys alone do not mind, kvzip is made for it.
-        max_new_tokens: of an answer; by default what generation_config says, or 128. Never more than the model can
-            read.
+        max_new_tokens: of an answer; by default what generation_config says (`max_length` counts the prompt, too), or
+            128. Never more than the model can read.
         generation_config: sampling, stop strings and so on, in transformers' terms; beams and several sequences need
-            `model.generate` itself. None: the most likely token at every step, of those that the model's own settings
-            do not forbid. `torch.manual_seed` repeats samples.
+            `model.generate` itself, candidates (`prompt_lookup_num_tokens`) a prompt that is read in one pass. None:
+            the most likely token at every step, of those that the model's own settings do not forbid.
+            `torch.manual_seed` repeats samples.
         streamer: one of transformers', or a function that is called with every piece of text as soon as it is
             settled. The answers to several questions come one after the other.
         chunk_size: tokens of the text that are prefilled at a time; see `winnow.compress`.
@@ -125,34 +126,38 @@ def generate(
 
     Raises:
         TypeError: the tokenizer stands where the model belongs.
-        PromptError: an empty text, no question or an empty one, a prompt that is longer than the model can read, a
-            generation_config with beams or several sequences, a chat template without place for `system`, one
-            that is given twice. Nothing has been computed then.
+        PromptError: an empty text, no question or an empty one, a prompt that is longer than the model can read or
+            max_length allows, a generation_config with beams, several sequences or anything else that one answer from
+            a compressed cache cannot have, a chat template without place for `system`, one that is given twice. Nothing
+            has been computed then.
         MethodError: an unknown method or parameter, or a budget that is given twice.
-        BudgetError, CacheError, ModelError: as for `CompressedCache`.
+        BudgetError, CacheError, ModelError: as for `CompressedCache` and `winnow.compress`.
     """
     # Not the reverse: a compiled or wrapped model is no PreTrainedModel.
     if isinstance(model, PreTrainedTokenizerBase):
         raise TypeError("generate takes the model first and its tokenizer second; they are the other way round.")
+    check_prompt_learning(model)
     single = isinstance(questions, str)
     asked = _checked(context, [questions] if isinstance(questions, str) else questions)
     chosen = _chosen(method, budget)
     if fold_every is not None:
         check_foldable(chosen, fold_every)
     chunk_size = optional_count("chunk_size", chunk_size, "tokens prefilled at a time")
-    settings = _settings(model, tokenizer, generation_config, max_new_tokens)
+    settings = answer_settings(model, tokenizer, generation_config, max_new_tokens)
     style = _style(style, system)
     reading = _Reading(chosen, chunk_size, fold_every, words_in(tokenizer, style.chat_template))
     if not question_aware:
         style.check_question_last()
     texts = [context] * len(asked)
-    if (most := _room(model, truncate, settings.max_new_tokens)) is not None:
+    if (most := _room(model, truncate, settings.max_new_tokens or MAX_NEW_TOKENS)) is not None:
         # Read before any question, the text must be the same for all of them.
         groups = [[question] for question in asked] if question_aware else [asked] * len(asked)
         texts = [without_middle(tokenizer, context, group, most, style) for group in groups]
     prompts = [encode_prompt(tokenizer, *each, style) for each in zip(texts, asked, strict=True)]
-    _check_lengths(model, prompts)
-    check_shapes(model, [chosen], [prompt.shape[1] for prompt in prompts], fold_every)
+    lengths = [prompt.shape[1] for prompt in prompts]
+    _check_lengths(model, settings, lengths)
+    _check_candidates(settings, reading, lengths, question_aware)
+    check_shapes(model, [chosen], lengths, fold_every)
     writing = _Writing(model, tokenizer, settings, _streamer(streamer, tokenizer))
     with attending(model):
         begun = (
@@ -173,6 +178,21 @@ class _Reading(NamedTuple):
     words: Words
     """Those around a prompt, for methods that have it read a second time."""
 
+    @property
+    def rereads(self) -> bool:
+        """True for a method that has a prompt read a second time."""
+        return self.method.scorer.replayer is not None
+
+    def early(self, length: int) -> int:
+        """First tokens of a prompt and its question that a cache sees before `model.generate`.
+
+        The last ones are left for that, which needs logits to begin with.
+        """
+        if self.rereads:
+            return length - 1
+        chunk = self.chunk_size or length
+        return (length - 1) // chunk * chunk
+
 
 class _Begun(NamedTuple):
     """A prompt [1, N], of which a cache has seen the first tokens, but not all."""
@@ -188,16 +208,13 @@ def _with_question(model: PreTrainedModel, prompts: list[Tensor], reading: _Read
     """Caches that see text and question together."""
     for prompt in prompts:
         begin, length = clock(model), prompt.shape[1]
-        if reading.method.scorer.replayer is not None:
-            # Its last token is left for `model.generate`, which needs logits to begin with.
-            yield next(_before_questions(model, [prompt], reading, length - 1))._replace(question_seen=True)
+        early = reading.early(length)
+        if reading.rereads:
+            yield next(_before_questions(model, [prompt], reading, early))._replace(question_seen=True)
             continue
         cache = CompressedCache(model, reading.method, prompt_length=length, fold_every=reading.fold_every)
-        # The last chunk is left for `model.generate`, which needs logits to begin with.
-        chunk = reading.chunk_size or length
-        early = (length - 1) // chunk * chunk
         if early:
-            prefill(model, prompt[:, :early], cache, chunk)
+            prefill(model, prompt[:, :early], cache, reading.chunk_size)
         yield _Begun(prompt, cache, clock(model) - begin, question_seen=True)
 
 
@@ -217,14 +234,14 @@ class _Writing:
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
-    settings: GenerationConfig
+    settings: AnswerSettings
     streamer: BaseStreamer | None
 
     def answer(self, begun: _Begun) -> Answer:
         """The answer to a prompt."""
         model, cache, length = self.model, begun.cache, begun.prompt.shape[1]
-        first, begin = _FirstToken(model), clock(model)
-        prompt = begun.prompt.to(model.device)
+        first, begin = _FirstToken(model, cache, length), clock(model)
+        prompt = begun.prompt.to(input_device(model))
         settings = self._limited(length)
         with cuda_graphs(model, settings.max_new_tokens):
             output = model.generate(
@@ -252,10 +269,11 @@ class _Writing:
             stats=stats,
         )
 
-    def _limited(self, length: int) -> GenerationConfig:
+    def _limited(self, length: int) -> AnswerSettings:
         """The settings for a prompt of so many tokens."""
         settings = copy.deepcopy(self.settings)
-        settings.max_new_tokens = answer_room(self.model.config, length, settings.max_new_tokens)
+        most = settings.max_new_tokens or settings.max_length - length
+        settings.max_new_tokens, settings.max_length = answer_room(self.model.config, length, most), None
         return settings
 
     def _without_stop(self, tokens: list[int]) -> list[int]:
@@ -265,10 +283,12 @@ class _Writing:
 
 
 class _FirstToken(LogitsProcessor):  # type: ignore[misc]
-    """Notes when the logits of an answer's first token are there."""
+    """Notes when the logits of an answer's first token are there, after a prompt of so many tokens."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, cache: CompressedCache, length: int) -> None:
         self._model = model
+        self._cache = cache
+        self._length = length
         self._seconds: float | None = None
 
     @property
@@ -279,7 +299,8 @@ class _FirstToken(LogitsProcessor):  # type: ignore[misc]
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Scores as they are."""
-        if self._seconds is None:
+        # Logits of candidates come before the prompt is read.
+        if self._seconds is None and self._cache.get_seq_length() >= self._length:
             self._seconds = clock(self._model)
         return scores
 
@@ -341,39 +362,27 @@ def _room(model: PreTrainedModel, truncate: str | None, max_new_tokens: int) -> 
     return None if truncate is None or most is None else most - min(max_new_tokens, most // 2)
 
 
-def _settings(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    given: GenerationConfig | None,
-    max_new_tokens: int | None,
-) -> GenerationConfig:
-    """Settings for `model.generate`. Raises PromptError for what gives more than one sequence."""
-    settings = _greedy() if given is None else copy.deepcopy(given)
-    if (settings.num_beams or 1) > 1 or (settings.num_return_sequences or 1) > 1:
-        raise PromptError(
-            "an answer is one sequence: for beams or several sequences pass a CompressedCache to model.generate."
-        )
-    most = optional_count("max_new_tokens", max_new_tokens, "tokens of an answer", PromptError)
-    settings.max_new_tokens = most or settings.max_new_tokens or MAX_NEW_TOKENS
-    # Said in full, as transformers fills gaps from what comes with the model.
-    settings.return_dict_in_generate, settings.use_cache = False, True
-    settings.num_beams = settings.num_return_sequences = 1
-    if settings.pad_token_id is None and model.generation_config.pad_token_id is None:
-        # Nothing is padded, but transformers tells whoever has no such token.
-        settings.pad_token_id = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
-    return settings
+def _check_candidates(settings: AnswerSettings, reading: _Reading, lengths: list[int], question_aware: bool) -> None:
+    """Raises PromptError for candidates of an answer where a cache sees part of its prompt before `model.generate`."""
+    asked = next((name for name in CANDIDATES if getattr(settings, name, None) is not None), None)
+    if asked is None or (question_aware and not any(map(reading.early, lengths))):
+        return
+    if reading.rereads:
+        remedy = f"use a method that reads a prompt once, which {reading.method.name} does not"
+    else:
+        remedy = "leave chunk_size out" if question_aware else "leave question_aware=False out"
+    raise PromptError(f"{asked} works on prompts that are read in one pass: leave it out, or {remedy}.")
 
 
-def _greedy() -> GenerationConfig:
-    """The most likely tokens; said in full, as transformers fills gaps from what comes with the model."""
-    neutral: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": 50, "repetition_penalty": 1.0}
-    return GenerationConfig(do_sample=False, num_beams=1, **neutral)
-
-
-def _check_lengths(model: PreTrainedModel, prompts: list[Tensor]) -> None:
-    longest, most = max(prompt.shape[1] for prompt in prompts), context_length(model.config)
+def _check_lengths(model: PreTrainedModel, settings: AnswerSettings, lengths: list[int]) -> None:
+    longest, most = max(lengths), context_length(model.config)
     if most is not None and longest >= most:
         raise PromptError(
             f"the prompt has {longest:,} tokens and the answer needs room; the model reads {most:,} at most. Shorten "
             'the text, leave its middle out (truncate="middle"), or use a model that reads more.'
+        )
+    if settings.max_new_tokens is None and longest >= settings.max_length:
+        raise PromptError(
+            f"the prompt has {longest:,} tokens, and max_length={settings.max_length} counts them as well as the "
+            "answer: give max_new_tokens instead, or a larger max_length."
         )

@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from winnow.evaluate.batch import Row
+from winnow.models.devices import input_device
 
 _CUES = ("Answer:", "\n")
 """Ends of prompts; texts that grow together with the first one are cut behind the second."""
@@ -22,7 +23,7 @@ def continuation_tokens(tokenizer: PreTrainedTokenizerBase, text: str) -> Tensor
     """
     behind = (_behind(tokenizer, cue, text) for cue in _CUES)
     found = next((tokens for tokens in behind if tokens is not None), None)
-    return torch.tensor(_ids(tokenizer, text) if found is None else found, dtype=torch.int64)
+    return torch.tensor(_ids(tokenizer, text) if found is None else found, dtype=torch.int64, device="cpu")
 
 
 def _behind(tokenizer: PreTrainedTokenizerBase, cue: str, text: str) -> list[int] | None:
@@ -43,7 +44,7 @@ def log_probabilities(model: PreTrainedModel, start: Row, tokens: Tensor) -> Ten
     """
     logits = [start.logits[None]]
     if len(tokens) > 1:
-        fed = tokens[None, :-1].to(model.device)
+        fed = tokens[None, :-1].to(input_device(model))
         logits.append(model(input_ids=fed, past_key_values=start.cache, use_cache=True).logits[0])
     return torch.cat(logits).float().log_softmax(-1)
 

@@ -24,7 +24,9 @@ class OpenRows:
         """
         if 2 * len(self.open) > len(self.there):
             return tensors
-        kept = torch.tensor([place for place, row in enumerate(self.there) if row in self.open], dtype=torch.int64)
+        kept = torch.tensor(
+            [place for place, row in enumerate(self.there) if row in self.open], dtype=torch.int64, device="cpu"
+        )
         self.there = [row for row in self.there if row in self.open]
         # As beams do it: the one way to fewer rows that layers with a linear state know, too.
         cache.reorder_cache(kept)

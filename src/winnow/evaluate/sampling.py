@@ -54,5 +54,5 @@ class _Draw:
         row = logits.to("cpu", torch.float64)[None]
         # With the largest at 0 no temperature is too small to divide by. What stands before the token does not count:
         # these processors look at the scores only.
-        warped = self._warp(torch.empty((1, 0), dtype=torch.int64), row - row.max())
+        warped = self._warp(torch.empty((1, 0), dtype=torch.int64, device="cpu"), row - row.max())
         return int(torch.multinomial(warped.softmax(-1).to(torch.float32), 1, generator=self._random))

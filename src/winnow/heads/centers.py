@@ -40,9 +40,10 @@ class QueryCenters:
             given = getattr(self, name)
             if not isinstance(given, Tensor) or given.dim() != 3 or not given.is_floating_point():
                 raise HeadScoresError(f"{name} of query centers must be floating-point numbers [layers, heads, …].")
-            if not bool(given.isfinite().all()):
+            converted = given.detach().to("cpu", torch.float32).contiguous()
+            if not bool(converted.isfinite().all()):
                 raise HeadScoresError(f"{name} of query centers has NaN or infinite numbers; measure them again.")
-            object.__setattr__(self, name, given.detach().to("cpu", torch.float32).contiguous())
+            object.__setattr__(self, name, converted)
         if self.mean.shape != self.sizes.shape:
             raise HeadScoresError(
                 f"query centers {list(self.mean.shape)} and sizes {list(self.sizes.shape)} are not of the same shape; "
@@ -56,12 +57,13 @@ class QueryCenters:
     @classmethod
     def load(cls, path: Path | str) -> QueryCenters:
         """Reads a file that `save` wrote. Raises HeadScoresError, and never unpickles."""
+        path = Path(path).expanduser()
         tensors, header = storage.read_tensors(path, _KIND)
         if set(tensors) != set(_TENSORS):
             raise HeadScoresError(f"{path} holds {sorted(tensors)}, not query centers; {_KIND.again}.")
         facts = {name: header[name] for name in ("tokens", "model") if name in header}
         try:
-            return cls(tensors["mean"], tensors["sizes"], path=Path(path), **facts)
+            return cls(tensors["mean"], tensors["sizes"], path=path, **facts)
         except (HeadScoresError, TypeError) as problem:
             raise HeadScoresError(f"{path}: {problem}") from None
 
@@ -69,7 +71,7 @@ class QueryCenters:
         """Writes a safetensors file, over an existing one if need be; returns its path. Raises HeadScoresError."""
         header = {"version": _KIND.version, "tokens": self.tokens, "model": self.model}
         tensors = {name: getattr(self, name) for name in _TENSORS}
-        return storage.write_tensors(Path(path), tensors, _KIND.header, header, "Query centers")
+        return storage.write_tensors(Path(path).expanduser(), tensors, _KIND.header, header, "Query centers")
 
     @cached_property
     def _identity(self) -> tuple[object, ...]:

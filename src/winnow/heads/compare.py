@@ -59,8 +59,8 @@ def mean_ranks(values: Tensor) -> Tensor:
     """[n] -> [n] ranks from 0; the mean of their places for equal values."""
     _, group, sizes = torch.unique(values, return_inverse=True, return_counts=True)
     after = sizes.cumsum(0)
-    middle: Tensor = after - (sizes + 1) / 2
-    return middle[group].double()
+    middle: Tensor = after - (sizes + 1).double() / 2  # double first: whole numbers become torch's default dtype
+    return middle[group]
 
 
 def _top(values: Tensor, k: int) -> list[int]:

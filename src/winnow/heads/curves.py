@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from winnow.errors import HeadScoresError
+from winnow.errors import FileError, HeadScoresError
+from winnow.files import reading
 from winnow.heads import storage
 
 GRID = 99
@@ -63,7 +64,7 @@ class BudgetCurves:
     @classmethod
     def load(cls, path: Path | str) -> BudgetCurves:
         """Reads a file that `save` wrote, or a published .npy table; never unpickles. Raises HeadScoresError."""
-        path = Path(path)
+        path = Path(path).expanduser()
         ratios, facts = _read_published(path) if path.suffix.lower() == PUBLISHED else _read(path)
         try:
             return cls(ratios, **facts, path=path)
@@ -73,7 +74,9 @@ class BudgetCurves:
     def save(self, path: Path | str) -> Path:
         """Writes a safetensors file, over an existing one if need be; returns its path. Raises HeadScoresError."""
         header = {"version": _KIND.version, "samples": self.samples, **self._texts()}
-        return storage.write_tensors(Path(path), {_TENSOR: self.ratios}, _KIND.header, header, "Budget curves")
+        return storage.write_tensors(
+            Path(path).expanduser(), {_TENSOR: self.ratios}, _KIND.header, header, "Budget curves"
+        )
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -106,9 +109,15 @@ class BudgetCurves:
 
 def _read_published(path: Path) -> tuple[Tensor, dict[str, Any]]:
     try:
-        table = np.load(path, allow_pickle=False)
-        return torch.from_numpy(np.asarray(table, dtype=np.float64)), {}
-    except (OSError, ValueError, EOFError, TypeError) as problem:
+        with reading(path) as file:
+            table = np.load(file, allow_pickle=False)
+            if isinstance(table, np.ndarray) and table.dtype.kind not in "fiu":
+                raise TypeError(f"it holds {table.dtype}, not numbers")
+            return torch.from_numpy(np.asarray(table, dtype=np.float64)), {}
+    except FileError as problem:
+        raise HeadScoresError(str(problem)) from None
+    except (OSError, ValueError, EOFError, TypeError, MemoryError) as problem:
+        # Memory: a damaged header asks for any amount.
         raise HeadScoresError(f"{path} cannot be read as a published table of budget curves: {problem}.") from None
 
 

@@ -25,7 +25,7 @@ def read_duo(path: Path | str) -> HeadScores:
     """
     path = Path(path)
     rows = _rows(path, read_text(path, FileKind.TSV, LAYOUT))
-    values = torch.tensor(rows, dtype=torch.float64)
+    values = torch.tensor(rows, dtype=torch.float64, device="cpu")
     outside = (values < -_SLACK) | (values > 1 + _SLACK)
     if outside.any():
         layer, head = outside.nonzero()[0].tolist()

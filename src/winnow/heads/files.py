@@ -83,7 +83,7 @@ def numbers(values: object, what: str) -> Tensor:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise HeadScoresError(f"{what} has {value!r} at place {index}, which is not a number.")
     try:
-        return torch.tensor([float(value) for value in values], dtype=torch.float64)
+        return torch.tensor([float(value) for value in values], dtype=torch.float64, device="cpu")
     except OverflowError:
         raise HeadScoresError(f"{what} has a number that is too large to be a score.") from None
 

@@ -60,7 +60,7 @@ def check_shape(table: HeadScores, heads: tuple[int, ...]) -> None:
 
 def highest(scores: Tensor, count: int) -> Tensor:
     """[L, H] bool: the `count` heads of the highest scores; equal scores go to the lower layer and head."""
-    chosen = torch.zeros(scores.numel(), dtype=torch.bool)
+    chosen = scores.new_zeros(scores.numel(), dtype=torch.bool)
     chosen[torch.argsort(scores.flatten(), descending=True, stable=True)[:count]] = True
     return chosen.view(scores.shape)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -69,15 +70,16 @@ class HeadScores:
     @classmethod
     def load(cls, path: Path | str) -> HeadScores:
         """Reads a file that `save` wrote; `read_scores` reads published formats, too. Raises HeadScoresError."""
-        values, facts = storage.read_scores_file(Path(path))
+        path = Path(path).expanduser()
+        values, facts = storage.read_scores_file(path)
         try:
-            return cls(values=values, path=Path(path), **facts)
+            return cls(values=values, path=path, **facts)
         except HeadScoresError as problem:
             raise HeadScoresError(f"{path}: {problem}") from None
 
     def save(self, path: Path | str) -> Path:
         """Writes a safetensors file, over an existing one if need be; returns its path. Raises HeadScoresError."""
-        return storage.write_scores(Path(path), self.values, self.facts())
+        return storage.write_scores(Path(path).expanduser(), self.values, self.facts())
 
     def facts(self) -> dict[str, str | int | None]:
         """The facts about the values, without the path, under their names in the file."""
@@ -231,6 +233,7 @@ def _check_values(values: Tensor) -> None:
         raise HeadScoresError(f"Head scores must be a table [layers, heads], not {shape}: reshape it layer by layer.")
     if not values.numel():
         raise HeadScoresError(f"The table of head scores is empty ({values.shape[0]}x{values.shape[1]}).")
+    values = values.detach().to("cpu", torch.float64)
     broken = (~torch.isfinite(values)).nonzero()
     if len(broken):
         layer, head = broken[0].tolist()
@@ -238,6 +241,11 @@ def _check_values(values: Tensor) -> None:
             f"The score of layer {layer}, head {head} is {values[layer, head].item()}"
             + (f", as are or alike {len(broken) - 1} more" if len(broken) > 1 else "")
             + ": a head without a measurement has no score, so estimate it again."
+        )
+    if not math.isfinite(values.abs().sum().item()):
+        raise HeadScoresError(
+            f"Head scores as large as {values.abs().max().item():.4g} have no finite sum, so none is a share of it: "
+            "divide all of them by the largest."
         )
     if not values.any():
         raise HeadScoresError(

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import safetensors
 import safetensors.torch
+import torch
 
 from winnow.errors import FileError, HeadScoresError, JsonError
-from winnow.files import replacing
+from winnow.files import has_text_name, reading, replacing, spelled_out
 from winnow.heads.files import FileKind, file_kind
 from winnow.strict_json import parse_object
 
@@ -22,6 +23,13 @@ VERSION = 1
 SUFFIX = ".safetensors"
 TENSOR = "scores"
 HEADER = "winnow_head_scores"
+
+
+_NUMBERS = (
+    *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
+    *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8),
+)
+"""Types of a table's numbers; of others torch cannot even say whether they are finite."""
 
 
 class TableKind(NamedTuple):
@@ -60,7 +68,13 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], name: str, header: dic
         raise HeadScoresError(f"{path} is a directory; name a file in it.")
     if path.suffix.lower() != SUFFIX:
         raise HeadScoresError(f"{what} are saved as {SUFFIX}: name the file {path.with_suffix(SUFFIX).name}.")
-    content = safetensors.torch.save(tensors, metadata={name: json.dumps(header)})
+    _check_name(path)
+    described = json.dumps(header)
+    try:
+        parse_object(described)
+    except JsonError as problem:
+        raise HeadScoresError(f"{what} with facts that nobody could read again cannot be saved: {problem}.") from None
+    content = safetensors.torch.save(tensors, metadata={name: described})
     try:
         with replacing(path) as file:
             file.write(content)
@@ -91,15 +105,32 @@ def read_tensors(path: Path | str, kind: TableKind) -> tuple[dict[str, Tensor], 
 
     Raises HeadScoresError for a file that is damaged, of another kind or of a later version; never unpickles.
     """
+    _check_name(path)
     try:
-        with safetensors.safe_open(path, framework="pt") as file:
+        # A pipe would be waited for, where no interrupt is heard; and a file that is not there is not damaged.
+        with reading(Path(path)), safetensors.safe_open(path, framework="pt") as file:
             header = _header(path, file.metadata() or {}, kind)
-            return {name: file.get_tensor(name) for name in file.keys()}, header  # noqa: SIM118 (it is no mapping)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+    except FileError as problem:
+        raise HeadScoresError(str(problem)) from None
     except (safetensors.SafetensorError, OSError) as problem:
         raise HeadScoresError(
             f"{path} is damaged or no readable file of {kind.what} ({problem}): it may have been cut off while it was "
             f"copied; copy it again, or {kind.again}."
         ) from None
+    for name, tensor in tensors.items():
+        if tensor.dtype not in _NUMBERS:
+            raise HeadScoresError(
+                f"{path} has {name} as {str(tensor.dtype).removeprefix('torch.')}; {kind.what} are written otherwise: "
+                f"{kind.again}."
+            )
+    return tensors, header
+
+
+def _check_name(path: Path | str) -> None:
+    """Raises HeadScoresError for a name that safetensors cannot open."""
+    if not has_text_name(path):
+        raise HeadScoresError(f"{spelled_out(str(path))} is no UTF-8 name, and safetensors opens no other: rename it.")
 
 
 def _header(path: Path | str, metadata: dict[str, str], kind: TableKind) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from winnow.kernels.formats import Block, DenseBlock, Part, parts_of
 from winnow.kernels.partials import Partial, finite
 from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import check_layer
+from winnow.kernels.without_autocast import without_autocast
 
 _LOGITS = 1 << 23
 """Numbers of logits that exist at once."""
@@ -50,6 +51,10 @@ class LatentAttention:
         Query i of a row sees its whole prefix and the tail up to its own token. A query that sees nothing gives zeros.
         Raises ValueError for a tail length beyond the capacity.
         """
+        with without_autocast(latent.device):
+            return self._sums(latent, rotated)
+
+    def _sums(self, latent: Tensor, rotated: Tensor) -> Tensor:
         rows, heads, tokens, size = latent.shape
         asking = torch.cat([latent, rotated], dim=-1).float().flatten(1, 2) * self.spec.scaling
         together = self._over_tail(asking[..., :size], asking[..., size:], heads, tokens)
@@ -72,7 +77,7 @@ class LatentAttention:
         longest = int(lengths.max()) if len(lengths) else 0
         held = self.tail.keys[:, 0, :longest], self.tail.values[:, 0, :longest]
         together = Partial.nothing(latent, latent.shape[-1])
-        last = (lengths[:, None] - torch.arange(tokens - 1, -1, -1)).repeat(1, heads).to(latent.device)
+        last = (lengths[:, None] - torch.arange(tokens - 1, -1, -1, device="cpu")).repeat(1, heads).to(latent.device)
         ragged = bool((lengths < longest).any())
         for start, stop in _pieces(longest, latent.shape[0] * latent.shape[1]):
             position = torch.arange(start, stop, device=latent.device)

@@ -107,7 +107,7 @@ class LinearPlan(RowPlan):
         first, last, step = part.indices(self.outputs)
         if first % LINEAR_OUTPUTS or last % LINEAR_OUTPUTS or last < first or step != 1:
             raise ValueError(f"outputs {first} to {last} cut a block of {LINEAR_OUTPUTS} of a weight of 4 bits")
-        numbers = torch.empty(self.inputs, last - first, dtype=self.dtype)
+        numbers = torch.empty(self.inputs, last - first, dtype=self.dtype, device="cpu")
         status = native.loaded_library().winnow_write_out(
             self._reference, first, last, numbers.data_ptr(), torch.get_num_threads()
         )

@@ -47,7 +47,7 @@ ABI = 17
 ISAS = ("amx", "zen4", "zen5", "avx512bf16", "avx512vnni", "avx512", "avx2", "portable")
 LIBRARY_NAME = "libwinnow_native.dylib" if sys.platform == "darwin" else "libwinnow_native.so"
 
-_NUMBERS = {dtype: torch.empty(1, dtype=dtype) for dtype in DTYPES}
+_NUMBERS = {dtype: torch.empty(1, dtype=dtype, device="cpu") for dtype in DTYPES}
 _REMEDY = (
     "Decoding falls back to the torch reference, which is several times slower. Install a C++ compiler and "
     "reinstall winnow-kv, or point WINNOW_NATIVE_LIBRARY at the library; WINNOW_KERNELS=reference silences this."
@@ -211,7 +211,7 @@ class NativePlan:
         )
         self._reference = ctypes.byref(self._args)
         self._accepted: torch.Size | None = None
-        self._like = torch.empty(0)
+        self._like = torch.empty(0, device="cpu")
 
     def run(self, query: Tensor) -> Tensor:
         """query [R, Hq, Q, D] -> output [R, Q, Hq, Dv]; the tail already holds the Q new tokens.

@@ -91,7 +91,7 @@ def _output(prompt: Prompt) -> Tensor:
 
 
 def _paid(keys: Tensor) -> Tensor:
-    return torch.empty(keys.shape[:2], dtype=torch.float32)
+    return torch.empty(keys.shape[:2], dtype=torch.float32, device="cpu")
 
 
 def _run(prompt: Prompt, spec: AttentionSpec, output: Tensor | None, paid: Tensor | None) -> None:

@@ -27,9 +27,9 @@ def prune_rows(
     _check(rows, rule, scale)
     rows = rows if rows.stride(1) == 1 else rows.contiguous()
     slots, dim = rows.shape
-    masks = torch.empty(slots, -(-dim // 8), dtype=torch.uint8)
-    counts = torch.empty(slots, dtype=torch.int64)
-    stats = torch.empty(slots, {"moments": 2, "pruned moments": 3}.get(statistic, 1), dtype=torch.float32)
+    masks = torch.empty(slots, -(-dim // 8), dtype=torch.uint8, device="cpu")
+    counts = torch.empty(slots, dtype=torch.int64, device="cpu")
+    stats = torch.empty(slots, {"moments": 2, "pruned moments": 3}.get(statistic, 1), dtype=torch.float32, device="cpu")
     args, _alive = _arguments(rows, rule, scale)
     args.statistic = STATISTICS[statistic]
     args.masks, args.counts, args.stats = masks.data_ptr(), counts.data_ptr(), stats.data_ptr()
@@ -69,7 +69,7 @@ def _arguments(rows: Tensor, rule: KeepRule, scale: SaliencyScale | None) -> tup
     )
     alive = [rows]
     if rule.levels:
-        alive.append(torch.tensor([rule.levels, rule.level_bounds()], dtype=torch.int64))
+        alive.append(torch.tensor([rule.levels, rule.level_bounds()], dtype=torch.int64, device="cpu"))
         args.levels, args.bounds = (each.data_ptr() for each in alive[-1])
         args.level_count = len(rule.levels)
     if scale is not None:
@@ -90,8 +90,8 @@ class _Room(NamedTuple):
 def _equal_rows(rows: Tensor, kept: int, signed: bool) -> _Room:
     """For rows that all keep as many."""
     slots, dim = rows.shape
-    signs = torch.empty(slots, -(-(dim - kept) // 8), dtype=torch.uint8) if signed else None
-    return _Room(torch.empty(slots, kept, dtype=rows.dtype), signs)
+    signs = torch.empty(slots, -(-(dim - kept) // 8), dtype=torch.uint8, device="cpu") if signed else None
+    return _Room(torch.empty(slots, kept, dtype=rows.dtype, device="cpu"), signs)
 
 
 def _flat_rows(rows: Tensor, counts: Tensor, signed: bool) -> _Room:
@@ -99,8 +99,8 @@ def _flat_rows(rows: Tensor, counts: Tensor, signed: bool) -> _Room:
     sizes = torch.stack([counts * rows.element_size(), -(-(rows.shape[1] - counts) // 8)], 1)
     ends = sizes.cumsum(0)
     kept_bytes, sign_bytes = ends[-1].tolist() if len(ends) else (0, 0)
-    kept = torch.empty(kept_bytes // rows.element_size(), dtype=rows.dtype)
-    signs = torch.empty(sign_bytes, dtype=torch.uint8) if signed else None
+    kept = torch.empty(kept_bytes // rows.element_size(), dtype=rows.dtype, device="cpu")
+    signs = torch.empty(sign_bytes, dtype=torch.uint8, device="cpu") if signed else None
     return _Room(kept, signs, ends - sizes)
 
 

@@ -17,6 +17,7 @@ from winnow.kernels.formats import Block, Part, parts_of
 from winnow.kernels.partials import Partial, finite
 from winnow.kernels.segments import AttentionSpec, TailSegments
 from winnow.kernels.sizes import check_layer, check_query
+from winnow.kernels.without_autocast import without_autocast
 
 BLOCK = 64
 PIECE = 256
@@ -38,9 +39,9 @@ def cut_blocks(prefix: Part) -> list[Blocks]:
     """The blocks of a prefix in pieces, on its device."""
     starts, stops = prefix.starts, prefix.stops
     counts = (stops - starts + BLOCK - 1) // BLOCK
-    head = torch.repeat_interleave(torch.arange(len(counts)), counts)
-    index_in_head = torch.arange(len(head)) - (counts.cumsum(0) - counts)[head]
-    slots = (starts[head] + index_in_head * BLOCK)[:, None] + torch.arange(BLOCK)
+    head = torch.repeat_interleave(torch.arange(len(counts), device="cpu"), counts)
+    index_in_head = torch.arange(len(head), device="cpu") - (counts.cumsum(0) - counts)[head]
+    slots = (starts[head] + index_in_head * BLOCK)[:, None] + torch.arange(BLOCK, device="cpu")
     last = stops[head][:, None] - 1
     device = prefix.device
     whole = Blocks(slots.clamp(max=last).to(device), (slots > last)[:, None].to(device), head.to(device))
@@ -64,8 +65,12 @@ class ReferencePlan:
 
     def run(self, query: Tensor) -> Tensor:
         """query [R, Hq, Q, D] -> output [R, Q, Hq, Dv]; the tail already holds the Q new tokens."""
-        rows, heads, dim, value_dim = self.sizes
         group = check_query(query, self.sizes, self.tail.keys.dtype, self.spec.sinks)
+        with without_autocast(query.device):
+            return self._attended(query, group)
+
+    def _attended(self, query: Tensor, group: int) -> Tensor:
+        rows, heads, dim, value_dim = self.sizes
         tokens = query.shape[2]
         queries = query.float().reshape(rows, heads, group * tokens, dim) * self.spec.scaling
         together = self._tail(queries, tokens)
@@ -92,7 +97,7 @@ class ReferencePlan:
         longest = int(lengths.max()) if len(lengths) else 0
         device = queries.device
         position = torch.arange(longest, device=device)
-        limit = lengths[:, None] - torch.arange(tokens - 1, -1, -1)
+        limit = lengths[:, None] - torch.arange(tokens - 1, -1, -1, device="cpu")
         group = queries.shape[2] // max(tokens, 1)
         hidden = position >= limit.repeat(1, group).to(device)[:, None, :, None]
         unused = position[:, None] >= lengths.to(device)[:, None, None, None]

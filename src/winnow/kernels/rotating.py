@@ -27,7 +27,7 @@ def rotated_rows(rows: Tensor) -> Tensor:
     if rows.device.type != "cpu" or rows.dtype not in DTYPES or native.library() is None:
         return hadamard(rows.float())
     rows = rows.contiguous()
-    output = torch.empty(rows.shape, dtype=torch.float32)
+    output = torch.empty_like(rows, dtype=torch.float32)
     args = RotateArgs(
         rows=rows.data_ptr(),
         slots=rows.shape[0],

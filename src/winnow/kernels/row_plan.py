@@ -32,7 +32,7 @@ class RowPlan:
         self._alive = [each.detach() for each in alive]
         self._reference = ctypes.byref(arguments)
         self._run = function
-        self._last: tuple[torch.Size | None, Tensor, int] = (None, torch.empty(0), 0)
+        self._last: tuple[torch.Size | None, Tensor, int] = (None, torch.empty(0, device="cpu"), 0)
 
     def run(self, inputs: Tensor) -> Tensor:
         """Inputs [..., I] -> outputs [..., O], both in the plan's dtype.

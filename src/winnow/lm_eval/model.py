@@ -40,9 +40,9 @@ class WinnowLM(HFLM):
     def _model_generate(self, context: Any, max_length: int, stop: list[str], **generation: Any) -> Tensor:
         """Answers of a batch; `context` and whatever follows are as the harness gives them."""
         cache = self._cache(context.shape[1])
-        answers: Tensor = super()._model_generate(
-            context=context, max_length=max_length, stop=stop, past_key_values=cache, **generation
-        )
+        # Models whose own settings ask for a kind of cache are given this one instead.
+        options = {"cache_implementation": None, "past_key_values": cache, **generation}
+        answers: Tensor = super()._model_generate(context=context, max_length=max_length, stop=stop, **options)
         self._count(cache.stats(), context.shape[0])
         return answers
 

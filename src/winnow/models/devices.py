@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 
 import torch
+from transformers import PreTrainedModel
 
 from winnow.errors import ModelError
 from winnow.models.container_memory import container_memory
@@ -58,6 +59,16 @@ def _metal() -> torch.device:
     if not torch.backends.mps.is_available():
         raise ModelError("No Apple GPU (mps) is available to this build of torch; use --device cpu.")
     return torch.device("mps")
+
+
+def input_device(model: PreTrainedModel) -> torch.device:
+    """The device that a model's inputs go to; the CPU where the weights that take them come only when they are used.
+
+    accelerate, which brings them, then moves the inputs on to where they are needed.
+    """
+    device: torch.device = model.device
+    away = device.type == "meta" and any(hasattr(each, "_hf_hook") for each in model.modules())
+    return torch.device("cpu") if away else device
 
 
 def available_memory(device: torch.device) -> int | None:

@@ -86,11 +86,11 @@ def computes_the_same(mlp: nn.Module) -> bool:
     """True if an MLP that `fits` computes what its parts tell, for a token of random numbers."""
     gate = mlp.get_submodule(_GATE)
     assert isinstance(gate, _KINDS)
-    sizes = torch.linspace(-20, 20, 1000, dtype=torch.float32)
+    sizes = torch.linspace(-20, 20, 1000, dtype=torch.float32, device="cpu")
     if not torch.allclose(mlp.get_submodule(_ACTIVATION)(sizes), nn.functional.silu(sizes)):
         return False
     draw = torch.Generator().manual_seed(0)
-    numbers = torch.randn(1, 1, gate.in_features, generator=draw, dtype=torch.float32).to(dtype_of(gate))
+    numbers = torch.randn(1, 1, gate.in_features, generator=draw, dtype=torch.float32, device="cpu").to(dtype_of(gate))
     made = GatedMLP(mlp)
     if made._plan_for(numbers) is None:
         return False

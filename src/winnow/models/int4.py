@@ -45,8 +45,8 @@ class Int4Linear(QuantizedLinear):
         block_size()
         weight = linear.weight.detach()
         outputs, inputs = weight.shape
-        levels = torch.empty(weight.shape, dtype=torch.int32)
-        scales = torch.empty(inputs // GROUP, outputs, 2, dtype=weight.dtype)
+        levels = torch.empty(weight.shape, dtype=torch.int32, device="cpu")
+        scales = torch.empty(inputs // GROUP, outputs, 2, dtype=weight.dtype, device="cpu")
         for part in parts_of(*weight.shape):
             groups = weight[part].float().unflatten(1, (-1, GROUP))
             least, most = groups.aminmax(dim=-1)
@@ -101,7 +101,7 @@ def _unpacked(packed: Tensor, block: int) -> Tensor:
     """The same for blocks of so many outputs: of every input, first the low half of each byte, then the high one."""
     outputs, inputs = packed.shape[0], packed.shape[1] * 2
     words = packed.view(outputs // block, inputs, block // 2).view(torch.int32).transpose(0, 1).contiguous()
-    halves = torch.empty(inputs, outputs // block, 2, block // 2 // _BYTES, dtype=torch.int32)
+    halves = torch.empty(inputs, outputs // block, 2, block // 2 // _BYTES, dtype=torch.int32, device="cpu")
     torch.bitwise_and(words, _LOW, out=halves[:, :, 0])
     torch.bitwise_and(words >> 4, _LOW, out=halves[:, :, 1])
     return halves.view(torch.int8).view(inputs, outputs)
@@ -110,7 +110,8 @@ def _unpacked(packed: Tensor, block: int) -> Tensor:
 @cache
 def block_size() -> int:
     """Outputs of a block, as torch packs them on this processor. Raises ModelError for an order that is not known."""
-    levels = torch.randint(16, (OUTPUTS, GROUP), generator=torch.Generator().manual_seed(0), dtype=torch.int32)
+    generator = torch.Generator().manual_seed(0)
+    levels = torch.randint(16, (OUTPUTS, GROUP), generator=generator, dtype=torch.int32, device="cpu")
     packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(levels, 1)
     for block in _BLOCKS:
         if packed.dtype == torch.uint8 and torch.equal(_unpacked(packed, block), levels.mT.to(torch.int8)):

@@ -29,8 +29,8 @@ class Int8Linear(QuantizedLinear):
     def of(cls, linear: nn.Linear) -> Int8Linear:
         """The nearest to a layer: each output's weights are rounded to 255 levels between ± the largest."""
         weight = linear.weight.detach()
-        levels = torch.empty(weight.shape, dtype=torch.int8)
-        scales = torch.empty(len(weight), dtype=weight.dtype)
+        levels = torch.empty(weight.shape, dtype=torch.int8, device="cpu")
+        scales = torch.empty(len(weight), dtype=weight.dtype, device="cpu")
         for part in parts_of(*weight.shape):
             rows = weight[part].float()
             # Levels are of the scale as it is stored, not of the one before it was rounded.

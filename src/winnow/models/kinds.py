@@ -27,6 +27,7 @@ _OTHERWISE = {
     "blt": "keeps a cache for its bytes and one for their patches",
     "diffllama": "attends twice to the same keys, with other values than those that are cached",
     "doge": "makes attention masks of its own",
+    "idefics": "asks its cache how many tokens it holds while layers are still adding theirs",
     "inkling_text": "adds a bias of positions to its attention logits",
     "inkling2_text": "adds a bias of positions to its attention logits",
     "jetmoe": "attends to other keys than those that are cached",

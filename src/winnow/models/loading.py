@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from winnow.errors import ModelError
@@ -135,6 +136,10 @@ def _loaded(
         follow_settings()
         # With the configuration: reading it again takes seconds.
         options["config"] = source.config
+        # Else some versions leave weights in the file's blocks where they have kernels for them, which nothing of
+        # Winnow's reads, and give advice for that case; earlier ones know no other way than to unpack.
+        if (settings := getattr(transformers, "GgufConfig", None)) is not None:
+            options["quantization_config"] = settings(dequantize=True)
         model, found = read_gguf(source.name, "weights", lambda file: loader.from_pretrained(**file, **options))
         model.config.name_or_path = model.name_or_path = source.name
         model.generation_config.eos_token_id = end_tokens(source.config, source.tokenizer)

@@ -81,7 +81,8 @@ def computes_each_token_alone(mlp: nn.Module) -> bool:
     dtype = dtype_of(first)
     if not dtype.is_floating_point or any(each.device.type != "cpu" for each in mlp.parameters()):
         return False
-    numbers = torch.randn(1, _TRIED, first.in_features, generator=torch.Generator().manual_seed(0)).to(dtype)
+    generator = torch.Generator().manual_seed(0)
+    numbers = torch.randn(1, _TRIED, first.in_features, generator=generator, device="cpu").to(dtype)
     whole = mlp(numbers)
     apart = torch.cat([mlp(piece) for piece in numbers.split(_TRIED // 2, 1)], 1)
     if whole.shape != numbers.shape or whole.dtype != dtype:

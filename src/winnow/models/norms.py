@@ -79,9 +79,10 @@ def computes_the_same(norm: nn.Module) -> bool:
     weight = norm.get_parameter("weight")
     width, dtype = len(weight), weight.dtype
     twin = copy.copy(norm)
-    twin._parameters = {"weight": nn.Parameter(torch.randn(width, generator=generator, dtype=torch.float32).to(dtype))}
-    sizes = torch.tensor([1e-3, 1.0, 100.0], dtype=torch.float32)[:, None, None]
-    numbers = (sizes * torch.randn(3, 4, width, generator=generator, dtype=torch.float32)).to(dtype)
+    weights = torch.randn(width, generator=generator, dtype=torch.float32, device="cpu").to(dtype)
+    twin._parameters = {"weight": nn.Parameter(weights)}
+    sizes = torch.tensor([1e-3, 1.0, 100.0], dtype=torch.float32, device="cpu")[:, None, None]
+    numbers = (sizes * torch.randn(3, 4, width, generator=generator, dtype=torch.float32, device="cpu")).to(dtype)
     expected, found = type(norm).forward(twin, numbers), CompiledRMSNorm(twin).compiled_weight().plan().run(numbers)
     if expected.dtype != found.dtype or expected.shape != found.shape:
         return False

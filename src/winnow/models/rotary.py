@@ -123,9 +123,9 @@ def computes_the_same(own: Embed) -> bool:
     rows, heads, tokens, dim = _SIZES
     generator = torch.Generator().manual_seed(0)
     for dtype in (torch.float32, torch.bfloat16):
-        queries, keys = (torch.randn(rows, each, tokens, dim, generator=generator).to(dtype) for each in (heads, 1))
+        queries, keys = (_drawn(generator, rows, each, tokens, dim).to(dtype) for each in (heads, 1))
         # Angles of which no two are alike, so that channels of other pairs are told.
-        cos, sin = torch.randn(2, rows, tokens, dim, generator=generator).to(dtype)
+        cos, sin = _drawn(generator, 2, rows, tokens, dim).to(dtype)
         try:
             expected = own(queries, keys, cos, sin)
         except (TypeError, ValueError, IndexError, RuntimeError):
@@ -136,6 +136,10 @@ def computes_the_same(own: Embed) -> bool:
         if not all(_alike(*pair) for pair in zip(found, expected, strict=True)):
             return False
     return True
+
+
+def _drawn(generator: torch.Generator, *sizes: int) -> Tensor:
+    return torch.randn(*sizes, generator=generator, device="cpu")
 
 
 def _alike(found: Tensor, expected: Tensor) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from winnow.estimate.executors.base import Executor, Item
 from winnow.estimate.journal import Journal
 from winnow.runs.cells import content_hash
-from winnow.runs.folder import RunError
+from winnow.runs.folder import CELLS, RunError
 from winnow.runs.groups import Group
 from winnow.runs.record import RowRecords
 from winnow.runs.rows import Row
@@ -28,46 +28,50 @@ Watch = Callable[[Sequence[Row], float], None]
 
 
 class Evaluation:
-    """A run's cells: those that have a row, and those that are missing."""
+    """A run's cells, of which a shard's are to be evaluated: those that have a row, and those that are missing."""
 
-    def __init__(self, recipe: RunRecipe, journal: Journal, together: int = 1, elsewhere: Iterable[Row] = ()) -> None:
-        """together: methods whose answers are decoded side by side, at most; elsewhere: rows of other journals.
+    def __init__(
+        self,
+        recipe: RunRecipe,
+        journal: Journal,
+        together: int = 1,
+        elsewhere: Iterable[Row] = (),
+        shard: tuple[int, int] = (0, 1),
+    ) -> None:
+        """together: methods whose answers are decoded side by side, at most; elsewhere: rows of other journals; shard:
+        (i, n) for every n-th context, i from 0.
 
         Raises JournalError, naming the line, for a record that is no row, or that contradicts another; RunError for a
-        row about other texts than an example of its name has.
+        row about other texts than an example of its name has, for one of another cell than its example has under its
+        method now, and for a shard of which no context is.
         """
         self._journal = journal
         self._known = {row.cell: row for row in (*elsewhere, *journal.read(RowRecords()))}
         _check_texts(self._known.values(), recipe.groups, journal.path)
         self._cells = [recipe.space.cells(group, recipe.methods) for group in recipe.groups]
-        self.cells = [cell for group in self._cells for cells in group for cell in cells]
-        """All of them."""
+        self._check_cells(recipe)
+        self._mine = _groups_of(shard, recipe.groups)
+        self.groups = [recipe.groups[each] for each in self._mine]
+        """Those of the shard."""
+        self.cells = [cell for each in self._mine for cells in self._cells[each] for cell in cells]
+        """Those of the shard."""
         self.recipe = replace(recipe, batches=self._batches(len(recipe.methods), together))
         """The work, with methods in batches."""
 
     @property
     def done(self) -> int:
-        """Cells of this run that have a row."""
+        """Cells of the shard that have a row."""
         return sum(cell in self._known for cell in self.cells)
 
     @property
     def rows(self) -> list[Row]:
-        """The rows of this run, in the order of its cells."""
-        return [self._known[cell] for cell in self.cells if cell in self._known]
+        """The rows of the whole run, in the order of its cells."""
+        cells = (cell for group in self._cells for cells in group for cell in cells)
+        return [self._known[cell] for cell in cells if cell in self._known]
 
-    def missing(self, shard: tuple[int, int] = (0, 1)) -> list[Item]:
-        """Items with a cell that has no row, for shard (i, n) of every n-th context, i from 0.
-
-        Raises RunError for a shard of which no context is.
-        """
-        index, count = shard
-        places = _places(self.recipe.groups)
-        mine = [group for group, place in enumerate(places) if place % count == index]
-        if not mine:
-            raise RunError(
-                f"There is no context for shard {index + 1}/{count}: {max(places) + 1} shards have one here."
-            )
-        items = [Item(batch, group) for group in mine for batch in range(len(self.recipe.batches))]
+    def missing(self) -> list[Item]:
+        """Items of the shard with a cell that has no row."""
+        items = [Item(batch, group) for group in self._mine for batch in range(len(self.recipe.batches))]
         return self._handful_first(
             [item for item in items if any(self._lacks(item.example, method) for method in self.recipe.places(item))]
         )
@@ -121,13 +125,34 @@ class Evaluation:
 
     def _batches(self, methods: int, together: int) -> tuple[tuple[int, ...], ...]:
         """Places of the methods that lack a cell, side by side: those with all of them would be evaluated again."""
-        groups = range(len(self._cells))
-        lacking = [place for place in range(methods) if any(self._lacks(group, place) for group in groups)]
+        lacking = [place for place in range(methods) if any(self._lacks(group, place) for group in self._mine)]
         return tuple(tuple(lacking[first : first + together]) for first in range(0, len(lacking), together))
 
     def _lacks(self, group: int, method: int) -> bool:
         """True if a cell of a group under a method has no row."""
         return any(cell not in self._known for cell in self._cells[group][method])
+
+    def _check_cells(self, recipe: RunRecipe) -> None:
+        """Raises RunError for rows of other cells than their examples have under their methods now: beside new ones
+        nothing would tell which are right.
+        """
+        planned = {
+            (group.task, example.name, method): cell
+            for group, of_group in zip(recipe.groups, self._cells, strict=True)
+            for method, cells in zip(map(str, recipe.methods), of_group, strict=True)
+            for example, cell in zip(group.examples, cells, strict=True)
+        }
+        rows = self._known.values()
+        others = sorted(
+            {row.method for row in rows if planned.get((row.task, row.example, row.method), row.cell) != row.cell}
+        )
+        if others:
+            more = f" and of {len(others) - 1} more methods" if len(others) > 1 else ""
+            folder = self._journal.path.parent
+            raise RunError(
+                f"{folder} holds results of {others[0]}{more} with other code or another table, or judged otherwise: "
+                f"give another --out, or delete those lines in {folder / CELLS}."
+            )
 
     def _check_not_zero(self, group: Group) -> None:
         if group.judging.metric in LIKELIHOODS:
@@ -142,6 +167,16 @@ class Evaluation:
             f"method can be told from another. It said {_short(row.prediction)} where {_short(row.answers[0])} was "
             "right. Look at the protocol (a chat template or none?), the model and the metric; --allow-zero goes on."
         )
+
+
+def _groups_of(shard: tuple[int, int], groups: Sequence[Group]) -> list[int]:
+    """Places of the groups of every n-th context. Raises RunError where no context is of the shard."""
+    index, count = shard
+    places = _places(groups)
+    mine = [group for group, place in enumerate(places) if place % count == index]
+    if not mine:
+        raise RunError(f"There is no context for shard {index + 1}/{count}: {max(places) + 1} shards have one here.")
+    return mine
 
 
 def _places(groups: Sequence[Group]) -> list[int]:

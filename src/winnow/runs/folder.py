@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -107,7 +109,10 @@ def read_about(folder: Path) -> About:
     try:
         return read_as(About, parse_object(text))
     except (JsonError, TypedError) as problem:
-        raise RunError(f"{path} cannot be read: {problem}.") from None
+        raise RunError(
+            f"{path} cannot be read: {problem}. Delete it and repeat the command that began the run: winnow eval "
+            "writes it anew, and keeps the results."
+        ) from None
 
 
 def _exists(path: Path) -> bool:
@@ -160,12 +165,13 @@ def read_run(folder: Path) -> Run:
     """The rows of all journals in a folder, each cell once.
 
     Raises RunError for a folder without a run, journals of different runs, and, naming the line, a row that is none or
-    that contradicts another; JournalError for a journal that cannot be read.
+    that contradicts another, in the same cell or in another one of its example and method; JournalError for a journal
+    that cannot be read.
     """
     about = read_about(folder)
     rows = _Rows(about)
     # One that was made, and stopped before its first line was written, has no records.
-    journals = [Journal.existing(path) for path in sorted(folder.glob(CELLS)) if not _is_empty(path)]
+    journals = [Journal.existing(path) for path in _journals(folder)]
     for journal in journals:
         if journal.config != journals[0].config:
             raise RunError(f"{journals[0].path} and {journal.path} are of different runs: keep those of one.")
@@ -180,8 +186,8 @@ def rows_beside(journal: Journal) -> list[Row]:
     Raises RunError for a journal of another run, JournalError for one that cannot be read.
     """
     found = []
-    for path in sorted(journal.path.parent.glob(CELLS)):
-        if path != journal.path and not _is_empty(path):
+    for path in _journals(journal.path.parent):
+        if path != journal.path:
             other = Journal.existing(path)
             if other.config != journal.config:
                 raise RunError(f"{path} and {journal.path} are of different runs: keep those of one.")
@@ -189,8 +195,17 @@ def rows_beside(journal: Journal) -> list[Row]:
     return found
 
 
+def _journals(folder: Path) -> list[Path]:
+    """Those in a folder that are not empty. Raises RunError where it cannot be looked into."""
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as problem:
+        raise RunError(f"Cannot read {folder}: {problem.strerror}.") from None
+    return [folder / name for name in names if fnmatchcase(name, CELLS) and not _is_empty(folder / name)]
+
+
 def _is_empty(path: Path) -> bool:
-    return path.is_file() and not path.stat().st_size
+    return os.path.isfile(path) and not os.path.getsize(path)
 
 
 class _Line(NamedTuple):
@@ -210,6 +225,8 @@ class _Rows:
         self._about = about
         self._measures = measures()
         self._rows: dict[str, tuple[Row, _Line]] = {}
+        self._cells: dict[tuple[str, str, str], str] = {}
+        """By task, example and method."""
 
     def add(self, record: Mapping[str, Any], line: _Line) -> None:
         """Raises RunError for what is no row of this run, and for one that contradicts an earlier one."""
@@ -227,6 +244,13 @@ class _Rows:
             raise RunError(
                 f"{line}: another result than in {place} of the same cell, and nothing tells which is right. Delete "
                 "both lines, and winnow eval does that work again."
+            )
+        cell = self._cells.setdefault((row.task, row.example, row.method), row.cell)
+        if cell != row.cell:
+            raise RunError(
+                f"{line}: another result than in {self._rows[cell][1]} of example {row.example} of {row.task} under "
+                f"{row.method}, with other code, another table or other texts, and nothing tells which is right. "
+                "Delete the lines of the one or of the other."
             )
 
     def ordered(self) -> tuple[Row, ...]:

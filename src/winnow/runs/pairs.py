@@ -27,7 +27,7 @@ class Arm(NamedTuple):
             if row.method == self.method and found[row.task].setdefault(row.example, row) is not row:
                 raise RunError(
                     f"{self.run.path} has two results of example {row.example} of {row.task} under {row.method}, and "
-                    "nothing tells which is right: it holds two runs. Keep the journals of one."
+                    "nothing tells which is right: delete the line of one."
                 )
         return dict(found)
 

@@ -57,9 +57,16 @@ def _code(kind: type) -> str:
 
 
 def _text(kind: type) -> str:
+    """Bytes that are no UTF-8 stand as surrogates, so that no two files have one text."""
+    # What a plugin's loader has run; its file may have been saved anew since.
+    ran = getattr(getattr(sys.modules.get(kind.__module__), "__loader__", None), "source", None)
+    if isinstance(ran, bytes):
+        return ran.decode("utf-8", "surrogateescape")
     try:
         file = inspect.getsourcefile(kind)
-        return inspect.getsource(kind) if file is None or not Path(file).is_file() else Path(file).read_text("utf-8")
+        if file is None or not Path(file).is_file():
+            return inspect.getsource(kind)
+        return Path(file).read_bytes().decode("utf-8", "surrogateescape")
     except (OSError, TypeError):
         # Compiled, or typed in.
         found = packages_distributions().get(kind.__module__.partition(".")[0], ())

@@ -57,7 +57,7 @@ class KeyDiff(Scorer):
             new = torch.arange(start, min(start + self.block, length), device=keys.device).expand(heads, -1)
             tokens = torch.cat([left, new], dim=1)
             scores = _differences(keys.gather(1, tokens[..., None].expand(-1, -1, dim)))
-            left = tokens[best_tokens(scores, torch.full((heads,), count))].view(heads, count)
+            left = tokens[best_tokens(scores, torch.full((heads,), count, device="cpu"))].view(heads, count)
         return left
 
 

@@ -14,10 +14,14 @@ from winnow.view import LayerView
 _STRIDE = 1_000_003
 """Distance between the seeds of neighboring user seeds; more than any model has layers."""
 
+_TOKEN_STRIDE = 2_654_435_761
+"""Distance between the seeds of folds, by tokens: 2³² over the golden ratio. torch's generator heeds 32 bits of a seed,
+and modulo 2³² no two folds of a million tokens come as close to each other as the layers of a model."""
+
 
 @dataclass(frozen=True)
 class Random(Scorer):
-    """Uniform random scores, the same for the same seed, layer and shape on every device."""
+    """Uniform random scores, the same for the same seed, layer and shape on every device; every fold draws anew."""
 
     seed: int = field(default=0, metadata=meaning("seed of the draw; layers draw independently"))
 
@@ -25,5 +29,9 @@ class Random(Scorer):
         check_count(self, "seed", 0)
 
     def __call__(self, view: LayerView) -> Tensor:
-        generator = torch.Generator().manual_seed((self.seed * _STRIDE + view.layer) % (1 << 63))
-        return torch.rand(view.keys.shape[:2], generator=generator, dtype=torch.float32).to(view.keys.device)
+        seed = self.seed * _STRIDE + view.layer
+        if view.positions is not None:  # the same columns would win at every fold, and stay forever
+            seed += view.tokens * _TOKEN_STRIDE
+        generator = torch.Generator().manual_seed(seed % (1 << 63))
+        scores = torch.rand(view.keys.shape[:2], generator=generator, dtype=torch.float32, device="cpu")
+        return scores.to(view.keys.device)

@@ -49,6 +49,6 @@ def _mean_by_token(attention: Tensor, positions: Tensor) -> Tensor:
     Summed on the CPU, where the order of the summands is always the same.
     """
     tokens, which = positions.cpu().unique(return_inverse=True)
-    sums = torch.zeros(len(tokens), dtype=torch.float64)
+    sums = torch.zeros(len(tokens), dtype=torch.float64, device="cpu")
     sums.index_add_(0, which.flatten(), attention.double().cpu().flatten())
     return (sums[which] / len(positions)).to(attention)

@@ -1,7 +1,8 @@
 """Stores: forms in which kept slots are written, chosen by channels and bits."""
 
+from winnow.kernels.formats.entries import Entries
 from winnow.store.base import Cost, Earlier, LayerShape, Store
-from winnow.store.channels import AllChannels, Channels
+from winnow.store.channels import AllChannels, ChannelChoice, Channels, Width
 from winnow.store.dense import Dense
 from winnow.store.packed import Packed
 from winnow.store.precision import AsIs, Bits, Kivi, MixedBits, Precision
@@ -12,10 +13,12 @@ __all__ = [
     "AllChannels",
     "AsIs",
     "Bits",
+    "ChannelChoice",
     "Channels",
     "Cost",
     "Dense",
     "Earlier",
+    "Entries",
     "Kivi",
     "LayerShape",
     "MixedBits",
@@ -26,4 +29,5 @@ __all__ = [
     "SparkP",
     "Store",
     "Think",
+    "Width",
 ]

@@ -62,7 +62,7 @@ def _sums(rows: Tensor, selection: Selection) -> tuple[Tensor, Tensor]:
     sums, squares = torch.zeros(2, rows.shape[0], rows.shape[2], dtype=torch.float64, device=device)
     for start in range(0, len(selection.positions), _AT_ONCE):
         positions = selection.positions[start : start + _AT_ONCE].to(device)
-        head = heads_of_slots(selection.offsets, torch.arange(start, start + len(positions))).to(device)
+        head = heads_of_slots(selection.offsets, torch.arange(start, start + len(positions), device="cpu")).to(device)
         some = rows[head, positions].double()
         sums.index_add_(0, head, some)
         squares.index_add_(0, head, some.square_())

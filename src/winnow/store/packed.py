@@ -163,7 +163,7 @@ class Packed(Store):
         """[H] int64: the selected slots of every head that are of the first tokens, and stay dense."""
         columns, offsets = selection.positions, selection.offsets
         if not self.precision.dense_first:
-            return torch.zeros(len(offsets) - 1, dtype=torch.int64)
+            return torch.zeros(len(offsets) - 1, dtype=torch.int64, device="cpu")
         tokens = columns
         if view.positions is not None:
             tokens = view.positions.to(columns.device)[selection.heads(columns.device), columns]
@@ -300,7 +300,8 @@ def _dense_bytes(shape: LayerShape) -> int:
 def _slots(view: LayerView, selection: Selection, start: int) -> Slots:
     """Keys and values of some selected slots, gathered."""
     positions = selection.positions[start : start + _AT_ONCE].to(view.keys.device)
-    head = heads_of_slots(selection.offsets, torch.arange(start, start + len(positions))).to(view.keys.device)
+    slots = torch.arange(start, start + len(positions), device="cpu")
+    head = heads_of_slots(selection.offsets, slots).to(view.keys.device)
     return Slots(view.keys.detach()[head, positions], view.values.detach()[head, positions], head)
 
 

@@ -134,7 +134,7 @@ class AsIs(PerSlot):
     """All heads in the model's dtype."""
 
     def bits(self, layer: int, heads: int) -> Tensor:
-        return torch.full((heads,), 16)
+        return torch.full((heads,), 16, device="cpu")
 
 
 @dataclass(frozen=True)
@@ -255,10 +255,10 @@ class Bits(ByScores):
         return self.low > 0
 
     def bits(self, layer: int, heads: int) -> Tensor:
-        return super().bits(layer, heads) if self.low else torch.full((heads,), self._of_keys)
+        return super().bits(layer, heads) if self.low else torch.full((heads,), self._of_keys, device="cpu")
 
     def value_bits(self, layer: int, heads: int) -> Tensor:
-        return super().bits(layer, heads) if self.low else torch.full((heads,), self._of_values)
+        return super().bits(layer, heads) if self.low else torch.full((heads,), self._of_values, device="cpu")
 
     def table(self) -> Tensor:
         scores = self._importance()
@@ -307,7 +307,7 @@ class Kivi(Precision):
         check_choice(self, "rotate", _ROTATIONS)
 
     def bits(self, layer: int, heads: int) -> Tensor:
-        return torch.full((heads,), self.width)
+        return torch.full((heads,), self.width, device="cpu")
 
     def keys(self, rows: Tensor, bits: int, dtype: torch.dtype) -> Entries:
         return grouped_by_slots(rows, bits, dtype)
@@ -323,7 +323,7 @@ def _climb(weights: Tensor, left: int) -> Tensor:
     """Widths [n] from 2 bits on, spending at most `left` further bits where they gain most; ties to the lower head."""
     steps = list(pairwise(sorted(ENTRY_BITS)))
     gains = torch.stack([weights * (4.0**-low - 4.0**-high) / (high - low) for low, high in steps])
-    widths = torch.full(weights.shape, 2, dtype=torch.int64)
+    widths = torch.full_like(weights, 2, dtype=torch.int64)
     # Between any two widths a bit gains the less the wider they are, so the order of gains never skips a step.
     for place in gains.flatten().argsort(descending=True, stable=True).tolist():
         low, high = steps[place // len(weights)]

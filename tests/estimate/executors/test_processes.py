@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -108,3 +109,16 @@ def test_workers_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
     for worker in workers:
         os.kill(worker, signal.SIGKILL)
     pytest.fail("the workers went on")
+
+
+def test_a_full_disk_is_told_with_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "write_bytes", full)
+        with pytest.raises(ExecutorError, match=r"Cannot write to .*winnow-.*No space left on device.*TMPDIR"):
+            ProcessExecutor(Playing(tmp_path), workers=1)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    with pytest.raises(ExecutorError, match="Cannot write a temporary folder"):
+        ProcessExecutor(Playing(tmp_path), workers=1)

@@ -11,6 +11,7 @@ import pytest
 from support.items import BROKEN, ITEMS, Playing, here
 from support.processes import environment
 from winnow.estimate.errors import ExecutorError
+from winnow.estimate.executors.base import BASELINE, Item
 from winnow.estimate.executors.ray_cluster import RayExecutor
 
 
@@ -51,7 +52,41 @@ class Unwilling(SimpleNamespace):
         pass
 
 
-ERRORS = ("RayActorError", "NodeDiedError", "ActorUnschedulableError", "RayTaskError")
+class Full(Unwilling):
+    """A Ray whose memory monitor kills the first workers that get an item."""
+
+    def __init__(self, kills: int) -> None:
+        super().__init__()
+        self.kills = kills
+
+    def remote(self, **_: object) -> Any:
+        return lambda evaluator: SimpleNamespace(remote=lambda recipe: self.actor(evaluator(recipe)))
+
+    def actor(self, made: Any) -> Any:
+        self.started += 1
+        return SimpleNamespace(
+            ready=SimpleNamespace(remote=lambda: Answer(made.ready)),
+            evaluate=SimpleNamespace(remote=lambda item: Answer(lambda: self.evaluate(made, item))),
+        )
+
+    def evaluate(self, made: Any, item: Item) -> Any:
+        if self.kills:
+            self.kills -= 1
+            raise self.exceptions.OutOfMemoryError("Task was killed due to the node running low on memory.")
+        return made.evaluate(item)
+
+    def get(self, answer: Any) -> object:
+        return answer.give()
+
+
+class Answer:
+    """An answer to come."""
+
+    def __init__(self, give: Any) -> None:
+        self.give = give
+
+
+ERRORS = ("RayActorError", "NodeDiedError", "ActorUnschedulableError", "OutOfMemoryError", "RayTaskError")
 
 
 @pytest.fixture
@@ -105,6 +140,20 @@ def test_workers_that_ray_gives_up_are_started_again_and_then_told(
     ):
         list(executor.run(ITEMS))
     assert ray.started == 2 * 3 + 1
+
+
+def test_workers_that_the_memory_monitor_kills_are_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ray = Full(kills=2)
+    monkeypatch.setitem(__import__("sys").modules, "ray", ray)
+    with RayExecutor(Playing(tmp_path), workers=1) as executor:
+        assert dict(executor.run(ITEMS)) == here(tmp_path)
+    assert ray.started == 3
+    monkeypatch.setitem(__import__("sys").modules, "ray", Full(kills=3))
+    with (
+        RayExecutor(Playing(tmp_path), workers=1) as executor,
+        pytest.raises(ExecutorError, match=r"3 workers were lost at example 0, .*low on memory"),
+    ):
+        list(executor.run([Item(BASELINE, 0)]))
 
 
 @pytest.mark.slow

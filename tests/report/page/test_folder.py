@@ -91,6 +91,14 @@ def test_a_full_disk_leaves_the_earlier_report(tmp_path: Path) -> None:
         assert {path.name for path in disk.folder.iterdir()} == {"filler", "report"}
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_a_disk_of_its_own_is_used(tmp_path: Path, force: bool) -> None:
+    """Nothing moves from beside it to there in one step."""
+    with small_disk(tmp_path / "disk") as disk:
+        write_folder(disk.folder, files(index_html="1"), force=force)
+        assert there(disk.folder) == {"index.html", RESULTS}
+
+
 @pytest.mark.parametrize("at", range(1, 4))
 def test_an_interrupt_leaves_one_report_or_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """Three files are put in place one by one; the interrupt comes at each of them."""

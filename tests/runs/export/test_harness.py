@@ -83,3 +83,18 @@ def test_names_of_tasks_do_not_lead_elsewhere():
 def test_a_run_without_a_date_is_told():
     with pytest.raises(RunError, match="'yesterday'"):
         harness_files(run_of(rows_of("qa", "full", [1.0]), started="yesterday"))
+
+
+def test_names_are_as_long_as_files_may_be_and_no_two_the_same():
+    long = "t" * 300
+    run = run_of([row for task in ("a b", "a:b", long) for row in rows_of(task, f"{'m' * 300} @ 10%", [1.0])])
+    files = harness_files(run)
+    assert len(files) == 1 + 3
+    assert max(len(part.encode()) for path in files for part in path.parts) <= 255
+    assert len({path for path in files if "samples_a__b" in path.name}) == 2
+
+
+def test_a_date_that_no_calendar_has_is_told():
+    run = run_of(rows_of("a", "full", [1.0]))
+    with pytest.raises(RunError, match="does not say when it was started"):
+        harness_files(replace(run, about=replace(run.about, started="0001-01-01T00:00:00+14:00")))

@@ -138,3 +138,8 @@ def test_methods_with_a_press_are_written_as_rows_write_them(text):
 def test_other_methods_keep_their_names():
     assert press_name("snapkv @ 10%") == "winnow-snapkv"
     assert press_name("aperturekv+bits(4) @ 1MiB") == "winnow-aperturekv+bits(4)"
+
+
+def test_long_names_are_as_long_as_folders_may_be():
+    run = run_of(rows_of("t" * 300, "full", [1.0]))
+    assert max(len(part.encode()) for path in kvpress_files(run) for part in path.parts) <= 255

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -151,3 +152,32 @@ def test_without_pyarrow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(BenchmarkError, match=r"winnow-kv\[eval\]"):
         opened(path)
+
+
+@pytest.mark.parametrize(("first", "missing"), [(0, 2), (0, 1), (0, 0), (1, 1), (1, 2)])
+def test_a_part_of_a_file_that_is_missing_is_named(tmp_path, first, missing):
+    """Some count parts from 0, others from 1."""
+    for number in range(first, first + 3):
+        (tmp_path / f"a-{number:05}-of-00003.jsonl").write_text('{"a": 1}')
+    request = Request(len, data=tmp_path)
+    assert len(open_folder(request, "b", "files").of_task("a")) == 3
+    (tmp_path / f"a-{missing:05}-of-00003.jsonl").unlink()
+    folder = open_folder(request, "b", "files")
+    for read in (lambda: folder.of_task("a"), folder.all_files):
+        with pytest.raises(BenchmarkError, match=f"lacks a-{missing:05}-of-00003: fetch all parts"):
+            read()
+
+
+def test_folders_that_cannot_be_looked_into_are_told(tmp_path, monkeypatch):
+    (tmp_path / "a.jsonl").write_text('{"a": 1}')
+    (tmp_path / "closed").mkdir()
+    real = os.scandir
+
+    def refused(path):
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    with pytest.raises(BenchmarkError, match=r"Cannot read .*closed: Permission denied"):
+        open_folder(Request(len, data=tmp_path), "b", "files")

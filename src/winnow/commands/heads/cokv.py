@@ -15,7 +15,7 @@ from rich.table import Table
 from winnow.bundled import is_bundled
 from winnow.cache.fingerprint import ModelFingerprint
 from winnow.commands.batch_file import read_answered
-from winnow.commands.checks import check_context, check_workers, prepare_output
+from winnow.commands.checks import check_apart, check_context, check_workers, prepare_output
 from winnow.commands.console import output
 from winnow.commands.executors import crew, gpus_for, journal_file
 from winnow.commands.heads.cokv_options import read_sizes, stopping_rule
@@ -81,6 +81,7 @@ class Found(NamedTuple):
 
 def cokv(options: CokvOptions) -> None:
     """Evaluates coalitions and writes the scores, or for a shard a part of the journal only."""
+    check_apart(out=options.out, journal=options.journal)
     prepare_output(options.out, options.force, SUFFIX)
     check_workers(options, options.device_map)
     shard = options.part

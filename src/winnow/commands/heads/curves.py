@@ -16,7 +16,7 @@ from winnow.bundled import is_bundled
 from winnow.cache.attending import attending
 from winnow.cache.fingerprint import ModelFingerprint
 from winnow.commands.batch_file import read_batch
-from winnow.commands.checks import check_context, prepare_output
+from winnow.commands.checks import check_apart, check_context, prepare_output
 from winnow.commands.console import output
 from winnow.commands.inputs import InputError
 from winnow.commands.loading import load
@@ -46,6 +46,7 @@ _APART = 1000
 
 def curves(options: CurvesOptions) -> None:
     """Profiles every question, writes their mean and prints how far heads differ."""
+    check_apart(out=options.out, journal=options.journal)
     prepare_output(options.out, options.force, SUFFIX)
     # Any budget: only the scores count.
     scorer = method(options.method, "100%").scorer

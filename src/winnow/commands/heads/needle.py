@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from winnow.bundled import is_bundled
 from winnow.cache.fingerprint import ModelFingerprint
-from winnow.commands.checks import check_workers, prepare_output
+from winnow.commands.checks import check_apart, check_workers, prepare_output
 from winnow.commands.console import messages, output
 from winnow.commands.executors import Shard, crew, journal_file
 from winnow.commands.heads.needle_progress import watching
@@ -99,6 +99,7 @@ class Loaded(NamedTuple):
 
 def needle(options: NeedleOptions) -> None:
     """Runs the needles, writes the scores and prints how many runs count; for a shard a part of the journal only."""
+    check_apart(out=options.out, journal=options.journal)
     prepare_output(options.out, options.force, SUFFIX)
     check_workers(options, options.device_map)
     with stage("Reading the tokenizer, cutting haystacks"):

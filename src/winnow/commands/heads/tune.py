@@ -18,7 +18,7 @@ from winnow.bundled import is_bundled
 from winnow.cache.fingerprint import ModelFingerprint
 from winnow.cache.hybrid import heads_of
 from winnow.commands.batch_file import read_answered
-from winnow.commands.checks import check_context, prepare_output
+from winnow.commands.checks import check_apart, check_context, prepare_output
 from winnow.commands.console import output
 from winnow.commands.heads.tune_report import draw, report
 from winnow.commands.inputs import InputError
@@ -104,6 +104,7 @@ class TuningTask:
 
 def tune(options: TuneOptions) -> None:
     """Answers the questions with every value, writes the choice and prints its worth."""
+    check_apart(out=options.out, picture=options.picture, journal=options.journal)
     prepare_output(options.out, options.force, ".json")
     if options.picture is not None:
         check_drawable()

@@ -38,7 +38,7 @@ def covering_batches(plan: Sampled, least: int, parts: int, most: int, halves: H
     parts: the samples are dealt out to so many in turn, and each must have every head that often.
     """
     counts: dict[tuple[int, int], Tensor] = {
-        (part, size): torch.zeros(plan.splits.players, dtype=torch.long)
+        (part, size): torch.zeros(plan.splits.players, dtype=torch.long, device="cpu")
         for part in range(parts)
         for size in strata_of(plan.splits.sizes, plan.splits.players, halves)
     }

@@ -104,7 +104,7 @@ def strata(first: Tensor, u: Tensor, halves: Halves = "both") -> dict[int, Strat
 
 def _stratum(samples: Sequence[tuple[Tensor, float]]) -> Stratum:
     members = torch.stack([mask for mask, _ in samples]).double()
-    values = torch.tensor([value for _, value in samples], dtype=torch.float64)[:, None]
+    values = torch.tensor([value for _, value in samples], dtype=torch.float64, device="cpu")[:, None]
     counts = members.sum(dim=0)
     means = _in_order(members * values) / counts
     squares = _in_order(members * (values - means.nan_to_num()).square())

@@ -22,8 +22,8 @@ def all_coalitions(players: int) -> Tensor:
             f"{players} players have 2^{players} coalitions; exact values are for 1 to {MOST_PLAYERS} players, "
             "samples for more."
         )
-    numbers = torch.arange(2**players)
-    return (numbers[:, None] >> torch.arange(players) & 1).bool()
+    numbers = torch.arange(2**players, device="cpu")
+    return (numbers[:, None] >> torch.arange(players, device="cpu") & 1).bool()
 
 
 def exact_shapley(utilities: Tensor) -> Tensor:
@@ -31,7 +31,9 @@ def exact_shapley(utilities: Tensor) -> Tensor:
     masks, values = _game(utilities)
     players = masks.shape[1]
     sizes = masks.sum(dim=1)
-    weights = torch.tensor([1 / (players * comb(players - 1, size)) for size in range(players)], dtype=torch.float64)
+    weights = torch.tensor(
+        [1 / (players * comb(players - 1, size)) for size in range(players)], dtype=torch.float64, device="cpu"
+    )
     found = []
     for player in range(players):
         without = (~masks[:, player]).nonzero().flatten()
@@ -46,7 +48,7 @@ def exact_strata(utilities: Tensor) -> Tensor:
     players = masks.shape[1]
     complementary = values - values.flip(0)
     sizes = masks.sum(dim=1)
-    found = torch.zeros(players, players, dtype=torch.float64)
+    found = torch.zeros(players, players, dtype=torch.float64, device="cpu")
     for size in range(1, players + 1):
         members = masks[sizes == size].double()
         found[:, size - 1] = members.T @ complementary[sizes == size] / comb(players - 1, size - 1)

@@ -22,7 +22,7 @@ def hadamard(order: int) -> Tensor | None:
 
 def _construct(order: int) -> Tensor | None:
     if order <= 2:
-        return torch.tensor([[1, 1], [1, -1]])[:order, :order] if order > 0 else None
+        return torch.tensor([[1, 1], [1, -1]], device="cpu")[:order, :order] if order > 0 else None
     if order % 4:
         return None
     if _is_prime(order - 1):
@@ -40,22 +40,23 @@ def _first_paley(q: int) -> Tensor:
     """Order q + 1, for a prime q that is 3 modulo 4."""
     skew = _bordered(q)
     skew[1:, 0] = -1
-    return skew + torch.eye(q + 1, dtype=torch.int64)
+    return skew + torch.eye(q + 1, dtype=torch.int64, device="cpu")
 
 
 def _second_paley(q: int) -> Tensor:
     """Order 2(q + 1), for a prime q that is 1 modulo 4."""
-    doubled = torch.kron(_bordered(q), torch.tensor([[1, 1], [1, -1]]))
-    return doubled + torch.kron(torch.eye(q + 1, dtype=torch.int64), torch.tensor([[1, -1], [-1, -1]]))
+    doubled = torch.kron(_bordered(q), torch.tensor([[1, 1], [1, -1]], device="cpu"))
+    unit = torch.eye(q + 1, dtype=torch.int64, device="cpu")
+    return doubled + torch.kron(unit, torch.tensor([[1, -1], [-1, -1]], device="cpu"))
 
 
 def _bordered(q: int) -> Tensor:
     """[q + 1, q + 1]: 1 where the difference of two numbers is a square modulo q, else -1; diagonal 0, border 1."""
-    character = torch.full((q,), -1)
-    character[torch.arange(1, q) ** 2 % q] = 1
+    character = torch.full((q,), -1, device="cpu")
+    character[torch.arange(1, q, device="cpu") ** 2 % q] = 1
     character[0] = 0
-    numbers = torch.arange(q)
-    matrix = torch.ones(q + 1, q + 1, dtype=torch.int64)
+    numbers = torch.arange(q, device="cpu")
+    matrix = torch.ones(q + 1, q + 1, dtype=torch.int64, device="cpu")
     matrix[1:, 1:] = character[(numbers[:, None] - numbers) % q]
     matrix[0, 0] = 0
     return matrix

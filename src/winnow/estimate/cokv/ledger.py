@@ -99,11 +99,13 @@ class Ledger:
     def utilities(self, batches: Sequence[int]) -> Tensor:
         """[M, 2] float64: U(S) and U(rest) of all pairs of these batches, means over the examples."""
         first = self.kept[0]
-        total = torch.zeros(sum(len(self._values[Item(batch, first)]) for batch in batches), dtype=torch.float64)
+        total = torch.zeros(
+            sum(len(self._values[Item(batch, first)]) for batch in batches), dtype=torch.float64, device="cpu"
+        )
         # One example after another: the same order, and so the same bits, however the items came.
         for example in self.kept:
             values = [value for batch in batches for value in self._values[Item(batch, example)]]
-            total += torch.tensor(values, dtype=torch.float64)
+            total += torch.tensor(values, dtype=torch.float64, device="cpu")
         return (total / len(self.kept)).view(-1, 2)
 
 

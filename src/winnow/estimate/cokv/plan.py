@@ -107,4 +107,4 @@ class Exhaustive:
 
 def all_and_none(players: int) -> Tensor:
     """[2, n] bool: the coalition of all players, and that of none."""
-    return torch.tensor([[True], [False]]).expand(2, players)
+    return torch.tensor([[True], [False]], device="cpu").expand(2, players)

@@ -68,7 +68,7 @@ class PlayerSplits:
 
     def first_parts(self, indices: Sequence[int]) -> Tensor:
         """[M, n] bool: the first j players of a random permutation each (Alg. 1, lines 3-6); others are the rest."""
-        masks = torch.zeros(len(indices), self.players, dtype=torch.bool)
+        masks = torch.zeros(len(indices), self.players, dtype=torch.bool, device="cpu")
         for row, index in enumerate(indices):
             masks[row, self._first_part(index)] = True
         return masks

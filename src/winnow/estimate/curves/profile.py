@@ -34,7 +34,9 @@ def _pooled(gains: Tensor) -> Tensor:
             mean, size = (before * count + mean * size) / (count + size), size + count
         means.append(mean)
         sizes.append(size)
-    fitted = torch.tensor(means, dtype=torch.float64).repeat_interleave(torch.tensor(sizes, dtype=torch.int64))
+    fitted = torch.tensor(means, dtype=torch.float64, device="cpu").repeat_interleave(
+        torch.tensor(sizes, dtype=torch.int64, device="cpu")
+    )
     return torch.cat([gains[:certain], fitted])
 
 

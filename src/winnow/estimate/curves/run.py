@@ -28,6 +28,7 @@ from winnow.estimate.shape import TableShape
 from winnow.evaluate.decoding import decode, prefill, stop_tokens
 from winnow.evaluate.prompts import document_tokens, encode_prompt
 from winnow.heads.curves import GRID
+from winnow.models.devices import input_device
 from winnow.score import Refiner, Scorer
 from winnow.store import Dense
 from winnow.tasks.prompt_style import USUAL, PromptStyle
@@ -110,7 +111,7 @@ def run_curves(
 
 def mean_ratios(records: Sequence[CurveRecord]) -> Tensor:
     """[99, L, H] float64: the mean share of every head that goes."""
-    shares = [torch.tensor(record.kept, dtype=torch.float64) / record.tokens for record in records]
+    shares = [torch.tensor(record.kept, dtype=torch.float64, device="cpu") / record.tokens for record in records]
     return 1 - torch.stack(shares).mean(dim=0)
 
 
@@ -124,7 +125,7 @@ def profile_of(
     watching = _Watching(plan.scorer, tokens.shape[1] - length)
     # Whatever is kept of it: every layer is seen while it is whole.
     whole = Method("profile", _WithProjection(plan.scorer), Uniform(), Dense(), Budget("everything"))
-    compress(model, tokens.to(model.device), whole, observer=watching)
+    compress(model, tokens.to(input_device(model)), whole, observer=watching)
     return CurveRecord(number, length, profile(watching.gains, plan.across).tolist())
 
 
@@ -132,7 +133,7 @@ def _answer(model: PreTrainedModel, prompt: Tensor, most: int) -> Tensor:
     """[1, n] tokens of the likeliest answer, from the whole cache."""
     cache = CompressedCache(model, "full", prompt_length=prompt.shape[1])
     logits = prefill(model, prompt, cache)
-    return torch.tensor([list(decode(model, cache, logits, most, stop_tokens(model)))], dtype=torch.int64)
+    return torch.tensor([list(decode(model, cache, logits, most, stop_tokens(model)))], dtype=torch.int64, device="cpu")
 
 
 @dataclass(frozen=True)

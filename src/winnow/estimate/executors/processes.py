@@ -40,14 +40,14 @@ class ProcessExecutor(Executor[V]):
         """recipe: of all workers, or one for each. threads: of torch in every process; without it the processes share
         this one's.
 
-        Raises ExecutorError for fewer than one worker.
+        Raises ExecutorError for fewer than one worker, and where the recipes cannot be written.
         """
         if workers < 1:
             raise ExecutorError(f"workers must be at least 1, not {workers}.")
         recipes = [*recipe] if isinstance(recipe, Sequence) else [recipe] * workers
         self._threads = threads or max(1, torch.get_num_threads() // workers)
         # In files: a recipe may hold all texts of a run, and a process takes what it is given only once it has started.
-        self._folder = TemporaryDirectory(prefix="winnow-")
+        self._folder = _temporary_folder()
         self._paths = _written(recipes, Path(self._folder.name))
         self.workers = workers
         # One pool for every process: a pool of several would choose by itself who gets an item.
@@ -125,14 +125,32 @@ def _no_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+def _temporary_folder() -> TemporaryDirectory[str]:
+    try:
+        return TemporaryDirectory(prefix="winnow-")
+    except OSError as problem:
+        raise _cannot_write(None, problem) from None
+
+
 def _written(recipes: Sequence[Recipe[Any]], folder: Path) -> list[Path]:
     """The file of every recipe, each of which is written once."""
     paths: dict[int, Path] = {}
     for recipe in recipes:
         if id(recipe) not in paths:
             paths[id(recipe)] = path = folder / f"recipe-{len(paths)}"
-            path.write_bytes(pickle.dumps(recipe))
+            try:
+                path.write_bytes(pickle.dumps(recipe))
+            except OSError as problem:
+                raise _cannot_write(folder, problem) from None
     return [paths[id(recipe)] for recipe in recipes]
+
+
+def _cannot_write(folder: Path | None, problem: OSError) -> ExecutorError:
+    place = f"to {folder}" if folder is not None else "a temporary folder"
+    return ExecutorError(
+        f"Cannot write {place} what the worker processes need: {problem.strerror}. Make room, or name another folder "
+        "for temporary files (TMPDIR)."
+    )
 
 
 def _prepare(path: Path, threads: int) -> None:

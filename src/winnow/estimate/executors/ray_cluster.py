@@ -78,7 +78,13 @@ class RayExecutor(Executor[V]):
         self._class = self._ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=0)(Evaluator)
         self._recipe = self._ray.put(recipe)
         errors = self._ray.exceptions
-        self._losses = (errors.RayActorError, errors.NodeDiedError, errors.ActorUnschedulableError)
+        # Ray's memory monitor, which kills a worker before the node's memory is full, has an error of its own.
+        self._losses = (
+            errors.RayActorError,
+            errors.NodeDiedError,
+            errors.ActorUnschedulableError,
+            errors.OutOfMemoryError,
+        )
         self._failed_starts = 0
         self._idle: list[_Member] = []
         # Answer to come -> who gives it.
@@ -176,6 +182,6 @@ def _connect(ray: Any) -> None:
 def _check_losses(item: Item, losses: int, problem: Exception) -> None:
     if losses >= _LOSSES:
         raise ExecutorError(
-            f"{losses} workers were lost at batch {item.batch} of example {item.example}, probably for lack of memory: "
-            f"use a smaller --batch. What was finished is kept. ({problem})"
+            f"{losses} workers were lost at {item}, probably for lack of memory: use a smaller --batch. "
+            f"What was finished is kept. ({problem})"
         ) from None

@@ -9,6 +9,7 @@ from winnow.estimate.needle.capture import showing
 from winnow.estimate.needle.prompt import Prompt
 from winnow.estimate.needle.scoring import Tally
 from winnow.evaluate.decoding import prefill, stop_tokens
+from winnow.models.devices import input_device
 
 
 @torch.no_grad()
@@ -27,7 +28,7 @@ def answer(
     """
     stops = stop_tokens(model)
     cache = DynamicCache(config=model.config.get_text_config(decoder=True))
-    tokens = prompt.tokens[None].to(model.device)
+    tokens = prompt.tokens[None].to(input_device(model))
     said: list[int] = []
     with showing(model, tally.see):
         prefill(model, tokens[:, :-1], cache, chunk_size)
@@ -40,7 +41,7 @@ def answer(
             tally.count(token)
             if _ends_line(tokenizer, said):
                 break
-            current = torch.tensor([[token]], device=model.device)
+            current = torch.tensor([[token]], device=input_device(model))
     return str(tokenizer.decode(said, skip_special_tokens=True)).strip()
 
 

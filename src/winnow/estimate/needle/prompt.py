@@ -78,7 +78,7 @@ def build_prompt(
     start = document_start + needle_start + example.needle.index(example.span)
     encoded = tokenizer(text, add_special_tokens=special, return_offsets_mapping=True)
     span = locate(encoded["offset_mapping"], start, start + len(example.span))
-    tokens = torch.tensor(encoded["input_ids"])
+    tokens = torch.tensor(encoded["input_ids"], device="cpu")
     if span is None or normalize(example.span) not in normalize(tokenizer.decode(tokens[span.inside])):
         raise NeedleError(
             f"The tokens of the model do not hold the needle {_short(example.span)!r}: its tokenizer does not know the "

@@ -53,7 +53,7 @@ class Outcome:
     @classmethod
     def of(cls, record: NeedleRecord) -> Outcome:
         """The run of a journal's line."""
-        scores = None if record.scores == REJECTED else torch.tensor(record.scores, dtype=torch.float64)
+        scores = None if record.scores == REJECTED else torch.tensor(record.scores, dtype=torch.float64, device="cpu")
         cell = Cell(record.example, record.length, record.depth)
         return cls(cell, record.prompt_tokens, record.answer, scores)
 

@@ -101,7 +101,7 @@ def _simulated(table: HeadScores, errors: Tensor) -> tuple[float, float]:
     values, spread = table.values.flatten(), errors.flatten()
     correlations, overlaps = [], []
     for _ in range(_DRAWS // _AT_ONCE):
-        noise = torch.randn(_AT_ONCE, len(values), generator=generator, dtype=torch.float64)
+        noise = torch.randn(_AT_ONCE, len(values), generator=generator, dtype=torch.float64, device="cpu")
         drawn = values + noise * spread
         correlations.append(_correlations(values, drawn))
         overlaps.append(_overlaps(values, drawn))
@@ -118,7 +118,7 @@ def _correlations(values: Tensor, drawn: Tensor) -> Tensor:
 def _overlaps(values: Tensor, drawn: Tensor) -> Tensor:
     """[draws] shares that the top halves of values [n] and of draws [draws, n] have in common."""
     half = max(1, len(values) // 2)
-    top = torch.zeros(len(values), dtype=torch.float64)
+    top = torch.zeros(len(values), dtype=torch.float64, device="cpu")
     top[values.argsort(descending=True, stable=True)[:half]] = 1.0
     return top[drawn.topk(half, dim=1).indices].mean(dim=1)
 

@@ -91,5 +91,5 @@ def _variances(runs: Tensor, expected: Tensor) -> Tensor:
     spread = runs.var(dim=0)
     seldom = (runs != 0).sum(dim=0) < _SELDOM
     sizes = runs[:, seldom] if bool(runs[:, seldom].any()) else runs
-    size = (sizes**2).sum() / sizes.sum() if bool(sizes.any()) else torch.zeros(())
+    size = (sizes**2).sum() / sizes.sum() if bool(sizes.any()) else torch.zeros((), device="cpu")
     return torch.where(seldom, torch.maximum(spread, expected.abs() * size), spread)

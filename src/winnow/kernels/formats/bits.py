@@ -84,7 +84,7 @@ def _unpack_plane(packed: Tensor, count: int, bits: int, counts: Tensor | None, 
 @cache
 def _places(count: int, bits: int) -> tuple[Tensor, Tensor]:
     """Byte of every number of a row, int64 [T], and its shift in there, uint8 [T]."""
-    return _places_of(torch.tensor(count), torch.arange(count), bits)
+    return _places_of(torch.tensor(count, device="cpu"), torch.arange(count, device="cpu"), bits)
 
 
 def _places_of(count: Tensor, number: Tensor, bits: int) -> tuple[Tensor, Tensor]:

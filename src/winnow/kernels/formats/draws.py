@@ -65,7 +65,7 @@ def draws(recovery: Recovery) -> Tensor:
 
     A table in place of a random generator: the same draws on every backend.
     """
-    share = (torch.arange(DRAWS, dtype=torch.float64) + 0.5) / DRAWS
+    share = (torch.arange(DRAWS, dtype=torch.float64, device="cpu") + 0.5) / DRAWS
     if recovery.endswith("gaussian"):
         normal = torch.special.ndtri(share)
         return (normal / normal.square().mean().sqrt()).float()

@@ -38,7 +38,7 @@ class Parts(HeadBounds, Format, name="parts"):
     @property
     def offsets(self) -> Tensor:
         """[H + 1] int64: slots of all parts, head after head."""
-        return torch.cat([torch.zeros(1, dtype=torch.int64), self.counts.cumsum(0)])
+        return torch.cat([torch.zeros(1, dtype=torch.int64, device="cpu"), self.counts.cumsum(0)])
 
     @property
     def identity(self) -> int:

@@ -126,7 +126,7 @@ class Pruned(Format, name="pruned"):
             shape = (side.slots, None) if self.starts is None else (None,)
             yield side.rule("signs", self.signs, torch.uint8, shape)
         if self.starts is not None:
-            ends = torch.tensor([entries.data.nbytes, 0 if self.signs is None else self.signs.nbytes])
+            ends = torch.tensor([entries.data.nbytes, 0 if self.signs is None else self.signs.nbytes], device="cpu")
             inside = Demand(
                 "must lie inside their entries and signs",
                 lambda starts: ((starts >= 0) & (starts <= sent(ends, starts.device))).all(),

@@ -71,7 +71,9 @@ def check_content(rules: Iterable[Rule]) -> None:
 
 def _check_demands(rule: Rule, demands: Sequence[Demand]) -> None:
     for demand in demands:
-        doubted(~torch.as_tensor(demand.holds(rule.tensor)), ValueError(f"{rule.what} {demand.says}"))
+        held = demand.holds(rule.tensor)
+        wrong = ~held if isinstance(held, Tensor) else torch.tensor(not held, device="cpu")
+        doubted(wrong, ValueError(f"{rule.what} {demand.says}"))
 
 
 def _check_memory(rule: Rule) -> None:

@@ -50,11 +50,11 @@ def chunk_slots(slots: int, chunks: int) -> int:
 
 def cut(spans: list[Span], size: int) -> Tensor:
     """int64 [C, COLUMNS] on the CPU: the chunks of some spans, those of a head one after another."""
-    lines = [torch.zeros(0, COLUMNS, dtype=torch.int64)]
+    lines = [torch.zeros(0, COLUMNS, dtype=torch.int64, device="cpu")]
     for span in spans:
         counts = (span.stops - span.starts + size - 1) // size
-        head = torch.repeat_interleave(torch.arange(len(counts)), counts)
-        first = span.starts[head] + (torch.arange(len(head)) - (counts.cumsum(0) - counts)[head]) * size
+        head = torch.repeat_interleave(torch.arange(len(counts), device="cpu"), counts)
+        first = span.starts[head] + (torch.arange(len(head), device="cpu") - (counts.cumsum(0) - counts)[head]) * size
         stop = torch.minimum(first + size, span.stops[head])
         owner = span.row * len(counts) + head
         entry, asking = torch.full_like(head, span.entry), torch.full_like(head, span.asking)

@@ -143,10 +143,10 @@ class TritonPlan:
         prepared = [each for each in launches if each.asks]
         self._branches = [*([prepared] if prepared else []), *([each] for each in launches if not each.asks)]
         owner = torch.cat([chunks[:, OWNER] for _, _, chunks in cuts])
-        turned = [torch.full((len(chunks),), forms.turned_values, dtype=torch.int8) for forms, _, chunks in cuts]
+        turned = [chunks.new_full((len(chunks),), forms.turned_values, dtype=torch.int8) for forms, _, chunks in cuts]
         self._turns = any(forms.turned_values for forms, _, _ in cuts)
         counts = torch.bincount(owner, minlength=rows * heads)
-        bounds = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
+        bounds = torch.cat([torch.zeros(1, dtype=torch.int64, device="cpu"), counts.cumsum(0)])
         self._order, self._bounds = (sent(each, self._device) for each in (owner.argsort(stable=True), bounds))
         self._turned = sent(torch.cat(turned), self._device)
 
@@ -154,7 +154,7 @@ class TritonPlan:
         """The tail's whole buffers; how much of them is filled is looked up at every step."""
         rows, heads, room, _ = self.tail.keys.shape
         entry = entries.add(dense_row(self.tail.keys.data_ptr(), self.tail.values.data_ptr()))
-        starts = torch.arange(rows * heads).view(rows, heads) * room
+        starts = torch.arange(rows * heads, device="cpu").view(rows, heads) * room
         return [Span(row, entry, row, starts[row], starts[row] + room, grows=True) for row in range(rows)]
 
     # --- at every step ----------------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ class _Lines:
 
     def table(self, device: torch.device) -> Tensor:
         """int64, all lines."""
-        return sent(torch.tensor(self.lines, dtype=torch.int64), device)
+        return sent(torch.tensor(self.lines, dtype=torch.int64, device="cpu"), device)
 
 
 def _slices(query: Tensor, output: Tensor, group: int, size: int) -> Iterator[Slice]:

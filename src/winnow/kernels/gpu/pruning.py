@@ -178,5 +178,5 @@ def _segments(rule: KeepRule | SegmentRule) -> Tensor | None:
         return None
     columns = rule.columns
     numbers = [number for number, (width, _) in enumerate(rule.segments) for _ in range(width)]
-    which = sent(torch.tensor(numbers, dtype=torch.int8), columns.device)
+    which = sent(torch.tensor(numbers, dtype=torch.int8, device="cpu"), columns.device)
     return torch.zeros_like(columns, dtype=torch.int8).scatter_(1, columns, which.expand(columns.shape))

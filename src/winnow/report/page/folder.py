@@ -1,4 +1,4 @@
-"""The folder of a report: written beside its place, put there when it is complete."""
+"""The folder of a report: written beside its place, or in the folder that is there, and put there when complete."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def check_free(folder: Path, force: bool) -> None:
         raise FileError(f"{folder} is a file; give a folder.")
     if _is_taken(folder) and not force:
         raise FileError(f"{folder} exists; give another folder with --out, or --force to replace the report in it.")
-    make_folder(folder.resolve().parent)
+    target = folder.resolve()
+    make_folder(target if target.exists() else target.parent)
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes], force: bool) -> None:
@@ -50,7 +51,9 @@ def write_folder(folder: Path, files: Mapping[str, bytes], force: bool) -> None:
 
 @contextmanager
 def _unfinished(target: Path) -> Iterator[Path]:
-    beside = target.with_name(f".winnow-{secrets.token_hex(8)}.part")
+    name = f".winnow-{secrets.token_hex(8)}.part"
+    # A folder that is there may be a disk of its own, or the only place to write to.
+    beside = target / name if target.is_dir() else target.with_name(name)
     try:
         yield beside
     finally:
@@ -84,7 +87,10 @@ def _put_in_place(beside: Path, target: Path, files: Mapping[str, bytes], earlie
 
 
 def _is_taken(folder: Path) -> bool:
-    return folder.is_dir() and any(folder.iterdir())
+    try:
+        return folder.is_dir() and any(folder.iterdir())
+    except OSError as problem:
+        raise FileError(f"Cannot read {folder}: {problem.strerror}.") from None
 
 
 def _files_of(folder: Path) -> set[str]:

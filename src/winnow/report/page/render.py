@@ -45,7 +45,9 @@ def render(title: str, contents: Sequence[Content]) -> dict[str, bytes]:
     }
     files["data/results.js"] = _script("results", results)
     files[RESULTS] = _json(results, indent=1)
-    files[PAGE] = _page(title=title, contents=contents, version=__version__, written=date).encode()
+    files[PAGE] = _page(title=title, contents=contents, version=__version__, written=date).encode(
+        "utf-8", "backslashreplace"
+    )
     return files
 
 

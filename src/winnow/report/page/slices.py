@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -69,6 +70,8 @@ def _groups(benchmark: str) -> Mapping[str, tuple[str, ...]]:
 
 
 def number(row: Row, fact: str) -> float | None:
-    """A fact of an example, where it is a number."""
+    """A fact of an example, where it is a number that can be drawn."""
     value = row.facts.get(fact)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return value if abs(value) <= sys.float_info.max else None

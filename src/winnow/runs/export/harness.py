@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any
 
+from winnow.runs.export.file_names import file_names, short
 from winnow.runs.export.means import mean_scores
 from winnow.runs.folder import About, Run, RunError
 from winnow.runs.measures import measures
@@ -32,16 +33,19 @@ def harness_files(run: Run) -> dict[PurePath, str]:
     about = replace(run.about, environment=run.environment)
     date = started.replace(tzinfo=None).isoformat().replace(":", "-")
     found = {}
-    for method, rows in rows_by(run.rows, lambda row: row.method).items():
-        folder = PurePath(_safe(method)) / _safe(about.model.name)
+    methods = rows_by(run.rows, lambda row: row.method)
+    folders = file_names(methods, _safe)
+    for method, rows in methods.items():
+        folder = PurePath(folders[method]) / short(_safe(about.model.name))
         tasks = rows_by(rows, lambda row: row.task)
         samples = {task: [_sample(about, *each) for each in enumerate(rows)] for task, rows in tasks.items()}
         results = _results(about, method, tasks, started)
         results["task_hashes"] = {task: _task_hash(each) for task, each in samples.items()}
         found[folder / f"results_{date}.json"] = json.dumps(results, indent=2, ensure_ascii=False)
+        names = file_names(samples, _safe)
         for task, each in samples.items():
             lines = [json.dumps(sample, ensure_ascii=False) + "\n" for sample in each]
-            found[folder / f"samples_{_safe(task)}_{date}.jsonl"] = "".join(lines)
+            found[folder / f"samples_{names[task]}_{date}.jsonl"] = "".join(lines)
     return found
 
 
@@ -156,9 +160,9 @@ def _seconds(tasks: dict[str, list[Row]]) -> float:
 def _started(run: Run) -> datetime:
     try:
         moment = datetime.fromisoformat(run.about.started)
-    except ValueError:
+        return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC).replace(microsecond=0)
+    except (ValueError, OverflowError):
         raise RunError(f"{run.path} does not say when it was started, but {run.about.started!r}.") from None
-    return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC).replace(microsecond=0)
 
 
 def _safe(name: str) -> str:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import yaml  # transformers brings it
 
+from winnow.runs.export.file_names import short
 from winnow.runs.export.flat import table_text
 from winnow.runs.export.means import mean_scores
 from winnow.runs.export.press_names import press_name
@@ -64,7 +65,7 @@ class Configuration(NamedTuple):
             f"max_context{limit}" if limit else None,
             "query_aware" if self.query_aware else None,
         ]
-        return "__".join(_safe(part) for part in parts if part)
+        return short("__".join(_safe(part) for part in parts if part))
 
 
 def kvpress_files(run: Run) -> dict[PurePath, str]:

@@ -18,7 +18,7 @@ from torch import Tensor
 from support.families import prompt
 from support.graphed import CAPTURE, ON_GPU, PROMPT, Pair, Place, Places, back, places
 from winnow import CacheError, CompressedCache, cuda_graphs
-from winnow.cache import replayed
+from winnow.cache import while_graphed
 from winnow.cache.context import compress
 from winnow.evaluate.asked_together import answers_after
 from winnow.evaluate.batch import Row, decode_batch
@@ -58,8 +58,8 @@ class Counted:
 def graphs(monkeypatch: pytest.MonkeyPatch) -> Counted:
     """Graphs of this test, whose models are not known to be fit."""
     counted = Counted()
-    monkeypatch.setattr(replayed, "CudaGraph", counted.capture)
-    monkeypatch.setattr(replayed, "_fit", type(replayed._fit)())
+    monkeypatch.setattr(while_graphed, "CudaGraph", counted.capture)
+    monkeypatch.setattr(while_graphed, "_fit", type(while_graphed._fit)())
     return counted
 
 
@@ -90,7 +90,7 @@ def test_single_tokens_are_replayed_from_the_third_on(
     same_tokens(both)
     # The second replay is done again in the ordinary way, which leaves tables and memory as they were.
     assert (graphs.captured, graphs.replayed) == (1, NEW - 2)
-    assert list(replayed._fit.values()) == [True]
+    assert list(while_graphed._fit.values()) == [True]
 
 
 def test_a_model_that_is_known_is_not_looked_at_again(both_places: Places, graphs: Counted) -> None:
@@ -237,7 +237,7 @@ def test_models_are_left_alone(both_places: Places, monkeypatch: pytest.MonkeyPa
     if reason == "no head":
         model = model.model
     if reason == "the environment":
-        monkeypatch.setenv(replayed.OFF, "0")
+        monkeypatch.setenv(while_graphed.OFF, "0")
     if reason == "a compiler":
         monkeypatch.setattr(model, "_compiled_call_impl", lambda: None)
     with cuda_graphs(model):
@@ -326,7 +326,7 @@ def test_a_model_whose_graph_is_wrong_goes_on_without(both_places: Places, graph
         both_places.device.run(cache, ids)
         with pytest.warns(UserWarning, match="gave other logits"):
             continued(both_places.device, cache, NEW)
-    assert list(replayed._fit.values()) == [False]
+    assert list(while_graphed._fit.values()) == [False]
     assert (graphs.captured, graphs.replayed) == (1, 2)
     with cuda_graphs(model):
         assert "forward" not in vars(model)
@@ -347,7 +347,7 @@ def test_a_model_that_waits_for_the_device_goes_on_without(both_places: Places, 
 @pytest.mark.skipif(ON_GPU, reason="memory runs out in the stand-in's graphs")
 def test_a_graph_for_which_there_is_no_memory_is_done_without(both_places: Places) -> None:
     both = both_places.pair()
-    with mock.patch.object(replayed, "CudaGraph", side_effect=torch.OutOfMemoryError("no room")):
+    with mock.patch.object(while_graphed, "CudaGraph", side_effect=torch.OutOfMemoryError("no room")):
         same_tokens(both)
 
 
