@@ -49,6 +49,17 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+def test_a_journal_is_not_replaced_by_the_result(
+    heads: Callable[[str], tuple[int, str]], folder: Path, name: str
+) -> None:
+    out = COMMANDS[name].partition("--out ")[2].split()[0]
+    code, err = heads(f"{COMMANDS[name]} --journal ./{out}")
+    assert code == FAILED
+    assert "--out and --journal are the same file" in err
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_absurd_and_contradicting_records_are_refused_before_any_work(
     heads: Callable[[str], tuple[int, str]], folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
