@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
-from measured import Engine
+from measured import FILE, Engine
 from winnow.errors import JsonError, WinnowError
 from winnow.strict_json import parse
 from winnow.typed import TypedError, read_as
@@ -108,3 +109,24 @@ class Answering:
             f"{self._title} ended with {code}: {said[-1] if said else 'it said nothing'}\n"
             f"Repeat it by hand with {' '.join(self._command)}"
         )
+
+
+class Rival(ABC):
+    """A contender that is a program of another engine, with the weights of the model's file."""
+
+    @cached_property
+    @abstractmethod
+    def answering(self) -> Answering:
+        """The program, which starts with the first question."""
+
+    @property
+    def weights(self) -> str:
+        return FILE
+
+    @property
+    def weight_bytes(self) -> int:
+        return self.answering.weight_bytes
+
+    def close(self) -> None:
+        """Ends the program."""
+        self.answering.close()

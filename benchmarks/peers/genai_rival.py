@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from contenders import Answering, PeerError
-from measured import FILE, Engine
+from contenders import Answering, PeerError, Rival
+from measured import Engine
 
 PROGRAM = Path(__file__).parent / "genai_turns.py"
 PACKAGES = ("openvino", "openvino_genai", "openvino_tokenizers")
@@ -35,7 +35,7 @@ GENAI_CACHES = (GenaiCache("f16"), GenaiCache("u8"), GenaiCache("u4"), GenaiCach
 
 
 @dataclass(frozen=True)
-class GenaiRival:
+class GenaiRival(Rival):
     """A cache of OpenVINO GenAI, on a model."""
 
     model: Path
@@ -54,31 +54,18 @@ class GenaiRival:
     def cache(self) -> str:
         return self.kind.name
 
-    @property
-    def weights(self) -> str:
-        return FILE
-
-    @property
-    def weight_bytes(self) -> int:
-        """The size of the file."""
-        return self._program.weight_bytes
-
     def cache_bytes(self, depth: int) -> int:
         """0: what it holds is not told."""
         return 0
 
     def prompt(self, depth: int) -> float:
-        return self._program.ask("prompt", self.threads, depth)[0]
+        return self.answering.ask("prompt", self.threads, depth)[0]
 
     def token(self, depth: int, threads: int, steps: int) -> float:
-        return self._program.ask("tokens", depth, threads, steps)[0]
-
-    def close(self) -> None:
-        """Ends the program."""
-        self._program.close()
+        return self.answering.ask("tokens", depth, threads, steps)[0]
 
     @cached_property
-    def _program(self) -> Answering:
+    def answering(self) -> Answering:
         share = () if self.kind.percent is None else ("--percent", str(self.kind.percent))
         room = ("--room", str(sum(self.depths) + len(self.depths) * (self.steps + 2)))
         command = [sys.executable, str(PROGRAM), str(self.model), "--precision", self.kind.precision, *room, *share]

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from contenders import Answering, PeerError
-from measured import FILE, Engine
+from contenders import Answering, PeerError, Rival
+from measured import Engine
 
 PACKAGE, VERSION = "llama-cpp-python", "0.3.36"
 PROJECT = Path(__file__).parent / "llama_turns"
@@ -64,7 +64,7 @@ CACHES = (
 
 
 @dataclass(frozen=True)
-class LlamaRival:
+class LlamaRival(Rival):
     """A cache of llama.cpp, in a program of its own with a model."""
 
     program: Path
@@ -87,14 +87,6 @@ class LlamaRival:
     def cache(self) -> str:
         return self.kind.name
 
-    @property
-    def weights(self) -> str:
-        return FILE
-
-    @property
-    def weight_bytes(self) -> int:
-        return self._program.weight_bytes
-
     def cache_bytes(self, depth: int) -> int:
         """Without the room that is left for more."""
         return self.numbers * depth // self.kind.block * self.kind.block_bytes
@@ -104,14 +96,10 @@ class LlamaRival:
 
     def token(self, depth: int, threads: int, steps: int) -> float:
         _ = self._prompts  # which are read before anything follows them
-        return self._program.ask("tokens", depth, threads, steps)[0]
-
-    def close(self) -> None:
-        """Ends the program."""
-        self._program.close()
+        return self.answering.ask("tokens", depth, threads, steps)[0]
 
     @cached_property
-    def _program(self) -> Answering:
+    def answering(self) -> Answering:
         room = self.depths[-1] + self.steps + 1
         kind = (self.kind.type, str(int(self.kind.flash)))
         return Answering([str(self.program), str(self.model), str(room), *kind], "llama-turns")
@@ -119,7 +107,7 @@ class LlamaRival:
     @cached_property
     def _prompts(self) -> dict[int, float]:
         """Milliseconds of the prompt by depth; it is read once."""
-        return dict(zip(self.depths, self._program.ask("prompt", self.threads, *self.depths), strict=True))
+        return dict(zip(self.depths, self.answering.ask("prompt", self.threads, *self.depths), strict=True))
 
 
 def built(folder: Path) -> Path:
