@@ -10,11 +10,13 @@ from weakref import ref
 import pytest
 import torch
 
-from support.families import prompt
+from support.families import needs_latents, prompt
 from support.small_caches import N, made
 from winnow import CompressedCache
 from winnow.cache import attention
 from winnow.cache.layer import CompressedLayer
+
+FAMILIES = ["llama", pytest.param("deepseek_v3", marks=needs_latents)]
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -55,7 +57,7 @@ def held_after(model, past: CompressedCache, tokens: int) -> list[ref[Any]]:
     raise AssertionError("nothing failed")
 
 
-@pytest.mark.parametrize("family", ["llama", "deepseek_v3"])
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("options", [{}, {"prompt_length": 2 * N}, {"defer": True}], ids=["whole", "part", "deferred"])
 def test_a_prompt_that_failed(monkeypatch, family: str, options: dict[str, Any]) -> None:
     model = made(family)
@@ -64,7 +66,7 @@ def test_a_prompt_that_failed(monkeypatch, family: str, options: dict[str, Any])
     assert [each() for each in held] == [None] * len(held)
 
 
-@pytest.mark.parametrize("family", ["llama", "deepseek_v3"])
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("options", [{}, {"fold_turns": 2}], ids=["", "turns are folded"])
 @pytest.mark.parametrize("tokens", [1, 3])
 def test_a_step_that_failed(monkeypatch, family: str, options: dict[str, Any], tokens: int) -> None:
@@ -81,6 +83,7 @@ def test_a_step_that_failed(monkeypatch, family: str, options: dict[str, Any], t
     assert [each() for each in held] == [None] * len(held)
 
 
+@needs_latents
 def test_a_pass_that_failed_before_its_attention(monkeypatch) -> None:
     """As where there is no memory for the keys that heads make of latents."""
     model = made("deepseek_v3")
