@@ -162,11 +162,10 @@ class Compression:
     def owns(self, module: nn.Module) -> bool:
         """True if a module is part of the model, or was, as an attention module of one that is gone."""
         model = self.model()
-        if model is not None and id(module) in self._modules:
-            return True
-        if model is None or module in self.attentions:
+        if model is None:
             return module in self.attentions
-        self._modules = frozenset(map(id, model.modules()))
+        if id(module) not in self._modules:
+            self._modules = frozenset(map(id, model.modules()))
         return id(module) in self._modules
 
     def foreign(self) -> CacheError:
