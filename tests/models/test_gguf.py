@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import random
 import shutil
 from pathlib import Path
@@ -209,6 +210,13 @@ def test_missing_packages_name_the_extra(file, monkeypatch):
 
 def test_a_directory_of_gguf_files_says_which_to_give(folder):
     with pytest.raises(ModelError, match=r"no config.json; .* or its GGUF file .*Tiny.Q8_0.gguf"):
+        open_model(folder)
+
+
+def test_a_directory_that_may_not_be_read_is_told(folder, monkeypatch):
+    # Permissions stop no superuser, as whom a suite may run.
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(ModelError, match="may not be read; give yourself the permission"):
         open_model(folder)
 
 

@@ -103,7 +103,9 @@ def _check_name(name: str) -> None:
 
 
 def _files_in(directory: str) -> str:
-    """A hint at the GGUF files of a directory."""
+    """A hint at the GGUF files of a directory. Raises ModelError for one that may not be read."""
+    if not os.access(directory, os.R_OK):
+        raise ModelError(f"{directory} may not be read; give yourself the permission, or another directory.")
     found = sorted(file for file in os.listdir(directory) if file.lower().endswith(SUFFIX))
     return f", or its GGUF file {os.path.join(directory, found[0])}" if found else ""
 
