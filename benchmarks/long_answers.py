@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--methods", type=str, default=";".join(METHODS), help="names, with ';' between them")
     chosen = parser.parse_args()
     source = open_model(chosen.model)
-    model = load_model(source)
+    model = load_model(source, "cpu", "float32")
     model.set_attn_implementation("winnow")
     with torch.no_grad():
         ids, prompt = answer(model, source.tokenizer, chosen.tokens)
