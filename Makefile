@@ -89,7 +89,8 @@ test-low: $(LOW)
 # On a machine with a GPU: kernels on it instead of under the interpreter, and what is marked for it. Most of the time
 # Triton compiles, so that several processes share one GPU.
 test-gpu: $(DEV)
-	$(BIN)/python -m pytest -n 8 --dist worksteal tests/kernels/gpu tests/cache/test_cuda.py tests/test_transfers.py
+	$(BIN)/python -m pytest -n 8 --dist worksteal tests/kernels/gpu tests/cache/test_cuda.py \
+		tests/cache/test_cuda_families.py tests/commands/test_on_a_gpu.py tests/test_transfers.py
 
 test-slow: $(DEV)
 	$(BIN)/python -m pip install --quiet "winnow-kv[ray]"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 from unittest import mock
 
 import pytest
@@ -124,6 +125,20 @@ def test_layers_compressed_beside_the_next_are_as_those_compressed_at_once(metho
         assert all(map(torch.equal, found, expected))
 
 
+@pytest.mark.parametrize("method", ["adakv @ 24", "h2o+bits(8) @ 24", "kvec+spark(0.5) @ 24"])
+def test_a_default_device_changes_nothing(method: str) -> None:
+    """One that is the GPU: tensors of the host are made there by name."""
+    model = made().cuda()
+    ids = prompts(2)
+    expected = decoded(model, winnow.CompressedCache(model, method), ids)
+    torch.set_default_device("cuda")
+    try:
+        found = decoded(model, winnow.CompressedCache(model, method), ids)
+    finally:
+        torch.set_default_device(None)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
 def test_generation_with_padding_and_beams() -> None:
     there, here = made().cuda(), made()
     ids, mask = prompts(2), torch.ones(2, PROMPT, dtype=torch.int64)
@@ -171,6 +186,31 @@ def test_a_capture_that_fails_leaves_torch_as_it_was() -> None:
     graph = CudaGraph(lambda: numbers * 2, device)
     graph.replay()
     assert torch.equal(graph.output, numbers * 2)
+
+
+def test_garbage_that_holds_a_graph_ends_no_capture() -> None:
+    """CUDA destroys no graph in a thread that captures, and the garbage of Python goes at any time."""
+    device, numbers = torch.device("cuda"), torch.rand(64, device="cuda")
+    cycle = {"graph": CudaGraph(lambda: numbers * 2, device)}
+    cycle["self"] = cycle
+    gc.collect()
+    thresholds = gc.get_threshold()
+
+    def work() -> torch.Tensor:
+        found = numbers
+        for _ in range(50):
+            found = found + len([[] for _ in range(8)])
+        return found
+
+    del cycle
+    gc.set_threshold(1)
+    try:
+        graph = CudaGraph(work, device)
+    finally:
+        gc.set_threshold(*thresholds)
+    assert gc.isenabled()
+    graph.replay()
+    torch.testing.assert_close(graph.output, numbers + 400)
 
 
 def test_a_plan_is_captured_and_replayed_while_its_tail_grows() -> None:

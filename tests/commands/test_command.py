@@ -60,6 +60,18 @@ def commands(group, *names):
         yield from commands(found, *names, name) if hasattr(found, "commands") else [" ".join((*names, name))]
 
 
+def options(group):
+    for found in group.commands.values():
+        yield from options(found) if hasattr(found, "commands") else found.params
+
+
+def test_no_placeholder_is_an_options_name_in_capitals():
+    """Typer 0.27 took such a one for the name: there was no --device, but a --DEVICE."""
+    written = [each for each in options(typer.main.get_command(app)) if each.opts[0].startswith("--")]
+    assert len(written) > 100
+    assert [each.name for each in written if each.metavar == each.name.upper()] == []
+
+
 @pytest.mark.parametrize("name", list(commands(typer.main.get_command(app))))
 def test_every_command_has_its_job(name, monkeypatch):
     taken = []

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from threading import RLock
 from typing import Any, Protocol
 
@@ -51,9 +52,18 @@ class CudaGraph:
         self._graph.replay()
 
 
-def _capturing(graph: torch.cuda.CUDAGraph, device: torch.device, pool: Any = None) -> torch.cuda.graph:
+@contextmanager
+def _capturing(graph: torch.cuda.CUDAGraph, device: torch.device, pool: Any = None) -> Iterator[None]:
     """Captures what happens within, in this thread: what others ask of the device meanwhile is theirs."""
-    return torch.cuda.graph(graph, pool=pool, stream=stream_for("capture", device), capture_error_mode="thread_local")
+    stream, collected = stream_for("capture", device), gc.isenabled()
+    # An old graph in a cycle of objects would end the capture: CUDA destroys none in a thread that captures.
+    gc.disable()
+    try:
+        with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+            yield
+    finally:
+        if collected:
+            gc.enable()
 
 
 def _end_for_torch(pool: Any, device: torch.device) -> None:

@@ -19,6 +19,7 @@ from winnow.cache.compression import Compression
 from winnow.cache.compressor import LayerCompressor
 from winnow.cache.gradients import check_no_gradients
 from winnow.cache.handle import ATTRIBUTE, Attended, Handle, Phase, attach
+from winnow.cache.idle_clock import idle_clock
 from winnow.cache.length import LogicalLength
 from winnow.cache.listening import ReadAgain
 from winnow.cache.padded_turns import PaddedTurn, last_tokens, selected, until
@@ -676,7 +677,7 @@ class CompressedLayer(CacheLayerMixin):
 
     def _compress(self, keys: Tensor, values: Tensor) -> None:
         """Replaces the dense prompt [R, H, N, D], [R, H, N, Dv] by one prefix per row."""
-        begin = time.perf_counter()
+        begin = idle_clock(keys.device)
         alone = self.compression.all_or_nothing()
         with torch.no_grad(), without_autocast(keys.device), alone, settled_together():
             prefixes, recent, count = [], [], self.compression.queries_to_remember()
@@ -745,7 +746,7 @@ class CompressedLayer(CacheLayerMixin):
 
     def _fold_rows(self, rows: Sequence[int], dense: Tail, room: int) -> None:
         """Folds dense tokens of some rows into their prefixes; `room`: how many tokens come next."""
-        begin, recent = time.perf_counter(), self.recent
+        begin, recent = idle_clock(dense.keys.device), self.recent
         assert recent is not None
         prefixes = list(self.prefixes)
         alone = self.compression.all_or_nothing()

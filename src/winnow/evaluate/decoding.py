@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
 from winnow.cache.compressed import CompressedCache
+from winnow.cache.idle_clock import idle_clock
 from winnow.cache.while_graphed import cuda_graphs
 from winnow.evaluate.sampling import Choice, most_likely
 from winnow.models.devices import input_device
@@ -68,6 +68,4 @@ def stop_tokens(model: PreTrainedModel) -> frozenset[int]:
 
 def clock(model: PreTrainedModel) -> float:
     """Seconds of a monotonic clock, after all the work given to the model's device is done."""
-    if model.device.type == "cuda":
-        torch.cuda.synchronize(model.device)
-    return time.perf_counter()
+    return idle_clock(model.device)

@@ -270,14 +270,13 @@ def test_what_asks_for_more_than_logits_gets_it(both_places: Places, graphs: Cou
 
 @pytest.mark.parametrize("given", [{"position_ids": torch.zeros(3, 1, 1, dtype=torch.int64)}, {}])
 def test_positions_that_a_model_may_count_otherwise_are_left_to_it(
-    both_places: Places, graphs: Counted, monkeypatch: pytest.MonkeyPatch, given: dict[str, Tensor]
+    both_places: Places, graphs: Counted, given: dict[str, Tensor]
 ) -> None:
     """Those of images have three numbers; without any, some models count what the mask says."""
     both = both_places.pair()
     asked = mock.Mock(return_value=SimpleNamespace(logits=both.device.to(torch.zeros(1, 1, 97))))
-    monkeypatch.setattr(both.device.model, "forward", asked)
     mask = torch.ones(1, PROMPT + 1, dtype=torch.int64)
-    with cuda_graphs(both.device.model):
+    with mock.patch.object(both.device.model, "forward", asked), cuda_graphs(both.device.model):
         for _ in range(4):
             both.device.run(both.cache, torch.tensor([[5]]), attention_mask=mask, **given)
     assert asked.call_count == 4
@@ -330,6 +329,29 @@ def test_a_model_whose_graph_is_wrong_goes_on_without(both_places: Places, graph
     assert (graphs.captured, graphs.replayed) == (1, 2)
     with cuda_graphs(model):
         assert "forward" not in vars(model)
+
+
+@pytest.mark.parametrize("number", [float("-inf"), float("nan")])
+def test_logits_that_are_no_finite_numbers_are_compared(both_places: Places, graphs: Counted, number: float) -> None:
+    """Models of padded vocabularies give -inf for tokens that there are not."""
+    both, hooks = both_places.pair(), []
+    for place in (both.here, both.device):
+        seventh = torch.tensor([7], device=place.model.lm_head.weight.device)
+        hooks.append(
+            place.model.lm_head.register_forward_hook(
+                lambda module, given, found, which=seventh: found.index_fill(-1, which, number)
+            )
+        )
+    try:
+        expected = [both.here.run(both.expected, torch.tensor([[5]])) for _ in range(NEW)]
+        with cuda_graphs(both.device.model):
+            found = [both.device.run(both.cache, torch.tensor([[5]])) for _ in range(NEW)]
+    finally:
+        for hook in hooks:
+            hook.remove()
+    assert (graphs.captured, graphs.replayed) == (1, NEW - 2)
+    assert list(while_graphed._fit.values()) == [True]
+    torch.testing.assert_close(found[-1].cpu(), expected[-1], rtol=0, atol=1e-4, equal_nan=True)
 
 
 def test_a_model_that_waits_for_the_device_goes_on_without(both_places: Places, graphs: Counted) -> None:

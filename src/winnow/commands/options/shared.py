@@ -17,7 +17,7 @@ BUNDLED_MODEL = str(MODEL_PATH)
 Device = Annotated[
     str,
     typer.Option(
-        parser=device_name, metavar="DEVICE", help="Place of the model: auto, cpu, cuda, cuda:1 or the like, mps."
+        parser=device_name, metavar="PLACE", help="Device of the model: auto, cpu, cuda, cuda:1 or the like, mps."
     ),
 ]
 DeviceMap = Annotated[
