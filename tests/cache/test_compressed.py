@@ -150,5 +150,67 @@ def test_joined_caches_decode_as_if_alone(model):
             tokens, positions = logits.argmax(-1, keepdim=True), positions + 1
             expected = torch.stack([out[0, ids.shape[1] + step] for out, ids in zip(alone, prompts, strict=True)])
             assert torch.equal(tokens[:, 0], expected)
-    with pytest.raises(winnow.CacheError, match="joined"):
-        winnow.CompressedCache.joined([together, caches[0]])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("fold_every", [None, 6])
+def test_rows_come_and_go_while_others_are_decoded(model, fold_every):
+    """Every row says what it says alone, whoever is beside it: those of a service do."""
+    said = prompt(rows=3, length=24, seed=7)
+
+    def begun(row):
+        past = winnow.CompressedCache(model, method(), fold_every=fold_every)
+        model(prompt(length=(N, 17, 30)[row], seed=row), past_key_values=past)
+        return past
+
+    def fed(past, rows, at):
+        """Logits [R, V] behind the tokens that rows say at steps `at` of their own."""
+        tokens = torch.stack([said[row, step] for row, step in zip(rows, at, strict=True)])
+        places = torch.tensor([[(N, 17, 30)[row] + step] for row, step in zip(rows, at, strict=True)])
+        return model(tokens[:, None], position_ids=places, past_key_values=past).logits[:, -1]
+
+    alone = [begun(row) for row in range(3)]
+    expected = [torch.cat([fed(past, [row], [step]) for step in range(14)]) for row, past in enumerate(alone)]
+    first, waiting = winnow.CompressedCache.joined([begun(0), begun(1)]), begun(2)
+    for step in range(4):
+        torch.testing.assert_close(fed(first, [0, 1], [step] * 2), torch.stack([each[step] for each in expected[:2]]))
+    every = winnow.CompressedCache.joined([first, waiting])
+    for step in range(5):
+        found = fed(every, [0, 1, 2], [4 + step, 4 + step, step])
+        torch.testing.assert_close(
+            found, torch.stack([expected[0][4 + step], expected[1][4 + step], expected[2][step]])
+        )
+    second = every.alone(1)
+    assert second.get_seq_length() == 17 + 9
+    every.batch_select_indices(torch.tensor([0, 2]))
+    for step in range(5):
+        found = fed(every, [0, 2], [9 + step, 5 + step])
+        torch.testing.assert_close(found, torch.stack([expected[0][9 + step], expected[2][5 + step]]))
+        torch.testing.assert_close(fed(second, [1], [9 + step])[0], expected[1][9 + step])
+    for past, own, length in ((second, alone[1], 17 + 14), (every.alone(0), alone[0], N + 14)):
+        assert past.get_seq_length() == own.get_seq_length() == length
+        for layer in range(len(past.layers)):
+            assert list(map(torch.Tensor.tolist, past.kept(layer))) == list(map(torch.Tensor.tolist, own.kept(layer)))
+    # A turn of several tokens, and taking some of it back.
+    turn = prompt(length=4, seed=9)
+    torch.testing.assert_close(model(turn, past_key_values=second).logits, model(turn, past_key_values=alone[1]).logits)
+    if fold_every is None:
+        second.crop(-2)
+        assert second.get_seq_length() == 17 + 16
+
+
+@torch.no_grad()
+def test_rows_that_cannot_be_told_apart_stay_together(model):
+    past = cache(model)
+    with pytest.raises(winnow.CacheError, match="a cache of its own"):
+        past.alone(0)
+    model(prompt(rows=2, length=N), past_key_values=past)
+    with pytest.raises(winnow.CacheError, match="no row 2"):
+        past.alone(2)
+    mask = torch.ones(2, N + 3, dtype=torch.int64)
+    mask[1, -3] = 0
+    model(prompt(rows=2, length=3), past_key_values=past, attention_mask=mask)
+    with pytest.raises(winnow.CacheError, match="padding"):
+        past.alone(0)
+    with pytest.raises(winnow.CacheError, match="padding"):
+        winnow.CompressedCache.joined([past, past])

@@ -157,7 +157,7 @@ def test_absent_columns_never_stay_and_their_slots_go_to_other_heads(total):
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("full", "keeps every token"),
+        ("full", "keeps every token, so nothing can be folded unless its slots are packed"),
         ("kvec", "lets the last 32 tokens vote and keeps only 16"),
         ("duoattention", "rule of its own"),
         ("snapkv+kivi(4)", "in groups"),

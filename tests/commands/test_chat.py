@@ -219,6 +219,19 @@ def test_a_conversation_that_the_model_cannot_read(said):
     assert err.count("\n") == 1, err
 
 
+@pytest.mark.parametrize("method", ["full+bits(4)", "full+kivi"])
+def test_a_packed_cache_that_evicts_nothing_folds(said, method):
+    folded = said((*CHAT, "--method", method, "--fold", "16"), *QUESTIONS * 3, "/stats")
+    grown = said((*CHAT, "--method", method, "--fold", "0"), *QUESTIONS * 3, "/stats")
+    by_default = said((*CHAT, "--method", method), "/stats")
+    assert [(code, err) for code, _, err in (folded, grown, by_default)] == [(0, "")] * 3
+    assert "compressed again every 16 tokens" in after(folded[1], "/stats")
+    assert "compressed again every 128 tokens" in after(by_default[1], "/stats")
+    shares = [float(lines[-1].split(", ")[1].split("%")[0]) for _, lines, _ in (folded, grown)]
+    assert shares[0] < shares[1] / 1.5
+    assert "keeps every token" in said((*CHAT, "--method", "full", "--fold", "16"), "Why?")[2]
+
+
 def test_methods_that_cannot_fold_say_so(said):
     code, lines, err = said((*CHAT, "--method", "snapkv+kivi"), QUESTIONS[0])
     assert (code, err) == (0, "")

@@ -15,8 +15,8 @@ from support.packed_slots import WINDOW, layer_of, selected
 from support.stores import ALL, STORES
 from winnow.kernels import Block, PackedBlock, parts_of
 from winnow.kernels.formats.schema import check_content
-from winnow.select import Selection
-from winnow.store import Bits, Dense, Packed, Spark, SparkP, Store
+from winnow.select import Selection, everything
+from winnow.store import Bits, Dense, Earlier, Kivi, Packed, Spark, SparkP, Store, Think
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SEPARABLE = {name: store for name, store in (STORES | ALL).items() if store.separable}
@@ -95,7 +95,40 @@ def test_a_block_holds_constants_of_its_own() -> None:
 def test_groups_cannot_be_taken_over() -> None:
     for name, store in ALL.items():
         assert store.separable == ("kivi" not in name)
+        assert store.appendable
+        assert store.reads_written == ("segments" in name)
     assert Dense().separable
+    assert Dense().appendable
+
+
+@pytest.mark.parametrize("store", [Packed(precision=Kivi(2)), Packed(Think(0.4), Kivi(4, residual=7))])
+@pytest.mark.parametrize("gone", [[], [3]])
+def test_whole_groups_are_taken_over_where_all_of_them_stay(store: Packed, gone: list[int]) -> None:
+    """They are read from the block: where one slot is gone, what the view shows is packed anew."""
+    view = layer_of(40, 24, 130, heads=2)
+    first = view._replace(keys=view.keys[:, :80], values=view.values[:, :80])
+    block = store.pack(first, everything(first.keys), 0)
+    slots = torch.arange(160).view(2, 80)
+    held = (80 - store.residual) // 32 * 32
+    now = view._replace(keys=view.keys.clone(), values=view.values.clone())
+    now.keys[:, :held], now.values[:, :held] = 1.0, 1.0
+    stays = torch.tensor([[column not in gone for column in range(130)]] * 2)
+    offsets = torch.tensor([0, *stays.sum(1).cumsum(0).tolist()])
+    selection = Selection(stays.nonzero()[:, 1], offsets)
+    packed = store.pack(now, selection, 0, Earlier(block, slots))
+    for part in parts_of(packed):
+        if isinstance(part, PackedBlock):
+            check_content(part.rules())
+    old = torch.tensor([[*range(held - len(gone))], [*range(130 - len(gone), 130 - len(gone) + held - len(gone))]])
+    if gone:
+        torch.testing.assert_close(packed.recover(old)[1], torch.ones(2, held - 1, 24), atol=1e-6, rtol=0)
+        return
+    assert_recovers_alike(packed, old, block, torch.tensor([[*range(held)], [*range(80, 80 + held)]]))
+    # Groups that came behind them are those of the same tokens in a prompt of all.
+    rest = view._replace(keys=view.keys[:, held:], values=view.values[:, held:])
+    expected = store.pack(rest, everything(rest.keys), 0, Earlier(block, torch.full((2, 1), -1)))
+    later_slots = torch.stack([torch.arange(held, 130), torch.arange(130 + held, 260)])
+    assert_recovers_alike(packed, later_slots, expected, torch.arange(2 * (130 - held)).view(2, -1))
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,8 @@ class CompressedCache(Cache):
 
     Every full-attention layer is compressed right after its own prefill; tokens that come later are kept dense, or
     folded into what is compressed, with eviction, so that memory stays within the budget: with `fold_every` all of
-    them, whatever their number; with `fold_turns` long turns, while what is generated stays dense.
+    them, whatever their number; with `fold_turns` long turns, while what is generated stays dense. A method that keeps
+    everything, in packed slots, packs them ("full+bits(4)").
     One cache serves one batch of sequences; to continue pass it again, for a new prompt make a new cache
     (`winnow.generate` does). A cache cannot see the text: `generate()` leaves out as many tokens of its input as the
     cache has seen, whatever they are, so a longer prompt would be answered from the earlier one's text, unnoticed.
@@ -215,16 +216,16 @@ class CompressedCache(Cache):
     def joined(cls, caches: Sequence[CompressedCache]) -> CompressedCache:
         """One cache with the rows of several, in order, that share their prefixes; for decoding side by side.
 
-        Prompts may differ in length, so pass `position_ids` when decoding. Tokens after the prompt are not taken over.
+        Rows may differ in length, so pass `position_ids` when decoding. Tokens after the prompts are copied.
 
         Raises:
-            CacheError: no cache, or one that is not compressed, holds later tokens, has layers of another kind, another
-                fold_every or fold_turns, or folds by another method.
+            CacheError: no cache, or one that is not compressed, is about to take candidates back, had padding among its
+                later tokens, has layers of another kind, another fold_every or fold_turns, or folds by another method.
         """
-        if not caches or not all(cache._is_fresh() for cache in caches):
+        if not caches or not all(cache._is_joinable() for cache in caches):
             raise CacheError(
-                "only caches of models with nothing but full attention can be joined, right after their prompts were "
-                "compressed and before anything is decoded."
+                "only caches of models with nothing but full attention can be joined, once their prompts are "
+                "compressed; not within assisted decoding, and not where later tokens came with padding."
             )
         if len({cache.compression.folding for cache in caches}) > 1:
             raise CacheError(
@@ -235,6 +236,25 @@ class CompressedCache(Cache):
         twin.compression.prompt_length = max(cache.get_seq_length() for cache in caches)
         for layer, *others in zip(twin.compressed_layers(), *(c.compressed_layers() for c in caches[1:]), strict=True):
             layer.join(others)
+        return twin
+
+    def alone(self, row: int) -> CompressedCache:
+        """A fork with a single row, which shares its prefix; the other rows are as before.
+
+        Raises:
+            CacheError: nothing is compressed yet, a pass was not finished, no such row, layers of another kind.
+        """
+        if not self._is_joinable():
+            raise CacheError(
+                "only a row of a model with nothing but full attention can be a cache of its own, once its prompt is "
+                "compressed; not within assisted decoding, and not where later tokens came with padding."
+            )
+        rows = len(self.compressed_layers()[0].prefixes)
+        if not 0 <= row < rows:
+            raise CacheError(f"there is no row {row}; the cache holds {rows} rows.")
+        twin = deepcopy(self)
+        for layer in twin.compressed_layers():
+            layer.leave_alone(row)
         return twin
 
     def coalitions(self, masks: Tensor, window: int) -> CompressedCache:
@@ -571,10 +591,10 @@ class CompressedCache(Cache):
             if getattr(layer, "pending", None) is not None:
                 layer.let_go()
 
-    def _is_fresh(self) -> bool:
-        """True if all layers are compressed ones and hold a prompt and nothing after it."""
+    def _is_joinable(self) -> bool:
+        """True if all layers are compressed ones whose rows can be told apart by their lengths."""
         self._check_whole()
-        return self.is_attention_alone() and all(layer.is_fresh() for layer in self.compressed_layers())
+        return self.is_attention_alone() and all(layer.is_joinable() for layer in self.compressed_layers())
 
     def _bytes_of_stock_layers(self) -> int:
         stock = [layer for layer in self.layers if not isinstance(layer, CompressedLayer)]

@@ -245,9 +245,16 @@ class Compression:
             "configuration; pass heads_per_layer=[...] to CompressedCache."
         )
 
-    def shape(self, layer: int, keys: Tensor, values: Tensor, window: int) -> LayerShape:
-        """The shape that bytes of layer `layer` depend on, from its keys [..., D] and values [..., Dv]."""
-        return LayerShape(layer, self.heads[layer], keys.shape[-1], values.shape[-1], keys.element_size(), window)
+    def shape(self, layer: int, keys: Tensor, values: Tensor, length: int) -> LayerShape:
+        """The shape that bytes of layer `layer` depend on, from its keys [..., D] and values [..., Dv].
+
+        length: tokens of the row.
+        """
+        sizes = keys.shape[-1], values.shape[-1], keys.element_size()
+        window = min(self.method.scorer.window, length)
+        # Only where it is asked for: shapes of their own for every length would have costs of their own.
+        short = length if length < self.method.store.residual else None
+        return LayerShape(layer, self.heads[layer], *sizes, window, short)
 
     def allocation(self, row: int, layer: int, length: int, parts: RowParts) -> Allocation:
         """Slots of all layers for a row of `length` tokens, and the bytes that are left for this layer's prefix of it.
@@ -255,8 +262,7 @@ class Compression:
         Shapes of queries, keys and values from `parts`. Raises BudgetError where a budget in bytes cannot hold what is
         always kept, and what is dense until it is folded.
         """
-        window = min(self.method.scorer.window, length)
-        shapes = [self.shape(layer, parts.keys, parts.values, window) for layer in range(len(self.heads))]
+        shapes = [self.shape(layer, parts.keys, parts.values, length) for layer in range(len(self.heads))]
         dense = [self.dense_bytes(shape, parts.queries) for shape in shapes]
         upkeep = CARRIED_BYTES if self.carries and self.method.scorer.carries_slots else 0
         costs = [_cost(self.method.store, shape) for shape in shapes]

@@ -51,7 +51,9 @@ class LayerCompressor:
         if self.spec is None:
             return old
         method = self.compression.method
-        held = candidates(old, *tail, method.scorer.window)
+        # Nobody scores what all stays, and the store copies what is packed.
+        recovers = not method.full or method.store.reads_written or self.compression.observer is not None
+        held = candidates(old, *tail, method.scorer.window, recovers)
         view = self._view(row, RowParts(queries, held.keys, held.values), self.spec, held.positions)
         absent = held.positions < 0
         view = view._replace(

@@ -1,5 +1,7 @@
 """Folding: the dense tail of a long generation becomes part of the compressed prefix, and tokens are evicted again.
 
+Where nothing is evicted ("full" with packed slots) what the tail held is packed, and all stays.
+
 What a head still holds (its slots, recovered from the block, then its tail) are the candidates of the next prefix. They
 are scored, divided, selected and packed by the same method as the prompt was. Prefixes are immutable, so a fold makes a
 new one, and rows that share the old one keep it.
@@ -16,7 +18,8 @@ from winnow.allocate import spanning_of
 from winnow.cache.prefix import Prefix
 from winnow.composition.method import Method
 from winnow.errors import MethodError
-from winnow.kernels.formats import Block
+from winnow.kernels.formats import Block, DenseBlock, parts_of
+from winnow.kernels.formats.parts import slots_in_parts
 from winnow.view import Extra
 
 FOLDABLE = Extra.COVERAGE | Extra.ROTATION | Extra.OUTPUT_PROJECTION
@@ -57,10 +60,13 @@ def check_foldable(method: Method, every: int | None, turns: int | None = None) 
     for name, count in given:
         if count < 1:
             raise MethodError(f"{name} is {count}; give the number of new tokens after which they are folded, or None.")
-    if method.full:
+    if method.uncompressed:
         raise MethodError(
-            f"'full' keeps every token, so nothing can be folded; leave {options} out, or give a method with a budget."
+            "'full' keeps every token, so nothing can be folded unless its slots are packed, as in 'full+bits(4)'; "
+            f"leave {options} out, pack them, or give a method with a budget."
         )
+    if method.full and method.store.appendable:
+        return
     if not method.allocator.takes_budget:
         raise MethodError(
             f"{method} keeps what a rule of its own says, which grows with the text; leave {options} out, or give a "
@@ -73,8 +79,8 @@ def check_foldable(method: Method, every: int | None, turns: int | None = None) 
         )
     if not method.store.separable:
         raise MethodError(
-            f"{method} writes slots in groups, which eviction would break up; leave {options} out, or store them "
-            "dense, with bits, think or spark."
+            f"{method} writes slots in groups, which eviction would break up; leave {options} out, store them "
+            "dense, with bits, think or spark, or evict nothing ('full+kivi(4)')."
         )
     if scorer.extras & ~FOLDABLE:
         raise MethodError(
@@ -116,10 +122,11 @@ def allocated_length(method: Method, prompt: int, seen: int) -> int:
     return min(seen, max(prompt, method.scorer.guaranteed, 1))
 
 
-def candidates(prefix: Prefix | None, keys: Tensor, values: Tensor, window: int) -> Candidates:
+def candidates(prefix: Prefix | None, keys: Tensor, values: Tensor, window: int, recovers: bool = True) -> Candidates:
     """The slots of a prefix and, behind them, tail keys [H, T, D] and values [H, T, Dv].
 
-    window: so many slots at the end of every head are the same tokens in all of them.
+    window: so many slots at the end of every head are the same tokens in all of them. recovers: False where nobody
+    looks at packed slots, which are zero then.
     """
     heads, new, _ = keys.shape
     if prefix is None:
@@ -130,9 +137,10 @@ def candidates(prefix: Prefix | None, keys: Tensor, values: Tensor, window: int)
     slots = columns.clamp(min=0)
     positions = prefix.positions.to(keys.device, torch.int64)[slots].masked_fill(absent, -1)
     later = torch.arange(prefix.length, prefix.length + new, device=keys.device).expand(heads, -1)
-    old_keys, old_values = (
-        part.to(keys.dtype).masked_fill(absent[..., None], 0) for part in prefix.block.recover(slots)
-    )
+    held = prefix.block.recover(slots) if recovers else _dense_slots(prefix.block, slots)
+    old_keys, old_values = (part.to(keys.dtype) for part in held)
+    if bool(absent.any()):
+        old_keys, old_values = (part.masked_fill(absent[..., None], 0) for part in (old_keys, old_values))
     return Candidates(
         torch.cat([old_keys, keys], dim=1),
         torch.cat([old_values, values], dim=1),
@@ -140,6 +148,20 @@ def candidates(prefix: Prefix | None, keys: Tensor, values: Tensor, window: int)
         columns,
         None if prefix.carried is None else prefix.carried[slots].masked_fill(absent, 0),
     )
+
+
+def _dense_slots(block: Block, slots: Tensor) -> tuple[Tensor, Tensor]:
+    """As `Block.recover`, in the model's dtype, but zero for slots that are packed.
+
+    A cache that keeps every token would else be spread out whole for every few tokens that are folded into it.
+    """
+    first, flat = parts_of(block)[0], slots.flatten()
+    keys = torch.zeros(*slots.shape, first.key_dim, dtype=first.dtype, device=first.device)
+    values = torch.zeros(*slots.shape, first.value_dim, dtype=first.dtype, device=first.device)
+    for part, mine, places in slots_in_parts(block, flat):
+        if isinstance(part, DenseBlock):
+            keys.flatten(0, 1)[mine], values.flatten(0, 1)[mine] = part.keys[places], part.values[places]
+    return keys, values
 
 
 def _columns(block: Block, window: int) -> Tensor:

@@ -208,17 +208,24 @@ class CompressedLayer(CacheLayerMixin):
         """True if the prompt is compressed and nothing came after it."""
         return self.compressed and self.tail is not None and self.tail.longest == 0
 
+    def is_joinable(self) -> bool:
+        """True if rows hold prefixes and tails that all count: no candidates, no padding among later tokens."""
+        return self.compressed and not self.recording and not self.padded
+
     def join(self, others: Sequence[CompressedLayer]) -> None:
-        """Adds the rows of other fresh layers behind this one's."""
-        rows = len(self.prefixes) + sum(len(other.prefixes) for other in others)
-        tail = self._held_tail()
-        self.tail = self._new_tail(tail.keys[:1].expand(rows, -1, -1, -1), tail.values[:1].expand(rows, -1, -1, -1))
+        """Adds the rows of other layers behind this one's."""
+        self.tail = self._held_tail().joined([other._held_tail() for other in others])
         if self.recent is not None:
             self.recent = self.recent.joined([other.recent for other in others if other.recent is not None])
         self.prefixes = [*self.prefixes, *(prefix for other in others for prefix in other.prefixes)]
         self.seen = max(self.seen, *(other.seen for other in others)) if others else self.seen
-        self.padded = ()
         self._plan = self._step = None
+
+    def leave_alone(self, row: int) -> None:
+        """Only one row is left, as if there had never been others."""
+        self._select_rows(torch.tensor([row], device="cpu"))
+        (prefix,), tail = self.prefixes, self._held_tail()
+        self.seen = (prefix.length if prefix else 0) + tail.longest
 
     def view_coalitions(self, masks: Tensor, window: int) -> None:
         """Row i of the C rows, which share one prefix, reads it as masks [C, H] say; see `Prefix.coalitions`."""

@@ -192,6 +192,24 @@ class Tail:
             self.lengths = self.lengths[rows.cpu()]
         self._refresh()
 
+    def joined(self, others: Sequence[Tail]) -> Tail:
+        """A copy of these rows, and of those of others behind them."""
+        every = [self, *others]
+        longest = max(each.longest for each in every)
+        with writable():
+            keys = torch.cat([each.keys[:, :, :0] for each in every])
+            values = torch.cat([each.values[:, :, :0] for each in every])
+            twin = Tail(keys, values, max(FIRST_CAPACITY, longest), self.limit)
+            twin.lengths = torch.cat([each.lengths for each in every])
+        twin._reserve(longest)
+        last = 0
+        for each in every:
+            first, last = last, last + len(each.lengths)
+            for into, held in zip((twin.keys, twin.values), (each.keys, each.values), strict=True):
+                into[first:last, :, : each.longest] = held[:, :, : each.longest]
+        twin._refresh()
+        return twin
+
     def clone(self) -> Tail:
         """An independent copy."""
         with writable():

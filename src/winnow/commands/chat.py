@@ -128,7 +128,7 @@ def _print_heading(console: Console, opened: Opened) -> None:
     console.print(" · ".join(parts), style="dim", markup=False, soft_wrap=True)
     if reader.subject.document is not None:
         tell_of_blind_methods([opened.method], console)
-    if cache.compression.fold_every is None and not opened.method.full:
+    if cache.compression.fold_every is None and not opened.method.uncompressed:
         console.print(_growing(opened), style="dim", markup=False, soft_wrap=True)
 
 

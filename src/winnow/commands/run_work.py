@@ -52,7 +52,7 @@ class Work:
 
     def fold_every(self, method: Method) -> int | None:
         """The whole cache, which others are compared with, folds nothing."""
-        return None if method.full else self.options.fold
+        return None if method.uncompressed else self.options.fold
 
     def room(self, prompt: Tensor) -> int:
         """Tokens that the answer to a prompt [1, N] may have."""
@@ -117,7 +117,7 @@ def _subject(each: Asked) -> str:
 def _check_folds(methods: Sequence[Method], fold: int | None) -> None:
     """The methods must be able to; the whole cache may be there to compare with."""
     for number, method in enumerate(methods):
-        if fold is not None and not (number and method.full):
+        if fold is not None and not (number and method.uncompressed):
             check_foldable(method, fold)
 
 

@@ -28,6 +28,8 @@ _ATTEMPTS = 24
 class ByteBudget:
     """A budget in bytes, with the parts of a method that spend it."""
 
+    name: str
+    """The method's, for what is refused: one of many may be."""
     budget: Budget
     allocator: Allocator
     store: Store
@@ -42,13 +44,13 @@ class ByteBudget:
         budget that cannot hold what is always kept.
         """
         all_heads = sum(heads)
-        least = all_heads * min(max(guaranteed, 1), length)
+        least = all_heads * min(max(guaranteed, self.store.residual, 1), length)
         fixed = sum(cost.fixed for cost in costs)
         per_token = sum(count * cost.slot for count, cost in zip(heads, costs, strict=True))
         needed = math.ceil(fixed + per_token * least / all_heads)
         if self.budget.amount < needed:
             raise BudgetError(
-                f"A budget of {self.budget} cannot hold the {least // all_heads} tokens per head that this method "
+                f"A budget of {self.budget} cannot hold the {least // all_heads} tokens per head that {self.name} "
                 f"keeps of a prompt of {length}: use at least {needed} bytes ({readable_bytes(needed)})."
             )
         return min(all_heads * length, math.floor((self.budget.amount - fixed) * all_heads / per_token + SLACK))
@@ -117,7 +119,7 @@ class ByteBudget:
         size = self._size(view, least, allocation, earlier)
         needed = math.ceil(1.02 * self.budget.amount * size / max(shares[view.layer], 1))
         raise BudgetError(
-            f"A budget of {self.budget} cannot hold what is always kept of layer {view.layer} in "
+            f"A budget of {self.budget} cannot hold what {self.name} always keeps of layer {view.layer} in "
             f"{int(shares[view.layer])} bytes, that layer's share: use at least {needed} bytes, or a smaller window."
         )
 

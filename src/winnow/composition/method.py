@@ -70,9 +70,14 @@ class Method:
         return self.budget.unit == "everything" and self.allocator.takes_budget
 
     @property
+    def uncompressed(self) -> bool:
+        """True if every token of every prompt is kept as it is, so that there is nothing to fold."""
+        return self.full and isinstance(self.store, Dense)
+
+    @property
     def byte_budget(self) -> ByteBudget:
         """The budget as one in bytes, where it is one."""
-        return ByteBudget(self.budget, self.allocator, self.store, self.scorer.window)
+        return ByteBudget(self.name, self.budget, self.allocator, self.store, self.scorer.window)
 
     def for_model(self, name: str, heads: tuple[int, ...]) -> Method:
         """The method with what it knows of a model (head scores); see `Allocator.for_model`.

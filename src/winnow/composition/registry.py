@@ -244,7 +244,7 @@ PARTS = (
     NamedPart("headkv", "Slots by head scores, from a pool that every head gives to.", _HEADKV, HeadKV()),
     NamedPart("cokv", "Slots by how far head scores are above the lowest ones, as in CoKV.", _COKV, CoKV()),
     NamedPart("lukv", "Slots by what the next one of each head is worth to what follows.", _LUKV, LUKV()),
-    NamedPart("masking", "The highest or lowest heads by score keep their window, the others all.", _COKV, Masking()),
+    NamedPart("masking", "The highest, lowest or random heads keep their window, the others all.", _COKV, Masking()),
     NamedPart(
         "critical",
         "Half of the slots by the scores, the rest also by what values do to the output.",

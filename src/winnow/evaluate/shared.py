@@ -84,7 +84,7 @@ def dense_prompt(
 
 def queries_of(method: Method, length: int, fold_every: int | None) -> int:
     """Last queries of a prompt of `length` tokens that a method looks at, and its folds, if it folds."""
-    folds = 0 if fold_every is None or method.full else queries_to_remember(method, fold_every)
+    folds = 0 if fold_every is None or method.uncompressed else queries_to_remember(method, fold_every)
     return min(length, max(1, method.queries_needed(length), folds))
 
 

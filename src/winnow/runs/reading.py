@@ -57,7 +57,7 @@ class Reading(ABC):
 
     def compress(self, dense: DensePrompt, method: Method) -> Compressed:
         """A fork of a prompt, compressed by a method."""
-        return dense.compress(method, None if method.full else self._terms.fold_every)
+        return dense.compress(method, None if method.uncompressed else self._terms.fold_every)
 
     @abstractmethod
     def starts(self, method: Method) -> Iterator[tuple[Costs, Row]]:

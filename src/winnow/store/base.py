@@ -35,6 +35,8 @@ class LayerShape(NamedTuple):
     """Bytes of a number in the model's dtype."""
     window: int
     """Slots at the end of every head that the scorer keeps whatever happens."""
+    length: int | None = None
+    """Tokens of a sequence, which no head holds more of, where they are fewer than a store's `residual`."""
 
 
 class Cost(NamedTuple):
@@ -76,6 +78,27 @@ class Store(ABC):
         Folding a tail into a prefix needs that: what was written once is never chosen, rounded or drawn again.
         """
         return True
+
+    @property
+    def appendable(self) -> bool:
+        """True if all slots of an earlier block can be taken over together, with new ones behind them.
+
+        Folding needs no more than that where nothing is evicted.
+        """
+        return self.separable
+
+    @property
+    def reads_written(self) -> bool:
+        """True if `pack` looks at the view's keys and values of slots that an earlier block packed, though all stay.
+
+        Where it does not, nobody need recover them.
+        """
+        return True
+
+    @property
+    def residual(self) -> int:
+        """The number of last slots of every head that stay as they are, whatever the scorer's window is."""
+        return 0
 
     @abstractmethod
     def pack(self, view: LayerView, selection: Selection, window: int, earlier: Earlier | None = None) -> Block:

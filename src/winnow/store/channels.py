@@ -95,6 +95,14 @@ class Channels(ABC):
         return False
 
     @property
+    def compares_slots(self) -> bool:
+        """True if what a new slot keeps depends on keys and values of others that are packed already.
+
+        Where it does not, those need not be recovered when slots are packed behind them.
+        """
+        return True
+
+    @property
     def window_dense(self) -> bool:
         """True if the window's slots stay as they are."""
         return False
@@ -119,6 +127,10 @@ class Channels(ABC):
 @dataclass(frozen=True)
 class AllChannels(Channels):
     """Every channel of every slot."""
+
+    @property
+    def compares_slots(self) -> bool:
+        return False
 
     def choose(self, view: LayerView, selection: Selection, like: PackedBlock | None) -> ChannelChoice:
         return ChannelChoice()

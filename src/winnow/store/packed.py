@@ -13,7 +13,7 @@ from winnow.heads import HeadScores
 from winnow.kernels.formats import Block, PackedBlock, Part, Parts
 from winnow.kernels.formats.entries import Entries
 from winnow.kernels.formats.heads import heads_of_slots
-from winnow.kernels.formats.packed import Form, PackedKeys, PackedRows, PackedValues, join_rows
+from winnow.kernels.formats.packed import Form, PackedKeys, PackedRows, PackedValues
 from winnow.kernels.gpu import support as gpu
 from winnow.kernels.rotating import centered_rows, rotated_rows, smoothed_rows
 from winnow.select import Selection
@@ -24,7 +24,7 @@ from winnow.store.dense import dense_block
 from winnow.store.feedback import QUERIES, Steps, feedback, rounded_with_feedback
 from winnow.store.key_statistics import KeyStatistics, key_statistics
 from winnow.store.precision import AsIs, Precision
-from winnow.store.written import Forms, written_before
+from winnow.store.written import Forms, joined_rows, written_before
 from winnow.transfers import sent
 from winnow.view import LayerView
 
@@ -108,12 +108,28 @@ class Packed(Store):
     def separable(self) -> bool:
         return self.precision.slots_together == 1
 
+    @property
+    def appendable(self) -> bool:
+        return True
+
+    @property
+    def reads_written(self) -> bool:
+        return self.channels.compares_slots
+
+    @property
+    def residual(self) -> int:
+        return self.precision.residual
+
     def cost(self, shape: LayerShape) -> Cost:
-        """Exact but where slots keep different numbers of channels, all counted as the dearest, or fill no group."""
+        """Exact but where slots keep different numbers of channels, all counted as the dearest, or fill no group.
+
+        Heads that hold fewer slots than stay dense in any case take less.
+        """
         forms = self._forms(shape.layer, shape.heads)
         slot = sum(int(heads.sum()) * self._slot_bytes(shape, form) for form, heads in forms) / shape.heads
         # Slots that fill no group stay dense, too, but how many is known only once heads know theirs.
         apart = self._apart(shape.window) + self.precision.dense_first
+        apart = apart if shape.length is None else min(apart, shape.length)
         blocks = sum(self._block_bytes(shape, form) for form, _ in forms)
         dense = (self._apart(shape.window) > 0) + (self.precision.dense_first > 0)
         blocks += dense * OFFSET_BYTES * (shape.heads + 1)
@@ -171,8 +187,9 @@ class Packed(Store):
         return before[offsets].diff()
 
     def _apart(self, window: int) -> int:
-        """Slots of every head that stay dense because they are the window's."""
-        return window if self.channels.window_dense or self.precision.slots_together > 1 else 0
+        """Slots of every head that stay dense because they are the last."""
+        own = window if self.channels.window_dense or self.precision.slots_together > 1 else 0
+        return max(own, self.residual)
 
     def _packed_counts(self, counts: Tensor, window: int) -> Tensor:
         """[H]: the number of every head's first slots that are packed; the others stay dense."""
@@ -198,14 +215,14 @@ class Packed(Store):
         view, earlier = making.view, making.earlier
         if form.dense and self._whole:
             return dense_block(view, selection)
-        written = written_before(earlier, selection, form) if earlier and self.separable else None
+        written = written_before(earlier, selection, form, self.precision.slots_together) if earlier else None
         new = written.others(selection) if written else selection
         pieces = self._pieces(making, new, form)
         if written:
             pieces.append(written.rows())
         order = written.order() if written else None
-        keys = join_rows([piece[0] for piece in pieces], view.keys.shape[-1], order)
-        values = join_rows([piece[1] for piece in pieces], view.values.shape[-1], order)
+        keys = joined_rows([piece[0] for piece in pieces], view.keys.shape[-1], order)
+        values = joined_rows([piece[1] for piece in pieces], view.values.shape[-1], order)
         own = making.of(form).copied()
         return PackedBlock(
             PackedKeys(view.keys.shape[-1], keys.entries, keys.channels, keys.pruned, form.keys.rotated, *own),

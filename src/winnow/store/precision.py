@@ -67,6 +67,8 @@ class Precision(ABC):
     """Way in which integers get their scales; "signed": as in `kernels/formats/signed.py`."""
     dense_first: int = 0
     """First tokens of a sequence whose slots stay dense."""
+    residual: int = 0
+    """Last slots of every head that stay dense."""
 
     @property
     def by_head(self) -> bool:
@@ -294,17 +296,23 @@ class Kivi(Precision):
     """KIVI: A Tuning-Free Asymmetric 2bit Quantization for KV Cache (Liu et al. 2024, arXiv 2402.02750).
 
     Keys per channel over groups of 32 slots, values per slot over groups of 32 channels, both with a zero; slots that
-    fill no group, and the scorer's window, stay dense.
+    fill no group, the scorer's window, and the `residual` last slots of every head stay dense.
     """
 
     width: int = field(default=4, metadata=meaning("bits per number: 8, 6, 4, 3 or 2"))
     rotate: Rotate = field(default=False, kw_only=True, metadata=meaning(_ROTATE))
+    residual: int = field(
+        default=0,
+        kw_only=True,
+        metadata=meaning("last slots of every head that stay dense, at least; 128 in the paper"),
+    )
 
     slots_together = GROUP
 
     def __post_init__(self) -> None:
         check_choice(self, "width", ENTRY_BITS[1:])
         check_choice(self, "rotate", _ROTATIONS)
+        check_count(self, "residual", 0)
 
     def bits(self, layer: int, heads: int) -> Tensor:
         return torch.full((heads,), self.width, device="cpu")

@@ -112,6 +112,10 @@ class Saliency(Channels):
     def window_dense(self) -> bool:
         return self.recent == "dense"
 
+    @property
+    def compares_slots(self) -> bool:
+        return False
+
     def queries_needed(self, length: int) -> int:
         return min(self.queries, length)
 
@@ -275,6 +279,10 @@ class SparkG(Saliency):
     @property
     def varies(self) -> bool:
         return self.by != "segments"
+
+    @property
+    def compares_slots(self) -> bool:
+        return self.by == "segments"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -43,6 +43,10 @@ class Think(Channels):
     def window_dense(self) -> bool:
         return True
 
+    @property
+    def compares_slots(self) -> bool:
+        return False
+
     def queries_needed(self, length: int) -> int:
         return min(self.queries, length)
 
