@@ -24,11 +24,13 @@ import end_to_end  # noqa: E402
 import gpu_sizes  # noqa: E402
 import growth  # noqa: E402
 import latency  # noqa: E402
+from claims import CLAIMS, METHODS  # noqa: E402
 from evaluated import Study  # noqa: E402
 from examined import Examined  # noqa: E402
 from reporting import machine, software  # noqa: E402
 from winnow.estimate.errors import JournalError  # noqa: E402
 from winnow.estimate.journal import Journal  # noqa: E402
+from winnow.heads import HeadScores  # noqa: E402
 
 ROW = end_to_end.Row("small", 512, "snapkv", 1.0, None, 2.0, 3.0, None, 0.02)
 
@@ -196,3 +198,35 @@ def test_latency_of_another_model_or_machine_is_measured_anew(
     path.write_text(json.dumps(asdict(own) | differing))
     with pytest.raises(InterruptedError):
         latency.measured(study, 512)
+
+
+def test_headkv_is_timed_where_a_table_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Costs that were measured with it serve who gives none; those without one, or with another, are measured anew."""
+    study = Study.of(f"toy={MODEL_PATH}", tmp_path)
+    study.begin()
+    scores = HeadScores(torch.rand(4, 4), "headkv-r2").save(tmp_path / "it's scores.safetensors")
+    monkeypatch.setattr(latency, "STEPS", 2)
+    monkeypatch.setattr(latency, "REPEATS", 1)
+    without = latency.measured(study, 512)
+    assert "HeadKV" not in [cost.label for cost in without.costs]
+    found = latency.measured(study, 512, scores)
+    assert [cost.label for cost in found.costs][:3] == ["SnapKV", "HeadKV", "AdaKV"]
+    assert all(cost.step > 0 for cost in found.costs)
+    assert latency.measured(study, 512) == latency.measured(study, 512, scores) == found
+    HeadScores(torch.rand(4, 4), "headkv-r2").save(scores)
+    assert latency.measured(study, 512, scores).scores != found.scores
+    header, *rows = [line.split("|") for line in latency.section(found).splitlines() if line.startswith("|")]
+    columns = [cell.strip() for cell in header if cell.startswith(" prompt + ")]
+    assert columns == [f"prompt + {tokens} tokens s" for tokens in (8, 16, 32, 64)]
+    assert len(rows) == 1 + len(found.costs)
+
+
+def test_claims_name_methods() -> None:
+    """Table 4 of ApertureKV varies nothing but the strength of the diversification."""
+    made = {name: winnow.method(name, 64) for name in METHODS}
+    (strengths,) = (claim for claim in CLAIMS if "Table 4" in claim.title)
+    for setting in strengths.settings:
+        found = made[setting.method]
+        assert found.scorer.diversify == float(setting.label)  # type: ignore[attr-defined]
+        assert found == winnow.method("snapkv(over=prefix)+ada", 64, diversify=float(setting.label))
+    assert [setting.paper for setting in strengths.settings] == [22.91, 24.84, 26.48, 25.68, 26.32, 26.69, 25.96]

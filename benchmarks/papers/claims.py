@@ -99,6 +99,20 @@ CLAIMS = (
         ),
     ),
     Claim(
+        "The strength of query diversification λ (Table 4)",
+        _APERTURE,
+        (
+            # The paper's score of λ = 0 is AdaKV's.
+            Setting("0", "snapkv(over=prefix)+ada", 22.91),
+            Setting("0.1", "snapkv(diversify=0.1, over=prefix)+ada", 24.84),
+            Setting("0.2", "snapkv(diversify=0.2, over=prefix)+ada", 26.48),
+            Setting("0.3", "snapkv(diversify=0.3, over=prefix)+ada", 25.68),
+            Setting("0.4", "snapkv(diversify=0.4, over=prefix)+ada", 26.32),
+            Setting("0.45", "snapkv(diversify=0.45, over=prefix)+ada", 26.69),
+            Setting("0.5", "snapkv(diversify=0.5, over=prefix)+ada", 25.96),
+        ),
+    ),
+    Claim(
         "The divergence of RABA (Table 5)",
         _APERTURE,
         (

@@ -1,4 +1,4 @@
-"""Tables of the K-VEC, ApertureKV and CoKV papers on models that the user names, beside what the papers print.
+"""Tables of the K-VEC and ApertureKV papers on models that the user names, beside what the papers print.
 
     python benchmarks/papers/papers.py MODEL [MODEL …]
     python benchmarks/papers/papers.py "TITLE=MODEL" --tables coverage,redundancy
@@ -38,6 +38,8 @@ class Sizes:
     texts: int
     pictures: Path
     """Folder of pictures."""
+    scores: Path | None = None
+    """Head scores of the model, for the latency of HeadKV."""
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -62,11 +64,11 @@ def alike(study: Study, sizes: Sizes) -> str:
 
 def time(study: Study, sizes: Sizes) -> str:
     """ApertureKV's Fig. 10."""
-    return latency.section(latency.measured(study, sizes.tokens))
+    return latency.section(latency.measured(study, sizes.tokens, sizes.scores))
 
 
 def answers(study: Study, sizes: Sizes) -> str:
-    """K-VEC's Table 6, ApertureKV's Tables 2 and 5, CoKV's Algorithm 2."""
+    """K-VEC's Table 6, ApertureKV's Tables 2, 4 and 5, CoKV's Algorithm 2."""
     write_reference(study)
     for part in sizes.parts:
         evaluate(study, part)
@@ -85,7 +87,7 @@ def page(studies: Sequence[Study]) -> str:
     """The page, of the tables that were made for these models."""
     made = chain.from_iterable(_sections(study) for study in studies)
     head = (
-        "# Tables of the papers\n\nK-VEC, ApertureKV and CoKV print these tables for their own models and benchmarks; "
+        "# Tables of the papers\n\nK-VEC and ApertureKV print these tables for their own models and benchmarks; "
         "columns called *paper* repeat what they print. Both are to be compared row by row, not number by number. "
         "What the tables show here stands in [methods](../methods.md#the-papers-tables).\n\n"
         "Regenerate with `python benchmarks/papers/papers.py MODEL …` ([how](../../benchmarks/papers/README.md))."
@@ -111,14 +113,17 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=4, help="of each kind that are looked into")
     parser.add_argument("--questions", type=int, default=24, help="that are answered")
     parser.add_argument("--texts", type=int, default=8, help="whose continuation is predicted")
+    parser.add_argument("--scores", type=Path, help="head scores of the model, to time HeadKV, too")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of the page and its pictures")
     parser.add_argument("--page-only", action="store_true", help="write the page from the tables that were made")
     options = parser.parse_args()
     wanted = options.tables.split(",")
     if unknown := [name for name in wanted if name not in TABLES]:
         parser.error(f"no table {', '.join(unknown)}; there are {', '.join(TABLES)}")
+    if options.scores is not None and not options.scores.is_file():
+        parser.error(f"no file {options.scores}; --scores is a table that winnow heads needle or kvzip writes")
     pictures = options.docs / PICTURES.name
-    sizes = Sizes(options.tokens, options.prompts, options.questions, options.texts, pictures)
+    sizes = Sizes(options.tokens, options.prompts, options.questions, options.texts, pictures, options.scores)
     studies = studies_of(options.models, options.runs)
     for study in studies:
         study.begin()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import subprocess
 import sys
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
 import torch
+import transformers
 
 import winnow
 from support.contexts import answer, mapped, prefix_tensors, refused, rollup
@@ -47,6 +50,32 @@ def test_what_the_file_says_of_the_method(model, tmp_path):
     cache.reset()
     with pytest.raises(winnow.CacheError, match="cannot compress another prompt"), torch.no_grad():
         model(prompt(length=N), past_key_values=cache)
+
+
+def test_the_file_says_when_and_by_what_it_was_made(context, model, tmp_path, monkeypatch):
+    """A context that is loaded and saved by later software, on a later day, keeps what it said."""
+    path = context.save(tmp_path / "c")
+    made = ContextFile.open(path).container.facts["made"]
+    assert date.today() - date.fromisoformat(made.pop("date")) <= timedelta(days=1)
+    assert made == {
+        "winnow": winnow.__version__,
+        "torch": str(torch.__version__),
+        "transformers": transformers.__version__,
+    }
+    monkeypatch.setattr("winnow.cache.facts.__version__", "9")
+    again = copy.deepcopy(winnow.load_context(path, model)).save(tmp_path / "again")
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_files_of_earlier_versions_do_not_say_when_they_were_made(context, model, tmp_path, monkeypatch):
+    """They open, and saved again they say no more."""
+    with monkeypatch.context() as earlier:
+        earlier.setattr("winnow.cache.disk._made_here", lambda _: None)
+        path = context.save(tmp_path / "c")
+    assert "made" not in ContextFile.open(path).container.facts
+    loaded = winnow.load_context(path, model)
+    assert torch.equal(loaded.input_ids, context.input_ids)
+    assert loaded.save(tmp_path / "again").read_bytes() == path.read_bytes()
 
 
 def test_a_tilde_is_the_home_folder(model, context, tmp_path, monkeypatch):

@@ -147,7 +147,7 @@ WRONG = {
     "a method that is unknown": (("--compare", "full,snapkvv"), 2, "did you mean 'snapkv'"),
     "a budget below the window of the last": (("--compare", "full,snapkv@4"), 2, "at least 8"),
     "a method without its head scores": (("--compare", "full,duoattention"), 2, "duoattention"),
-    "bytes that hold no window": (("--compare", "full,snapkv@300B"), 2, "cannot hold the 8 tokens"),
+    "bytes that hold no window": (("--compare", "full,snapkv@300B"), 2, "cannot hold the 8 tokens per head that snapkv keeps"),
     "bytes above the memory": (("--compare", "snapkv@900000GiB"), 2, "memory"),
     "a budget and budgets": (("--budget", "20", "--budgets", "20,30"), 2, "--budgets"),
     "no budgets": (("--budgets", " "), 2, "list of budgets"),
@@ -216,6 +216,7 @@ def test_a_table_has_what_json_has(winnow_run, folder):
     assert len(rows) == len(found) == 3 * len(DOCUMENT.questions)
     for row, entry in zip(rows, found, strict=True):
         del entry["slots"], entry["peak_process_bytes"], row["peak_process_bytes"]
+        entry |= {f"environment_{name}": value for name, value in entry.pop("environment").items()}
         assert row == {key: "" if value is None else str(value) for key, value in entry.items()}
     assert winnow_run(*arguments)[0] == 1
     assert winnow_run(*arguments, "--force")[0] == 0
@@ -262,6 +263,28 @@ def test_a_picture_shows_accuracy_where_it_is_known_and_else_costs(winnow_run, f
     assert err == f"Written: {drawn}.png\n"
     assert (pixels(folder / f"{drawn}.png") < 0.9).any()
     assert out
+
+
+def test_a_picture_has_every_method_at_the_slots_that_its_bytes_held(winnow_run, folder, monkeypatch):
+    """Packed slots take fewer bytes than dense ones, so that one budget in bytes is many numbers of slots."""
+    from winnow.commands import answer_picture
+
+    drawn = []
+    monkeypatch.setattr(answer_picture, "draw_accuracy", lambda path, lines, **k: drawn.append((lines, k)) or path)
+    methods = ("snapkv@60KiB", "snapkv+bits(4)@60KiB", "snapkv@16", "h2o@16")
+    asked = (*BATCH, "--compare", ",".join(methods[1:]), "--method", methods[0], "--metric", "token_f1", "--json")
+    code, out, err = winnow_run(*asked, "--picture", "slots.png", "--force")
+    assert code == 0, err
+    slots = {}
+    for each in entries(out):
+        held = [sum(heads) / len(heads) for heads in each["slots"]]
+        slots.setdefault(f"{each['method']} @ {each['budget']}", []).append(sum(held) / len(held))
+    means = {method: round(sum(found) / len(found), 1) for method, found in slots.items()}
+    dense, packed = (means[method] for method in means if method.endswith("KiB"))
+    assert packed > 1.5 * dense
+    ((lines, given),) = drawn
+    assert [[at for at, _ in line.points] for line in lines] == [[16.0, dense], [packed], [16.0]]
+    assert given["measured"] == "token_f1, mean over the questions"
 
 
 def test_without_matplotlib_nothing_is_begun(winnow_run, no_weights, monkeypatch):

@@ -92,6 +92,10 @@ def test_every_measure_says_what_it_is_evidence_of(winnow_inspect, no_pictures):
     assert "two of the last 5 queries" in told
     assert "attention of the last 17 queries" in told
     assert "answers no measure here tells them: see winnow run --compare" in told
+    found = json.loads(winnow_inspect(*ASK, "--method", "snapkv", "--window", "5", "--json")[1])
+    assert 0.5 < found["channel_overlap"] < 1
+    assert f"channels the saliency of a key channel deviates by {found['channel_cv']:.2f} of its mean" in told
+    assert f"{found['channel_overlap']:.0%} are in a token's own half" in told
 
 
 def test_pictures_are_replaced_unless_they_are_of_others(winnow_inspect, folder, monkeypatch):

@@ -7,10 +7,12 @@ import json
 import pytest
 import torch
 
+import winnow
 from support.asked import ASK_RUN, DOCUMENT, QUESTION, write_asked
 from winnow.bundled import MODEL_PATH
 from winnow.heads import HeadScores
 from winnow.models import open_model
+from winnow.runs.environment import environment
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -50,6 +52,18 @@ def test_run_as_json(winnow_run):
         assert answer["slots_min"] <= answer["slots_mean"] <= answer["slots_max"]
     assert answers[0]["held_bytes"] < answers[1]["held_bytes"]
     assert answers[1]["slots_mean"] == answers[1]["prompt_tokens"]
+
+
+def test_times_in_json_name_their_place(winnow_run):
+    """Type of the weights, machine, kernels and versions, with every answer."""
+    code, out, err = winnow_run(*ASK_RUN, "--budget", "32", "--compare", "full", "--weights", "int8", "--json")
+    assert code == 0, err
+    for answer in map(json.loads, out.splitlines()):
+        assert (answer["dtype"], answer["weights"]) == ("bfloat16", "int8")
+        assert answer["environment"] == environment(torch.device("cpu"))
+        assert answer["environment"]["winnow"] == winnow.__version__
+    plain = json.loads(winnow_run(*ASK_RUN, "--json")[1])
+    assert (plain["dtype"], plain["weights"]) == ("float32", None)
 
 
 def test_parameters_and_budgets_can_be_written_in_several_ways(winnow_run):

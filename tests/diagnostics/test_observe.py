@@ -11,7 +11,9 @@ import torch
 import winnow
 from support.diagnosis_oracle import (
     dense_layers,
+    oracle_channels,
     oracle_cosine,
+    oracle_cosines,
     oracle_divergence,
     oracle_error,
     oracle_iou,
@@ -49,7 +51,13 @@ def assert_as_defined(diagnosis, model, ids, method, window, queries, strength):
         np.testing.assert_allclose(found.mass, oracle_mass(dense, kept, queries), atol=1e-5)
         assert found.error == pytest.approx(oracle_error(dense, kept, queries), abs=2e-5)
         np.testing.assert_allclose(found.divergence, oracle_divergence(dense, window, strength), rtol=1e-3, atol=1e-13)
+        variation, overlap = oracle_channels(dense, window)
+        np.testing.assert_allclose(found.channel_cv, variation, rtol=1e-4)
+        # A token's own channels may lie so close together that fp32 takes another.
+        np.testing.assert_allclose(found.channel_overlap, overlap, atol=2.1 / dense["keys"].shape[-1] / length)
         last = dense["queries"][:, -window:]
+        np.testing.assert_allclose(found.cosines, oracle_cosines(last), atol=1e-5)
+        np.testing.assert_allclose(found.diversified_cosines, oracle_cosines(last, strength), atol=1e-5)
         if last.shape[1] == 1:
             assert found.cosine is None
             assert found.diversified_cosine is None

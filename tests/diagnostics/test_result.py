@@ -26,6 +26,8 @@ def test_means_and_extremes(llama):
     errors = [layer.error for layer in found.layers]
     assert found.error == pytest.approx(np.mean(errors))
     assert found.worst_layer == int(np.argmax(errors))
+    assert found.channel_cv == pytest.approx(np.mean([layer.channel_cv.numpy() for layer in found.layers]))
+    assert found.channel_overlap == pytest.approx(np.mean([layer.channel_overlap.numpy() for layer in found.layers]))
     for layer, row in zip(found.layers, found.retention, strict=True):
         assert row.tolist() == [sum(t in head for head in plain(layer.kept)) for t in range(LENGTH)]
 
@@ -44,3 +46,10 @@ def test_as_json(llama):
     assert (entry["method"], entry["budget"], entry["prompt_tokens"]) == ("snapkv", "16", LENGTH)
     assert [len(head) for head in entry["layers"][1]["kept"]] == entry["layers"][1]["slots"] == [16, 16]
     assert entry["error_mean"] == found.error
+    assert (entry["channel_cv"], entry["channel_overlap"]) == (found.channel_cv, found.channel_overlap)
+    second, layer = entry["layers"][1], found.layers[1]
+    assert second["channel_cv"] == layer.channel_cv.tolist()
+    assert second["channel_overlap"] == layer.channel_overlap.tolist()
+    assert np.shape(second["mean_cosines"]) == (found.window, found.window)
+    np.testing.assert_allclose(second["mean_cosines"], np.mean(layer.cosines.numpy(), axis=0))
+    np.testing.assert_allclose(second["mean_diversified_cosines"], np.mean(layer.diversified_cosines.numpy(), axis=0))

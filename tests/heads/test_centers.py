@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import safetensors.torch
@@ -26,9 +27,29 @@ def test_round_trip(tmp_path: Path) -> None:
     assert torch.equal(found.mean, written.mean)
     assert torch.equal(found.sizes, written.sizes)
     assert (found.tokens, found.model, found.path) == (77, "tiny", path)
+    assert (found.text, found.text_hash, found.date) == ("", "", "")
     assert str(found) == str(path)
     assert found == written != centers(1)
     assert len({found, written, centers(1)}) == 2
+
+
+def test_the_origin_is_told(tmp_path: Path) -> None:
+    """Text and day; centers are equal whatever is said about them."""
+    told: dict[str, Any] = {"text": "reference.txt", "text_hash": "c0ffee", "date": "2026-11-27"}
+    found = QueryCenters.load(centers(**told).save(tmp_path / "c.safetensors"))
+    assert {name: getattr(found, name) for name in told} == told
+    assert found == centers()
+
+
+def test_files_of_earlier_versions_open(tmp_path: Path) -> None:
+    """They tell tokens and model alone."""
+    path = tmp_path / "c.safetensors"
+    header = '{"version": 1, "tokens": 5, "model": "tiny"}'
+    safetensors.torch.save_file(
+        {"mean": torch.ones(1, 2, 4), "sizes": torch.ones(1, 2, 4)}, path, metadata={HEADER: header}
+    )
+    found = QueryCenters.load(path)
+    assert (found.tokens, found.model, found.text, found.text_hash, found.date) == (5, "tiny", "", "", "")
 
 
 @pytest.mark.parametrize(
@@ -55,6 +76,7 @@ def test_wrong_tensors(mean: torch.Tensor, sizes: torch.Tensor, reason: str) -> 
         '{"version": 1, "tokens": 0}',
         '{"version": 1, "tokens": true}',
         '{"version": 1, "model": 3}',
+        '{"version": 1, "date": 2026}',
     ],
 )
 def test_damaged_headers(tmp_path: Path, header: str) -> None:

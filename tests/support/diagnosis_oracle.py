@@ -137,3 +137,33 @@ def _jsd(p, q):
 def plain(kept):
     """Kept positions of every head as lists."""
     return [positions.tolist() for positions in kept]
+
+
+def oracle_channels(layer, window):
+    """([H], [H]): coefficient of variation, and share of a head's fixed channels that are a token's own."""
+    heads, length, dim = layer["keys"].shape
+    group, half = len(layer["queries"]) // heads, math.ceil(dim / 2)
+    variations, overlaps = [], []
+    for head in range(heads):
+        asked = [q for each in layer["queries"][head * group : (head + 1) * group] for q in each[-window:]]
+        norms = [math.sqrt(sum(q[j] ** 2 for q in asked) / len(asked)) for j in range(dim)]
+        saliency = [[norms[j] * abs(key[j]) for j in range(dim)] for key in layer["keys"][head]]
+        of_channels = []
+        for j in range(dim):
+            mean = sum(row[j] for row in saliency) / length
+            deviation = math.sqrt(sum((row[j] - mean) ** 2 for row in saliency) / length)
+            of_channels.append(deviation / mean if mean else 0.0)
+        variations.append(sum(of_channels) / dim)
+        fixed = _best([sum(row[j] ** 2 for row in saliency) for j in range(dim)], half)
+        overlaps.append(sum(len(fixed & _best(row, half)) for row in saliency) / half / length)
+    return variations, overlaps
+
+
+def _best(values, count):
+    return set(sorted(range(len(values)), key=lambda j: (-values[j], j))[:count])
+
+
+def oracle_cosines(queries, strength=0.0):
+    """[Hq, w, w] of a layer's queries [Hq, w, D]."""
+    heads = [diversified_by_definition(head, strength) if strength else head for head in queries]
+    return [[[a @ b / np.linalg.norm(a) / np.linalg.norm(b) for b in head] for a in head] for head in heads]

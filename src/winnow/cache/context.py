@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from winnow.cache.compressed import NOT_PICKLED, CompressedCache
 from winnow.cache.disk import Content, ContextFile, write_context
+from winnow.cache.facts import MadeFacts
 from winnow.cache.guards import optional_count
 from winnow.cache.left_out import check_taken_up
 from winnow.cache.observer import Observer
@@ -31,20 +32,32 @@ from winnow.models.last_logits import last_only
 class Context:
     """The compressed prefill of a prompt. It is never written to again; `cache()` forks it."""
 
-    def __init__(self, cache: CompressedCache, input_ids: Tensor, position_offsets: Tensor | None = None) -> None:
-        """position_offsets: int64 [R, 1], of models that keep them for prompts with images."""
+    def __init__(
+        self,
+        cache: CompressedCache,
+        input_ids: Tensor,
+        position_offsets: Tensor | None = None,
+        made: MadeFacts | None = None,
+    ) -> None:
+        """A context of a cache right after its prompt was compressed.
+
+        Args:
+            position_offsets: int64 [R, 1], of models that keep them for prompts with images.
+            made: of a context from a file.
+        """
         self._cache = cache
         self.input_ids = input_ids
         """[R, N] the tokens it was made from; put them before the question's for `model.generate`."""
         self._position_offsets = position_offsets
+        self._made = made
 
     def __copy__(self) -> Context:
         # It is never written to again, so copies may share everything.
-        return Context(self._cache, self.input_ids, self._position_offsets)
+        return Context(self._cache, self.input_ids, self._position_offsets, self._made)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Context:
         offsets = deepcopy(self._position_offsets, memo)
-        return Context(deepcopy(self._cache, memo), deepcopy(self.input_ids, memo), offsets)
+        return Context(deepcopy(self._cache, memo), deepcopy(self.input_ids, memo), offsets, self._made)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise CacheError(NOT_PICKLED)
@@ -99,7 +112,7 @@ class Context:
                 written.
             ModelError: the model's weights are offloaded.
         """
-        content = Content(self._cache, self.input_ids, self._position_offsets, document)
+        content = Content(self._cache, self.input_ids, self._position_offsets, document, self._made)
         return write_context(path, content, tokenizer, prompt or {}, overwrite)
 
 
@@ -248,4 +261,5 @@ def load_context(
         file.check_tokenizer(tokenizer)
     if verify:
         file.verify()
-    return Context(file.cache(model), file.input_ids.to(input_device(model)), file.position_offsets)
+    ids = file.input_ids.to(input_device(model))
+    return Context(file.cache(model), ids, file.position_offsets, file.facts.made)

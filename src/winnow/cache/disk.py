@@ -22,13 +22,13 @@ from transformers.cache_utils import CacheLayerMixin
 
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.container import Container, write_container
-from winnow.cache.facts import ContextFacts, LayerFacts
+from winnow.cache.facts import ContextFacts, LayerFacts, MadeFacts
 from winnow.cache.fingerprint import ModelFingerprint, check_tokenizer, hash_tokenizer
 from winnow.cache.guards import text_config
 from winnow.cache.layer_state import Expected, LayerState, restore, state_of, taken
 from winnow.cache.placement import layer_devices
 from winnow.cache.probe import check_stock_layers
-from winnow.cache.recorded import describe, recorded
+from winnow.cache.recorded import RecordedScorer, describe, recorded
 from winnow.errors import CacheError, ModelError
 from winnow.models.devices import input_device
 from winnow.typed import TypedError, read_as
@@ -167,6 +167,8 @@ class Content(NamedTuple):
     position_offsets: Tensor | None
     """int64 [R, 1]"""
     document: str | None
+    made: MadeFacts | None = None
+    """Facts that a context from a file brought along."""
 
     def tensors(self) -> dict[str, Tensor]:
         """Tensors that are written beside those of layers. Raises CacheError for a document that is no Unicode text."""
@@ -205,8 +207,16 @@ def write_context(
     if prompt:
         # Left out where there is nothing to say, so that earlier versions read the file.
         facts["prompt"] = dict(prompt)
+    made = content.made or _made_here(cache)
+    if made is not None:
+        facts["made"] = asdict(made)
     _check_told(facts)
     return write_container(_place(path), facts, _named(states) | content.tensors(), overwrite)
+
+
+def _made_here(cache: CompressedCache) -> MadeFacts | None:
+    """Facts of a cache that was compressed in this process; one from a file was compressed nobody knows when."""
+    return None if isinstance(cache.method.scorer, RecordedScorer) else MadeFacts.now()
 
 
 def _check_told(facts: Mapping[str, Any]) -> None:

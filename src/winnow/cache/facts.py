@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Annotated, Any, Literal
+
+import torch
+import transformers
 
 from winnow.cache.fingerprint import ModelFingerprint
 from winnow.kernels.formats.serialize import Fact
 from winnow.typed import Between, Sized
+from winnow.version import __version__
 
 Count = Annotated[int, Between(0, 1 << 40)]
 """Tokens of a sequence."""
@@ -80,6 +85,22 @@ class LayerFacts:
 
 
 @dataclass(frozen=True)
+class MadeFacts:
+    """The day on which a context was written first, and the software that compressed it."""
+
+    date: str
+    """As in ISO 8601: "2026-11-27"."""
+    winnow: str
+    torch: str
+    transformers: str
+
+    @classmethod
+    def now(cls) -> MadeFacts:
+        """Those of a context that this process compressed."""
+        return cls(date.today().isoformat(), __version__, str(torch.__version__), transformers.__version__)
+
+
+@dataclass(frozen=True)
 class ContextFacts:
     """A whole context."""
 
@@ -94,3 +115,5 @@ class ContextFacts:
     layers: Annotated[list[LayerFacts], Sized(most=1 << 12)]
     prompt: dict[str, Any] = field(default_factory=dict)
     """Words around the document, for whoever asks it; nothing where they are the usual ones."""
+    made: MadeFacts | None = None
+    """None in files of earlier versions, which did not tell."""

@@ -11,7 +11,6 @@ from rich.markup import escape
 
 from winnow.commands.batch_file import Asked
 from winnow.commands.formats import written_share
-from winnow.commands.json_lines import json_line
 from winnow.composition.method import Method
 from winnow.evaluate import Answer
 from winnow.evaluate.process import peak_memory
@@ -38,11 +37,6 @@ class AnswerResult:
     def right(self) -> bool | None:
         """True if the answer is worth everything, or None where no right one is known."""
         return None if self.score is None else is_right(self.score)
-
-
-def as_json(result: AnswerResult, model: str) -> str:
-    """One line with everything that is known of an answer."""
-    return json_line(as_entry(result, model))
 
 
 def as_entry(result: AnswerResult, model: str) -> dict[str, Any]:

@@ -10,12 +10,14 @@ from rich.console import Console
 from rich.markup import escape
 from transformers.generation.streamers import BaseStreamer
 
+from winnow.commands.answer_about import place_of
 from winnow.commands.answer_stream import AnswerPrinter
-from winnow.commands.answers import AnswerResult, as_json
+from winnow.commands.answers import AnswerResult, as_entry
 from winnow.commands.batch_file import Asked
 from winnow.commands.console import output
 from winnow.commands.formats import written_bytes, written_seconds, written_share, written_speed
 from winnow.commands.inputs import STANDARD_INPUT, read_questions, sampling_of
+from winnow.commands.json_lines import json_line
 from winnow.commands.model_names import model_line
 from winnow.commands.opened_context import OpenedContext, open_context
 from winnow.commands.options.ask import AskOptions
@@ -36,8 +38,9 @@ def ask(options: AskOptions) -> None:
         raise typer.BadParameter("it cannot be empty.", param_hint="QUESTION")
     opened = open_context(options.file, options.model, options, options)
     if options.as_lines:
+        place = place_of(opened.model)
         for result in _results(opened, options, lambda _: None):
-            print(as_json(result, opened.source.name), flush=True)
+            print(json_line(as_entry(result, opened.source.name) | place), flush=True)
     else:
         _show(opened, options)
 

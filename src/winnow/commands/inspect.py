@@ -87,8 +87,7 @@ def _print_table(
             console.print()
             console.print(diagnosis_table(diagnoses))
             console.print()
-            first = diagnoses[0]
-            console.print(reading_table(first.window, first.queries))
+            console.print(reading_table(diagnoses[0]))
     return diagnoses
 
 

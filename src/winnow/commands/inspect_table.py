@@ -14,6 +14,9 @@ READING = {
     "show how the budget is spread over the text. More is not better: random tokens cover most of it.",
     "cosine": "likeness of two of the last {window} queries, and after diversification: of the prompt, not of what is "
     "lost.",
+    "channels": "the saliency of a key channel deviates by {cv:.2f} of its mean from token to token (CV), and of the "
+    "half that is best for all tokens {overlap:.0%} are in a token's own half, 50% by chance: of the prompt, like the "
+    "cosine. SPARK argues from a large first and a small second that stores should choose per token.",
     "mass": "attention of the last {queries} queries that falls on kept tokens, every head counted alike. A method "
     "that starves heads which no answer needs keeps less of it, and may answer better.",
     "error": "of those queries' attention output, relative; layer by layer, so errors do not add up. It is nearest to "
@@ -34,13 +37,19 @@ def diagnosis_table(diagnoses: Sequence[Diagnosis]) -> Table:
     return table
 
 
-def reading_table(window: int, queries: int) -> Table:
-    """Measures in words; window, queries: of the diagnoses."""
+def reading_table(first: Diagnosis) -> Table:
+    """Measures in words, with what a diagnosis of any method found out about the prompt alone."""
     table = Table(box=None, pad_edge=False, show_header=False, style="dim")
     table.add_column(no_wrap=True)
     table.add_column()
+    found = {
+        "window": first.window,
+        "queries": first.queries,
+        "cv": first.channel_cv,
+        "overlap": first.channel_overlap,
+    }
     for measure, words in READING.items():
-        table.add_row(measure, words.format(window=window, queries=queries))
+        table.add_row(measure, words.format_map(found))
     return table
 
 

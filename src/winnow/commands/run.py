@@ -10,13 +10,15 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.generation.streamers import BaseStreamer
 
+from winnow.commands.answer_about import place_of
 from winnow.commands.answer_costs import print_costs
 from winnow.commands.answer_files import write_files
 from winnow.commands.answer_stream import AnswerPrinter
-from winnow.commands.answers import AnswerResult, as_json
+from winnow.commands.answers import AnswerResult, as_entry
 from winnow.commands.batch_file import Asked
 from winnow.commands.console import output
 from winnow.commands.inputs import sampling_of
+from winnow.commands.json_lines import json_line
 from winnow.commands.loading import load
 from winnow.commands.model_names import model_line
 from winnow.commands.options.run import RunOptions
@@ -46,7 +48,7 @@ def run(options: RunOptions) -> None:
     finally:
         # Also when interrupted: what was finished counts.
         if results:
-            write_files(options, work.source, results)
+            write_files(options, work.source, results, place_of(loaded))
 
 
 def _results(model: PreTrainedModel, work: Work, begin: Begin) -> Iterator[AnswerResult]:
@@ -72,8 +74,9 @@ def _left(bar: Bar) -> str:
 
 
 def _print_lines(model: PreTrainedModel, work: Work, results: list[AnswerResult]) -> None:
+    place = place_of(model)
     for result in _results(model, work, lambda *_: None):
-        print(as_json(result, work.source.name), flush=True)
+        print(json_line(as_entry(result, work.source.name) | place), flush=True)
         results.append(result)
 
 

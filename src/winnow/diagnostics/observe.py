@@ -20,10 +20,11 @@ from winnow.cache.replay import Words
 from winnow.composition.method import Method
 from winnow.composition.names import as_method
 from winnow.diagnostics.attention import kept_attention
+from winnow.diagnostics.channels import key_channels
 from winnow.diagnostics.divergence import head_divergence
 from winnow.diagnostics.kept import head_overlap, kept_mask, retained_diversity
 from winnow.diagnostics.result import Diagnosis, LayerDiagnosis
-from winnow.diagnostics.similarity import mean_cosine
+from winnow.diagnostics.similarity import query_cosines
 from winnow.errors import CacheError
 from winnow.kernels.formats.heads import heads_of_slots
 from winnow.models.devices import input_device
@@ -51,7 +52,7 @@ def diagnose(
         model: a decoder-only model after `model.set_attn_implementation("winnow")`.
         input_ids: [1, N] or [N].
         method: from `winnow.method(name, budget=...)`, or its text: "kvec @ 64".
-        window: last queries whose similarity, and whose heads' divergence, is measured.
+        window: last queries whose similarity, and whose heads' divergence, is measured; they say which channels matter.
         queries: last queries whose attention is compared with what kept slots give; each costs a row of N per head.
         tokenizer: as of `winnow.compress`.
 
@@ -109,15 +110,18 @@ def _measure(
     mask = kept_mask(kept, view.keys.shape[1])
     watching = last_queries(view.queries, window)
     attention = kept_attention(view, mask, queries, packed)
+    channels = key_channels(view, window)
     return LayerDiagnosis(
         kept=tuple(positions.cpu() for positions in kept),
         rtd=retained_diversity(mask),
         iou=head_overlap(mask),
-        cosine=mean_cosine(watching),
-        diversified_cosine=mean_cosine(diversified(watching, strength)),
+        cosines=query_cosines(watching),
+        diversified_cosines=query_cosines(diversified(watching, strength)),
         divergence=head_divergence(view, min(window, view.queries.shape[1]), strength),
         mass=attention.mass,
         error=attention.error,
+        channel_cv=channels.variation,
+        channel_overlap=channels.overlap,
     )
 
 

@@ -24,9 +24,9 @@ class LayerDiagnosis:
     """Retained-token diversity: |union of the heads' kept sets| / N."""
     iou: Tensor
     """[H, H] float64, intersection over union of the kept sets of two heads."""
-    cosine: float | None
-    """Mean pairwise cosine of the window's queries, mean over the query heads; None for a single query."""
-    diversified_cosine: float | None
+    cosines: Tensor
+    """[Hq, w, w] float64, cosines of every two queries of the window, or of a shorter prompt."""
+    diversified_cosines: Tensor
     """The same after query diversification."""
     divergence: Tensor
     """[Hq, Hq] float64, Jensen-Shannon divergence in nats of the token scores of two query heads, diversified."""
@@ -34,6 +34,10 @@ class LayerDiagnosis:
     """[H] float64, share of the last queries' attention that falls on kept tokens, mean over the query group."""
     error: float
     """Relative L2 error of the last queries' attention output (before the output projection) against the full cache."""
+    channel_cv: Tensor
+    """[H] float64, coefficient of variation over the tokens of a key channel's saliency, mean over the channels."""
+    channel_overlap: Tensor
+    """[H] float64, share of the half of the channels that is best for all tokens in a token's own, mean over tokens."""
 
     @property
     def slots(self) -> list[int]:
@@ -46,12 +50,22 @@ class LayerDiagnosis:
         return mean_over_pairs(self.iou)
 
     @property
+    def cosine(self) -> float | None:
+        """Mean pairwise cosine of the window's queries, mean over the query heads; None for a single query."""
+        return mean_over_pairs(self.cosines)
+
+    @property
+    def diversified_cosine(self) -> float | None:
+        """The same after query diversification."""
+        return mean_over_pairs(self.diversified_cosines)
+
+    @property
     def mean_divergence(self) -> float | None:
         """Mean over the pairs of query heads; None for a single head."""
         return mean_over_pairs(self.divergence)
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, for JSON."""
+        """Everything, for JSON; cosines as means over the query heads, [w, w]."""
         return {
             "slots": self.slots,
             "rtd": self.rtd,
@@ -59,10 +73,14 @@ class LayerDiagnosis:
             "iou": self.iou.tolist(),
             "cosine": self.cosine,
             "diversified_cosine": self.diversified_cosine,
+            "mean_cosines": self.cosines.mean(dim=0).tolist(),
+            "mean_diversified_cosines": self.diversified_cosines.mean(dim=0).tolist(),
             "mean_divergence": self.mean_divergence,
             "divergence": self.divergence.tolist(),
             "mass": self.mass.tolist(),
             "error": self.error,
+            "channel_cv": self.channel_cv.tolist(),
+            "channel_overlap": self.channel_overlap.tolist(),
             "kept": [positions.tolist() for positions in self.kept],
         }
 
@@ -75,7 +93,7 @@ class Diagnosis:
     tokens: int
     """N, of the prompt."""
     window: int
-    """Last queries that the cosines are taken of, at most; a shorter prompt has fewer."""
+    """Last queries that cosines and saliencies of channels are taken of, at most; a shorter prompt has fewer."""
     queries: int
     """Last queries that mass and error are measured on, at most."""
     diversify: float
@@ -163,6 +181,16 @@ class Diagnosis:
         """The layer with the largest error."""
         return max(range(len(self.layers)), key=lambda index: self.layers[index].error)
 
+    @property
+    def channel_cv(self) -> float:
+        """Coefficient of variation of the saliency of key channels, mean over all KV heads."""
+        return fmean(value for layer in self.layers for value in layer.channel_cv.tolist())
+
+    @property
+    def channel_overlap(self) -> float:
+        """Share of fixed channels in a token's own, mean over all KV heads."""
+        return fmean(value for layer in self.layers for value in layer.channel_overlap.tolist())
+
     def as_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""
         return {
@@ -186,6 +214,8 @@ class Diagnosis:
             "mass_min": self.least_mass,
             "error_mean": self.error,
             "error_worst_layer": self.worst_layer,
+            "channel_cv": self.channel_cv,
+            "channel_overlap": self.channel_overlap,
             "layers": [layer.as_dict() for layer in self.layers],
         }
 

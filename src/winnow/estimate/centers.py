@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import date
+from hashlib import sha256
+
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -41,5 +44,10 @@ def measure_centers(model: PreTrainedModel, input_ids: Tensor) -> QueryCenters:
         if each.sizes is not None:
             sizes[layer, :, : each.sizes.shape[-1]] = each.sizes
     return QueryCenters(
-        mean, sizes, ids.shape[1] - chosen.scorer.guaranteed, str(getattr(model.config, "name_or_path", ""))
+        mean,
+        sizes,
+        ids.shape[1] - chosen.scorer.guaranteed,
+        str(getattr(model.config, "name_or_path", "")),
+        text_hash=sha256(ids.to("cpu", torch.int64).contiguous().numpy().tobytes()).hexdigest(),
+        date=date.today().isoformat(),
     )

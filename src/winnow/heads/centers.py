@@ -16,14 +16,15 @@ from winnow.heads import storage
 HEADER = "winnow_query_centers"
 _KIND = storage.TableKind(HEADER, 1, "query centers", "winnow heads centers", "measure them again")
 _TENSORS = ("mean", "sizes")
+_TEXTS = ("model", "text", "text_hash", "date")
 
 
 @dataclass(frozen=True, eq=False)
 class QueryCenters:
     """The mean query of every head and the mean size of its rotary pairs, measured once per model.
 
-    Equal centers have equal numbers; neither model nor path counts. Raises HeadScoresError for tensors of other shapes,
-    and for numbers that are not finite.
+    Equal centers have equal numbers; what is said about them does not count. Raises HeadScoresError for tensors of
+    other shapes, and for numbers that are not finite.
     """
 
     mean: Tensor
@@ -33,6 +34,12 @@ class QueryCenters:
     tokens: int = 1
     """Queries that were counted."""
     model: str = ""
+    text: str = ""
+    """Name of the text that they were measured on."""
+    text_hash: str = ""
+    """Hash of that text, or of its tokens; says which one it was where two have the same name."""
+    date: str = ""
+    """Day on which they were measured, as in ISO 8601."""
     path: Path | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -51,8 +58,9 @@ class QueryCenters:
             )
         if isinstance(self.tokens, bool) or not isinstance(self.tokens, int) or self.tokens < 1:
             raise HeadScoresError(f"tokens of query centers must be a whole number of at least 1, not {self.tokens!r}.")
-        if not isinstance(self.model, str):
-            raise HeadScoresError(f"model of query centers must be text, not {self.model!r}.")
+        for name in _TEXTS:
+            if not isinstance(getattr(self, name), str):
+                raise HeadScoresError(f"{name} of query centers must be text, not {getattr(self, name)!r}.")
 
     @classmethod
     def load(cls, path: Path | str) -> QueryCenters:
@@ -61,7 +69,8 @@ class QueryCenters:
         tensors, header = storage.read_tensors(path, _KIND)
         if set(tensors) != set(_TENSORS):
             raise HeadScoresError(f"{path} holds {sorted(tensors)}, not query centers; {_KIND.again}.")
-        facts = {name: header[name] for name in ("tokens", "model") if name in header}
+        # Facts that it does not name keep their defaults: files of earlier versions have fewer.
+        facts = {name: header[name] for name in ("tokens", *_TEXTS) if name in header}
         try:
             return cls(tensors["mean"], tensors["sizes"], path=path, **facts)
         except (HeadScoresError, TypeError) as problem:
@@ -69,7 +78,8 @@ class QueryCenters:
 
     def save(self, path: Path | str) -> Path:
         """Writes a safetensors file, over an existing one if need be; returns its path. Raises HeadScoresError."""
-        header = {"version": _KIND.version, "tokens": self.tokens, "model": self.model}
+        told = {name: getattr(self, name) for name in _TEXTS}
+        header = {"version": _KIND.version, "tokens": self.tokens, **told}
         tensors = {name: getattr(self, name) for name in _TENSORS}
         return storage.write_tensors(Path(path).expanduser(), tensors, _KIND.header, header, "Query centers")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from rich.markup import escape
 
@@ -29,7 +30,7 @@ def centers(options: CentersOptions) -> None:
         ids = ids[:, : min(options.tokens, source.context or options.tokens)]
     model = load(source, options)
     with attending(model), reading(model, ids.shape[1]):
-        found = replace(measure_centers(model, ids), model=source.name)
+        found = replace(measure_centers(model, ids), model=source.name, text=Path(options.document).name)
     found.save(options.out)
     layers, heads, _ = found.mean.shape
     written = f"{options.out}  {layers} layers of {heads} query heads, {found.tokens:,} queries of each"

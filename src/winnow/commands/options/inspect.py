@@ -33,6 +33,8 @@ class InspectOptions(MethodOptions, ModelOptions, PromptOptions):
         "inspect-output"
     )
     force: Force = False
-    window: Annotated[int, typer.Option(min=1, help="Last queries whose similarity is measured.")] = 8
+    window: Annotated[
+        int, typer.Option(min=1, help="Last queries: their similarity, and what they make of channels.")
+    ] = 8
     queries: Annotated[int, typer.Option(min=1, help="Last queries whose attention is measured.")] = 64
     as_lines: Annotated[bool, typer.Option("--json", help="One JSON object per method instead of a table.")] = False
