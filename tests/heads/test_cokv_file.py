@@ -141,8 +141,9 @@ def test_a_player_without_a_sample_is_an_error(tmp_path):
     ("change", "says"),
     [
         ({"cc_right": None}, "has no cc_right"),
-        ({"layers": None, "kv_heads": None}, "has no layers and no kv_heads"),
-        ({"layers": 2}, "6 players in 2 layers of 2 heads"),
+        ({"layers": None, "kv_heads": None}, r"how many of its 6 players are in a layer: give .*--kv-heads N"),
+        ({"layers": 2}, "6 players, which are not 2 layers of 2 heads"),
+        ({"n_players": 7, "layers": 7, "kv_heads": 1}, "7 players in 7 layers of 1 heads, and has lists of 6, 6, 6, 6"),
         ({"layers": 0}, "layers must be a whole number from 1 to 1,000,000,000,000, not 0"),
         ({"sampling_count": 10**400}, "sampling_count must be a whole number from 1"),
         ({"sampling_count": "15"}, "sampling_count must be"),
@@ -166,6 +167,29 @@ def test_cokv_files_that_are_damaged(tmp_path, change, says):
     with pytest.raises(HeadScoresError, match=says) as error:
         read_cokv(path)
     assert str(path) in str(error.value)
+
+
+def dumped(content: dict[str, object]) -> dict[str, object]:
+    """The content as the published pickles hold it: no shape, and a place behind the last player that is not filled."""
+    sums = {name: [*value, 0.0] for name, value in content.items() if isinstance(value, list)}
+    return sums | {"sampling_count": content["sampling_count"]}
+
+
+def test_a_plain_dump_of_what_is_published_is_read_with_the_number_of_kv_heads(tmp_path):
+    contents = {size: cokv_content(all_of_size(size)) for size in (1, 2, 3)}
+    whole = [cokv_file(tmp_path, each, f"cc_game_{size}.json") for size, each in contents.items()]
+    (tmp_path / "plain").mkdir()
+    plain = [cokv_file(tmp_path / "plain", dumped(each), f"cc_game_{size}.json") for size, each in contents.items()]
+    assert read_scores(plain, kv_heads=2) == read_cokv(whole)
+    assert read_cokv(plain[0], kv_heads=3).shape == (2, 3)
+    with pytest.raises(HeadScoresError, match=r"how many of its 6 players are in a layer: give .*--kv-heads N"):
+        read_scores(plain)
+    with pytest.raises(HeadScoresError, match="6 players, which are not 1 layers of 4 heads"):
+        read_scores(plain, kv_heads=4)
+    # Where a file says its shape, it holds.
+    assert read_cokv(whole, kv_heads=3).shape == (3, 2)
+    part = cokv_file(tmp_path, {name: value for name, value in contents[2].items() if name != "kv_heads"}, "part.json")
+    assert read_cokv(part).values.equal(read_cokv(whole[1]).values)
 
 
 def test_cokv_files_that_do_not_belong_together(tmp_path):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
+from winnow.runs.cells import CellSpace
 from winnow.tasks import full_rows
 from winnow.tasks.benchmark import BenchmarkError
 from winnow.tasks.full_rows import Printed
@@ -110,7 +111,7 @@ def test_the_page_tells_what_the_table_says(name: str) -> None:
         "yes" if each.chat_template else "no",
         "yes" if each.question_seen else "no",
         limits,
-        f"{each.validation:.0%}" if each.validation else "—",
+        f"{each.validation.share:.0%}{', tested too' if each.validation.tested else ''}" if each.validation else "—",
     ]
     printed: dict[str, list[float]] = {}
     for model, *scores in rows:
@@ -123,3 +124,9 @@ def test_lengths_in_names_of_protocols_are_those_of_their_prompts() -> None:
         "ruler-spark-8k": (8192,),
         "ruler-spark-16k": (16_384,),
     }
+
+
+def test_what_is_held_out_is_no_part_of_cells() -> None:
+    """Runs from before HeadKV's validation was known go on."""
+    rules = protocol("longbench-headkv")
+    assert CellSpace("a", rules).config() == CellSpace("a", replace(rules, validation=None)).config()

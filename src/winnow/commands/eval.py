@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from winnow.commands.eval_about import about_of
 from winnow.commands.eval_lines import tell_results, tell_work
+from winnow.commands.eval_prompts import write_prompts
 from winnow.commands.eval_time import tell_time
 from winnow.commands.eval_work import EvalWork, prepare
 from winnow.commands.executors import crew, workers_of_a_device
@@ -31,21 +32,26 @@ from winnow.runs.worker import RunRecipe
 
 
 def eval(options: EvalOptions) -> None:
-    """Evaluates all cells that are missing, then prints a table of the run."""
+    """Evaluates all cells that are missing, then prints a table of the run; or writes its prompts."""
+    if options.write is not None:
+        write_prompts(options.write, options)
+        return
+    folder = options.folder
     work = prepare(options)
-    make_folder(options.out)
+    make_folder(folder)
     loaded = load(work.source, options)
     check_modules(loaded, work.methods)
-    about = going_on(options.out, about_of(work, loaded))
+    about = going_on(folder, about_of(work, loaded))
     limit = work.protocol.prompt_limit(work.source.name)
     space = CellSpace(about.model.fingerprint, work.protocol, options.fold, limit)
-    journal = Journal.open(_journal_path(options.out, work.shard), space.config())
+    journal = Journal.open(_journal_path(folder, work.shard), space.config())
     room = room_for(loaded, work.largest, workers_of_a_device(options, options.device))
     batch = options.batch or room.questions
     recipe = RunRecipe(spec_of(work.source, options), space, work.groups(batch), work.methods, batch)
     evaluation = Evaluation(recipe, journal, options.together, rows_beside(journal), work.shard)
+    about = about.with_plan(evaluation.planned)
     # Behind the journal: a command that is refused there is none of this run's.
-    _write_about(options.out / ABOUT, json.dumps(asdict(about), indent=2) + "\n")
+    _write_about(folder / ABOUT, json.dumps(asdict(about), indent=2) + "\n")
     tell_work(work, evaluation, room)
     if items := evaluation.missing():
         tell_time(work, evaluation.recipe, loaded, items)

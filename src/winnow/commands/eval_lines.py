@@ -34,11 +34,22 @@ def tell_work(work: EvalWork, evaluation: Evaluation, room: Room) -> None:
         f"{_counted(tasks, 'task')}, {_counted(len(work.methods), 'method')}. The longest prompt "
         f"has about {work.largest.tokens:,} tokens."
     ]
+    lines += _on_repeats(work, evaluation)
     if work.protocol.model_limits:
-        lines.append(_limit(work.protocol, work.source))
+        lines.append(limit_line(work.protocol, work.source))
     lines += _on_memory(room, min(evaluation.recipe.batch, work.most_questions), work)
     for line in lines:
         messages().print(line, markup=False, soft_wrap=True)
+
+
+def _on_repeats(work: EvalWork, evaluation: Evaluation) -> list[str]:
+    """A line on examples that have the same texts as others of their tasks."""
+    read = sum(len(task.examples) for task in work.tasks)
+    repeats = read - sum(len(group.examples) for group in evaluation.recipe.groups)
+    if not repeats:
+        return []
+    told = "repeats another and counts once with it" if repeats == 1 else "repeat others and count once with them"
+    return [f"{repeats:,} of {_counted(read, 'example')} {told}."]
 
 
 def _on_memory(room: Room, number: int, work: EvalWork) -> list[str]:
@@ -54,7 +65,7 @@ def _on_memory(room: Room, number: int, work: EvalWork) -> list[str]:
     return lines
 
 
-def _limit(rules: Protocol, source: ModelSource) -> str:
+def limit_line(rules: Protocol, source: ModelSource) -> str:
     """A line on where prompts are cut, which goes by a part of the model's name."""
     limit = rules.prompt_limit(source.name)
     if limit is not None:
@@ -86,7 +97,7 @@ def tell_results(evaluation: Evaluation, work: EvalWork) -> None:
     print_table(console, found)
     _tell_zeros(console, evaluation.zeros)
     _compare_with_paper(console, evaluation.rows, work)
-    console.print(f"\n{escape(str(options.out))}  every answer; winnow report and winnow compare read it")
+    console.print(f"\n{escape(str(options.folder))}  every answer; winnow report and winnow compare read it")
 
 
 def _tell_zeros(console: Console, tasks: Sequence[str]) -> None:
@@ -103,7 +114,8 @@ def _tell_zeros(console: Console, tasks: Sequence[str]) -> None:
 def _compare_with_paper(console: Console, rows: Sequence[Row], work: EvalWork) -> None:
     """Tells the tasks in which the full cache is far from the row that a paper prints for this model."""
     printed = published_row(work.protocol, work.source.name)
-    if printed is None:
+    # The paper's are of the protocol's test.
+    if printed is None or work.options.split != "test":
         return
     found = beside_printed(rows, printed, generated=bool(work.benchmark.lengths))
     far = [each for each in found if each.apart]

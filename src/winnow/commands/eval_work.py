@@ -32,7 +32,7 @@ from winnow.tasks.protocol import Protocol
 from winnow.tasks.protocols import protocol
 from winnow.tasks.registry import benchmark
 from winnow.tasks.sampling import sampled
-from winnow.tasks.split import part_of
+from winnow.tasks.split import divides, part_of
 
 
 class Prompt(NamedTuple):
@@ -105,8 +105,7 @@ class EvalWork:
 
 def prepare(options: EvalOptions) -> EvalWork:
     """Checks what is cheap first: names, methods, the tokenizer, texts, shapes."""
-    chosen, rules = benchmark(options.benchmark), protocol(options.protocol)
-    _check_protocol(chosen, rules, options)
+    chosen, rules = chosen_by(options)
     shard = options.part or (0, 1)
     methods = _methods(options)
     check_memory(methods, options.device)
@@ -117,8 +116,29 @@ def prepare(options: EvalOptions) -> EvalWork:
         )
     if options.fold is not None:
         for each in methods:
-            if not each.full:
+            if not each.uncompressed:
                 check_foldable(each, options.fold)
+    source, tasks = tasks_of(options, chosen, rules)
+    work = EvalWork(source, chosen, rules, tasks, methods, shard, options)
+    # The longest prompt needs the most bytes for what is always kept.
+    longest = work.largest.tokens if rules.question_seen else work.largest.context
+    check_methods(source, options, methods, [longest] if longest else [], options.fold)
+    _warn_of_unknown_words(source, tasks)
+    return work
+
+
+def chosen_by(options: EvalOptions) -> tuple[Benchmark, Protocol]:
+    """The benchmark and the protocol that options name. Raises BadParameter where the options do not fit them."""
+    chosen, rules = benchmark(options.benchmark), protocol(options.protocol)
+    _check_protocol(chosen, rules, options)
+    return chosen, rules
+
+
+def tasks_of(options: EvalOptions, chosen: Benchmark, rules: Protocol) -> tuple[ModelSource, tuple[Task, ...]]:
+    """The model, its weights not loaded, and the examples that are asked for.
+
+    Raises WinnowError where there are none, or some that the model cannot read or the task's metric cannot judge.
+    """
     with stage("Reading the tokenizer"):
         source = open_model(options.model)
     request = _request(options, rules, source)
@@ -133,15 +153,13 @@ def prepare(options: EvalOptions) -> EvalWork:
         _check_room(source, task)
         if task.judging.metric not in LIKELIHOODS:
             _check_judged(task)
-    check_methods(source, options, methods, fold_every=options.fold)
-    _warn_of_unknown_words(source, tasks)
-    return EvalWork(source, chosen, rules, tasks, methods, shard, options)
+    return source, tasks
 
 
 def _part(task: Task, rules: Protocol, options: EvalOptions) -> Task:
     """The examples of a task that are asked for, of the part that is."""
     part = part_of(task, rules.validation, options.split)
-    if not rules.validation:
+    if not divides(rules.validation, options.split):
         return part
     # Drawn from the part: what is held out must not depend on how many are drawn.
     return replace(part, examples=sampled(part.examples, options.examples, options.seed))
@@ -194,7 +212,7 @@ def _check_protocol(chosen: Benchmark, rules: Protocol, options: EvalOptions) ->
             "protocol.",
             param_hint="--lengths",
         )
-    if options.split == "validation" and not rules.validation:
+    if options.split != "test" and rules.validation is None:
         raise typer.BadParameter(f"{rules.name} holds no examples out.", param_hint="--split")
 
 
@@ -211,7 +229,7 @@ def _request(options: EvalOptions, rules: Protocol, source: ModelSource) -> Requ
         source.count_tokens,
         tasks=tuple(_listed(options.tasks, "--tasks")),
         # Of a part that is held out, or left, as many are drawn after it is known.
-        examples=None if rules.validation else options.examples,
+        examples=None if divides(rules.validation, options.split) else options.examples,
         lengths=_lengths(options) or rules.lengths,
         seed=options.seed,
         data=options.data,

@@ -18,7 +18,8 @@ Halves = Literal["both", "first"]
 LAYOUT = "a CoKV table of cc_left, count_left, cc_right and count_right"
 
 _SUMS = ("cc_left", "count_left", "cc_right", "count_right")
-_WHOLE = ("n_players", "layers", "kv_heads", "sampling_count")
+_SAMPLES = "sampling_count"
+_SHAPE = ("n_players", "layers", "kv_heads")
 _NAME = re.compile(r"cc_(?:(llama3|mistral|qwen3)_)?(.+?)(?:_size)?_\d+")
 # The models of the paper's experiments, by the names that the files have for them.
 _MODELS = {"llama3": "Meta-Llama-3-8B-Instruct", "mistral": "Mistral-7B-Instruct-v0.2", "qwen3": "Qwen3-32B"}
@@ -49,7 +50,9 @@ class _Samples(NamedTuple):
     source: str
 
 
-def read_cokv(paths: Path | str | Sequence[Path | str], halves: Halves = "both") -> HeadScores:
+def read_cokv(
+    paths: Path | str | Sequence[Path | str], halves: Halves = "both", kv_heads: int | None = None
+) -> HeadScores:
     """Sliced Shapley values of one task per KV head [L, H], from its files of all coalition sizes.
 
     A sample splits the n players into S, of j players, and the rest, of n - j, with u = U(S) - U(rest). Every player of
@@ -58,9 +61,10 @@ def read_cokv(paths: Path | str | Sequence[Path | str], halves: Halves = "both")
 
         SV[i, j] = sum of the contributions of i at size j / their count        SSV[i] = mean of SV[i, j] over the sizes
 
-    halves="first" takes cc_left only, as the published code does for eviction. The size is what the counts say, not
-    the file's name; a file that repeats another counts once. Raises HeadScoresError for files of several tasks or
-    models, and for a player without a sample at some size.
+    halves="first" takes cc_left only, as the published code does for eviction. kv_heads: of a layer, for files that do
+    not say it, as the published ones do not. The size is what the counts say, not the file's name; a file that repeats
+    another counts once. Raises HeadScoresError for files of several tasks or models, and for a player without a sample
+    at some size.
     """
     if halves not in get_args(Halves):
         raise HeadScoresError(f'halves must be "both" or "first", not {halves!r}.')
@@ -68,7 +72,7 @@ def read_cokv(paths: Path | str | Sequence[Path | str], halves: Halves = "both")
     if not files:
         raise HeadScoresError("There is no CoKV file to read: give at least one.")
     model, task = _one_task(files)
-    samples = [_read(file) for file in files]
+    samples = [_read(file, kv_heads) for file in files]
     _check_one_shape(samples)
     different = _without_repetitions(samples)
     strata = _strata(different, halves)
@@ -109,19 +113,23 @@ def _one_task(files: Sequence[Path]) -> tuple[str, str]:
     return next(iter(named), ("", ""))
 
 
-def _read(path: Path) -> _Samples:
+def _read(path: Path, kv_heads: int | None) -> _Samples:
     content = read_json(path, LAYOUT)
-    missing = [name for name in (*_SUMS, *_WHOLE) if name not in content]
+    missing = [name for name in (*_SUMS, _SAMPLES) if name not in content]
     if missing:
         raise HeadScoresError(f"{path} has no {' and no '.join(missing)}: it is not {LAYOUT}, or not complete.")
-    players, layers, heads, count = (_whole(path, name, content[name]) for name in _WHOLE)
-    left, left_count, right, right_count = (numbers(content[name], f"{path}: {name}") for name in _SUMS)
-    if players != layers * heads or any(len(part) != players for part in (left, left_count, right, right_count)):
-        lengths = ", ".join(str(len(part)) for part in (left, left_count, right, right_count))
+    count = _whole(path, _SAMPLES, content[_SAMPLES])
+    lists = [numbers(content[name], f"{path}: {name}") for name in _SUMS]
+    if not any(name in content for name in _SHAPE):
+        lists = _players_alone(lists)
+    layers, heads = _shape(path, content, len(lists[0]), kv_heads)
+    if any(len(part) != layers * heads for part in lists):
+        lengths = ", ".join(str(len(part)) for part in lists)
         raise HeadScoresError(
-            f"{path} speaks of {players} players in {layers} layers of {heads} heads, and has lists of {lengths}: "
-            "they must agree; the file is damaged."
+            f"{path} speaks of {layers * heads} players in {layers} layers of {heads} heads, and has lists of "
+            f"{lengths}: they must agree; the file is damaged."
         )
+    left, left_count, right, right_count = lists
     _check_counts(path, left_count + right_count, count)
     size = round(float(left_count.sum()) / count)
     if size * count != float(left_count.sum()):
@@ -132,6 +140,30 @@ def _read(path: Path) -> _Samples:
         path, (layers, heads), size, count, PublishedStratum(left, left_count), PublishedStratum(right, right_count),
         source if isinstance(source, str) else "",
     )  # fmt: skip
+
+
+def _players_alone(lists: Sequence[Tensor]) -> list[Tensor]:
+    """Lists as the published code saves them, without the place behind the last player, which it never fills."""
+    unused = all(len(part) > 1 and len(part) == len(lists[0]) and not part[-1] for part in lists)
+    return [part[:-1] if unused else part for part in lists]
+
+
+def _shape(path: Path, content: Mapping[str, object], players: int, kv_heads: int | None) -> tuple[int, int]:
+    """Layers and KV heads, as the file says, or as the number of players and of KV heads does."""
+    told = {name: _whole(path, name, content[name]) for name in _SHAPE if name in content}
+    heads, layers, players = told.get("kv_heads", kv_heads), told.get("layers"), told.get("n_players", players)
+    if heads is None and layers is None:
+        raise HeadScoresError(
+            f"{path} does not say how many of its {players} players are in a layer: give the KV heads of the model "
+            "(--kv-heads N, kv_heads=N; num_key_value_heads in its config.json)."
+        )
+    heads, layers = heads or players // (layers or 1), layers or players // (heads or 1)
+    if layers * heads != players:
+        raise HeadScoresError(
+            f"{path} has {players} players, which are not {layers} layers of {heads} heads: give the KV heads of this "
+            "model, or copy the file again."
+        )
+    return layers, heads
 
 
 def _whole(path: Path, name: str, value: object) -> int:

@@ -15,10 +15,13 @@ _DUO = (
 )
 _DUO_RUN = "lr=0.02-reg=0.05-ctx=1000_{context}-multi_passkey10/full_attention_heads.tsv"
 
+_COKV_TREE = "https://github.com/nawei1010/CoKV/tree/dc9f228ee95af339b345f5624e38ec705dce995d"
+_COKV_SUMS = f"{_COKV_TREE}/code_llama_mistrial/CoKV-main/adaptive_kv/cc_scores"
+
 PICKLES = {
-    "meta-llama-3-8b-instruct": "https://github.com/nawei1010/CoKV/tree/main/adaptive_kv/cc_scores/cc_llama",
-    "mistral-7b-instruct-v0.2": "https://github.com/nawei1010/CoKV/tree/main/adaptive_kv/cc_scores/cc_mistral",
-    "qwen3-32b": "https://github.com/nawei1010/CoKV/tree/main/adaptive_kv/assets/head_scores/complementary_contributions",
+    "meta-llama-3-8b-instruct": f"{_COKV_SUMS}/cc_llama",
+    "mistral-7b-instruct-v0.2": f"{_COKV_SUMS}/cc_mistral",
+    "qwen3-32b": f"{_COKV_TREE}/adaptive_kv/assets/head_scores/complementary_contributions",
 }
 """Models that CoKV's authors publish scores of, with the folder: NumPy files that hold pickles."""
 
@@ -93,8 +96,8 @@ def published_table(model: str, method: str) -> PublishedTable:
     if method == "cokv" and name in PICKLES:
         raise HeadScoresError(
             f"CoKV's scores of {model} are published as NumPy pickles, which run code when they are read and which "
-            f"Winnow does not open: {PICKLES[name]}. Write each as JSON where you trust it, then: winnow heads "
-            "convert *.json -o FILE.safetensors."
+            f"Winnow does not open: {PICKLES[name]}. Write those of a task as JSON where you trust them (docs/heads.md "
+            "has the lines), then: winnow heads convert *.json --kv-heads 8 -o FILE.safetensors."
         )
     known = sorted(f"{each.model} ({each.method})" for each in PUBLISHED)
     raise HeadScoresError(

@@ -38,14 +38,18 @@ class Layout(Enum):
 
 
 def read_scores(
-    source: Path | str | Sequence[Path | str], kind: HeadKVKind | None = None, halves: Halves = "both"
+    source: Path | str | Sequence[Path | str],
+    kind: HeadKVKind | None = None,
+    halves: Halves = "both",
+    kv_heads: int | None = None,
 ) -> HeadScores:
     """One table, in whichever of the four formats it is.
 
     source: a file, or the files of one CoKV task. kind: of a HeadKV table whose name does not tell it. halves: of
-    CoKV's samples. Raises HeadScoresError, also for several files that are not one table.
+    CoKV's samples. kv_heads: of a layer, where a CoKV file does not say it. Raises HeadScoresError, also for several
+    files that are not one table.
     """
-    tables = read_tables([source] if isinstance(source, str | Path) else source, kind, halves)
+    tables = read_tables([source] if isinstance(source, str | Path) else source, kind, halves, kv_heads)
     if len(tables) != 1:
         raise HeadScoresError(
             f"These files are {len(tables)} tables: read them one by one, and average them with HeadScores.mean."
@@ -54,17 +58,22 @@ def read_scores(
 
 
 def read_tables(
-    sources: Sequence[Path | str], kind: HeadKVKind | None = None, halves: Halves = "both"
+    sources: Sequence[Path | str],
+    kind: HeadKVKind | None = None,
+    halves: Halves = "both",
+    kv_heads: int | None = None,
 ) -> dict[tuple[Path, ...], HeadScores]:
     """The tables in several files, each with the files that it is made of: all CoKV files of one task are one table.
 
-    Raises HeadScoresError.
+    Options as of `read_scores`. Raises HeadScoresError.
     """
     tasks: dict[object, list[Path]] = {}
     for file in dict.fromkeys(map(Path, sources)):
         tasks.setdefault(_task(file), []).append(file)
     return {
-        tuple(files): read_cokv(files, halves) if len(files) > 1 else _read_one(files[0], kind, halves)
+        tuple(files): (
+            read_cokv(files, halves, kv_heads) if len(files) > 1 else _read_one(files[0], kind, halves, kv_heads)
+        )
         for files in tasks.values()
     }
 
@@ -75,14 +84,14 @@ def _task(file: Path) -> object:
     return named if any(named) and layout_of(file) is Layout.COKV else file
 
 
-def _read_one(file: Path, kind: HeadKVKind | None, halves: Halves) -> HeadScores:
+def _read_one(file: Path, kind: HeadKVKind | None, halves: Halves, kv_heads: int | None) -> HeadScores:
     match layout_of(file):
         case Layout.OWN:
             return HeadScores.load(file)
         case Layout.DUO:
             return read_duo(file)
         case Layout.COKV:
-            return read_cokv(file, halves)
+            return read_cokv(file, halves, kv_heads)
         case Layout.HEADKV:
             return read_headkv(file, kind)
 

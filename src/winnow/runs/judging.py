@@ -14,9 +14,10 @@ from winnow.evaluate.batch import Decoded
 from winnow.evaluate.batch import Row as Start
 from winnow.evaluate.decoding import clock
 from winnow.evaluate.likelihood import continuation_tokens, fidelity, log_probabilities, total
-from winnow.metrics import Expected, MetricError, metric
+from winnow.metrics import Expected, MetricError
 from winnow.runs.reading import Costs, Reading
 from winnow.tasks.example import LIKELIHOODS, Example, Judging
+from winnow.tasks.put import judged_by
 
 
 class Judged(NamedTuple):
@@ -72,11 +73,10 @@ def _judged(
     costs: Costs,
     decoded: Decoded,
 ) -> Judged:
-    judge = metric(judging.metric)
+    judge = judged_by(judging)
     # To the letter, as published code judges: blanks before a line of code count.
     text = tokenizer.decode(decoded.tokens, skip_special_tokens=True)
-    line = text.lstrip("\n").split("\n", 1)[0] if judging.first_line else text
-    scores = {judge.name: judge.score(line, Expected(example.answers, example.choices))}
+    scores = {judge.name: judge.score(text, Expected(example.answers, example.choices))}
     return Judged(costs, scores, text, len(decoded.tokens), decoded.steps, decoded.seconds, together)
 
 

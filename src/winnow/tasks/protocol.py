@@ -7,6 +7,16 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
+class HeldOut:
+    """Examples of every task that knobs are tuned on."""
+
+    share: float
+    """Share of a task's contexts."""
+    tested: bool = False
+    """True where the published rows are of all examples, those for tuning included."""
+
+
+@dataclass(frozen=True)
 class Protocol:
     """Results of different protocols are never put in one table."""
 
@@ -26,8 +36,8 @@ class Protocol:
     None cuts nothing."""
     lengths: tuple[int, ...] = ()
     """Tokens of the prompts that it is about, for benchmarks that are generated; none: any."""
-    validation: float = 0.0
-    """Share of each task's examples that is held out, for tuning; the others are the test."""
+    validation: HeldOut | None = None
+    """Examples that are held out for tuning; None where nobody says that there are such."""
     source: str = ""
     """The paper, table and code that it follows."""
     full_rows: Mapping[str, Mapping[str, float]] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from winnow.errors import closest
 from winnow.tasks import full_rows as published
 from winnow.tasks.benchmark import UnknownBenchmark
-from winnow.tasks.protocol import Protocol
+from winnow.tasks.protocol import HeldOut, Protocol
 
 # As HeadKV's code cuts them; CoKV says to cut as HeadKV does. ApertureKV's table 11 has Llama 3.1 and 3.2 whole.
 _HEADKV_LIMITS: dict[str, int | None] = {
@@ -63,9 +63,11 @@ _TABLE = (
         chat_template=False,
         question_seen=True,
         model_limits=_HEADKV_LIMITS,
+        validation=HeldOut(0.15, tested=True),
         source=(
             "Fu et al. 2024 (arXiv 2410.19258), tables 1 and 6; run_longbench.py of FYYFU/HeadKV. "
-            "All methods with a window of 8 tokens and max-pooling over 7"
+            "All methods with a window of 8 tokens and max-pooling over 7. Validation (appendix G) has 15% of each of "
+            "six tasks, and the rows are of all examples"
         ),
         full_rows=published.joined(published.rows(*published.HEADKV_SIX), published.rows(*published.HEADKV_TEN)),
     ),
@@ -76,7 +78,7 @@ _TABLE = (
         chat_template=False,
         question_seen=True,
         model_limits=_HEADKV_LIMITS,
-        validation=0.15,
+        validation=HeldOut(0.15),
         source=(
             "CoKV, tables 13, 14 and 15: Llama 3, Qwen3-32B, Mistral. Validation has 30 examples of each task, 20 with "
             "Qwen3-32B; all methods with a window of 8 tokens"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from support.published_tables import R2, R
@@ -43,6 +44,19 @@ def test_convert_one_cokv_task(winnow_heads):
     code, _, err = winnow_heads("convert", *files, "-o", "lcc.safetensors")
     assert code == 0, err
     assert HeadScores.load("lcc.safetensors") == read_scores(files)
+
+
+def test_convert_takes_a_plain_dump_with_the_number_of_kv_heads(winnow_heads):
+    content = json.loads(Path("cc_llama3_lcc_3.json").read_text())
+    Path("cc_lcc_3.json").write_text(
+        json.dumps({name: value for name, value in content.items() if name not in ("n_players", "layers", "kv_heads")})
+    )
+    code, _, err = winnow_heads("convert", "cc_lcc_3.json", "-o", "a.safetensors")
+    assert code == 1
+    assert "give the KV heads of the model (--kv-heads N" in flat(err)
+    code, _, err = winnow_heads("convert", "cc_lcc_3.json", "-o", "a.safetensors", "--kv-heads", "2")
+    assert code == 0, err
+    assert HeadScores.load("a.safetensors").values.equal(read_scores("cc_llama3_lcc_3.json").values)
 
 
 def test_convert_averages_tasks_only_when_asked(winnow_heads):

@@ -15,7 +15,7 @@ from winnow.cli import main
 from winnow.commands.failures import FAILED
 from winnow.commands.heads import fetch as fetching
 from winnow.heads import HeadScores, published, read_scores
-from winnow.heads.published import PUBLISHED, PublishedTable
+from winnow.heads.published import PICKLES, PUBLISHED, PublishedTable
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
 MODEL = "Meta-Llama-3-8B-Instruct"
@@ -92,7 +92,19 @@ def test_what_nobody_publishes_is_told_with_what_there_is(capsys, tmp_path, monk
     assert main(["heads", "fetch", "gpt2", "headkv-r"]) == FAILED
     assert "There are: Llama-2-7B-32K-Instruct (duoattention)" in said(capsys)
     assert main(["heads", "fetch", MODEL, "cokv"]) == FAILED
-    assert "NumPy pickles, which run code when they are read" in said(capsys)
+    told = said(capsys)
+    assert "NumPy pickles, which run code when they are read" in told
+    assert "winnow heads convert *.json --kv-heads 8 -o" in told
+
+
+def test_folders_of_pickles_are_those_of_the_state_that_was_looked_at():
+    """In snapshot dc9f228 of nawei1010/CoKV; other folders of that name are not there."""
+    tree = "https://github.com/nawei1010/CoKV/tree/dc9f228ee95af339b345f5624e38ec705dce995d/"
+    assert {model: url.removeprefix(tree) for model, url in PICKLES.items()} == {
+        "meta-llama-3-8b-instruct": "code_llama_mistrial/CoKV-main/adaptive_kv/cc_scores/cc_llama",
+        "mistral-7b-instruct-v0.2": "code_llama_mistrial/CoKV-main/adaptive_kv/cc_scores/cc_mistral",
+        "qwen3-32b": "adaptive_kv/assets/head_scores/complementary_contributions",
+    }
 
 
 @pytest.mark.parametrize("table", PUBLISHED, ids=lambda table: f"{table.model}-{table.method}")

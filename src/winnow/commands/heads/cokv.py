@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from shutil import rmtree
 from typing import Any, NamedTuple
 
@@ -20,13 +20,23 @@ from winnow.commands.console import output
 from winnow.commands.executors import crew, gpus_for, journal_file
 from winnow.commands.heads.cokv_options import read_sizes, stopping_rule
 from winnow.commands.heads.cokv_progress import MemoryNeeds, coalitions_watched, tell_screening
-from winnow.commands.heads.cokv_table import EvaluatedPart, Origin, check_estimate, report, theorem_line, write_table
+from winnow.commands.heads.cokv_table import (
+    BENCHMARK,
+    EvaluatedPart,
+    Origin,
+    check_estimate,
+    report,
+    theorem_line,
+    write_table,
+)
+from winnow.commands.heads.prompts_file import PromptsFile, is_prompts, read_prompts, refuse_beside_prompts
 from winnow.commands.inputs import InputError
 from winnow.commands.loading import load, spec_of
 from winnow.commands.model_names import model_name
 from winnow.commands.options.heads.cokv import CokvOptions
 from winnow.commands.progress import progress_bar, resumable
 from winnow.commands.prompt_options import style_of
+from winnow.estimate.asking import asked_tokens
 from winnow.estimate.cokv.coverage import check_coverage
 from winnow.estimate.cokv.estimator import Estimate
 from winnow.estimate.cokv.examples import ValidationExample, check_examples, generated_examples, hash_of
@@ -37,15 +47,14 @@ from winnow.estimate.cokv.recipe import CoalitionRecipe
 from winnow.estimate.cokv.run import check_shards, run_sampled, run_shard, shard_examples
 from winnow.estimate.cokv.sampling import PlayerSplits, strata_of
 from winnow.estimate.cokv.screening import leave_out_missed, screen
-from winnow.estimate.cokv.settings import QUESTION_TOKENS, StopRule, Terms
+from winnow.estimate.cokv.settings import MAX_NEW_TOKENS, QUESTION_TOKENS, StopRule, Terms
 from winnow.estimate.executors.base import Executor
 from winnow.estimate.executors.local import LocalExecutor
 from winnow.estimate.journal import Journal
 from winnow.estimate.shape import TableShape, table_shape, token_bytes
-from winnow.evaluate.prompts import encode_prompt
 from winnow.heads.cokv_file import Halves
 from winnow.heads.storage import SUFFIX
-from winnow.metrics import metric
+from winnow.metrics import DEFAULT_METRIC, metric
 from winnow.models import ModelSource, open_model
 
 
@@ -63,6 +72,8 @@ class CoalitionJob:
     """Length of every document, where the questions are generated."""
     keep_missed: bool
     halves: Halves
+    benchmark: dict[str, str] | None = None
+    """The benchmark that the examples are of, with protocol and part; None for questions."""
 
     @property
     def examples(self) -> range:
@@ -85,13 +96,15 @@ def cokv(options: CokvOptions) -> None:
     prepare_output(options.out, options.force, SUFFIX)
     check_workers(options, options.device_map)
     shard = options.part
-    validation = _examples(options)
+    source, validation, prompts = _examples(options)
     check_shards(len(validation), shard[1] if shard else 1)
-    source = open_model(options.model)
-    terms = Terms(options.window, options.max_new_tokens, options.chunk_size, style_of(options), options.metric)
+    most = options.max_new_tokens if prompts is None else prompts.most_new_tokens
+    terms = Terms(options.window, most, options.chunk_size, style_of(options), options.metric)
     lengths = _check_lengths(source, validation, terms)
     loaded = load(source, options)
     job = _job(options, source, table_shape(loaded), validation, terms, shard)
+    if prompts is not None:
+        job = replace(job, benchmark=prompts.origin.facts())
     memory = token_bytes(loaded) * sum(lengths[example] for example in job.examples)
     kept = Journal.open(journal_file(options, shard), _config(job, ModelFingerprint.of(loaded)))
     if options.executor == "local":
@@ -143,16 +156,28 @@ def _emptied(folder: str | None) -> Iterator[None]:
             rmtree(folder, ignore_errors=True)
 
 
-def _examples(options: CokvOptions) -> tuple[ValidationExample, ...]:
-    count = options.questions
+def _examples(options: CokvOptions) -> tuple[ModelSource, tuple[ValidationExample, ...], PromptsFile | None]:
+    """The model, its weights not loaded, and the examples, with the file of prompts that they are from, if they are."""
+    path = options.examples
+    if path is not None and options.questions is not None:
+        raise typer.BadParameter("counts generated questions, and --examples has its own.", param_hint="--questions")
+    if path is None or not is_prompts(path):
+        asked = _questions(options)
+        return open_model(options.model), asked, None
+    other_length = options.max_new_tokens != MAX_NEW_TOKENS
+    refuse_beside_prompts(path, options, metric=options.metric != DEFAULT_METRIC, max_new_tokens=other_length)
+    source = open_model(options.model)
+    found = read_prompts(path, source)
+    return source, found.examples, found
+
+
+def _questions(options: CokvOptions) -> tuple[ValidationExample, ...]:
     if options.examples is None:
         if not is_bundled(options.model):
             raise InputError("The generated questions are for the bundled model: give --examples for another one.")
-        found = generated_examples() if count is None else generated_examples(count)
+        found = generated_examples() if options.questions is None else generated_examples(options.questions)
         check_examples(found, metric(options.metric))
         return found
-    if count is not None:
-        raise typer.BadParameter("counts generated questions, and --examples has its own.", param_hint="--questions")
     return tuple(ValidationExample(*each) for each in read_answered(options.examples, options.metric))
 
 
@@ -160,9 +185,11 @@ def _check_lengths(source: ModelSource, examples: Sequence[ValidationExample], t
     """Tokens of every prompt, looked at before any weight is read."""
     found = []
     for number, example in enumerate(examples, start=1):
-        length = encode_prompt(source.tokenizer, example.document, example.question, terms.style).shape[1]
-        subject, purpose = f"The prompt of validation example {number}", f"an answer of {terms.max_new_tokens:,}"
-        check_context(source, length, subject, terms.max_new_tokens, purpose)
+        document, question, _, put = example
+        length = asked_tokens(source.tokenizer, document, question, terms.style, put).shape[1]
+        most = terms.max_new_tokens if put is None else put.judging.max_new_tokens
+        subject, purpose = f"The prompt of validation example {number}", f"an answer of {most:,}"
+        check_context(source, length, subject, most, purpose)
         found.append(length)
     return found
 
@@ -187,6 +214,7 @@ def _config(job: CoalitionJob, loaded: ModelFingerprint) -> dict[str, Any]:
         "examples": len(job.recipe.examples),
         "examples_hash": hash_of(job.recipe.examples),
         "question_tokens": job.tokens,
+        **({} if job.benchmark is None else {BENCHMARK: job.benchmark}),
         **job.recipe.terms.config(),
         **job.plan.config(),
     }

@@ -26,6 +26,9 @@ RELEASE = 0.9
 _EPSILON = 0.1
 """The error that the samples of Theorem 2 are told for."""
 
+BENCHMARK = "benchmark"
+"""Key for the benchmark that examples are of, with protocol and part, where they are of one."""
+
 _ASKED = (
     "players",
     "sizes",
@@ -39,6 +42,7 @@ _ASKED = (
     "metric",
     "dtype",
     FACTS,
+    BENCHMARK,
 )
 """Keys that a file's settings have from a journal's configuration."""
 
@@ -124,8 +128,15 @@ def _what_was_done(found: Estimate, config: dict[str, Any], part: EvaluatedPart)
     sizes = ", ".join(map(str, strata_of(config["sizes"], config["players"], part.halves)))
     alone = "" if part.halves == "both" else " (first parts only)"
     examples = config["examples"] - len(part.left_out)
-    judged = config.get("metric", DEFAULT_METRIC).replace("_", " ")
+    judged = f"{_judged(config)} of {examples} validation examples"
+    if BENCHMARK in config:
+        judged += " of {name} (protocol {protocol}, {split})".format(**config[BENCHMARK])
     return (
-        f"sliced Shapley values over coalitions of {sizes} of {config['players']} heads{alone}; {judged} of "
-        f"{examples} validation examples; window {config['window']}; overlap of halves {found.overlap:.2f}"
+        f"sliced Shapley values over coalitions of {sizes} of {config['players']} heads{alone}; {judged}; "
+        f"window {config['window']}; overlap of halves {found.overlap:.2f}"
     )
+
+
+def _judged(config: dict[str, Any]) -> str:
+    name: str = config.get("metric", DEFAULT_METRIC)
+    return "the tasks' metrics" if BENCHMARK in config else name.replace("_", " ")

@@ -18,19 +18,20 @@ from winnow.cache.fingerprint import ModelFingerprint
 from winnow.commands.batch_file import read_batch
 from winnow.commands.checks import check_apart, check_context, prepare_output
 from winnow.commands.console import output
+from winnow.commands.heads.prompts_file import is_prompts, read_prompts, refuse_beside_prompts
 from winnow.commands.inputs import InputError
 from winnow.commands.loading import load
 from winnow.commands.model_names import dtype_name, model_name
-from winnow.commands.options.heads.curves import LENGTH, QUESTIONS, CurvesOptions
+from winnow.commands.options.heads.curves import LENGTH, MAX_NEW_TOKENS, QUESTIONS, CurvesOptions
 from winnow.commands.progress import journal_path, progress_bar, resumable
 from winnow.commands.prompt_options import style_of
 from winnow.composition.names import method
 from winnow.composition.objects import canonical_name
+from winnow.estimate.asking import asked_tokens
 from winnow.estimate.cokv.examples import generated_examples
 from winnow.estimate.curves.run import Asked, CurvePlan, run_curves
 from winnow.estimate.journal import Journal, fingerprint
 from winnow.estimate.shape import TableShape, table_shape
-from winnow.evaluate.prompts import encode_prompt
 from winnow.heads.curves import BudgetCurves
 from winnow.heads.storage import SUFFIX
 from winnow.models import ModelSource, open_model
@@ -51,7 +52,8 @@ def curves(options: CurvesOptions) -> None:
     # Any budget: only the scores count.
     scorer = method(options.method, "100%").scorer
     source = open_model(options.model)
-    plan = CurvePlan(scorer, _asked(options, source), options.max_new_tokens, style_of(options), options.across)
+    asked, benchmark = _asked(options, source)
+    plan = CurvePlan(scorer, asked, options.max_new_tokens, style_of(options), options.across, benchmark)
     _check_lengths(source, plan)
     model = load(source, options)
     shape = table_shape(model)
@@ -76,12 +78,28 @@ def _run(model: PreTrainedModel, source: ModelSource, plan: CurvePlan, journal: 
         return run_curves(model, source.tokenizer, plan, journal, shape, done)
 
 
-def _asked(options: CurvesOptions, source: ModelSource) -> tuple[Asked, ...]:
-    """The questions of a file, or generated ones that the model reads."""
+def _asked(options: CurvesOptions, source: ModelSource) -> tuple[tuple[Asked, ...], dict[str, str] | None]:
+    """The questions of a file, or generated ones that the model reads; with the benchmark that a file is of."""
+    path = options.examples
+    if path is not None:
+        _check_not_generated(options)
+    if path is None or not is_prompts(path):
+        return _questions(options, source), None
+    refuse_beside_prompts(path, options, max_new_tokens=options.max_new_tokens != MAX_NEW_TOKENS)
+    # Their contexts are ranked before anything behind them is read, whatever the protocol.
+    found = read_prompts(path, source, seen=False)
+    asked = tuple(Asked(each.document, each.question, each.put) for each in found.examples)
+    return asked, found.origin.facts()
+
+
+def _check_not_generated(options: CurvesOptions) -> None:
+    for name, value in (("--questions", options.questions), ("--length", options.length)):
+        if value is not None:
+            raise typer.BadParameter("is of generated questions, and --examples has its own.", param_hint=name)
+
+
+def _questions(options: CurvesOptions, source: ModelSource) -> tuple[Asked, ...]:
     if options.examples is not None:
-        for name, value in (("--questions", options.questions), ("--length", options.length)):
-            if value is not None:
-                raise typer.BadParameter("is of generated questions, and --examples has its own.", param_hint=name)
         found = tuple(Asked(each.document, each.question) for each in read_batch(options.examples, None))
         if not found:
             raise InputError(f"{options.examples} has no question: give one a line.")
@@ -98,10 +116,10 @@ def _asked(options: CurvesOptions, source: ModelSource) -> tuple[Asked, ...]:
 
 def _check_lengths(source: ModelSource, plan: CurvePlan) -> None:
     """Tokens of every prompt, looked at before any weight is read."""
-    for number, each in enumerate(plan.asked, start=1):
-        length = encode_prompt(source.tokenizer, each.context, each.question, plan.style).shape[1]
-        purpose = f"an answer of {plan.max_new_tokens:,}"
-        check_context(source, length, f"The prompt of question {number}", plan.max_new_tokens, purpose)
+    for number, (context, question, put) in enumerate(plan.asked, start=1):
+        length = asked_tokens(source.tokenizer, context, question, plan.style, put).shape[1]
+        most = plan.max_new_tokens if put is None else put.judging.max_new_tokens
+        check_context(source, length, f"The prompt of question {number}", most, f"an answer of {most:,}")
 
 
 def _config(source: ModelSource, model: PreTrainedModel, plan: CurvePlan, shape: TableShape) -> dict[str, Any]:
@@ -124,8 +142,8 @@ def _settings(plan: CurvePlan) -> dict[str, Any]:
         "scorer": _named(plan.scorer),
         **({"parts": unsaid} if unsaid else {}),
         "questions": len(plan.asked),
-        "questions_hash": fingerprint([list(each) for each in plan.asked]),
-        "max_new_tokens": plan.max_new_tokens,
+        "questions_hash": fingerprint([[part for part in each if part is not None] for each in plan.asked]),
+        **({"max_new_tokens": plan.max_new_tokens} if plan.benchmark is None else {"benchmark": plan.benchmark}),
         "style": fingerprint(plan.style.facts()),
         "across": plan.across,
     }

@@ -27,7 +27,7 @@ def read_named_tables(options: TablesOptions) -> list[NamedTable]:
     """
     _check_layout(options, Layout.HEADKV, "--kind", options.kind is not None)
     _check_layout(options, Layout.COKV, "--halves", options.halves != "both")
-    tables = read_tables(options.files, options.kind, options.halves)
+    tables = read_tables(options.files, options.kind, options.halves, options.kv_heads)
     return [
         NamedTable(_name(parts), table if options.kv_heads is None else table.grouped(options.kv_heads))
         for parts, table in tables.items()

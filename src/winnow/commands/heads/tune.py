@@ -20,6 +20,7 @@ from winnow.cache.hybrid import heads_of
 from winnow.commands.batch_file import read_answered
 from winnow.commands.checks import check_apart, check_context, prepare_output
 from winnow.commands.console import output
+from winnow.commands.heads.prompts_file import PromptsFile, is_prompts, read_prompts, refuse_beside_prompts
 from winnow.commands.heads.tune_report import draw, report
 from winnow.commands.inputs import InputError
 from winnow.commands.loading import load
@@ -30,18 +31,27 @@ from winnow.commands.prompt_options import style_of
 from winnow.composition.method import Method
 from winnow.composition.names import NamedMethod
 from winnow.composition.syntax import Value, format_call
+from winnow.estimate.asking import asked_tokens
 from winnow.estimate.journal import Journal
 from winnow.estimate.tune.answering import Answering, AnswerProgress, Setting
 from winnow.estimate.tune.choice import Verdict, best_point, curve
 from winnow.estimate.tune.knobs import KNOBS, Knob, Number, Tunable
 from winnow.estimate.tune.protocol import digest, tuning_record
-from winnow.estimate.tune.questions import QuestionSplit, count_questions, divided, generated, pages_of
-from winnow.estimate.tune.settings import DOCUMENTS, SHARE
-from winnow.evaluate.prompts import encode_prompt
+from winnow.estimate.tune.questions import (
+    PutDocument,
+    QuestionSplit,
+    count_questions,
+    divided,
+    divided_by_task,
+    generated,
+    pages_of,
+    put_pages_of,
+)
+from winnow.estimate.tune.settings import DOCUMENTS, MAX_NEW_TOKENS, SHARE, SHARE_OF_VALIDATION
 from winnow.files import write_text
 from winnow.heads import HeadScores, read_scores
 from winnow.heads.shipped import shipped_scores
-from winnow.metrics import EXACT_MATCH, Metric, metric
+from winnow.metrics import DEFAULT_METRIC, EXACT_MATCH, Metric, metric
 from winnow.models import ModelSource, open_model
 from winnow.report.style import check_drawable
 from winnow.tasks.prompt_style import PromptStyle
@@ -72,6 +82,8 @@ class TuningTask:
     max_new_tokens: int
     style: PromptStyle
     metric: Metric
+    benchmark: dict[str, str] | None = None
+    """The benchmark that the questions are of, with protocol and part, where they are put and judged as it does."""
 
     @property
     def knob(self) -> Knob:
@@ -121,18 +133,35 @@ def tune(options: TuneOptions) -> None:
 
 
 def _task(source: ModelSource, chosen: Tunable, options: TuneOptions) -> TuningTask:
+    path = options.examples
+    prompts = None if path is None or not is_prompts(path) else _prompts(source, path, options)
     return TuningTask(
         chosen,
         _scores(source, chosen, options.scores),
         options.scores is not None,
         _budgets(options.budgets),
-        _split(source, options),
-        "generated" if options.examples is None else Path(options.examples).name,
+        _split(source, options) if prompts is None else _split_prompts(prompts, options),
+        "generated" if path is None else Path(path).name,
         options.seed,
-        options.max_new_tokens,
+        options.max_new_tokens if prompts is None else prompts.most_new_tokens,
         style_of(options),
         metric(options.metric),
+        None if prompts is None else prompts.origin.facts(),
     )
+
+
+def _prompts(source: ModelSource, path: str, options: TuneOptions) -> PromptsFile:
+    other_length = options.max_new_tokens != MAX_NEW_TOKENS
+    refuse_beside_prompts(path, options, metric=options.metric != DEFAULT_METRIC, max_new_tokens=other_length)
+    return read_prompts(path, source)
+
+
+def _split_prompts(prompts: PromptsFile, options: TuneOptions) -> QuestionSplit:
+    # Of what is held out already, a small share would choose by next to nothing.
+    usual = SHARE_OF_VALIDATION if prompts.origin.split == "validation" else SHARE
+    pages = put_pages_of((*each[:3], each.put) for each in prompts.examples if each.put is not None)
+    share = usual if options.share is None else options.share
+    return divided_by_task(pages, share, options.seed, options.documents)
 
 
 def _tune(
@@ -187,8 +216,9 @@ def _split(source: ModelSource, options: TuneOptions) -> QuestionSplit:
 def _check_lengths(source: ModelSource, task: TuningTask) -> None:
     """Before any weight is read."""
     for page in (*task.split.validation, *task.split.test):
-        for question in page.questions:
-            tokens = encode_prompt(source.tokenizer, page.text, question.text, task.style).shape[1]
+        puts = page.puts if isinstance(page, PutDocument) else (None,) * len(page.questions)
+        for question, put in zip(page.questions, puts, strict=True):
+            tokens = asked_tokens(source.tokenizer, page.text, question.text, task.style, put).shape[1]
             check_context(source, tokens, f"The prompt of {question.text!r}")
 
 
@@ -211,8 +241,10 @@ def _config(source: ModelSource, model: PreTrainedModel, task: TuningTask) -> di
     }
 
 
-def _judged(task: TuningTask) -> dict[str, str]:
-    """The metric, where it is not the only one that files of earlier versions know."""
+def _judged(task: TuningTask) -> dict[str, Any]:
+    """The metric, where it is not the only one that files of earlier versions know; the benchmark that has its own."""
+    if task.benchmark is not None:
+        return {"benchmark": task.benchmark}
     return {} if task.metric == EXACT_MATCH else {"metric": task.metric.name}
 
 

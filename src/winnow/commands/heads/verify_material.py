@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import typer
+
 from winnow.bundled import is_bundled
 from winnow.commands.batch_file import read_answered
 from winnow.commands.heads.needle import example_source, haystack_of, reads_prose
+from winnow.commands.heads.prompts_file import is_prompts, read_prompts
 from winnow.commands.options.heads.verify import VerifyOptions
 from winnow.estimate.cokv.examples import ValidationExample, generated_examples, hash_of
 from winnow.estimate.cokv.settings import QUESTION_TOKENS
@@ -70,7 +73,7 @@ def _haystack(request: Request, settings: NeedleSettings) -> Haystack:
 def validation_questions(request: Request, settings: CokvSettings) -> tuple[ValidationExample, ...]:
     """The questions of a table. Raises NotVerifiable where they are not those that it comes from."""
     path = request.options.examples
-    found = _generated(request, settings) if path is None else _answered(path, settings.metric)
+    found = _generated(request, settings) if path is None else _answered(path, request, settings.metric)
     if len(found) != settings.questions:
         raise NotVerifiable(f"{request.table} comes from {settings.questions} questions; {path} has {len(found)}.")
     _check_same(request, "--examples", path, settings.examples_hash, hash_of(found))
@@ -83,7 +86,13 @@ def _generated(request: Request, settings: CokvSettings) -> tuple[ValidationExam
     return generated_examples(settings.questions, settings.tokens or QUESTION_TOKENS)
 
 
-def _answered(path: str, metric: str) -> tuple[ValidationExample, ...]:
+def _answered(path: str, request: Request, metric: str) -> tuple[ValidationExample, ...]:
+    if is_prompts(path):
+        if request.options.max_new_tokens is not None:
+            raise typer.BadParameter(
+                f"{path} has the lengths of its answers; leave it out.", param_hint="--max-new-tokens"
+            )
+        return read_prompts(path, request.source).examples
     return tuple(ValidationExample(*each) for each in read_answered(path, metric))
 
 

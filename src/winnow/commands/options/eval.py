@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 import typer
 
 from winnow.commands.options.executors import ExecutorOptions
-from winnow.commands.options.shared import ModelOptions, Plugins
-from winnow.commands.options.values import result_folder
+from winnow.commands.options.shared import Force, ModelOptions, Plugins
+from winnow.commands.options.values import result_file, result_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +45,24 @@ class EvalOptions(ModelOptions, ExecutorOptions):
         Path | None, typer.Option(metavar="PATH", help="Texts of benchmarks that are not shipped: a folder or a file.")
     ] = None
     split: Annotated[
-        Literal["test", "validation"],
-        typer.Option(help="The part of the examples, for protocols that hold some out for tuning."),
+        Literal["test", "validation", "rest"],
+        typer.Option(
+            help="Examples that published rows are of, or those that a protocol holds out for tuning, or all but these."
+        ),
     ] = "test"
-    out: Annotated[Path, typer.Option(parser=result_folder, metavar="DIR", help="Folder of the run.")]
+    out: Annotated[
+        Path | None,
+        typer.Option(parser=result_folder, metavar="DIR", help="Folder of the run.", show_default="needed for a run"),
+    ] = None
+    write: Annotated[
+        Path | None,
+        typer.Option(
+            parser=result_file,
+            metavar="FILE",
+            help="In place of a run: write its prompts and right answers (.jsonl), for --examples of winnow heads.",
+        ),
+    ] = None
+    force: Force = False
     fold: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Compress again every N answer tokens, for long answers."),
@@ -75,3 +89,10 @@ class EvalOptions(ModelOptions, ExecutorOptions):
     ] = False
     as_json: Annotated[bool, typer.Option("--json", help="The table as JSON.")] = False
     plugins: Plugins = None
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the run. Raises BadParameter where none is named."""
+        if self.out is None:
+            raise typer.BadParameter("is needed: name the folder of the run.", param_hint="--out")
+        return self.out

@@ -10,6 +10,7 @@ from winnow.estimate.errors import ShapleyError
 from winnow.estimate.journal import fingerprint
 from winnow.metrics import Expected, Metric, MetricError
 from winnow.tasks import QUESTION_KINDS, generate_document
+from winnow.tasks.put import Put, judged_by
 
 FIRST_DOCUMENT = 3_000_000
 """Evaluations draw their documents from seeds of one and two million."""
@@ -21,29 +22,39 @@ class ValidationExample(NamedTuple):
     document: str
     question: str
     expected: Expected
+    put: Put | None = None
+    """The protocol's way to put it and to judge the answer; None where the terms of an estimation say it."""
+
+    def metric(self, usual: Metric) -> Metric:
+        """The metric of its answer. Raises MetricError where it cannot be had."""
+        return usual if self.put is None else judged_by(self.put.judging)
 
 
 def check_examples(examples: Sequence[ValidationExample], judged: Metric) -> None:
-    """Raises ShapleyError without examples, for one whose answer is empty, or that the metric cannot judge."""
+    """Raises ShapleyError without examples, for one whose answer is empty, or that its metric cannot judge.
+
+    judged: the metric of examples that no protocol puts.
+    """
     if not examples:
         raise ShapleyError("There are no validation examples, so no coalition has a value: give at least one.")
     for number, example in enumerate(examples, start=1):
         if not all(answer.strip() for answer in example.expected.answers):
             raise ShapleyError(f"Validation example {number} has an empty answer, which nothing matches: give one.")
         try:
-            judged.check(example.expected)
+            example.metric(judged).check(example.expected)
         except MetricError as problem:
             raise ShapleyError(f"Validation example {number}: {problem}") from None
 
 
 def hash_of(examples: Sequence[ValidationExample]) -> str:
     """A short hash, the one of earlier versions where there is one right answer to every question."""
-    return fingerprint(
-        [
-            [document, question, expected.plain(), *([list(expected.choices)] if expected.choices else [])]
-            for document, question, expected in examples
-        ]
-    )
+    return fingerprint([_plain(example) for example in examples])
+
+
+def _plain(example: ValidationExample) -> list[object]:
+    document, question, expected, put = example
+    choices = [list(expected.choices)] if expected.choices else []
+    return [document, question, expected.plain(), *choices, *([] if put is None else [{"put": put}])]
 
 
 def generated_examples(count: int = QUESTIONS, tokens: int = QUESTION_TOKENS) -> tuple[ValidationExample, ...]:

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from winnow.cache.compressed import CompressedCache
 from winnow.composition.names import method
+from winnow.estimate.asking import asked_tokens
 from winnow.estimate.cokv.examples import ValidationExample, check_examples
 from winnow.estimate.cokv.prefilled import PrefilledExample, PrefilledExamples, PromptMemory
 from winnow.estimate.cokv.settings import Terms
 from winnow.evaluate.batch import next_tokens
 from winnow.evaluate.decoding import prefill, stop_tokens
 from winnow.evaluate.open_rows import OpenRows
-from winnow.evaluate.prompts import encode_prompt
 from winnow.metrics import Judge, metric
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ class Answers:
 
 
 class CoalitionUtility:
-    """U(S) of the CoKV paper for one example at a time: the worth of the greedy answer by the metric of the terms.
+    """U(S) of the CoKV paper for one example at a time: the worth of the greedy answer, by the metric of the terms, or
+    as a benchmark's protocol judges it.
 
     Heads in S read the whole prompt, all others its last tokens; the prompt itself is always read with full attention
     (Section 2.2), so every coalition decodes over the same keys and values. Prompts stay prefilled as far as there is
@@ -65,8 +66,9 @@ class CoalitionUtility:
         memory: PromptMemory | None = None,
     ) -> None:
         """Raises ShapleyError as `check_examples`, and MetricError for a metric that cannot be had."""
-        self._metric = metric(terms.metric)
-        check_examples(examples, self._metric)
+        usual = metric(terms.metric)
+        check_examples(examples, usual)
+        self._judges = [Judge(example.metric(usual), example.expected) for example in examples]
         self._model = model
         self._tokenizer = tokenizer
         self._examples = examples
@@ -76,16 +78,17 @@ class CoalitionUtility:
 
     def __call__(self, example: int, masks: Tensor) -> list[float]:
         """The utilities of coalitions [C, L, H] bool for one example, decoded side by side."""
-        judge = Judge(self._metric, self._examples[example].expected)
-        said = Answers(self._tokenizer, self._stops, judge, len(masks))
-        self._decode(self._prefilled[example], masks, said)
+        put = self._examples[example].put
+        most = self._terms.max_new_tokens if put is None else put.judging.max_new_tokens
+        said = Answers(self._tokenizer, self._stops, self._judges[example], len(masks))
+        self._decode(self._prefilled[example], masks, said, most)
         return [said.worth(row) for row in range(len(masks))]
 
-    def _decode(self, asked: PrefilledExample, masks: Tensor, said: Answers) -> None:
+    def _decode(self, asked: PrefilledExample, masks: Tensor, said: Answers, most: int) -> None:
         cache = asked.cache.coalitions(masks, self._terms.window)
         tokens = asked.first.expand(len(masks))
         said.add(tokens)
-        for _ in range(self._terms.max_new_tokens - 1):
+        for _ in range(most - 1):
             if not said.rows.open:
                 return
             (tokens,) = said.rows.without_ended(cache, tokens)
@@ -94,8 +97,8 @@ class CoalitionUtility:
             said.add(tokens)
 
     def _prefill(self, example: int) -> PrefilledExample:
-        document, question, _ = self._examples[example]
-        prompt = encode_prompt(self._tokenizer, document, question, self._terms.style)
+        document, question, _, put = self._examples[example]
+        prompt = asked_tokens(self._tokenizer, document, question, self._terms.style, put)
         chunk_size = self._terms.chunk_size
         cache = CompressedCache(self._model, method("full"), prompt_length=prompt.shape[1] if chunk_size else None)
         first = prefill(self._model, prompt, cache, chunk_size).argmax(-1, keepdim=True)

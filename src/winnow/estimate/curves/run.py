@@ -6,7 +6,7 @@ tokens were worth, beside what a scorer thought of them before it knew the quest
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
@@ -20,18 +20,19 @@ from winnow.cache import CompressedCache, compress
 from winnow.cache.prefix import Prefix
 from winnow.composition.method import Method
 from winnow.errors import MethodError
+from winnow.estimate.asking import asked_tokens, tokens_before_question
 from winnow.estimate.curves.profile import Across, profile
 from winnow.estimate.curves.utility import gains
 from winnow.estimate.journal import Journal
 from winnow.estimate.records import MOST, RecordKind
 from winnow.estimate.shape import TableShape
 from winnow.evaluate.decoding import decode, prefill, stop_tokens
-from winnow.evaluate.prompts import document_tokens, encode_prompt
 from winnow.heads.curves import GRID
 from winnow.models.devices import input_device
 from winnow.score import Refiner, Scorer
 from winnow.store import Dense
 from winnow.tasks.prompt_style import USUAL, PromptStyle
+from winnow.tasks.put import Put
 from winnow.typed import Between, Sized
 from winnow.view import Extra, LayerView
 
@@ -41,6 +42,8 @@ class Asked(NamedTuple):
 
     context: str
     question: str
+    put: Put | None = None
+    """The protocol's way to put it; None where the plan says it."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ class CurvePlan:
     max_new_tokens: int = 16
     style: PromptStyle = USUAL
     across: Across = "model"
+    benchmark: Mapping[str, str] | None = None
+    """The benchmark that the questions are of, with protocol and part, where they are put as it puts them."""
 
     def __post_init__(self) -> None:
         if Extra.COVERAGE in self.scorer.extras:
@@ -119,9 +124,11 @@ def profile_of(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, plan: CurvePlan, number: int, asked: Asked
 ) -> CurveRecord:
     """One question answered from the whole cache, and the slots of least loss for it."""
-    prompt = encode_prompt(tokenizer, asked.context, asked.question, plan.style)
-    length = document_tokens(tokenizer, asked.context, [prompt], plan.style)
-    tokens = torch.cat([prompt, _answer(model, prompt, plan.max_new_tokens)], dim=1)
+    context, question, put = asked
+    prompt = asked_tokens(tokenizer, context, question, plan.style, put)
+    length = tokens_before_question(tokenizer, context, question, prompt, plan.style, put)
+    most = plan.max_new_tokens if put is None else put.judging.max_new_tokens
+    tokens = torch.cat([prompt, _answer(model, prompt, most)], dim=1)
     watching = _Watching(plan.scorer, tokens.shape[1] - length)
     # Whatever is kept of it: every layer is seen while it is whole.
     whole = Method("profile", _WithProjection(plan.scorer), Uniform(), Dense(), Budget("everything"))

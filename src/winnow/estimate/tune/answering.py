@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from winnow.composition.method import Method
@@ -10,7 +10,8 @@ from winnow.estimate.journal import Journal
 from winnow.estimate.records import answer_records
 from winnow.estimate.tune.intervals import Interval, wilson
 from winnow.estimate.tune.knobs import Number
-from winnow.estimate.tune.questions import Pages, QuestionSplit
+from winnow.estimate.tune.put import put_answers
+from winnow.estimate.tune.questions import Pages, PutDocument, QuestionSplit
 from winnow.estimate.tune.settings import BATCH_SIZE, MAX_NEW_TOKENS
 from winnow.evaluate import evaluate
 from winnow.metrics import EXACT_MATCH, Metric
@@ -74,7 +75,8 @@ class Answering:
         self._metric = judged
         self._right: dict[tuple[str, int, str], Sequence[float]] = {}
         asked = {split: [len(page.questions) for page in pages] for split, pages in self._pages.items()}
-        for record in journal.read(answer_records(asked, shares=judged != EXACT_MATCH)):
+        put = any(isinstance(page, PutDocument) for pages in self._pages.values() for page in pages)
+        for record in journal.read(answer_records(asked, shares=put or judged != EXACT_MATCH)):
             self._keep(record.split, record.document, record.right)
 
     def tally(
@@ -96,25 +98,33 @@ class Answering:
         self, split: str, index: int, page: Document, methods: Mapping[Setting, Method], watch: AnswerProgress | None
     ) -> None:
         right: dict[Method, list[float]] = {method: [] for method in methods.values()}
-        asked = evaluate(
-            self._model,
-            self._tokenizer,
-            page.text,
-            page.questions,
-            list(right),
-            self._max_new_tokens,
-            BATCH_SIZE,
-            self._style,
-            self._metric,
-        )
-        for trial in asked:
-            right[trial.method].append(trial.right if self._metric == EXACT_MATCH else trial.score)
+        for method, worth in self._worths(page, list(right)):
+            right[method].append(worth)
             if watch is not None:
                 watch(1, False)
         found = {str(at): right[method] for at, method in methods.items()}
         # One record for all: a document is either done or not begun.
         self._journal.append({"split": split, "document": index, "right": found})
         self._keep(split, index, found)
+
+    def _worths(self, page: Document, methods: Sequence[Method]) -> Iterator[tuple[Method, float]]:
+        """The worth of every question's answer under every method, of a method in the questions' order."""
+        if isinstance(page, PutDocument):
+            yield from put_answers(self._model, self._tokenizer, page, methods)
+            return
+        asked = evaluate(
+            self._model,
+            self._tokenizer,
+            page.text,
+            page.questions,
+            methods,
+            self._max_new_tokens,
+            BATCH_SIZE,
+            self._style,
+            self._metric,
+        )
+        for trial in asked:
+            yield trial.method, trial.right if self._metric == EXACT_MATCH else trial.score
 
     def _keep(self, split: str, index: int, right: Mapping[str, Sequence[float]]) -> None:
         self._right |= {(split, index, at): answers for at, answers in right.items()}

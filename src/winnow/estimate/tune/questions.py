@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from winnow.estimate.errors import TuneError
@@ -11,6 +12,8 @@ from winnow.estimate.journal import fingerprint
 from winnow.estimate.tune.settings import DOCUMENT_TOKENS, DOCUMENTS, QUESTIONS_PER_KIND
 from winnow.metrics import Expected
 from winnow.tasks import Document, Question, generate_document
+from winnow.tasks.example import Judging
+from winnow.tasks.put import Put
 
 VALIDATION_SEED = 3_500_000
 TEST_SEED = 3_600_000
@@ -18,6 +21,19 @@ TEST_SEED = 3_600_000
 _SEEDS_APART = 1_000
 
 Pages = tuple[Document, ...]
+
+
+@dataclass(frozen=True)
+class PutDocument(Document):
+    """A context of a benchmark's task, with questions that the benchmark's protocol puts and judges."""
+
+    puts: tuple[Put, ...]
+    """One for every question, of one task; they differ in their answer prefixes at most."""
+
+    @property
+    def judging(self) -> Judging:
+        """The task's."""
+        return self.puts[0].judging
 
 
 class QuestionSplit(NamedTuple):
@@ -67,6 +83,32 @@ def pages_of(asked: Iterable[tuple[str, str, Expected]]) -> Pages:
     return tuple(Document(text, tuple(questions)) for text, questions in found.items())
 
 
+def put_pages_of(asked: Iterable[tuple[str, str, Expected, Put]]) -> Pages:
+    """(context, question, right answers, put), put together by context, task and judging."""
+    found: dict[tuple[str, str, Judging], list[tuple[str, str, Expected, Put]]] = {}
+    for each in asked:
+        found.setdefault((each[0], each[3].task, each[3].judging), []).append(each)
+    pages = []
+    for group in found.values():
+        (plain,) = pages_of((context, question, expected) for context, question, expected, _ in group)
+        pages.append(PutDocument(plain.text, plain.questions, tuple(put for *_, put in group)))
+    return tuple(pages)
+
+
+def divided_by_task(pages: Pages, share: float, seed: int, documents: int | None = None) -> QuestionSplit:
+    """As `divided`, each task of a benchmark by itself; all validation parts are one, and all tests."""
+    tasks: dict[str, list[Document]] = {}
+    for page in pages:
+        tasks.setdefault(_task_of(page), []).append(page)
+    parts = [divided(found, share, seed, documents) for found in tasks.values()]
+    validation, test = ([page for part in parts for page in part[index]] for index in range(2))
+    return QuestionSplit(tuple(validation), tuple(test))
+
+
+def _task_of(page: Document) -> str:
+    return page.puts[0].task if isinstance(page, PutDocument) else ""
+
+
 def divided(pages: Sequence[Document], share: float, seed: int, documents: int | None = None) -> QuestionSplit:
     """A share of the documents for validation, the others for the test, after a shuffle that the seed decides.
 
@@ -88,7 +130,14 @@ def divided(pages: Sequence[Document], share: float, seed: int, documents: int |
 
 
 def _plain(pages: Pages) -> list[list[object]]:
-    return [[page.text, [_plain_question(question) for question in page.questions]] for page in pages]
+    return [
+        [
+            page.text,
+            [_plain_question(question) for question in page.questions],
+            *([page.puts] if isinstance(page, PutDocument) else []),
+        ]
+        for page in pages
+    ]
 
 
 def _plain_question(question: Question) -> list[object]:

@@ -46,7 +46,8 @@ class CokvOptions(ModelOptions, PromptOptions, PrefillOptions, ScoresFileOptions
         str | None,
         typer.Option(
             metavar="FILE",
-            help='Validation questions: JSONL with "question", "answer" and "document" (a path) or "context" (a text).',
+            help='Validation questions: JSONL with "question", "answer" and "document" (a path) or "context" (a text); '
+            "or what winnow eval --write wrote.",
             show_default="generated ones, for the bundled model",
         ),
     ] = None

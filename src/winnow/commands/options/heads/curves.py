@@ -30,7 +30,8 @@ class CurvesOptions(ModelOptions, PromptOptions):
         str | None,
         typer.Option(
             metavar="FILE",
-            help='Questions: JSONL with "question" and "document" (a path) or "context" (a text).',
+            help='Questions: JSONL with "question" and "document" (a path) or "context" (a text); '
+            "or what winnow eval --write wrote.",
             show_default="generated ones",
         ),
     ] = None

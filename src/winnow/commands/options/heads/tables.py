@@ -17,7 +17,12 @@ class TablesOptions:
         list[Path], typer.Argument(help="Tables: Winnow's own, or as HeadKV, CoKV or DuoAttention publish.")
     ]
     kv_heads: Annotated[
-        int | None, typer.Option("--kv-heads", help="Average query heads to so many KV heads per layer.")
+        int | None,
+        typer.Option(
+            "--kv-heads",
+            min=1,
+            help="Average query heads to so many KV heads per layer; or those of a CoKV file that does not say it.",
+        ),
     ] = None
     kind: Annotated[
         Literal["r", "er", "r2"] | None,

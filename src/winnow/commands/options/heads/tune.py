@@ -10,7 +10,7 @@ import typer
 
 from winnow.commands.options.shared import Force, JournalPath, MaxNewTokens, MetricName, ModelOptions, PromptOptions
 from winnow.commands.options.values import result_file
-from winnow.estimate.tune.settings import MAX_NEW_TOKENS, SHARE
+from winnow.estimate.tune.settings import MAX_NEW_TOKENS, SHARE, SHARE_OF_VALIDATION
 from winnow.metrics import DEFAULT_METRIC
 
 BUDGETS = "32,64,128,256"
@@ -42,7 +42,8 @@ class TuneOptions(ModelOptions, PromptOptions):
         str | None,
         typer.Option(
             metavar="FILE",
-            help='Questions: JSONL with "question", "answer" and "document" (a path) or "context" (a text).',
+            help='Questions: JSONL with "question", "answer" and "document" (a path) or "context" (a text); '
+            "or what winnow eval --write wrote.",
             show_default="generated ones, for the bundled model",
         ),
     ] = None
@@ -58,7 +59,7 @@ class TuneOptions(ModelOptions, PromptOptions):
         typer.Option(
             "--split",
             help="Share of the documents of --examples to choose by; the others confirm.",
-            show_default=str(SHARE),
+            show_default=f"{SHARE}, or {SHARE_OF_VALIDATION} of a benchmark's validation part",
         ),
     ] = None
     seed: Annotated[int, typer.Option(help="Divides the documents, or generates them.")] = 0

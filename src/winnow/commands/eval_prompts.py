@@ -1,0 +1,81 @@
+"""The prompts of `winnow eval`, written to a file as a protocol puts them to a model, for `winnow heads`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import typer
+
+from winnow.cache.fingerprint import hash_tokenizer
+from winnow.commands.checks import prepare_output
+from winnow.commands.console import messages
+from winnow.commands.eval_lines import limit_line
+from winnow.commands.eval_work import chosen_by, tasks_of
+from winnow.commands.model_names import model_name
+from winnow.commands.options.eval import EvalOptions
+from winnow.commands.progress import progress_bar
+from winnow.errors import WinnowError
+from winnow.estimate.journal import fingerprint
+from winnow.evaluate.example_prompts import PromptRules, fitted
+from winnow.files import write_text
+from winnow.models import ModelSource
+from winnow.tasks.example import LIKELIHOODS, Task
+from winnow.tasks.protocol import Protocol
+from winnow.tasks.written import Origin, WrittenPrompt, written_prompt
+
+
+def write_prompts(path: Path, options: EvalOptions) -> None:
+    """Writes a line for every example that the options ask for; nothing is asked, and no weights are loaded.
+
+    Raises WinnowError for a task that the model does not answer in words, and as `winnow eval`.
+    """
+    if options.out is not None:
+        raise typer.BadParameter("takes the place of a run, so leave --out out.", param_hint="--write")
+    prepare_output(path, options.force, ".jsonl")
+    chosen, rules = chosen_by(options)
+    source, tasks = tasks_of(options, chosen, rules)
+    for task in tasks:
+        if task.judging.metric in LIKELIHOODS:
+            raise WinnowError(
+                f"{task.name} is judged by probabilities ({task.judging.metric}), and heads are estimated from answers"
+                ": take other --tasks, or another benchmark."
+            )
+    origin = Origin(
+        model_name(source), made_for(source, rules), chosen.name, rules.name, options.split, rules.question_seen
+    )
+    with progress_bar("Cutting prompts", sum(len(task.examples) for task in tasks)) as bar:
+        written = []
+        for line in _lines(source, rules, origin, tasks):
+            written.append(line)
+            bar.advance()
+    write_text(path, "".join(json.dumps(line.fields(), ensure_ascii=False) + "\n" for line in written))
+    _tell(path, written, rules, source)
+
+
+def made_for(source: ModelSource, rules: Protocol) -> str:
+    """A hash of everything of a model that cuts and encodes the prompts of a protocol."""
+    return fingerprint([hash_tokenizer(source.tokenizer), rules.prompt_limit(source.name), source.context])
+
+
+def _lines(source: ModelSource, rules: Protocol, origin: Origin, tasks: Sequence[Task]) -> Iterator[WrittenPrompt]:
+    for task in tasks:
+        judging = task.judging._replace(chat_template=rules.chat_template and task.judging.chat_template)
+        room = None if source.context is None else source.context - judging.max_new_tokens
+        cut = PromptRules(judging.chat_template, rules.prompt_limit(source.name), room)
+        for example in task.examples:
+            found = fitted(source.tokenizer, example, cut)
+            yield written_prompt(origin, task.name, judging, found.example, found.truncated)
+
+
+def _tell(path: Path, written: Sequence[WrittenPrompt], rules: Protocol, source: ModelSource) -> None:
+    counts = {name: sum(line.task == name for line in written) for name in dict.fromkeys(each.task for each in written)}
+    cut = sum(line.truncated for line in written)
+    lines = [limit_line(rules, source)] if rules.model_limits else []
+    lines.append(
+        f"{path}: {', '.join(f'{count:,} of {name}' for name, count in counts.items())}"
+        + (f"; {cut:,} lost their middle" if cut else "")
+    )
+    for line in lines:
+        messages().print(line, markup=False, soft_wrap=True)
