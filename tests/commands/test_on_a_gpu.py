@@ -6,11 +6,20 @@ import io
 import json
 import sys
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 import torch
 
+import winnow
 from support.asked import ASK_RUN, DOCUMENT, write_asked
+from winnow.evaluate.sampling import GREEDY
+from winnow.evaluate.turns import Subject
+from winnow.models import load_model, open_model
+from winnow.serve.asked import Asked, Failed, Finished, Said
+from winnow.serve.beginnings import Beginning, Prompt
+from winnow.serve.engine import Engine, Limits
+from winnow.tasks.prompt_style import PromptStyle
 
 pytestmark = [
     pytest.mark.gpu,
@@ -78,8 +87,41 @@ def test_a_conversation(winnow_run, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{questions}\n/stats\n".encode())))
         code, text, err = winnow_run("chat", "--document", "document.txt", "--budget", "64", "--device", device)
         assert code == 0, err
-        said.append(text)
+        said.append(text.replace("on cuda", "on cpu"))
     assert said[0] == said[1]
+
+
+def said(events: SimpleQueue) -> tuple[str, str]:
+    """An answer of a server, and why it ended."""
+    text = ""
+    while not isinstance(event := events.get(timeout=120), Finished):
+        if isinstance(event, Failed):
+            raise event.problem
+        text += event.text if isinstance(event, Said) else ""
+    return text, event.reason
+
+
+def test_answers_of_a_server_side_by_side() -> None:
+    """Rows come and go, so that graphs are captured for caches of one row and of several."""
+    found = []
+    for device in DEVICES:
+        source = open_model("winnow-bundled")
+        model = load_model(source, device, "float32")
+        engine = Engine(source, model, Limits(rows=3, piece=64))
+
+        def begun(length: int, model=model) -> winnow.CompressedCache:
+            return winnow.CompressedCache(model, "adakv @ 48", prompt_length=length)
+
+        beginning, told = Beginning("m", winnow.method("adakv @ 48"), Subject(), (), begun), []
+        try:
+            for number, question in enumerate(DOCUMENT.questions * 2):
+                told.append(SimpleQueue())
+                prompt = Prompt(f"{DOCUMENT.text} Question: {question.text} Answer:", False, PromptStyle())
+                engine.ask(Asked(beginning, prompt, GREEDY, 4 + 6 * (number % 3), (), told[-1].put))
+            found.append([said(each) for each in told])
+        finally:
+            engine.close()
+    assert found[0] == found[1]
 
 
 def test_head_scores_and_runs(winnow_run, tmp_path: Path) -> None:
