@@ -46,7 +46,8 @@ help:
 	@echo "make lint        ruff, mypy, the contract on imports, spelling"
 	@echo "make scan        secrets in the files, risky code, known vulnerabilities of dependencies"
 	@echo "make catalog     write down what winnow methods lists, after a method was added"
-	@echo "make docs        the documentation as a site, in build/site"
+	@echo "make docs        the documentation as a site, in build/site: open build/site/index.html"
+	@echo "                 (for its search, which browsers allow no page from the disk, python -m http.server -d build/site)"
 	@echo "make wheels      wheels with and without kernels in dist, each tried in an environment of its own"
 	@echo "make bench       the benchmarks behind the tables in docs/results"
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from winnow.allocate import Uniform
-from winnow.budget import Budget
+from winnow.budget import Budget, readable_bytes
 from winnow.composition.byte_budget import ByteBudget
 from winnow.errors import BudgetError, WinnowError
 from winnow.store import Cost, Dense
@@ -24,7 +24,7 @@ def slots(value: int | str | None, length: int = 1000, guaranteed: int = 8) -> i
 
 
 def in_bytes(budget: Budget) -> ByteBudget:
-    return ByteBudget(budget, Uniform(), Dense(), 0)
+    return ByteBudget("some-method", budget, Uniform(), Dense(), 0)
 
 
 @pytest.mark.parametrize(
@@ -123,11 +123,16 @@ def test_tokens_below_the_guaranteed_are_refused() -> None:
 
 
 def test_bytes_below_the_guaranteed_name_the_least() -> None:
-    with pytest.raises(BudgetError, match=r"at least 6400 bytes \(6\.25KiB\)"):
+    with pytest.raises(BudgetError, match=r"some-method keeps of .* at least 6400 bytes \(6\.25KiB\)"):
         slots("6399B")
     assert slots("6400B") == 64
     with pytest.raises(BudgetError, match="at least 800 bytes"):
         slots("799B", guaranteed=0)
+
+
+@pytest.mark.parametrize("amount", [1025, 105_000_001, 3 * 2**20 + 1, 2**30 + 1])
+def test_bytes_that_are_named_are_enough(amount: int) -> None:
+    assert Budget.parse(readable_bytes(amount)).amount >= amount
 
 
 def test_bytes_of_layers_that_differ() -> None:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,14 +34,22 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """The page with links from its place on the site. A link to what is no page becomes the name alone."""
+    """The page with links from its place on the site. A link to a file that is no page becomes the name alone.
+
+    Raises PluginError for a link to what is not in the repository.
+    """
     sources = {target: source for source, target in OUTSIDE.items()}
     source = sources.get(page.file.src_uri, f"docs/{page.file.src_uri}")
 
     def placed(link: re.Match[str]) -> str:
-        target = _on_site(posixpath.normpath(posixpath.join(posixpath.dirname(source), link[1])))
-        here = posixpath.dirname(page.file.src_uri) or "."
-        return posixpath.relpath(target, here) + (link[2] or "") if files.get_file_from_path(target) else _NOWHERE
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(source), link[1]))
+        target = _on_site(path)
+        if files.get_file_from_path(target):
+            here = posixpath.dirname(page.file.src_uri) or "."
+            return posixpath.relpath(target, here) + (link[2] or "")
+        if not (ROOT / path).exists():
+            raise PluginError(f"{source} links to {link[1]}, which is not there.")
+        return _NOWHERE
 
     moved = _LINK.sub(placed, markdown)
     return re.sub(rf"\[([^\]]+)\]\({_NOWHERE}\)", r"\1", moved)

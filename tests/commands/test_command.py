@@ -23,7 +23,11 @@ class Shared:
 
 @dataclass(frozen=True, kw_only=True)
 class Greeting(Shared):
-    """Greet people."""
+    """Greet people.
+
+    Whom one greets is up to oneself; those who are
+    not named are not greeted.
+    """
 
     names: Annotated[list[str], typer.Argument(help="Whom.")]
     count: Annotated[int, typer.Option("--times", min=1)] = 1
@@ -49,6 +53,8 @@ def test_a_job_gets_its_options(program):
 def test_help_and_checks_are_those_of_the_fields(program):
     text = CliRunner().invoke(program, ["--help"]).output
     assert "Greet people." in text
+    # No line ends where one of the source does.
+    assert "those who are not named" in text
     # The command's own options stand before shared ones.
     assert 0 < text.index("--times") < text.index("--device")
     assert CliRunner().invoke(program, ["Ann", "--times", "0"]).exit_code == 2

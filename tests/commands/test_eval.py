@@ -66,6 +66,8 @@ def test_a_run_says_what_it_did_and_keeps_every_answer(done):
     assert {row.method for row in run.rows} == {"full", "snapkv @ 10%", "snapkv @ 30%", "adakv @ 64"}
     assert len(run.rows) == 8
     assert run.about.measures == {"facts": "contains_any"}
+    assert run.about.planned == {method: {"facts": 2} for method in {row.method for row in run.rows}}
+    assert run.missing == 0
     assert run.about.environment["processor"]
     assert run.about.command.startswith("winnow eval facts --lengths 700 --examples 2 --allow-zero --methods snapkv,")
 
@@ -86,14 +88,14 @@ def test_the_same_command_does_nothing_twice_and_more_methods_can_be_added(done,
 def test_what_a_run_says_of_itself_is_written_where_it_differs(done, winnow_run):
     """A finished run can be shown from a full disk."""
     out, said, _ = done
-    before = (out / "run.json").stat()
+    before = (out / "run.json").stat().st_mtime_ns
     again = (*SMALL, "--methods", "snapkv,adakv@64", "--budgets", "10%,30%", "--out", str(out))
     code, said_again, err = winnow_run(*again)
     assert (code, said_again) == (0, said), err
-    assert (out / "run.json").stat() == before
+    assert (out / "run.json").stat().st_mtime_ns == before
     code, _, err = winnow_run(*again, "--batch", "1")
     assert code == 0, err
-    assert (out / "run.json").stat() != before
+    assert (out / "run.json").stat().st_mtime_ns != before
 
 
 def test_an_argument_that_is_no_utf8_is_spelled_out(winnow_run, folder):
@@ -141,6 +143,7 @@ def test_shards_fill_one_folder(winnow_run, folder):
         code, _, err = winnow_run(*given, "--shard", part)
         assert code == 0, err
         assert told in err
+        assert read_run(folder / "run").missing == {"1/2": 4, "2/2": 0}[part]
     run = read_run(folder / "run")
     assert len(run.rows) == 16
     assert sorted(path.name for path in (folder / "run").glob("cells*")) == ["cells.1-of-2.jsonl", "cells.2-of-2.jsonl"]
@@ -172,6 +175,20 @@ def answers_of(folder: Path) -> dict[str, tuple[str, float]]:
     found = {row["cell"]: (row["prediction"], row["held_bytes"]) for row in rows}
     assert len(found) == len(rows) == 6
     return found
+
+
+def test_every_number_of_a_folder_counts_a_repeated_example_once(several, winnow_run, folder):
+    data = folder / "several.jsonl"
+    texts = data.read_text().splitlines()
+    data.write_text("\n".join([*texts, texts[0], texts[2]]))
+    code, said, err = winnow_run(*several, "--out", str(folder / "run"), "--json")
+    assert code == 0, err
+    assert "2 of 5 examples repeat others and count once with them." in err
+    assert [each["examples"] for each in json.loads(said)] == [3, 3]
+    assert len(answers_of(folder / "run")) == 6
+    code, said, err = winnow_run("compare", str(folder / "run"), "--json")
+    assert code == 0, err
+    assert json.loads(said)["examples"] == 3
 
 
 def test_free_memory_decides_how_many_questions_go_side_by_side(several, winnow_run, folder, monkeypatch):
@@ -253,6 +270,7 @@ def test_a_full_cache_that_fails_stops_the_run_with_what_it_said(winnow_run, fol
         (("eval", "facts", "--shard", "3/2"), "not of the form I/N"),
         (("eval", "ruler", "--protocol", "ruler-spark-8k", "--lengths", "4096"), "about prompts of 8,192 tokens"),
         (("eval", "facts", "--budgets", "5%,,"), "no list of budgets"),
+        (("eval", "facts", "--methods", "full,h2o@1MiB,snapkv@300B"), "cannot hold the 8 tokens per head that snapkv"),
         (("eval", "facts", "--fold", "8", "--together", "2"), "methods that fold cannot be decoded side by side"),
     ],
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -31,9 +33,24 @@ def test_names_are_whole_where_output_is_no_terminal() -> None:
     assert {len(rows[0]), len(rows[1])} == {len(heading)}
 
 
-def test_a_terminal_has_an_edge() -> None:
-    found = printed(ROWS, width=120, force_terminal=True, no_color=True, legacy_windows=False).splitlines()
-    assert "niah_multikey_2" not in found[0]
+@pytest.mark.parametrize("width", [60, 80, 120, 160])
+def test_nothing_is_cut_on_a_terminal(width: int) -> None:
+    found = printed(ROWS, width=width, force_terminal=True, no_color=True, legacy_windows=False)
+    text = re.sub(r"\x1b\[[\d;]*m", "", found)
+    assert Counter("".join(text.split())) == Counter("".join(printed(ROWS, width=120).split()))
+    assert text.split()[:6] == ["method", "score", *TASKS]
+    assert text.count("100.0 (47–100)") == 2
+
+
+def test_the_full_cache_has_no_interval_against_itself() -> None:
+    scores = {"nll": 0.5, "kl": 0.0, "agreement": 1.0}
+    rows = [replace(ROW, method=method, scores=scores, task="text") for method in ("full", "snapkv @ 5%")]
+    heading, full, other, legend = printed(rows, width=120).splitlines()
+    assert heading.split()[1:4] == ["perplexity", "kl", "agreement"]
+    assert full.split()[1:5] == ["1.649", "0.0000", "100.0", "1"]
+    assert other.split()[5:7] == ["100.0", "(5–100)"]
+    # There is no score of which it could tell.
+    assert legend == "decoding: time of a token, in a batch its share."
 
 
 @pytest.mark.parametrize(

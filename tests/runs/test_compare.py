@@ -48,6 +48,13 @@ def test_few_examples_are_not_told_apart():
     assert only(compare_runs([run])).verdict == "not told apart"
 
 
+def test_methods_that_never_differed_have_an_interval():
+    """Examples to come may tell them apart."""
+    run = run_of([*rows_of("qa", "full", [1.0] * 40), *rows_of("qa", "snapkv @ 5%", [1.0] * 40)])
+    found = only(compare_runs([run])).difference
+    assert found.low < 0 < found.high
+
+
 def test_contexts_with_several_questions_are_drawn_together():
     contexts = [str(index // 8) for index in range(40)]
     rows = [*rows_of("qa", "full", GOOD, contexts), *rows_of("qa", "snapkv @ 5%", BAD, contexts)]
@@ -182,6 +189,13 @@ def test_runs_that_do_not_go_together_are_refused(changed, told):
         compare_runs([run_of(rows), run_of(rows, "other", **changed)])
 
 
+def test_runs_whose_prompts_are_written_otherwise_are_refused():
+    rows = rows_of("qa", "full", GOOD)
+    one, other = (run_of(rows, each, model=replace(ABOUT.model, prompts=each)) for each in ("one", "other"))
+    with pytest.raises(RunError, match=r"different models.*prompts \(\"one\", \"other\"\)"):
+        compare_runs([one, other])
+
+
 def test_models_are_compared_where_that_is_meant():
     rows = rows_of("qa", "full", GOOD)
     other = run_of(rows_of("qa", "full", BAD), "other", model=replace(ABOUT.model, name="b", fingerprint="4567"))
@@ -226,3 +240,11 @@ def test_level_and_seed_are_those_wished_for():
         only(compare_runs([run], Wish(bootstrap=Bootstrap(level=level)))).difference for level in (0.99, 0.8)
     )
     assert wide.low < narrow.low < narrow.high < wide.high
+
+
+def test_a_run_that_is_not_finished_is_told():
+    rows = [*rows_of("qa", "full", GOOD), *rows_of("qa", "snapkv @ 5%", BAD[:9])]
+    run = run_of(rows, "begun", planned={"full": {"qa": 40}, "snapkv @ 5%": {"qa": 40}, "h2o @ 5%": {"qa": 40}})
+    assert compare_runs([run]).notes[0] == "begun is not finished: 49 of 120 results."
+    whole = run_of(rows, planned={"full": {"qa": 40}, "snapkv @ 5%": {"qa": 9}})
+    assert compare_runs([whole]).notes == []

@@ -127,6 +127,37 @@ def test_tasks_take_turns_and_contexts_stay_together():
     assert sum(len(group.examples) for group in groups) == len(one.examples) + len(other.examples)
 
 
+def repeating() -> Task:
+    """A task in which two of four examples have the texts of the first."""
+    task = small_task(documents=1)
+    first, second = task.examples[:2]
+    again = [replace(first, name=name, facts={"depth": 50}) for name in ("again", "once more")]
+    return Task("small", "small", task.judging, (first, again[0], second, again[1]))
+
+
+def test_examples_with_the_same_texts_are_asked_once_and_count_once(model, tokenizer, tmp_path):
+    made = recipe(model, [repeating()], methods=("full", "snapkv @ 25%"))
+    found = evaluation(made, tmp_path / "cells.jsonl")
+    found.run(LocalExecutor(made.worker(model, tokenizer)), found.missing(), lambda *_: None)
+    (one, other) = (row.example for row in found.rows if row.method == "full")
+    assert (one, other) == ("0-0", "0-1")
+    # The table at the end of a run is of the rows that its folder has.
+    assert len(found.rows) == len(found.cells) == found.done == len(list(found._journal.records())) == 4
+    assert [each.examples for each in summaries(found.rows)] == [2, 2]
+    assert found.planned == {"full": {"small": 2}, "snapkv @ 25%": {"small": 2}}
+
+
+def test_a_plan_is_of_all_shards_and_of_results_that_are_there(made, whole, tmp_path):
+    part = evaluation(made, tmp_path / "a.jsonl", shard=(0, 2))
+    everything = {task: len(whole.cells) // 2 for task in ("small",)}
+    assert part.planned == whole.planned == {"full": everything, "snapkv @ 25%": everything}
+    # Of an earlier command, which asked others.
+    rows = [replace(row, cell=f"{row.cell}-", example=f"{row.example}-", content="") for row in whole.rows[:3]]
+    before = Evaluation(replace(made, groups=made.groups[:1]), Journal.open(tmp_path / "b", {}), elsewhere=rows)
+    asked = len(made.groups[0].examples)
+    assert sum(sum(tasks.values()) for tasks in before.planned.values()) == 2 * asked + 3
+
+
 @pytest.mark.parametrize("seen", [True, False])
 def test_methods_side_by_side_answer_as_they_do_alone(model, tokenizer, tmp_path, seen):
     methods = ("full", "snapkv @ 25%", "adakv @ 10%", "full+kivi(4)", "snapkv+spark(0.5) @ 25%")

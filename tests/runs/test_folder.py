@@ -47,6 +47,19 @@ def test_a_row_that_is_none_is_named_by_its_line(tmp_path: Path) -> None:
         read_run(tmp_path)
 
 
+@pytest.mark.parametrize("score", [-0.5, 1.5])
+def test_a_share_that_is_none_is_refused(tmp_path: Path, score: float) -> None:
+    write_run(tmp_path, cells=[asdict(replace(ROW, scores={"contains_all": score}))])
+    with pytest.raises(RunError, match="contains_all must be from 0 to 1"):
+        read_run(tmp_path)
+
+
+def test_another_prediction_of_a_cell_is_refused_though_it_scores_the_same(tmp_path: Path) -> None:
+    write_run(tmp_path, cells=[asdict(ROW)], cells_2=[asdict(replace(ROW, prediction="7, it says"))])
+    with pytest.raises(RunError, match=r"another result than in .* of the same cell"):
+        read_run(tmp_path)
+
+
 def test_another_cell_of_one_example_and_method_is_refused_by_both_lines(tmp_path: Path) -> None:
     """Code or a table changed, and an earlier version went on."""
     write_run(tmp_path, cells=[asdict(ROW)], cells_2=[asdict(replace(ROW, cell="b"))])
@@ -91,10 +104,11 @@ def test_a_run_that_goes_on_keeps_what_was_asked_first(tmp_path: Path) -> None:
     assert found.request == asked
 
 
-def test_another_run_is_refused_with_the_command_of_the_first(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["seed", "split", "fold"])
+def test_another_run_is_refused_with_the_command_of_the_first(tmp_path: Path, name: str) -> None:
     write_run(tmp_path)
-    with pytest.raises(RunError, match=f"another seed.*{ABOUT.command}"):
-        going_on(tmp_path, replace(ABOUT, request={"seed": 1}))
+    with pytest.raises(RunError, match=f"another {name}.*{ABOUT.command}"):
+        going_on(tmp_path, replace(ABOUT, request={**ABOUT.request, name: 1}))
 
 
 def test_a_model_in_a_folder_of_another_name_is_the_same_one(tmp_path: Path) -> None:
@@ -121,3 +135,27 @@ def test_the_same_model_in_another_dtype_is_told_as_that(tmp_path: Path) -> None
         going_on(tmp_path, replace(ABOUT, model=model))
     with pytest.raises(RunError, match="another model:"):
         going_on(tmp_path, replace(ABOUT, model=replace(ABOUT.model, fingerprint="f")))
+
+
+def test_results_to_come_are_known_from_what_was_asked(tmp_path: Path) -> None:
+    plan = {"full": {"vt": 2}, ROW.method: {ROW.task: 3, "vt": 1}}
+    write_run(tmp_path, about=replace(ABOUT, planned=plan), cells=[asdict(ROW)])
+    run = read_run(tmp_path)
+    assert run.planned == {("vt", "full"): 2, (ROW.task, ROW.method): 3, ("vt", ROW.method): 1}
+    assert run.missing == 5
+    assert replace(run, rows=(*run.rows, replace(ROW, cell="b", example="2", method="h2o @ 10%"))).missing == 5
+
+
+def test_a_run_of_before_runs_had_plans_is_read(tmp_path: Path) -> None:
+    write_run(tmp_path, cells=[asdict(ROW)])
+    about = json.loads((tmp_path / "run.json").read_text())
+    del about["planned"]
+    (tmp_path / "run.json").write_text(json.dumps(about))
+    assert read_run(tmp_path).missing == 0
+
+
+def test_commands_add_to_what_was_asked(tmp_path: Path) -> None:
+    begun = ABOUT.with_plan({"full": {"vt": 5}, "h2o @ 5%": {"vt": 2}})
+    write_run(tmp_path, about=begun)
+    found = going_on(tmp_path, ABOUT).with_plan({"full": {"vt": 3, "cwe": 1}, "tova @ 5%": {"vt": 3}})
+    assert found.planned == {"full": {"vt": 5, "cwe": 1}, "h2o @ 5%": {"vt": 2}, "tova @ 5%": {"vt": 3}}

@@ -15,7 +15,7 @@ from winnow.commands.plugins import run_plugins
 from winnow.composition.method import Method
 from winnow.composition.names import method
 from winnow.estimate.journal import fingerprint
-from winnow.heads import BudgetCurves, QueryCenters
+from winnow.heads import BudgetCurves, HeadScores, QueryCenters
 from winnow.runs.parts import _code, unsaid
 from winnow.score import SnapKV
 
@@ -43,7 +43,13 @@ def centers(size: float, path: Path) -> Method:
     return method(f"triattention(centers={path}) @ 64")
 
 
-@pytest.mark.parametrize("made", [curves, centers])
+def scores(share: float, path: Path) -> Method:
+    """Whatever the share, their sum is the same."""
+    HeadScores(torch.tensor([[share, 1.0, 1 - share]]), "cokv").save(path)
+    return method(f"cokv(scores={path}) @ 64")
+
+
+@pytest.mark.parametrize("made", [curves, centers, scores])
 def test_tables_of_one_name_are_told_apart(made, tmp_path) -> None:
     path = tmp_path / "table.safetensors"
     one, same, other = made(0.25, path), made(0.25, path), made(0.5, path)

@@ -231,8 +231,8 @@ def _fitting(held: list[HeldLayer], method: Method, plan: SlotPlan) -> list[Held
     while (size := sum(_bytes(each, method) for each in held)) > limit:
         if plan.slots <= least:
             raise BudgetError(
-                f"A budget of {method.budget} cannot hold what is always kept: use at least {math.ceil(size)} bytes "
-                f"({readable_bytes(math.ceil(size))}), or a smaller window."
+                f"A budget of {method.budget} cannot hold what {method.name} always keeps: use at least "
+                f"{math.ceil(size)} bytes ({readable_bytes(math.ceil(size))}), or a smaller window."
             )
         plan = plan._replace(slots=max(least, min(plan.slots - 1, int(plan.slots * _AIM * limit / size))))
         allocation = Allocation(plan, tuple(_spanning(method).totals(claims, plan)))

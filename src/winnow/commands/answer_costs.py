@@ -17,6 +17,7 @@ from winnow.commands.formats import (
     written_slots,
     written_speed,
 )
+from winnow.commands.whole_table import print_whole
 from winnow.evaluate.process import peak_memory
 from winnow.metrics import DEFAULT_METRIC
 
@@ -38,11 +39,11 @@ SHARED = (
 
 def print_costs(console: Console, results: Sequence[AnswerResult]) -> None:
     """Tables of what the answers of a command cost, and the peak of the whole process."""
-    console.print(costs_table(results))
+    print_whole(console, costs_table(results))
     groups = by_method(results)
     if any(_outside_budget(group) >= TELLING for group in groups):
         console.print()
-        console.print(held_table(groups))
+        print_whole(console, held_table(groups))
     notes = [SHARED] if any(result.prefill_shared for result in results) else []
     peak = peak_memory()
     if peak is not None:
@@ -90,9 +91,9 @@ def held_table(groups: Sequence[MethodAnswers]) -> Table:
 
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("method")
+    table.add_column("method", overflow="fold")
     for name in columns:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     return table
 
 

@@ -11,6 +11,7 @@ from winnow.commands.answer_groups import MethodAnswers, by_method
 from winnow.commands.answers import AnswerResult
 from winnow.metrics import DEFAULT_METRIC
 from winnow.report import Cost, Line, draw_accuracy, draw_costs
+from winnow.report.accuracy import RIGHT
 
 
 def draw_answers(path: Path, model: str, results: Sequence[AnswerResult]) -> Path:
@@ -36,6 +37,7 @@ def _draw_accuracy(path: Path, groups: Sequence[MethodAnswers], subtitle: str, p
         subtitle=subtitle,
         full=None if full is None else full.score,
         prompt_tokens=prompt,
+        measured=RIGHT if groups[0].metric == DEFAULT_METRIC else f"{groups[0].metric}, mean over the questions",
     )
 
 
@@ -52,9 +54,9 @@ def _lines(groups: Sequence[MethodAnswers]) -> list[Line]:
 
 
 def _budget(group: MethodAnswers) -> str:
-    """The budget; methods without one, which say themselves what they keep, are each at their own."""
+    """The budget; a method without one, or whose bytes are as many slots as its store makes of them, is at its own."""
     budget = group.method.budget
-    return group.method.name if budget.unit == "everything" else str(budget)
+    return str(budget) if budget.unit in ("tokens", "percent") else str(group.method)
 
 
 def _draw_costs(path: Path, groups: Sequence[MethodAnswers], subtitle: str) -> Path:

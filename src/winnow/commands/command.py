@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
 from importlib import import_module
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, cleandoc
 from typing import Any, get_type_hints
 
 from winnow.commands.console import silence_libraries
@@ -31,9 +31,14 @@ def command(options: type[Any], job: str) -> Callable[..., None]:
         run_plugins(given.get("plugins") or ())
         work(options(**given))
 
-    call.__doc__ = options.__doc__
+    call.__doc__ = _in_paragraphs(options.__doc__ or "")
     call.__dict__["__signature__"] = Signature(_parameters(options))
     return call
+
+
+def _in_paragraphs(text: str) -> str:
+    """A docstring with every paragraph in one line: typer breaks the later ones where the source does."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in cleandoc(text).split("\n\n"))
 
 
 def _parameters(options: type[Any]) -> list[Parameter]:

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from winnow.commands.console import output
 from winnow.commands.failures import readable
+from winnow.commands.whole_table import print_whole
 from winnow.runs.compare import Compared, Comparison, shown_arm
 from winnow.runs.folder import Run
 from winnow.runs.intervals import Bootstrap
@@ -26,7 +27,7 @@ def show(runs: Sequence[Run], compared: Compared, bootstrap: Bootstrap) -> None:
     found = compared.comparisons
     for line in _headings(runs, found):
         console.print(readable(line), style="dim", markup=False, soft_wrap=True)
-    console.print(_table(runs, found, bootstrap))
+    print_whole(console, _table(runs, found, bootstrap))
     for note in [*_missing(runs, found), *compared.notes, *_explanation(found, bootstrap)]:
         console.print(readable(note), style="dim", markup=False, soft_wrap=True)
 

@@ -25,6 +25,7 @@ from winnow.commands.demo_pictures import KEPT_PICTURE, SCORES_PICTURE, Subject,
 from winnow.commands.demo_tables import accuracy_table, cost_table
 from winnow.commands.options.demo import DemoOptions
 from winnow.commands.progress import progress_bar
+from winnow.commands.whole_table import print_whole
 from winnow.composition.names import method
 from winnow.evaluate import Score, Trial, evaluate, grid, score_trials
 from winnow.evaluate.answering import finish, read_with_question
@@ -141,7 +142,7 @@ def _show_one(console: Console, subject: Subject) -> None:
         results.append(AnswerResult(asked, finish(subject.model, subject.tokenizer, prefilled, MAX_NEW_TOKENS)))
         print_answer(console, results[-1], with_method=True)
     console.print()
-    console.print(costs_table(results))
+    print_whole(console, costs_table(results))
 
 
 def _answer_all(subject: Subject, size: DemoSize) -> list[Trial]:

@@ -10,29 +10,21 @@ from rich.markup import escape
 from rich.table import Table
 
 from winnow.commands.formats import written_bytes, written_seconds, written_share
+from winnow.commands.whole_table import print_whole
 from winnow.runs.intervals import Estimate
 from winnow.runs.measures import measures
 from winnow.runs.summary import MethodSummary
 
 _MOST_TASKS = 5
 """Tasks that have a column of their own."""
-_WIDEST = 10_000
-"""Characters of a line where nothing limits it."""
 
 
 def print_table(console: Console, found: Sequence[MethodSummary]) -> None:
     """Scores with their 95 % intervals, bytes and times of every method."""
-    table = _table(found)
-    if not console.is_terminal:
-        # A file or a pipe has no edge, at which names of tasks would be cut.
-        table.width = console.measure(table, options=console.options.update(max_width=_WIDEST)).maximum
-    console.print(table, crop=False)
-    console.print(
-        "score: mean of the tasks, 0 to 100, with its 95 % interval; decoding: time of a token, in a batch its share.",
-        style="dim",
-        markup=False,
-        soft_wrap=True,
-    )
+    print_whole(console, _table(found))
+    scored = any("score" in each.scores for each in found)
+    score = "score: mean of the tasks, 0 to 100, with its 95 % interval; " if scored else ""
+    console.print(f"{score}decoding: time of a token, in a batch its share.", style="dim", markup=False, soft_wrap=True)
 
 
 def as_records(found: Sequence[MethodSummary]) -> list[dict[str, object]]:
@@ -45,9 +37,9 @@ def _table(found: Sequence[MethodSummary]) -> Table:
     tasks = list(dict.fromkeys(task for each in found for task in each.by_task))
     columns = tasks if 1 < len(tasks) <= _MOST_TASKS and kinds == ["score"] else []
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("method", no_wrap=True)
+    table.add_column("method", overflow="fold")
     for name in [*map(_title, kinds), *columns, "n", "held", "of full", "compressing", "decoding"]:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for each in found:
         table.add_row(
             escape(each.method),
@@ -77,5 +69,6 @@ def _written(name: str, score: Estimate | None) -> str:
     if name == "nll":
         return f"{exp(score.mean):.3f}"
     if name == "score" or measures()[name].percent:
-        return f"{100 * score.mean:.1f} ({100 * score.low:.0f}–{100 * score.high:.0f})"
+        interval = f" ({100 * score.low:.0f}–{100 * score.high:.0f})" if score.low < score.high else ""
+        return f"{100 * score.mean:.1f}{interval}"
     return f"{score.mean:.4f}"

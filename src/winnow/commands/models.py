@@ -13,6 +13,7 @@ from winnow.commands.console import output
 from winnow.commands.local_models import LocalModel, local_models
 from winnow.commands.options.models import ModelsOptions
 from winnow.commands.recommended import WEIGHTS_SHARE, Shape, recommended
+from winnow.commands.whole_table import print_whole
 
 _TOKENS = 1000
 
@@ -25,7 +26,7 @@ def models(options: ModelsOptions) -> None:
         print(json.dumps(lists, indent=2))
         return
     console = output()
-    console.print(_recommended_table(shapes))
+    print_whole(console, _recommended_table(shapes))
     console.print(
         f"\nmemory: weights in bf16 are {WEIGHTS_SHARE:.0%} of it at most, the rest is for activations, libraries and "
         f"the cache · cache: keys and values of {_TOKENS:,} tokens in bf16, before anything is compressed",
@@ -33,17 +34,17 @@ def models(options: ModelsOptions) -> None:
     )
     console.print("Use one with: winnow run --model NAME …; the first time it is downloaded.\n", style="dim")
     if found:
-        console.print(_local_table(found))
+        print_whole(console, _local_table(found))
     else:
         console.print("No models in this machine's Hugging Face cache.")
 
 
 def _recommended_table(shapes: Sequence[Shape]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("memory", justify="right")
+    table.add_column("memory", justify="right", no_wrap=True)
     table.add_column("name", style="bold", no_wrap=True)
     for column in ("weights", "layers", "heads", "cache", "context"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     table.add_column("good for")
     for shape in shapes:
         table.add_row(
@@ -62,7 +63,7 @@ def _recommended_table(shapes: Sequence[Shape]) -> Table:
 def _local_table(found: Sequence[LocalModel]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("on this machine", style="bold", no_wrap=True)
-    table.add_column("size", justify="right")
+    table.add_column("size", justify="right", no_wrap=True)
     table.add_column("can be compressed")
     for model in found:
         verdict = "yes" if model.problem is None else f"no: {model.problem}"

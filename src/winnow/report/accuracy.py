@@ -25,6 +25,7 @@ _WIDTH, _HEIGHT, _ENTRY = 9.5, 5.4, 0.29
 _SYMBOL, _CHARACTER, _LONGEST = 0.9, 0.084, 26
 # Share of the axis between the texts of two budgets, at least.
 _APART = 0.06
+RIGHT = "questions answered right"
 
 
 class Line(NamedTuple):
@@ -42,11 +43,13 @@ def draw_accuracy(
     subtitle: str = "",
     full: float | None = None,
     prompt_tokens: float | None = None,
+    measured: str = RIGHT,
 ) -> Path:
     """Draws the lines over a logarithmic axis; returns the path written.
 
     full: accuracy of the uncompressed cache, a dashed line. prompt_tokens: mean length of the prompts, which
-    gives every budget as a share of it, too. The legend lists the best mean accuracy first.
+    gives every budget as a share of it, too. measured: the accuracy in words. The legend lists the best mean accuracy
+    first.
     """
     ordered = _best_first(lines)
     labels = short_labels([line.label for line in ordered], _LONGEST)
@@ -87,7 +90,7 @@ def draw_accuracy(
     light_grid(axes)
     of_prompt = " (and share of the prompt)" if prompt_tokens else ""
     axes.set_xlabel(f"budget: slots kept per KV head{of_prompt}", color=INK)
-    axes.set_ylabel("questions answered right", color=INK)
+    axes.set_ylabel(measured, color=INK)
     axes.legend(
         loc="center left",
         bbox_to_anchor=(1.03, 0.5),

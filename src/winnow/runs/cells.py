@@ -8,7 +8,7 @@ from typing import Any
 
 from winnow.composition.method import Method
 from winnow.estimate.journal import fingerprint
-from winnow.runs.groups import Group
+from winnow.runs.groups import Group, texts_of
 from winnow.runs.parts import unsaid
 from winnow.tasks.example import Example
 from winnow.tasks.protocol import Protocol
@@ -47,9 +47,7 @@ class CellSpace:
 
 def content_hash(example: Example) -> str:
     """A hash of an example's texts; its name is not one."""
-    return fingerprint(
-        [example.context, example.question, example.answers, example.choices, example.answer_prefix],
-    )
+    return fingerprint(texts_of(example))
 
 
 def context_hash(example: Example) -> str:

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from winnow.errors import closest
 from winnow.runs.alike import check_alike
-from winnow.runs.folder import Run, RunError
+from winnow.runs.folder import Run, RunError, unfinished
 from winnow.runs.intervals import DIFFERENCES, Bootstrap, Clusters, Estimate, mean_interval, sign_flip_p
 from winnow.runs.measures import Measure, measures
 from winnow.runs.pairs import Arm, Pairs, arms, find_arm, pair
@@ -72,7 +72,8 @@ def compare_runs(runs: Sequence[Run], wish: Wish | None = None) -> Compared:
     wish = wish or Wish()
     if empty := next((run for run in runs if not run.rows), None):
         raise RunError(f"{empty.path} has no results yet, and there is nothing to compare; run winnow eval first.")
-    notes = check_alike(runs, wish.models)
+    notes = [unfinished([run.path], run.missing, len(run.rows)) for run in runs if run.missing]
+    notes += check_alike(runs, wish.models)
     comparisons = []
     single: dict[str, None] = {}
     for arm, baseline in _sides(runs, wish.baseline):

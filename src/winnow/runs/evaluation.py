@@ -69,6 +69,22 @@ class Evaluation:
         cells = (cell for group in self._cells for cells in group for cell in cells)
         return [self._known[cell] for cell in cells if cell in self._known]
 
+    @property
+    def planned(self) -> dict[str, dict[str, int]]:
+        """Examples of every task under every method of this command: its own of all shards, and those of rows."""
+        cells: dict[tuple[str, str], set[str]] = {}
+        methods = list(map(str, self.recipe.methods))
+        for group, of_group in zip(self.recipe.groups, self._cells, strict=True):
+            for method, of_method in zip(methods, of_group, strict=True):
+                cells.setdefault((method, group.task), set()).update(of_method)
+        for row in self._known.values():
+            if (row.method, row.task) in cells:
+                cells[row.method, row.task].add(row.cell)
+        found: dict[str, dict[str, int]] = {method: {} for method in methods}
+        for (method, task), planned in cells.items():
+            found[method][task] = len(planned)
+        return found
+
     def missing(self) -> list[Item]:
         """Items of the shard with a cell that has no row."""
         items = [Item(batch, group) for group in self._mine for batch in range(len(self.recipe.batches))]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -15,7 +16,7 @@ from winnow.files import LARGEST_TEXT, decode, reading
 from winnow.runs.measures import measures
 from winnow.runs.record import RowRecords
 from winnow.runs.request import joined
-from winnow.runs.rows import Row
+from winnow.runs.rows import Count, Row
 from winnow.strict_json import parse_object
 from winnow.typed import OneOf, TypedError, read_as
 
@@ -71,6 +72,16 @@ class About:
     """The commands that it was made with, a line each."""
     started: str
     """ISO date and time of the first one, UTC."""
+    planned: dict[str, dict[str, Count]] = field(default_factory=dict)
+    """Examples of every task by method, as many as its commands asked at least; none in runs of earlier versions."""
+
+    def with_plan(self, planned: Mapping[str, Mapping[str, int]]) -> About:
+        """The same with what another command asks; each number the larger one."""
+        joined = {method: dict(tasks) for method, tasks in self.planned.items()}
+        for method, tasks in planned.items():
+            known = joined.setdefault(method, {})
+            known.update({task: max(number, known.get(task, 0)) for task, number in tasks.items()})
+        return replace(self, planned=joined)
 
 
 @dataclass(frozen=True)
@@ -92,11 +103,33 @@ class Run:
         return list(found.values()) or [self.about.environment]
 
     @property
+    def planned(self) -> dict[tuple[str, str], int]:
+        """Examples by task and method, as many as were asked at least; empty where nobody noted them."""
+        return {(task, name): most for name, tasks in self.about.planned.items() for task, most in tasks.items()}
+
+    @property
+    def missing(self) -> int:
+        """Results that are still to come, as far as that was noted."""
+        return missing_results(self.planned, ((row.task, row.method) for row in self.rows))
+
+    @property
     def environment(self) -> dict[str, str]:
         """One for all rows, in which what differs stands side by side: "native (avx2) and native (zen4)"."""
         known = self.environments
         names = dict.fromkeys(name for each in known for name in each)
         return {name: " and ".join(dict.fromkeys(each[name] for each in known if name in each)) for name in names}
+
+
+def missing_results(planned: Mapping[tuple[str, str], int], found: Iterable[tuple[str, str]]) -> int:
+    """Results that are still to come. planned: examples by task and method; found: task and method of every result."""
+    there = Counter(found)
+    return sum(max(0, number - there[place]) for place, number in planned.items())
+
+
+def unfinished(paths: Sequence[Path | str], missing: int, found: int) -> str:
+    """A sentence on runs with results that are still to come."""
+    names, are = " and ".join(map(str, paths)), "is" if len(paths) == 1 else "are"
+    return f"{names} {are} not finished: {found:,} of {found + missing:,} results."
 
 
 def read_about(folder: Path) -> About:
@@ -158,6 +191,7 @@ def going_on(folder: Path, about: About) -> About:
         environment=there.environment,
         command="\n".join(commands),
         started=there.started,
+        planned=there.planned,
     )
 
 

@@ -8,6 +8,8 @@ from itertools import zip_longest
 
 from winnow.tasks.example import Example, Judging, Task
 
+Texts = tuple[str, str, tuple[str, ...], tuple[str, ...], str]
+
 
 @dataclass(frozen=True)
 class Group:
@@ -24,16 +26,24 @@ class Group:
         return len(self.examples[0].context) + sum(len(example.question) for example in self.examples)
 
 
+def texts_of(example: Example) -> Texts:
+    """All of an example that its result depends on; its name is not."""
+    return example.context, example.question, example.answers, example.choices, example.answer_prefix
+
+
 def grouped(tasks: Iterable[Task], most: int | None) -> list[Group]:
     """Groups of at most `most` examples, or of any number; the tasks take turns, so that the first few groups tell of
-    all of them.
+    all of them. Of examples of a task with the same texts only the first is there: they have one result between them.
     """
     return _in_turn([_of_task(task, most) for task in tasks])
 
 
 def _of_task(task: Task, most: int | None) -> list[Group]:
-    by_context: dict[str, list[Example]] = {}
+    different: dict[Texts, Example] = {}
     for example in task.examples:
+        different.setdefault(texts_of(example), example)
+    by_context: dict[str, list[Example]] = {}
+    for example in different.values():
         by_context.setdefault(example.context, []).append(example)
     return [
         Group(task.benchmark, task.name, task.judging, tuple(examples[first : first + (most or len(examples))]))

@@ -34,6 +34,10 @@ class Estimate(NamedTuple):
     low: float
     high: float
 
+    def without_width(self) -> Estimate:
+        """The mean alone, where it is no estimate."""
+        return Estimate(self.mean, self.mean, self.mean)
+
 
 class Bounds(NamedTuple):
     """The least and the greatest value that there can be."""

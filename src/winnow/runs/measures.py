@@ -23,6 +23,12 @@ LIKELIHOOD_MEASURES = (
     Measure("kl", "mean KL divergence of the next token's distribution from the full cache's, in nats", False, False),
     Measure("agreement", "share of tokens whose likeliest successor is the full cache's", True, True),
 )
+_FROM_FULL = ("kl", "agreement")
+
+
+def by_definition(measure: str, method: str) -> bool:
+    """True for what the full cache has of a comparison with itself: nothing is estimated there."""
+    return method == "full" and measure in _FROM_FULL
 
 
 def measures() -> dict[str, Measure]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from winnow.runs.intervals import SHARES, Clusters, Estimate, mean_interval
-from winnow.runs.measures import measures
+from winnow.runs.measures import by_definition, measures
 from winnow.runs.rows import Row, rows_by, shared_contexts
 
 
@@ -42,7 +42,7 @@ def _summary(method: str, rows: Sequence[Row]) -> MethodSummary:
     steps = sum(row.decode_steps for row in rows)
     return MethodSummary(
         method=method,
-        scores=_scores(list(by_task.values())),
+        scores=_scores(method, list(by_task.values())),
         by_task={task: fmean(row.scores[row.measure] for row in found) for task, found in by_task.items()},
         examples=len(rows),
         held_share=fmean(row.held_bytes / row.full_bytes for row in rows),
@@ -54,13 +54,14 @@ def _summary(method: str, rows: Sequence[Row]) -> MethodSummary:
     )
 
 
-def _scores(tasks: Sequence[Sequence[Row]]) -> dict[str, Estimate]:
+def _scores(method: str, tasks: Sequence[Sequence[Row]]) -> dict[str, Estimate]:
     """Tasks of one kind together: those with a score, and those of continuations."""
     scored = [task for task in tasks if measures()[task[0].measure].percent]
     found = {"score": _mean([(task, task[0].measure) for task in scored], shares=True)} if scored else {}
     others = [task for task in tasks if task not in scored]
     for name in others[0][0].scores if others else ():
-        found[name] = _mean([(task, name) for task in others], measures()[name].percent)
+        mean = _mean([(task, name) for task in others], measures()[name].percent)
+        found[name] = mean.without_width() if by_definition(name, method) else mean
     return found
 
 

@@ -125,7 +125,8 @@ def test_the_map_on_a_terminal(layers, count, lines):
 
 def test_the_map_without_colors_is_plain_text():
     scores = HeadScores(torch.tensor([[0.0, 1.0]]), "random")
-    for console in (Console(force_terminal=True, color_system=None), Console(force_terminal=False)):
+    without = Console(force_terminal=True, color_system="truecolor", no_color=True)
+    for console in (Console(force_terminal=True, color_system=None), Console(force_terminal=False), without):
         assert [line.plain for line in command._map(scores, console)] == ["  0   @"]
 
 

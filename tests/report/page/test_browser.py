@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -206,6 +207,17 @@ class TestPictures:
         assert opened.run(title, "#section-3-scores-chart") == "perplexity (lower is better)"
         choose(opened, '#section-3 [data-chart="scores"]', quantity="agreement")
         assert opened.run(title, "#section-3-scores-chart") == "agreement, % (higher is better)"
+
+    def test_a_point_says_its_number_as_the_table_does_and_its_unit(self, opened: Browser) -> None:
+        text = """return document.getElementById(arguments[0]).data.find((line) => line.name === "adakv")
+                    .text[0].split("<br>")[1]"""
+        show(opened, 1, "costs")
+        traces(opened, 1, "costs")
+        assert re.fullmatch(r"[\d.]+ ms per decoded token", opened.run(text, "section-1-costs-chart"))
+        show(opened, 3, "scores")
+        traces(opened, 3, "scores")
+        number = r"\d+\.\d{3}"
+        assert re.fullmatch(rf"{number} \({number} to {number}\)", opened.run(text, "section-3-scores-chart"))
 
     def test_nothing_offers_to_send_data_away(self, opened: Browser) -> None:
         titles = "return [...document.querySelectorAll('.modebar-btn')].map((each) => each.dataset.title)"

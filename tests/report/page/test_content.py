@@ -66,6 +66,46 @@ def test_a_method_that_lacks_a_task_has_no_mean_over_all_and_fewer_examples_are_
     assert any("fewer examples" in note for note in found.notes)
 
 
+def test_a_run_that_is_not_finished_is_told_and_no_number_of_it_is_whole() -> None:
+    plan = {"full": {"easy": 4, "hard": 4}, "adakv @ 10%": {"easy": 4, "hard": 4}}
+    rows = [row(task, str(number), "full", 1.0) for task in TASKS for number in range(3)]
+    found = content(replace(TWO_TASKS, planned=plan), rows)
+    assert found.notes[0] == "run is not finished: 6 of 16 results."
+    assert {(each.slice.name, each.examples, each.most) for each in found.results} == {
+        ("all tasks", 6, 8), ("easy", 3, 4), ("hard", 3, 4)
+    }  # fmt: skip
+    assert not any(each.whole for each in (*found.results, *found.costs))
+    assert content(TWO_TASKS, rows).notes == []
+
+
+def test_shards_in_folders_of_their_own_are_finished_together() -> None:
+    plan = {"/a/x(scores=/runs/h.json) @ 5%": {"easy": 4}, "full": {"easy": 4}}
+    about = replace(ABOUT, planned=plan)
+    runs = [Run(Path(name), about, tuple(row("easy", number, method, 1.0) for method in plan for number in numbers))
+            for name, numbers in (("0", "01"), ("1", "23"))]  # fmt: skip
+    alone, together = (content_of(sections_of(given)[0], 1) for given in (runs[:1], runs))
+    assert alone.notes[0] == "0 is not finished: 4 of 8 results."
+    assert together.notes == []
+    assert all(each.whole for each in together.results)
+
+
+def test_costs_of_fewer_examples_are_not_whole() -> None:
+    rows = [row("easy", str(number), "full", 1.0) for number in range(3)]
+    found = content(ABOUT, [*rows, row("easy", "0", "adakv @ 10%", 1.0)])
+    assert [(each.method.text, each.examples, each.most) for each in found.costs] == [
+        ("full", 3, 3),
+        ("adakv @ 10%", 1, 3),
+    ]
+    assert section_data(found)["costs"][1]["most"] == 3
+
+
+def test_the_full_cache_has_no_interval_against_itself() -> None:
+    found = content(TEXT, text_rows(("full", "adakv @ 10%"), examples=3))
+    wide = {(each.method.text, each.quantity): each.estimate.low < each.estimate.high for each in found.results}
+    assert {place for place, there in wide.items() if not there} == {("full", "kl"), ("full", "agreement")}
+    assert len(wide) == 6
+
+
 def test_intervals_are_those_of_the_values() -> None:
     values = [0.0, 1.0, 1.0, 0.25, 1.0]
     found = content(ABOUT, [row("easy", str(number), "full", value) for number, value in enumerate(values)])

@@ -140,7 +140,7 @@ def test_without_plotly_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_values_are_written_by_their_quantity() -> None:
     assert written_value(0.8333, quantity("score")) == "83.3"
-    assert written_value(12.3456, quantity("nll")) == "12.3"
+    assert written_value(12.3456, quantity("nll")) == "12.346"  # as winnow eval tells it
     assert written_value(0.00123, quantity("kl")) == "0.00123"
     assert [written_fact(value) for value in (True, None, {}, "", {"a": [1]}, 3)] == [
         "yes",

@@ -127,7 +127,7 @@ def _legend(scale: ShadeScale) -> str:
 
 def _map(table: HeadScores, console: Console) -> Iterable[Text]:
     """Colored cells on a terminal that has colors, characters elsewhere."""
-    if console.color_system is None:
+    if console.color_system is None or console.no_color:
         return map(Text, text_map(table, console.width))
     return colored_map(table, console.width)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from winnow.report.page.methods import MethodName
-from winnow.report.page.results import Holding, holding
+from winnow.report.page.results import Holding, examples_there, holding
 from winnow.report.page.sections import Origin
 from winnow.report.page.slices import Slice, Slices
 
@@ -20,6 +20,8 @@ class Cost:
     method: MethodName
     machine: int
     examples: int
+    most: int
+    """Examples that some method was, or is to be, asked, wherever it ran."""
     prompt_tokens: float
     prefill_seconds: float
     compress_seconds: float
@@ -28,18 +30,24 @@ class Cost:
     holding: Holding
     runs: tuple[int, ...]
 
+    @property
+    def whole(self) -> bool:
+        """False where there are more."""
+        return self.examples == self.most
+
 
 def costs_of(slices: Slices, methods: Sequence[MethodName], wanted: Slice) -> Iterator[Cost]:
     """The costs of methods that were asked all tasks of a slice on one machine."""
-    for method in methods:
-        groups = [slices.rows(method.text, task, wanted.length) for task in wanted.tasks]
+    asked = [[slices.rows(method.text, task, wanted.length) for task in wanted.tasks] for method in methods]
+    most = examples_there(slices, wanted.tasks, wanted.length, asked)
+    for method, groups in zip(methods, asked, strict=True):
         for machine in sorted({origin.machine for group in groups for origin in group}):
             here = [[origin for origin in group if origin.machine == machine] for group in groups]
             if all(here):
-                yield _cost(wanted, method, machine, here)
+                yield _cost(wanted, method, machine, here, most)
 
 
-def _cost(wanted: Slice, method: MethodName, machine: int, groups: Sequence[Sequence[Origin]]) -> Cost:
+def _cost(wanted: Slice, method: MethodName, machine: int, groups: Sequence[Sequence[Origin]], most: int) -> Cost:
     origins = [origin for group in groups for origin in group]
     rows = [origin.row for origin in origins]
     paces = [1000 * row.decode_seconds / row.decode_steps for row in rows if row.decode_steps and row.together == 1]
@@ -48,6 +56,7 @@ def _cost(wanted: Slice, method: MethodName, machine: int, groups: Sequence[Sequ
         method,
         machine,
         len(rows),
+        most,
         median(row.prompt_tokens for row in rows),
         median(row.prefill_seconds for row in rows),
         median(row.compress_seconds for row in rows),

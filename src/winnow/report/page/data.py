@@ -73,6 +73,7 @@ def _cost(cost: Cost) -> Plain:
     return {
         "machine": cost.machine,
         "examples": cost.examples,
+        "most": cost.most,
         "prompt_tokens": cost.prompt_tokens,
         "prefill_seconds": cost.prefill_seconds,
         "compress_seconds": cost.compress_seconds,

@@ -8,6 +8,7 @@ from winnow.report.page.methods import FULL, MethodName
 from winnow.report.page.predictions import Predictions
 from winnow.report.page.results import Result
 from winnow.report.page.sections import Section
+from winnow.runs.folder import unfinished
 
 
 def notes_of(
@@ -15,6 +16,7 @@ def notes_of(
 ) -> list[str]:
     """Sentences, the weightiest first."""
     return [
+        *_of_unfinished_runs(section),
         *_of_unequal_examples(section, results),
         *_of_the_full_cache(methods),
         *_of_truncation(section),
@@ -22,6 +24,12 @@ def notes_of(
         *_of_machines(section),
         *_of_predictions(predictions),
     ]
+
+
+def _of_unfinished_runs(section: Section) -> Iterator[str]:
+    if section.missing:
+        paths = [source.path for source in section.sources if not source.finished]
+        yield unfinished(paths, section.missing, len(section.cells))
 
 
 def _of_unequal_examples(section: Section, results: Sequence[Result]) -> Iterator[str]:
@@ -35,8 +43,8 @@ def _of_unequal_examples(section: Section, results: Sequence[Result]) -> Iterato
         yield f"{_listed(some)} lack whole tasks, and so have no mean over all."
     if fewer:
         yield (
-            f"{_listed(fewer)} were asked fewer examples than others on some task; such rows say so, and their points "
-            "are hollow. winnow compare sets methods side by side on examples that both were asked."
+            f"{_listed(fewer)} have results for fewer examples than there are on some task; such rows say so, and "
+            "their points are hollow. winnow compare sets methods side by side on examples that both were asked."
         )
 
 

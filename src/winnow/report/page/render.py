@@ -76,8 +76,10 @@ def _page(**given: Any) -> str:
 
 
 def written_value(value: float, quantity: Quantity) -> str:
-    """A share in percent with one decimal, other numbers with three digits."""
-    return f"{100 * value:.1f}" if quantity.percent else f"{value:.3g}"
+    """A share in percent with one decimal, perplexity as `winnow eval` tells it, other numbers with three digits."""
+    if quantity.percent:
+        return f"{100 * value:.1f}"
+    return f"{value:.3f}" if quantity.name == "nll" else f"{value:.3g}"
 
 
 def written_fact(value: object) -> str:

@@ -11,6 +11,7 @@ from winnow.report.page.quantities import quantity, values_of
 from winnow.report.page.sections import Origin, Section
 from winnow.report.page.slices import Slice, Slices
 from winnow.runs.intervals import Bootstrap, Clusters, Estimate, mean_interval
+from winnow.runs.measures import by_definition
 from winnow.runs.rows import Row, shared_contexts
 
 BOOTSTRAP = Bootstrap(resamples=2000)
@@ -37,13 +38,13 @@ class Result:
     estimate: Estimate
     examples: int
     most: int
-    """Examples that some method was asked."""
+    """Examples that some method was asked, or is to be asked by a run that is not finished."""
     holding: Holding
     runs: tuple[int, ...]
 
     @property
     def whole(self) -> bool:
-        """False where other methods were asked more."""
+        """False where there are more."""
         return self.examples == self.most
 
 
@@ -88,19 +89,30 @@ def results_of(slices: Slices, judged: RowValues, methods: Sequence[MethodName],
             ]
             if all(groups):
                 found.append((method, groups))
-        asked = {(each.row.task, each.row.example) for _, groups in found for group in groups for each in group}
+        most = examples_there(slices, tasks, wanted.length, [groups for _, groups in found])
         for method, groups in found:
             origins = [origin for group in groups for origin in group]
+            estimate = judged.estimate(name, groups)
             yield Result(
                 wanted,
                 method,
                 name,
-                judged.estimate(name, groups),
+                estimate.without_width() if by_definition(name, method.text) else estimate,
                 len(origins),
-                len(asked),
+                most,
                 holding(groups),
                 tuple(sorted({origin.source.number for origin in origins})),
             )
+
+
+def examples_there(
+    slices: Slices, tasks: Sequence[str], length: int | None, asked: Sequence[Sequence[Sequence[Origin]]]
+) -> int:
+    """Examples of tasks that some method was, or is to be, asked. asked: rows by method and task."""
+    return sum(
+        max(slices.planned(task, length), len({each.row.example for groups in asked for each in groups[place]}))
+        for place, task in enumerate(tasks)
+    )
 
 
 def holding(groups: Sequence[Sequence[Origin]]) -> Holding:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import NamedTuple
 
-from winnow.runs.folder import About, Run
+from winnow.runs.folder import About, Run, missing_results
 from winnow.runs.rows import Row
 
 
@@ -21,6 +21,8 @@ class Source(NamedTuple):
     rows: int
     machines: tuple[int, ...]
     """Numbers of its rows' environments among those of the section."""
+    finished: bool
+    """False where results of it are still to come, as far as that was noted."""
 
 
 class Origin(NamedTuple):
@@ -44,6 +46,8 @@ class Section:
     """Hashes of the texts of examples, by task and example."""
     environments: list[dict[str, str]] = field(default_factory=list)
     """By machine, from number 1."""
+    planned: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Examples that were asked, by task and method: the most of any run; none in runs of earlier versions."""
 
     @property
     def about(self) -> About:
@@ -61,7 +65,13 @@ class Section:
             (task, example, names[method]): origin._replace(row=replace(origin.row, method=names[method]))
             for (task, example, method), origin in self.cells.items()
         }
-        return replace(self, cells=cells)
+        planned = {(task, names.get(method, method)): most for (task, method), most in self.planned.items()}
+        return replace(self, cells=cells, planned=planned)
+
+    @property
+    def missing(self) -> int:
+        """Results that are still to come, as far as that was noted."""
+        return missing_results(self.planned, ((task, method) for task, _, method in self.cells))
 
     def takes(self, run: Run) -> bool:
         """True if the run contradicts nothing that is here: no other result, and no other texts of an example."""
@@ -75,8 +85,10 @@ class Section:
     def add(self, number: int, run: Run) -> None:
         """Takes the rows that are not here already."""
         machines = tuple(self._machine(each) for each in run.environments)
-        source = Source(number, str(run.path), run.about, len(run.rows), machines)
+        source = Source(number, str(run.path), run.about, len(run.rows), machines, not run.missing)
         self.sources.append(source)
+        for place, most in run.planned.items():
+            self.planned[place] = max(most, self.planned.get(place, 0))
         for row in run.rows:
             self.cells.setdefault(_place(row), Origin(row, source, self._machine(run.environment_of(row))))
             self.contents[row.task, row.example] = row.content

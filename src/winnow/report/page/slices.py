@@ -40,6 +40,9 @@ class Slices:
             self._rows[row.method, row.task, None].append(origin)
             if (length := number(row, "length")) is not None:
                 self._rows[row.method, row.task, int(length)].append(origin)
+        self._planned: dict[str, int] = {}
+        for (task, _), most in section.planned.items():
+            self._planned[task] = max(most, self._planned.get(task, 0))
         present = {task for _, task, _ in self._rows}
         self.tasks = [task for task in tasks if task in present]
         found = sorted({length for _, _, length in self._rows if length is not None})
@@ -55,6 +58,10 @@ class Slices:
                     yield Slice(name, tasks, length)
             for task in self.tasks:
                 yield Slice(task, (task,), length)
+
+    def planned(self, task: str, length: int | None) -> int:
+        """Examples of a task that some method is to be asked, as far as that was noted; of single lengths it is not."""
+        return self._planned.get(task, 0) if length is None else 0
 
     def rows(self, method: str, task: str, length: int | None) -> Sequence[Origin]:
         """Rows of a method on a task."""

@@ -176,9 +176,9 @@ const AXES = {
   slots: { title: "slots per KV head, mean", written: (value) => `${+value.toPrecision(4)}`, steps: [1, 2, 5], base: 10 },
 };
 const COSTS = {
-  token_milliseconds: "ms per decoded token",
-  prefill_seconds: "seconds of prefill",
-  compress_seconds: "seconds of compression",
+  token_milliseconds: { title: "ms per decoded token", written: (value) => `${number(value)} ms per decoded token` },
+  prefill_seconds: { title: "seconds of prefill", written: (value) => `${number(value)} s of prefill` },
+  compress_seconds: { title: "seconds of compression", written: (value) => `${number(value)} s of compression` },
 };
 
 function writtenBytes(count) {
@@ -283,7 +283,7 @@ class Chart {
       ...row,
       method: section.methods[row.method],
       y: this.kind === "scores" ? row.mean : row[quantity],
-      whole: row.most === undefined || row.examples === row.most,
+      whole: row.examples === row.most,
     }));
     return { wanted, quantity, points: points.filter((point) => point[wanted.x] > 0) };
   }
@@ -299,7 +299,8 @@ class Chart {
     const { wanted, quantity, points } = this.points();
     const measure = this.kind === "scores" ? this.section.quantities.find((each) => each.name === quantity) : null;
     const factor = measure?.percent ? 100 : 1;
-    const traces = [...this.lines(points, wanted, factor, measure), ...this.fullLine(points, wanted, factor)];
+    const written = measure ? (value) => writtenMean(value, measure) : COSTS[quantity].written;
+    const traces = [...this.lines(points, wanted, factor, written), ...this.fullLine(points, wanted, factor, written)];
     Plotly.react(this.box, traces, this.layout(points, wanted, measure, quantity), {
       responsive: true, displaylogo: false, displayModeBar: this.box.clientWidth < NARROW ? false : "hover",
       /* All others, among them one that would send the data to a server, are left out. */
@@ -307,7 +308,7 @@ class Chart {
     });
   }
 
-  lines(points, wanted, factor, measure) {
+  lines(points, wanted, factor, written) {
     const quiet = [], bands = [], loud = [];
     /* Many bands over each other would hide the lines. */
     const opacity = Math.max(0.04, 0.4 / (3 + this.inColor.size));
@@ -321,7 +322,7 @@ class Chart {
         x, y: here.map((point) => factor * point.y), name: plain(base), mode: inColor || here.length === 1 ? "lines+markers" : "lines",
         line: { color: stroke, dash, width: inColor ? 2.2 : 1.2 },
         marker: { color: stroke, size: inColor ? 9 : 5, symbol: here.map((point) => (point.whole ? symbol : `${symbol}-open`)) },
-        text: here.map((point) => this.described(point, factor, measure)), hovertemplate: "%{text}<extra></extra>",
+        text: here.map((point) => this.described(point, written)), hovertemplate: "%{text}<extra></extra>",
       });
       if (inColor && wanted.intervals && here[0].low !== undefined) {
         if (here.length === 1) {
@@ -338,7 +339,7 @@ class Chart {
     return [...quiet, ...bands, ...loud];
   }
 
-  fullLine(points, wanted, factor) {
+  fullLine(points, wanted, factor, written) {
     const full = points.find((point) => point.method.base === "full");
     if (!full) return [];
     const everywhere = points.map((point) => point[wanted.x]);
@@ -346,13 +347,14 @@ class Chart {
       /* A line also where all points stand at one place. */
       x: [Math.min(...everywhere) / 1.1, Math.max(...everywhere) * 1.1], y: [factor * full.y, factor * full.y], name: "full", mode: "lines+text",
       line: { color: color("ink"), dash: "dash", width: 1.3 }, text: ["full cache", ""], textposition: "top right",
-      textfont: { color: color("ink") }, hovertemplate: `full cache: ${number(factor * full.y)}<extra></extra>`,
+      textfont: { color: color("ink") }, hovertemplate: `full cache: ${written(full.y)}<extra></extra>`,
     }];
   }
 
-  described(point, factor, measure) {
+  described(point, written) {
     const lines = [`<b>${plain(point.method.text)}</b>`];
-    lines.push(measure ? `${number(factor * point.y)} (${number(factor * point.low)} to ${number(factor * point.high)})` : number(point.y));
+    const interval = point.low === undefined || point.low === point.high ? "" : ` (${written(point.low)} to ${written(point.high)})`;
+    lines.push(written(point.y) + interval);
     lines.push(`${writtenBytes(point.held_bytes)} held, ${AXES.share.written(point.share)} of the full cache`);
     lines.push(`${AXES.slots.written(point.slots)} slots per KV head`);
     lines.push(point.whole ? `${point.examples} examples` : `${point.examples} of ${point.most} examples`);
@@ -364,7 +366,7 @@ class Chart {
     const x = points.map((point) => point[wanted.x]);
     const shown = points.length ? ticks(axis, Math.min(...x) / 1.1, Math.max(...x) * 1.1, this.box.clientWidth < NARROW ? 4 : 9) : [];
     const better = measure ? (measure.higher_is_better ? "higher is better" : "lower is better") : "lower is better";
-    const title = measure ? `${measure.title}${measure.percent ? ", %" : ""}` : COSTS[quantity];
+    const title = measure ? `${measure.title}${measure.percent ? ", %" : ""}` : COSTS[quantity].title;
     const line = { gridcolor: color("rule"), linecolor: color("faint"), zeroline: false, automargin: true };
     return {
       autosize: true, showlegend: false, hovermode: "closest", margin: { l: 62, r: 18, t: 14, b: 52 },
@@ -378,7 +380,9 @@ class Chart {
   }
 }
 
-const number = (value) => (value === undefined ? "" : String(+value.toPrecision(3)));
+const number = (value) => String(+value.toPrecision(3));
+/* As the tables have it. */
+const writtenMean = (value, measure) => (measure.percent ? (100 * value).toFixed(1) : measure.name === "nll" ? value.toFixed(3) : number(value));
 
 /* ---- predictions ---- */
 
