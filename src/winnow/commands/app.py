@@ -33,6 +33,7 @@ from winnow.commands.options.methods import MethodsOptions
 from winnow.commands.options.models import ModelsOptions
 from winnow.commands.options.report import ReportOptions
 from winnow.commands.options.run import RunOptions
+from winnow.commands.options.serve import ServeOptions
 from winnow.version import __version__
 
 _BRITISH = {"licence": "license"}
@@ -58,6 +59,7 @@ app.command("run")(command(RunOptions, "winnow.commands.run:run"))
 app.command("chat")(command(ChatOptions, "winnow.commands.chat:chat"))
 app.command("compress")(command(CompressOptions, "winnow.commands.compress:compress"))
 app.command("ask")(command(AskOptions, "winnow.commands.ask:ask"))
+app.command("serve")(command(ServeOptions, "winnow.commands.serve:serve"))
 app.command("methods")(command(MethodsOptions, "winnow.commands.methods:methods"))
 app.command("models")(command(ModelsOptions, "winnow.commands.models:models"))
 app.command("eval")(command(EvalOptions, "winnow.commands.eval:eval"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -61,19 +61,35 @@ def open_context(path: Path, named: str | None, where: DeviceOptions, asked: Pro
     name, document = named or _model_name(file), _askable_document(path, file)
     with stage("Opening the model"):
         source = open_model(name)
-        file.check_config(source.config)
-        file.check_tokenizer(source.tokenizer)
-    with stage("Reading the context"):
-        file.verify()
-        style = style_of(asked, PromptStyle.of_facts(file.prompt, str(path)))
-        _check_start(path, file, encode_prompt(source.tokenizer, document, _PROBE, style))
+    style = _style(path, file, source, document, asked)
     with stage("Loading the model"):
         dtype = file.model.dtype if file.model.dtype in DTYPES else "auto"
         weights = file.model.quantized if file.model.quantized in WEIGHTS else "auto"
         loaded = load_model(source, where.device, dtype, where.device_map, weights)
-    return OpenedContext(
-        path, loaded, source, Context(file.cache(loaded), file.input_ids, file.position_offsets), document, style
-    )
+    return OpenedContext(path, loaded, source, _context(file, loaded), document, style)
+
+
+def open_beside(path: Path, first: OpenedContext, asked: PromptOptions) -> OpenedContext:
+    """Opens another file of the model that is there already; asked: as of `open_context`."""
+    file = ContextFile.open(path)
+    document = _askable_document(path, file)
+    style = _style(path, file, first.source, document, asked)
+    return replace(first, path=path, context=_context(file, first.model), document=document, style=style)
+
+
+def _context(file: ContextFile, model: PreTrainedModel) -> Context:
+    return Context(file.cache(model), file.input_ids, file.position_offsets, file.facts.made)
+
+
+def _style(path: Path, file: ContextFile, source: ModelSource, document: str, asked: PromptOptions) -> PromptStyle:
+    """The style of a file's prompts. Raises what is wrong with the file, or with this model for it."""
+    file.check_config(source.config)
+    file.check_tokenizer(source.tokenizer)
+    with stage("Reading the context"):
+        file.verify()
+        style = style_of(asked, PromptStyle.of_facts(file.prompt, str(path)))
+        _check_start(path, file, encode_prompt(source.tokenizer, document, _PROBE, style))
+    return style
 
 
 def _model_name(file: ContextFile) -> str:

@@ -1,0 +1,190 @@
+"""Requests of `winnow serve` by 1, 4, 8 and 16 clients at once, over HTTP: how many a second, and tokens a second.
+
+    python benchmarks/serving.py MODEL                # a directory or a GGUF file; writes docs/results/serving.*
+    python benchmarks/serving.py --tiny --out build   # the bundled model, in miniature
+
+All have the same 16 prompts answered, greedily; one client sends one after the other. Nothing is held from one request
+to the next. Numbers of clients take turns, round by round; medians count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+from reporting import RESULTS, machine, markdown_table, write_results
+from rounds import measure
+from winnow.bundled import MODEL_PATH
+from winnow.commands.model_names import model_name
+from winnow.models import open_model
+from winnow.tasks import generate_document
+
+CLIENTS = (1, 4, 8, 16)
+METHODS = ("full", "adakv @ 128")
+
+
+@dataclass(frozen=True)
+class Load:
+    """The same work for any number of clients."""
+
+    requests: int
+    words: int
+    """Those of every prompt, about."""
+    tokens: int
+    """Those of every answer, at most."""
+    clients: Sequence[int]
+    rounds: int
+
+
+USUAL = Load(requests=16, words=380, tokens=32, clients=CLIENTS, rounds=3)
+TINY = Load(requests=4, words=100, tokens=4, clients=(1, 2), rounds=1)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A number of clients with a method."""
+
+    method: str
+    clients: int
+    prompt_tokens: float
+    """Those of a prompt, in the median."""
+    answer_tokens: int
+    """Those of all answers."""
+    seconds: float
+    """Until all requests are answered, in the median."""
+    requests_per_second: float
+    tokens_per_second: float
+    """Those of answers."""
+    gain: float
+    """Time of one client over the time of these: the median over the rounds."""
+
+
+@contextmanager
+def served(model: str, method: str, rows: int) -> Iterator[str]:
+    """The address of a server that holds nothing."""
+    options = ["--model", model, "--method", method, "--port", "0", "--rows", str(rows), "--conversations", "0"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "winnow.cli", "serve", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        found = next(filter(None, (re.search(r"http://\S+/v1", line) for line in process.stdout)), None)
+        if found is None:
+            sys.exit(f"winnow serve {' '.join(options)} ended with code {process.wait()}.")
+        yield found[0]
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def answered(address: str, tokens: int, prompt: str) -> dict[str, int]:
+    """The numbers of tokens of a prompt and its answer."""
+    body = {"messages": [{"role": "user", "content": prompt}], "max_tokens": tokens, "temperature": 0}
+    request = Request(f"{address}/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urlopen(request, timeout=3600) as response:
+        usage: dict[str, int] = json.load(response)["usage"]
+    return usage
+
+
+def measured(address: str, method: str, load: Load) -> list[Row]:
+    """All numbers of clients with one server."""
+    prompts = [
+        f"{generate_document(seed, tokens=load.words).text}\n\nWhat is this text about?"
+        for seed in range(load.requests)
+    ]
+    ask = partial(answered, address, load.tokens)
+    usages: list[dict[str, int]] = []
+
+    def all_of_them(clients: int) -> None:
+        with ThreadPoolExecutor(clients) as pool:
+            usages[:] = pool.map(ask, prompts)
+
+    bench = measure({str(each): partial(all_of_them, each) for each in load.clients}, load.rounds)
+    said = sum(usage["completion_tokens"] for usage in usages)
+    return [
+        Row(
+            method,
+            each,
+            statistics.median(usage["prompt_tokens"] for usage in usages),
+            said,
+            bench.median(str(each)),
+            load.requests / bench.median(str(each)),
+            said / bench.median(str(each)),
+            bench.ratio(str(load.clients[0]), str(each)),
+        )
+        for each in load.clients
+    ]
+
+
+def table(rows: Sequence[Row]) -> str:
+    """A line for every method and number of clients."""
+    head = ["method", "clients", "requests/s", "answers' tokens/s", "as many times one client's"]
+    body = [
+        [
+            f"`{row.method}`",
+            str(row.clients),
+            f"{row.requests_per_second:.2f}",
+            f"{row.tokens_per_second:.1f}",
+            f"{row.gain:.2f}",
+        ]
+        for row in rows
+    ]
+    return markdown_table(head, body)
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("model", nargs="?", type=Path, help="a directory or a GGUF file")
+    parser.add_argument("--methods", nargs="+", default=METHODS)
+    parser.add_argument("--rounds", type=int, default=USUAL.rounds)
+    parser.add_argument("--tiny", action="store_true", help="the bundled model, in miniature")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
+    options = parser.parse_args()
+    if options.tiny and options.out.resolve() == RESULTS:
+        parser.error("--tiny needs an --out of its own: a miniature would replace what was measured")
+    if options.model is None and not options.tiny:
+        parser.error("name a model: a directory or a GGUF file")
+    load = TINY if options.tiny else Load(**{**vars(USUAL), "rounds": options.rounds})
+    model = MODEL_PATH if options.model is None else options.model
+    rows: list[Row] = []
+    for method in options.methods:
+        with served(str(model), method, max(load.clients)) as address:
+            rows += measured(address, method, load)
+        print(table(rows[-len(load.clients) :]), flush=True)
+    text = page(model_name(open_model(model)), load, rows)
+    print(f"\n{text}")
+    records: list[dict[str, Any]] = [asdict(row) for row in rows]
+    options.out.mkdir(parents=True, exist_ok=True)
+    write_results(options.out, "serving", text, records)
+
+
+def page(model: str, load: Load, rows: Sequence[Row]) -> str:
+    """The table with all that it depends on."""
+    about = (
+        f"{model} behind `winnow serve`: {load.requests} prompts of {rows[0].prompt_tokens:,.0f} tokens, answers of "
+        f"{load.tokens} tokens at most, all of them side by side where as many clients ask. Medians of {load.rounds} "
+        f"rounds, in which the numbers of clients took turns. {machine()}"
+    )
+    end = "Prompts are read one by one, whoever sends them: what clients at once save is the answers' part."
+    command = "Regenerate with `python benchmarks/serving.py MODEL`."
+    return f"# Serving\n\n{about}\n\n{command}\n\n{table(rows)}\n\n{end}\n"
+
+
+if __name__ == "__main__":
+    main()

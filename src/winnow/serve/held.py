@@ -1,0 +1,72 @@
+"""Conversations that were answered, kept so that their next question does not have all of them read again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from copy import deepcopy
+from typing import NamedTuple
+
+from winnow.cache.compressed import CompressedCache
+
+
+class Held(NamedTuple):
+    """A conversation up to an answer."""
+
+    text: str
+    tokens: list[int]
+    """Those of the text."""
+    cache: CompressedCache
+    """Holds the first of them, all but the last one perhaps. One row."""
+    nbytes: int
+    """Those of the cache, without what it shares with others from the beginning on."""
+
+
+class HeldConversations:
+    """The latest conversations, each with what it began with; the one that was not gone on with for longest goes first.
+
+    Conversations are known by their text: a tokenizer may cut an answer into other tokens than the model said.
+    """
+
+    def __init__(self, most: int, most_bytes: int | None = None) -> None:
+        """most: conversations that are kept; 0 for none. most_bytes: bytes of all, at most; None for any number."""
+        self._most = most
+        self._most_bytes = most_bytes
+        self._held: OrderedDict[tuple[str, str], Held] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all; those of a prefix that several share count for each."""
+        return sum(each.nbytes for each in self._held.values())
+
+    def keep(self, beginning: str, conversation: Held) -> None:
+        """Keeps a conversation that began with what has this name."""
+        if not self._most:
+            return
+        self._held[beginning, conversation.text] = conversation
+        self._held.move_to_end((beginning, conversation.text))
+        while len(self._held) > self._most or (self._most_bytes is not None and self.nbytes > self._most_bytes):
+            self._held.popitem(last=False)
+
+    def forget(self) -> None:
+        """Lets go of all."""
+        self._held.clear()
+
+    def longest(self, beginning: str, text: str) -> Held | None:
+        """A fork of the longest conversation that a text goes on with; None where there is none."""
+        known = [key for key in self._held if key[0] == beginning and _goes_on(text, key[1])]
+        if not known:
+            return None
+        key = max(known, key=lambda each: len(each[1]))
+        self._held.move_to_end(key)
+        found = self._held[key]
+        return found._replace(tokens=list(found.tokens), cache=deepcopy(found.cache))
+
+
+def _goes_on(text: str, known: str) -> bool:
+    """True if a text goes on behind another, and not within a word, whose tokens would be others."""
+    if not known or not text.startswith(known) or text == known:
+        return False
+    return not (known[-1].isalnum() and text[len(known)].isalnum())

@@ -1,0 +1,112 @@
+"""Answers that are decoded side by side, as rows of one cache."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from winnow.cache.compressed import CompressedCache
+from winnow.evaluate.sampling import Choice
+from winnow.models.devices import input_device
+from winnow.serve.asked import Asked, Reason, Said
+from winnow.serve.words import Words
+
+
+@dataclass(eq=False)
+class Row:
+    """An answer, as far as it was said."""
+
+    asked: Asked
+    words: Words
+    choice: Choice
+    most: int
+    """Tokens of the answer."""
+    tokens: list[int]
+    """Those of the prompt, then those that were said."""
+    prompt_tokens: int
+    logits: Tensor
+    """[V] after them."""
+    waited_seconds: float
+    read_seconds: float
+    began: float = field(default_factory=time.monotonic)
+    text: str = ""
+    """The words that were told."""
+    reason: Reason | None = None
+    """The reason for which the answer is whole."""
+
+    @property
+    def said(self) -> list[int]:
+        """Tokens of the answer."""
+        return self.tokens[self.prompt_tokens :]
+
+    @property
+    def over(self) -> bool:
+        """True if nothing is to come."""
+        return self.reason is not None or self.asked.canceled
+
+    def say(self, stops: frozenset[int]) -> None:
+        """Chooses the next token, and tells of the words that it completes."""
+        token = self.choice(self.logits)
+        if token in stops:
+            self.reason = "stop"
+        else:
+            self.tokens.append(token)
+            self._tell(self.words.add(token))
+            if self.words.stopped:
+                self.reason = "stop"
+            elif len(self.said) == self.most:
+                self.reason = "length"
+        if self.reason is not None:
+            self._tell(self.words.end())
+
+    def _tell(self, text: str) -> None:
+        if text:
+            self.text += text
+            self.asked.tell(Said(text))
+
+
+class Batch:
+    """Rows of one cache; all of them say a token at a time. Each says what it would say alone."""
+
+    def __init__(self, row: Row, cache: CompressedCache) -> None:
+        self.rows = [row]
+        self.cache = cache
+
+    def takes(self, cache: CompressedCache) -> bool:
+        """True if a cache of one row can become a row of this one."""
+        return (
+            cache.is_attention_alone()
+            and self.cache.is_attention_alone()
+            and cache.compression.folding == self.cache.compression.folding
+        )
+
+    def add(self, row: Row, cache: CompressedCache) -> None:
+        """One more row."""
+        self.cache = CompressedCache.joined([self.cache, cache])
+        self.rows.append(row)
+
+    def cache_of(self, row: Row) -> CompressedCache:
+        """The cache of one row, which the others do not change."""
+        return self.cache if len(self.rows) == 1 else self.cache.alone(self.rows.index(row))
+
+    def leave(self, rows: Sequence[Row]) -> None:
+        """Rows that are over go. The last one's cache is given away as it is."""
+        kept = [place for place, row in enumerate(self.rows) if row not in rows]
+        self.rows = [self.rows[place] for place in kept]
+        if self.rows and rows:
+            self.cache.reorder_cache(torch.tensor(kept, dtype=torch.int64, device="cpu"))
+
+    @torch.no_grad()
+    def step(self, model: PreTrainedModel) -> None:
+        """The model reads what every row said last."""
+        device = input_device(model)
+        tokens = torch.tensor([row.tokens[-1:] for row in self.rows], device=device)
+        positions = torch.tensor([[len(row.tokens) - 1] for row in self.rows], device=device)
+        output = model(input_ids=tokens, position_ids=positions, past_key_values=self.cache, use_cache=True)
+        for row, logits in zip(self.rows, output.logits[:, -1], strict=True):
+            row.logits = logits

@@ -1,0 +1,248 @@
+"""`winnow serve`: from its first line to its end, and whatever keeps it from beginning."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from support.asked import DOCUMENT, write_asked
+from support.processes import environment, python
+from winnow.cli import main
+from winnow.commands import serve as command
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+QUESTION, ANSWER = DOCUMENT.questions[0].text, DOCUMENT.questions[0].answer
+PROGRAM = "from winnow.cli import program; program()"
+CHAT, COMPLETION = "/chat/completions", "/completions"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A document in two contexts."""
+    folder = tmp_path_factory.mktemp("serve")
+    write_asked(folder)
+    for name, method in (("report", "adakv"), ("other", "snapkv")):
+        out = str(folder / f"{name}.safetensors")
+        assert main(["compress", str(folder / "document.txt"), "-o", out, "--method", method]) == 0
+    return folder
+
+
+class Served:
+    """A server in a process of its own."""
+
+    def __init__(self, folder, *arguments, **more):
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, "serve", "--port", "0", *arguments],
+            cwd=folder,
+            env=environment(**more),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            # A test run in the background ignores interrupts, and its children would inherit that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        self.heading = []
+        for line in self.process.stdout:
+            self.heading.append(line.rstrip("\n"))
+            if found := re.search(r"http://\S+/v1", line):
+                self.address = found[0]
+                break
+        else:
+            pytest.fail(self.process.stderr.read())
+
+    def opened(self, address, body=None, **headers):
+        data = None if body is None else json.dumps(body).encode()
+        form = {"Content-Type": "application/json", **headers}
+        return urlopen(Request(self.address + address, data, form), timeout=60)
+
+    def asked(self, address, body=None, **headers):
+        with self.opened(address, body, **headers) as response:
+            return json.load(response)
+
+    def ended(self, request):
+        """Exit code, seconds and standard error, after a request to end."""
+        begun = time.monotonic()
+        self.process.send_signal(request)
+        _, err = self.process.communicate(timeout=60)
+        return self.process.returncode, time.monotonic() - begun, err
+
+
+@contextmanager
+def served(folder, *arguments, **more):
+    server = Served(folder, *arguments, **more)
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.process.kill()
+            server.process.communicate()
+
+
+needs_signals = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+
+
+@needs_signals
+def test_a_server_from_beginning_to_end(folder):
+    with served(folder, "--name", "mine", "--method", "full", WINNOW_API_KEY="secret") as server:
+        assert server.address.startswith("http://127.0.0.1:")
+        assert "full" in server.heading[0]
+        assert server.heading[-1].endswith("serves mine. Ctrl-C stops.")
+        key = {"Authorization": "Bearer secret"}
+        assert [each["id"] for each in server.asked("/models", **key)["data"]] == ["mine"]
+        body = server.asked(COMPLETION, {"prompt": "The safe in the old bakery", "max_tokens": 4}, **key)
+        assert body["usage"]["completion_tokens"] == 4
+        for headers, status in (({}, 401), ({**key, "Host": "evil.example"}, 403)):
+            with pytest.raises(HTTPError) as refused:
+                server.asked("/models", **headers)
+            assert refused.value.code == status
+        code, _, err = server.ended(signal.SIGINT)
+        assert code == 0
+        told, stopped = err.splitlines()
+        assert re.fullmatch(r"mine: 7 tokens read in .*, 4 said in .* · held: .*, .*% of full", told)
+        assert stopped == "Stopped."
+
+
+@needs_signals
+def test_documents_are_asked_by_their_names_and_a_stream_does_not_keep_the_server(folder):
+    contexts = ("--context", "report.safetensors", "--context", "other.safetensors")
+    with served(folder, *contexts, "--temperature", "1.5", "--seed", "1") as server:
+        assert [line.split(" · ")[0] for line in server.heading[1:-1]] == ["report", "other"]
+        assert "adakv @ 128" in server.heading[1]
+        for name in ("report", "other"):
+            asked = {"model": name, "messages": [{"role": "user", "content": QUESTION}], "temperature": 0}
+            body = server.asked(CHAT, asked)
+            assert body["choices"][0]["message"]["content"] == ANSWER
+            assert body["usage"]["prompt_tokens_details"]["cached_tokens"] > 150
+        endless = {"prompt": DOCUMENT.text, "max_tokens": 1500, "stream": True}
+        with server.opened(COMPLETION, endless) as stream:
+            for _ in range(6):
+                assert stream.readline()
+            code, seconds, err = server.ended(signal.SIGTERM)
+        assert code == 0
+        assert err.splitlines()[-1] == "Stopped."
+        assert "Traceback" not in err
+        assert seconds < 20
+
+
+def test_a_port_that_is_taken(folder, winnow_run, no_weights):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, out, err = winnow_run("serve", "--port", str(port))
+    assert (code, out) == (1, "")
+    assert re.fullmatch(rf"nothing can listen at 127\.0\.0\.1, port {port}: .*; give another --host or --port\.\n", err)
+
+
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "x" * 70, "203.0.113.1"])
+def test_a_host_that_is_not_here(host, folder, winnow_run, no_weights):
+    code, out, err = winnow_run("serve", "--port", "0", "--host", host)
+    assert (code, out) == (1, "")
+    assert err.startswith(f"nothing can listen at {host}")
+
+
+CONTEXT = ("--context", "report.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--method", "kvzip"), "winnow compress --method kvzip"),
+        (("--method", "no-such"), "no-such"),
+        (("--method", "full,snapkv"), ""),
+        (("--fold", "64", "--method", "full"), "full"),
+        ((*CONTEXT, "--dtype", "float32"), "--dtype"),
+        ((*CONTEXT, "--weights", "int8"), "--weights"),
+        (("--api-key", ""), "--api-key"),
+        (("--rows", "0"), "--rows"),
+    ],
+)
+def test_wrong_usage_is_told_before_the_model_is_loaded(arguments, said, folder, winnow_run, no_weights):
+    code, out, err = winnow_run("serve", "--port", "0", *arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1, err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [((*CONTEXT, *CONTEXT), "report"), ((*CONTEXT, "--name", "report"), "report")],
+)
+def test_names_are_given_once(arguments, name, folder, winnow_run):
+    code, out, err = winnow_run("serve", "--port", "0", *arguments)
+    assert (code, out) == (2, "")
+    assert f"two models would be named {name}" in err
+
+
+def test_a_file_that_is_no_context(folder, winnow_run, no_weights):
+    code, _, err = winnow_run("serve", "--port", "0", "--context", "document.txt")
+    assert code == 1
+    assert "document.txt" in err
+
+
+def test_packages_that_are_missing():
+    code = """
+import sys
+from winnow.cli import main
+for package in ("starlette", "uvicorn"):
+    sys.modules[package] = None
+    print(main(["serve"]))
+"""
+    found = python(code)
+    assert (found.returncode, found.stdout) == (0, "1\n1\n")
+    lines = [f'winnow serve needs {package}: pip install "winnow-kv[serve]"' for package in ("starlette", "uvicorn")]
+    assert found.stderr.splitlines() == lines
+
+
+@pytest.mark.parametrize(
+    ("host", "local"), [("127.0.0.1", True), ("127.0.0.2", True), ("0.0.0.0", False), ("::1", True), ("::", False)]
+)
+def test_which_addresses_are_this_machine_s_own(host, local):
+    try:
+        listening = command._listening(host, 0)
+    except command.InputError:
+        pytest.skip("no such address here")
+    with listening:
+        assert command._is_local(listening) == local
+
+
+def test_a_model_that_does_not_come_back_does_not_keep_the_process(folder, winnow_run, monkeypatch):
+    """Python would crash if it went away around a thread that is within a layer."""
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    codes, close = [], command.Engine.close
+    monkeypatch.setattr(command.uvicorn.Server, "run", interrupted)
+    monkeypatch.setattr(command.Engine, "close", lambda engine: close(engine) and False)
+    monkeypatch.setattr(command.os, "_exit", codes.append)
+    code, out, err = winnow_run("serve", "--port", "0", "--host", "0.0.0.0")
+    assert (code, codes) == (0, [0])
+    assert "http://0.0.0.0:" in out
+    assert err.splitlines() == ["Anybody who reaches this address can ask; --api-key demands a secret.", "Stopped."]
+
+
+def test_errors_of_the_server_are_a_line_each(capsys):
+    log = logging.getLogger("winnow.serve.engine")
+    handler = command._Errors(logging.ERROR)
+    log.addHandler(handler)
+    try:
+        try:
+            raise KeyError("so\nit goes\x1b[2J")
+        except KeyError as problem:
+            log.error("a request failed", exc_info=problem)
+        log.warning("not told")
+    finally:
+        log.removeHandler(handler)
+    assert capsys.readouterr().err == "a request failed: KeyError: 'so\\nit goes\\x1b[2J'\n"

@@ -1,0 +1,36 @@
+"""The benchmark of the server, in miniature."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.processes import environment
+
+PROGRAM = Path(__file__).resolve().parents[2] / "benchmarks" / "serving.py"
+
+
+def test_the_benchmark_in_miniature(tmp_path):
+    command = [sys.executable, str(PROGRAM), "--tiny", "--methods", "full", "--out", str(tmp_path)]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "serving.json").read_text())["results"]
+    assert [(row["method"], row["clients"]) for row in results] == [("full", 1), ("full", 2)]
+    assert all(row["answer_tokens"] == 16 and row["gain"] > 0 for row in results)
+    text = (tmp_path / "serving.md").read_text()
+    assert "4 prompts of" in text
+    assert "Measured on" in text
+
+
+@pytest.mark.parametrize(("arguments", "said"), [(["--tiny"], "an --out of its own"), ([], "name a model")])
+def test_senseless_options_are_refused(arguments, said, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(PROGRAM.parent))
+    monkeypatch.setattr(sys, "argv", [str(PROGRAM), *arguments])
+    with pytest.raises(SystemExit):
+        importlib.import_module("serving").main()
+    assert said in capsys.readouterr().err

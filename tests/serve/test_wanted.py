@@ -1,0 +1,165 @@
+"""Requests as JSON: every refusal names its field, and no JSON gives anything but a request or a refusal."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from winnow.evaluate.sampling import Sampling
+from winnow.serve.refusals import LONGEST, Refused
+from winnow.serve.wanted import COMMON, HOTTEST, MOST_STOPS, Wanted, read_chat, read_completion
+
+ASKED = {"messages": [{"role": "user", "content": "Who?"}]}
+TEXT = {"prompt": "Once"}
+
+
+def chat(**more):
+    return read_chat({**ASKED, **more})
+
+
+def refusal(read, body):
+    with pytest.raises(Refused) as refused:
+        read(body)
+    assert refused.value.status == 400
+    return refused.value
+
+
+def test_what_is_not_said_is_left_open():
+    assert chat() == Wanted(None, chat().messages, "", None, None, None, None, (), False, False)
+    assert read_completion(TEXT).text == "Once"
+    assert read_completion({"prompt": ["Once"]}).text == "Once"
+    assert chat(model=None, seed=None, stop=None, stream=None, tools=None, stream_options=None) == chat()
+
+
+def test_what_is_said_counts():
+    found = chat(
+        model="m", max_tokens=3, temperature=0.5, top_p=0.9, seed=-1, stop="x", stream=True,
+        stream_options={"include_usage": True},
+    )  # fmt: skip
+    assert (found.model, found.max_new_tokens, found.stops, found.stream, found.counted) == ("m", 3, ("x",), True, True)
+    assert found.sampling(Sampling(1.0, 0.5, 7)) == Sampling(0.5, 0.9, -1)
+    assert chat(temperature=0).sampling(Sampling(1.0, 0.5, 7)) == Sampling(0.0, 0.5, 7)
+    assert chat(max_tokens=3, max_completion_tokens=4).max_new_tokens == 4
+    assert chat(stop=["a", "b"]).stops == ("a", "b")
+    assert chat(user="me", metadata={"a": "b"}, store=True, n=1, tools=[], response_format={"type": "text"}) == chat()
+
+
+WRONG = [
+    ("n", 2), ("best_of", 2), ("logprobs", True), ("top_logprobs", 3), ("echo", True), ("suffix", "x"),
+    ("frequency_penalty", 0.5), ("presence_penalty", -1), ("logit_bias", {"3": 1}), ("tools", [{}]),
+    ("tool_choice", "required"), ("functions", [{}]), ("response_format", {"type": "json_object"}),
+    ("modalities", ["audio"]), ("reasoning_effort", "low"), ("model", 3), ("max_tokens", 0), ("max_tokens", 1.5),
+    ("max_tokens", True), ("max_tokens", 2**63), ("max_completion_tokens", -1), ("temperature", -0.1),
+    ("temperature", float("nan")), ("temperature", float("inf")), ("temperature", 10**400), ("temperature", "1"),
+    ("temperature", True), ("temperature", HOTTEST * 2), ("top_p", 0), ("top_p", 1.1), ("seed", 0.5),
+    ("seed", -(2**63) - 1), ("stop", ""), ("stop", [""]), ("stop", 3), ("stop", [3]), ("stop", {"a": 1}),
+    ("stop", ["x"] * (MOST_STOPS + 1)), ("stream", "yes"), ("stream_options", []), ("stream_options", {"more": 1}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG, ids=str)
+def test_a_refusal_names_the_field(name, value):
+    found = refusal(read_chat, {**ASKED, name: value})
+    assert found.field == name
+    assert found.body()["error"]["param"] == name
+    assert str(found).startswith(name)
+    if name != "max_completion_tokens":
+        assert refusal(read_completion, {**TEXT, name: value}).field == name
+
+
+def test_usage_that_is_neither_true_nor_false():
+    assert refusal(read_chat, {**ASKED, "stream_options": {"include_usage": 1}}).field == "include_usage"
+
+
+@pytest.mark.parametrize(
+    ("messages", "said"),
+    [
+        (None, "list of messages"),
+        ([], "list of messages"),
+        ("Who?", "list of messages"),
+        (["Who?"], r"messages\[0\] must be an object"),
+        ([{"content": "Who?"}], r"messages\[0\]\.role must be one of system, developer, user, assistant; it is None"),
+        ([{"role": ["user"], "content": "Who?"}], r"messages\[0\]\.role"),
+        ([{"role": "tool", "content": "x"}, *ASKED["messages"]], r"messages\[0\]\.role"),
+        ([{"role": "user"}], r"messages\[0\]\.content"),
+        ([*ASKED["messages"], {"role": "user", "content": 3}], r"messages\[1\]\.content"),
+        ([{"role": "user", "content": [{"type": "image_url"}]}], "no images"),
+        ([{"role": "user", "content": [{"type": "text", "text": None}]}], "no images"),
+        ([{"role": "user", "content": ["Who?"]}], "no images"),
+        ([{"role": "user", "content": "\ud800"}], r"half of a character, '\\ud800'"),
+        ([*ASKED["messages"], {"role": "assistant", "content": "I"}], "last message must be the user's"),
+    ],
+)
+def test_messages_that_are_none(messages, said):
+    found = refusal(read_chat, {"messages": messages})
+    assert found.field == "messages"
+    assert re.search(said, str(found))
+
+
+@pytest.mark.parametrize("prompt", [None, "", 3, [], ["a", "b"], [1, 2], [[1, 2]], {"a": "b"}, "a\udfff"])
+def test_prompts_that_are_none(prompt):
+    assert refusal(read_completion, {"prompt": prompt}).field == "prompt"
+
+
+@pytest.mark.parametrize("body", [None, 3, "x", [], [ASKED], True])
+def test_what_is_no_object(body):
+    assert refusal(read_chat, body).field is None
+    assert refusal(read_completion, body).field is None
+
+
+def test_fields_of_the_other_address_are_refused():
+    assert refusal(read_chat, {**ASKED, "prompt": "x"}).field == "prompt"
+    assert refusal(read_completion, {**TEXT, "messages": []}).field == "messages"
+    assert refusal(read_completion, {**TEXT, "max_completion_tokens": 3}).field == "max_completion_tokens"
+
+
+def test_parts_of_text_are_lines():
+    parts = [{"type": "text", "text": "Who?"}, {"type": "text", "text": "When?"}]
+    (message,) = read_chat({"messages": [{"role": "user", "content": parts}]}).messages
+    assert message.content == "Who?\nWhen?"
+    (message,) = read_chat({"messages": [{"role": "user", "content": []}]}).messages
+    assert message.content == ""
+
+
+def test_a_developer_is_a_system():
+    said = [{"role": "developer", "content": "Be brief."}, *ASKED["messages"]]
+    assert [each.role for each in read_chat({"messages": said}).messages] == ["system", "user"]
+
+
+def test_what_is_repeated_of_a_request_is_short():
+    deep: list[object] = []
+    for _ in range(3000):
+        deep = [deep]
+    for body in ({**ASKED, "n": "x" * 10**6}, {**ASKED, "tools": deep}, {**ASKED, "x" * 10**6: 1}):
+        told = refusal(read_chat, body).body()["error"]
+        assert len(told["message"]) <= LONGEST + 1
+        assert len(told["param"]) <= LONGEST + 1
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.characters(categories=["Cs"]),
+    lambda inside: st.lists(inside, max_size=3) | st.dictionaries(st.text(max_size=5), inside, max_size=3),
+    max_leaves=6,
+)
+NAMES = st.sampled_from([*sorted(COMMON), "messages", "prompt", "max_completion_tokens"]) | st.text(max_size=3)
+MESSAGE = st.fixed_dictionaries({}, optional={"role": st.sampled_from(["user", "system", "x"]) | JSON, "content": JSON})
+BODIES = JSON | st.tuples(
+    st.dictionaries(NAMES, JSON, max_size=3),
+    st.fixed_dictionaries({}, optional={"messages": st.lists(MESSAGE, max_size=3), "prompt": JSON}),
+).map(lambda both: {**both[0], **both[1]})
+
+
+@given(BODIES)
+def test_any_json_is_a_request_or_refused(body):
+    for read in (read_chat, read_completion):
+        try:
+            found = read(body)
+        except Refused as refused:
+            # It can be told, whatever it repeats.
+            json.dumps(refused.body(), ensure_ascii=False).encode("utf-8")
+        else:
+            assert isinstance(found, Wanted)
