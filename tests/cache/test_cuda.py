@@ -83,6 +83,9 @@ def test_a_full_budget_is_as_the_stock_cache(dtype: torch.dtype) -> None:
         {"method": "adakv @ 24", "fold_every": 4},
         {"method": "kvec(window=4, wide_window=8) @ 24", "fold_every": 8},
         {"method": "h2o+bits(8) @ 24", "fold_every": 4},
+        {"method": "full+bits(8)", "fold_every": 4},
+        {"method": "full+spark(0.5)", "fold_every": 4},
+        {"method": "knorm+kivi(4, residual=8) @ 64"},
     ],
     ids=lambda options: " ".join(str(each) for each in options.values()),
 )
