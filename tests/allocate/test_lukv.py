@@ -48,6 +48,13 @@ def test_between_two_shares_the_table_is_straight() -> None:
     assert bool((kept_shares(table, 100) == 0).all())
 
 
+def test_beyond_the_table_all_heads_give_up_what_is_left() -> None:
+    shares = torch.linspace(0.01, 0.99, 99).double()[:, None, None]
+    table = BudgetCurves(torch.cat([shares, shares**3], dim=2))
+    torch.testing.assert_close(kept_shares(table, 99.5), (1 - table.ratios[98]) / 2)
+    assert bool((kept_shares(table, 100) == 0).all())
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 3), st.integers(1, 50), st.data())
 def test_totals_are_exact_and_limits_hold(seed: int, length: int, data: st.DataObject) -> None:

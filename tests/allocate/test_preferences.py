@@ -18,7 +18,7 @@ from winnow.allocate.spanning import Claim
 from winnow.allocate.zigzag import least_tokens
 from winnow.errors import MethodError
 from winnow.score.attention_sums import window_attention
-from winnow.view import LayerView
+from winnow.view import LayerView, WindowAttention
 
 
 def attention(view: LayerView, rows: int) -> Tensor:
@@ -77,6 +77,15 @@ def test_zigzag_counts_the_tokens_that_hold_the_attention(rows: int, share: floa
         view = random_view(heads=2, group=2, length=40, seed=seed)
         found = least_tokens(window_attention(view, rows), share).double().mean()
         assert float(found) == pytest.approx(zigzag_need(view, rows, share), abs=0 if share < 1 else 4)
+
+
+def test_zigzag_needs_no_token_more_than_hold_the_share_exactly() -> None:
+    mass = torch.tensor([[0.5, 0.25, 0.25]])
+    assert least_tokens(WindowAttention(1, mass, mass.square(), mass.sum(1)), 0.5).tolist() == [1]
+
+
+def test_both_look_at_as_many_queries_as_published() -> None:
+    assert (Cake().rows, ZigZag().rows) == (32, 32)
 
 
 def test_models_with_soft_capping_and_sinks_attend_as_ever() -> None:

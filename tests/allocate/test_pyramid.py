@@ -38,6 +38,10 @@ def test_pyramid_as_published_drifts() -> None:
     assert sum(totals) - 128 * 32 == 176
     # the authors' code: a prompt shorter than 2b gets uniform layers
     assert Pyramid(rounding="paper").layer_totals(SlotPlan(128 * 32, (1,) * 32, 239, 8)) == [128] * 32
+    levels = pyramid_as_published(120, 232, 32, 20)
+    totals = Pyramid(rounding="paper").layer_totals(SlotPlan(128 * 32, (1,) * 32, 240, 8))
+    assert totals == [level + 8 for level in levels]
+    assert len(set(totals)) > 1
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,7 @@ def test_rounding_conserves_and_respects_limits(case: tuple[list[float], list[in
         ([0.0, 0.0, 0.0], 5, 0, 9, [2, 2, 1]),
         ([100.0, 0.0], 4, 2, 9, [2, 2]),
         ([0.1] * 10, 1, 0, 1, [1] + [0] * 9),
+        ([0.3, 0.1 + 0.2, 0.2, 0.2], 1, 0, 9, [1, 0, 0, 0]),  # equal but for the last bit of the second
     ],
 )
 def test_rounding_by_hand(shares: list[float], total: int, low: int, high: int, expected: list[int]) -> None:

@@ -12,6 +12,7 @@ import winnow
 from support.families import build, prompt
 from support.small_caches import GREEDY, N, cache, compress
 from winnow import CacheError
+from winnow.cache.another_prompt import check_positions
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -27,6 +28,12 @@ def test_a_prompt_that_is_no_longer_than_what_was_seen_is_refused(model, length,
     with pytest.raises(CacheError, match=r"new.*Make a new CompressedCache for every prompt.*context\.cache"):
         model.generate(prompt(length=length, seed=5), past_key_values=past, **{**GREEDY, **options})
     assert past.get_seq_length() == SEEN
+
+
+def test_new_tokens_begin_right_behind_those_that_were_seen():
+    check_positions(torch.tensor([[10, 11]]), None, [10])
+    with pytest.raises(CacheError, match="begin at position 9"):
+        check_positions(torch.tensor([[9, 10]]), None, [10])
 
 
 def test_padded_rows_count_without_their_padding(model):

@@ -106,6 +106,14 @@ def test_contexts_know_the_adapters_that_are_active(model, tmp_path):
         winnow.load_context(tmp_path / "one.winnow", model)
 
 
+def test_adapters_that_are_switched_off_are_not_active(model):
+    attention = model.model.layers[0].self_attn
+    attention.q_proj = Adapted(attention.q_proj)
+    assert ModelFingerprint.of(model).architecture["adapters"] == ["one"]
+    attention.q_proj.disable_adapters = True
+    assert ModelFingerprint.of(model).architecture["adapters"] == []
+
+
 def test_a_compiled_model_reads_the_contexts_of_what_it_compiles(model):
     compiled = torch.compile(model, backend="eager")
     assert ModelFingerprint.of(compiled) == ModelFingerprint.of(model)

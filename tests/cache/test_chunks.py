@@ -83,6 +83,33 @@ def test_chunked_prefill_of_a_padded_batch(model):
         assert [k.tolist() for k in at_once.kept(2, row)] == [k.tolist() for k in in_parts.kept(2, row)]
 
 
+@pytest.mark.parametrize("name", ["snapkv(window=4) @ 9", "h2o @ 9", "expectedattention @ 12"])
+@pytest.mark.parametrize("padding", [slice(0, 13), slice(27, N)], ids=["left", "right"])
+def test_chunks_of_a_padded_prompt_keep_what_the_whole_one_keeps(model, padding, name):
+    ids, mask = prompt(rows=2, length=N), torch.ones(2, N, dtype=torch.int64)
+    mask[0, padding] = 0
+    whole, parts = (winnow.compress(model, ids, name, attention_mask=mask, chunk_size=size) for size in (None, 7))
+    for layer in range(3):
+        for row in range(2):
+            assert all(map(torch.equal, parts.kept(layer, row), whole.kept(layer, row)))
+
+
+@pytest.mark.parametrize("name", ["snapkv(window=12) @ 14", "h2o @ 14"])
+def test_rows_may_change_places_between_chunks(model, name):
+    """As those of beams do, in generate()."""
+    ids, order = prompt(rows=2, length=N), torch.tensor([1, 0])
+    moved, alone = (winnow.CompressedCache(model, name, prompt_length=N) for _ in range(2))
+    with torch.no_grad():
+        model(ids[:, :32], past_key_values=moved)
+        moved.reorder_cache(order)
+        model(ids[order, 32:], past_key_values=moved)
+        model(ids[order, :32], past_key_values=alone)
+        model(ids[order, 32:], past_key_values=alone)
+    for layer in range(3):
+        for row in range(2):
+            assert all(map(torch.equal, moved.kept(layer, row), alone.kept(layer, row)))
+
+
 # --- chunks that generate() makes ------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ import winnow
 from support.contexts import answer, mapped, prefix_tensors, refused, rollup
 from support.families import prompt
 from support.ready import random_scores
-from support.small_caches import N, method
+from support.small_caches import N, compress, made, method
 from winnow.cache.disk import ContextFile
 
 TESTS = Path(__file__).parents[1]
@@ -175,6 +175,27 @@ def test_processes_share_one_mapping_and_answer_alike(model, tmp_path):
     answer(model, loaded)
     assert rollup(path)["Private_Dirty"] == 0, "decoding writes to the prefix"
     assert path.read_bytes() == before
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux's /proc")
+def test_windows_are_copied_out_of_the_file(tmp_path):
+    """They are written to with every token; prefixes are not."""
+    model = made("gemma2")
+    path = compress(model).save(tmp_path / "c")
+    layers = winnow.load_context(path, model)._cache.layers
+    windows = [part for layer in layers if layer.is_sliding for part in (layer.keys, layer.values)]
+    ranges = mapped(path)
+    assert windows
+    assert ranges
+    assert not any(start <= window.data_ptr() < stop for window in windows for start, stop in ranges)
+
+
+def test_rows_of_a_loaded_batch_have_their_own_slots(model, tmp_path):
+    context = winnow.compress(model, prompt(rows=3, length=N), method())
+    loaded = winnow.load_context(context.save(tmp_path / "c"), model)
+    for layer in range(3):
+        for row in range(3):
+            assert all(map(torch.equal, loaded.kept(layer, row), context.kept(layer, row)))
 
 
 def test_content_that_cannot_be_read_back_is_no_crash(model, context, tmp_path, monkeypatch):

@@ -39,6 +39,41 @@ def test_another_family_dtype_or_a_fine_tune_is_refused(saved):
     refused(saved, plain, "attention implementation")
 
 
+def test_a_fine_tune_of_the_end_of_a_matrix_is_refused(saved):
+    tuned = made()
+    with torch.no_grad():
+        weight = tuned.model.layers[1].mlp.up_proj.weight
+        weight[len(weight) // 2 :].add_(1e-3)
+    refused(saved, tuned, "other weights")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("partial_rotary_factor", 0.5),
+        ("no_rope_layers", [1, 0, 1]),
+        ("layer_types", ["full_attention", "sliding_attention", "full_attention"]),
+        ("sliding_window", 8),
+        ("attention_chunk_size", 16),
+        ("attn_logit_softcapping", 30.0),
+        ("query_pre_attn_scalar", 256),
+        ("attention_multiplier", 0.5),
+    ],
+)
+def test_another_way_to_attend_is_another_model(model, monkeypatch, name, value):
+    known = ModelFingerprint.of(model)
+    monkeypatch.setattr(model.config, name, value, raising=False)
+    with pytest.raises(winnow.CacheError, match=f"another model, with {name} "):
+        known.check(model, "c.winnow")
+
+
+def test_another_class_is_another_model(model, monkeypatch):
+    known = ModelFingerprint.of(model)
+    monkeypatch.setattr(model, "__class__", type("Retrieving", (type(model),), {}))
+    with pytest.raises(winnow.CacheError, match="class 'LlamaForCausalLM', not 'Retrieving'"):
+        known.check(model, "c.winnow")
+
+
 def test_a_fingerprint_survives_saving_the_model(model, tmp_path):
     model.save_pretrained(tmp_path)
     again = type(model).from_pretrained(tmp_path)

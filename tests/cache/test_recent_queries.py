@@ -21,3 +21,5 @@ def test_recent_queries_are_the_last_ones(count, chunks, first):
         held = recent.held(row)
         assert held >= min(count, every[row].shape[1]) or not count
         assert torch.equal(recent.row(row), every[row][:, every[row].shape[1] - held :])
+        last = min(count, held)
+        assert torch.equal(recent.trimmed().row(row), every[row][:, every[row].shape[1] - last :])

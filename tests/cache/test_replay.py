@@ -267,7 +267,7 @@ def test_what_cannot_be_read_again_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("length", "chunk", "room"), [(480, 2048, 21), (300, 250, 201), (300, 201, 201), (400, 50, 101)]
+    ("length", "chunk", "room"), [(480, 2048, 21), (470, 40, 31), (300, 250, 201), (300, 201, 201), (400, 50, 101)]
 )
 def test_chunks_are_as_long_as_fits_behind_the_prompt(length: int, chunk: int, room: int) -> None:
     ids = prompt(length=length)

@@ -145,6 +145,16 @@ def test_kept_sets_are_those_of_all_scores_at_once(model, name, budget):
     assert sum(map(sum, context.stats().slots)) == total
 
 
+@pytest.mark.parametrize("budget", [9, 14, 17])
+def test_a_head_that_rounding_favors_in_the_end_finds_its_slot(budget):
+    """RABA may round one head of several up as their layer gets fewer slots."""
+    model = build("llama", num_hidden_layers=LAYERS, num_key_value_heads=4)
+    model.set_attn_implementation("winnow")
+    method, watching = winnow.method("snapkv(window=2)+raba+cake(rows=8)", budget), Watching()
+    context = winnow.compress(model, prompt(length=N, seed=11), method, observer=watching)
+    assert kept_of(context) == all_at_once(method, [view for view, _ in watching.seen])
+
+
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.integers(1, 40),

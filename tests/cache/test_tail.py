@@ -75,3 +75,20 @@ def test_room_ends_where_tails_are_folded():
         tail.append(keys, keys)
     assert tail.make_room(100)
     assert tail.room() == 1
+
+
+def test_every_row_loses_its_own_number_of_tokens():
+    keys = torch.zeros(2, 1, 5, 4)
+    tail = Tail(keys, keys)
+    tail.append(keys, keys)
+    tail.crop(torch.tensor([1, 3]))
+    assert (tail.lengths.tolist(), tail.longest, tail.ragged) == ([4, 2], 4, True)
+    tail.append(keys[:, :, :1] + 1, keys[:, :, :1] + 1)
+    assert [tail.row(row)[0].sum() for row in range(2)] == [4, 4]
+
+
+def test_bytes_in_use_are_those_of_the_tokens_of_each_row():
+    keys, values = torch.zeros(2, 3, 5, 4), torch.zeros(2, 3, 5, 8)
+    tail = Tail(keys, values)
+    tail.append_valid(keys, values, torch.tensor([[True] * 5, [True] * 2 + [False] * 3]))
+    assert tail.used_bytes() == (5 + 2) * 3 * (4 + 8) * 4

@@ -110,11 +110,16 @@ def test_a_cache_of_another_model_is_refused(model):
 
 @pytest.mark.parametrize("fold_every", [None, 32])
 @pytest.mark.parametrize("after", [False, True])
-def test_a_token_that_was_interrupted_can_be_repeated(model, monkeypatch, fold_every, after):
+@pytest.mark.parametrize("ragged", [False, True])
+def test_a_token_that_was_interrupted_can_be_repeated(model, monkeypatch, fold_every, after, ragged):
     """Before the library is called, and right after it took the token."""
     cache = prefilled(model, fold_every)
-    for token in range(3):
+    for token in range(4):
         said(model, cache, token)
+    if ragged:
+        UNUSUAL["a padded chunk"](model, cache)
+        said(model, cache, 1)
+        said(model, cache, 2)
     twin = deepcopy(cache)
     run = DecodeStep.run
 

@@ -84,7 +84,7 @@ def test_a_conversation(winnow_run, monkeypatch: pytest.MonkeyPatch) -> None:
     said = []
     for device in DEVICES:
         questions = "\n".join(question.text for question in DOCUMENT.questions[:3])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{questions}\n/stats\n".encode())))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{questions}\n".encode())))
         code, text, err = winnow_run("chat", "--document", "document.txt", "--budget", "64", "--device", device)
         assert code == 0, err
         said.append(text.replace("on cuda", "on cpu"))

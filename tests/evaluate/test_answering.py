@@ -39,6 +39,11 @@ def test_chunked_prefill_gives_the_same_answer(model, source):
     assert whole.stats.slots == chunked.stats.slots
 
 
+def test_an_answer_that_the_limit_ends_takes_a_step_less_than_it_has_tokens(model, source):
+    answer = finish(model, source.tokenizer, read_with_question(model, winnow.method("full"), encoded(source)), 1)
+    assert (answer.new_tokens, answer.decode_steps, answer.decode_speed) == (1, 0, None)
+
+
 def test_documents_are_read_on_the_models_device(monkeypatch):
     given = []
 

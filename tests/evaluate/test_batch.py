@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 import winnow
 from support.families import build, prompt
+from support.small_caches import made
 from winnow.evaluate.answering import read_with_question
 from winnow.evaluate.batch import Row, decode_batch
-from winnow.evaluate.decoding import decode
+from winnow.evaluate.decoding import decode, prefill
 from winnow.evaluate.open_rows import OpenRows
 from winnow.evaluate.shared import SharedPrefill
 
@@ -33,6 +34,17 @@ def test_models_with_sliding_layers_are_evaluated_one_by_one():
     assert not ours.is_attention_alone()
     expected = list(decode(model, own.cache, own.logits, 8, frozenset()))
     assert decode_batch(model, [Row(ours, dense.logits)], 8, frozenset())[0].tokens == expected
+
+
+def test_rows_of_several_lengths_decode_what_generate_does():
+    """The bundled model's short answers hardly depend on positions; those of random weights do."""
+    model = made()
+    prompts = [prompt(length=length, seed=length) for length in (20, 31)]
+    caches = [winnow.CompressedCache(model, "full") for _ in prompts]
+    rows = [Row(cache, prefill(model, ids, cache)) for ids, cache in zip(prompts, caches, strict=True)]
+    for ids, decoded in zip(prompts, decode_batch(model, rows, 24, frozenset()), strict=True):
+        expected = model.generate(ids, max_new_tokens=24, do_sample=False, eos_token_id=-1, pad_token_id=0)
+        assert decoded.tokens == expected[0, ids.shape[1] :].tolist()
 
 
 def test_rows_that_ended_leave_the_batch(model, tokenizer):

@@ -86,6 +86,13 @@ def test_only_the_queries_that_the_methods_look_at_wait(model, source):
     assert held[3] - held[2] == layers * query_bytes * (length - few[0].scorer.window)
 
 
+def test_queries_wait_for_folds_to_come(model, source):
+    """A prompt within the budget is not ranked yet: what folds look at later is more than its compression does."""
+    method, prompt = winnow.method("expectedattention", 10), encoded(source)[:, :20]
+    assert queries_of(method, 20, fold_every=32) == 20
+    prefilled_by(dense_prompt(model, prompt, [method], fold_every=32), method, prompt, 32)
+
+
 def test_a_method_that_looks_at_more_queries_than_wait_is_refused(model, source):
     dense = dense_prompt(model, encoded(source), [winnow.method("snapkv", 16)])
     for name in ("h2o@16", "snapkv(window=12)@16"):

@@ -147,8 +147,10 @@ def test_after_an_interrupted_question_the_cache_is_begun_again(model):
     tokenizer = with_template(None)
     conversation = begun(model, tokenizer, "full")
     ask(conversation, QUESTIONS[0])
+    held = conversation.cache
     with pytest.raises(Interrupted), halting(model, Places(9, Interrupted), lines=False):
         ask(conversation, QUESTIONS[1])
+    assert conversation.prompt(QUESTIONS[1]).cache is not held
     expected, _ = read_whole(model, tokenizer, conversation.turns, QUESTIONS[1])
     assert [turn.question for turn in conversation.turns] == QUESTIONS[:1]
     assert ask(conversation, QUESTIONS[1]).text == expected.strip()

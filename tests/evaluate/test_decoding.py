@@ -32,3 +32,8 @@ def test_decoding_stops_at_a_stop_token_and_at_the_limit(model, source):
     assert cache.get_seq_length() == ids.shape[1] + 4
     cache = winnow.CompressedCache(model, winnow.method("full"))
     assert list(decode(model, cache, prefill(model, ids, cache), 5, frozenset(free[:1]))) == []
+
+
+def test_every_token_that_the_model_names_ends_an_answer(model, monkeypatch):
+    monkeypatch.setattr(model.generation_config, "eos_token_id", [5, 7])
+    assert stop_tokens(model) == {5, 7}

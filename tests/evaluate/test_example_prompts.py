@@ -100,6 +100,12 @@ def test_a_short_text_stays_whole(tokenizer):
     assert fitted(tokenizer, EXAMPLE, rules) == (EXAMPLE, False)
 
 
+def test_special_tokens_count_as_part_of_a_text(tokenizer):
+    text = "the lemon is red"  # four tokens, and one that the tokenizer puts before them
+    assert middle_of(tokenizer, text, 5) is None
+    assert middle_of(tokenizer, text, 4) == slice(3, 9)
+
+
 def test_no_room_at_all_is_told():
     with pytest.raises(PromptError, match="leaves nothing"):
         fitted(open_model(MODEL_PATH).tokenizer, EXAMPLE, PromptRules(chat_template=False, limit=1, room=None))

@@ -57,6 +57,14 @@ def test_a_prompt_is_repeated_once_for_every_scorer(model, source, replays):
     assert fourth.seconds < min(first.seconds, second.seconds, third.seconds)
 
 
+def test_a_replay_counts_once_for_every_method(model, source):
+    prompt = encoded(source)[:, :60]
+    dense = dense_prompt(model, prompt, METHODS[:2], words=source.tokenizer)
+    dense.compress(METHODS[0])
+    dense._replayed = {key: each._replace(seconds=1000.0) for key, each in dense._replayed.items()}
+    assert 1000 < dense.compress(METHODS[1]).seconds < 2000
+
+
 def test_prompts_that_begin_alike_share_their_prefill(model, source):
     prompts = [encoded(source, index) for index in range(2)]
     shared = SharedPrefill(model, prompts, source.tokenizer)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import winnow
@@ -34,6 +36,13 @@ def test_an_evaluated_answer_is_the_answer_of_a_single_run(model, source):
         assert trial.stats.slots == single.stats.slots
 
 
+def test_trials_have_the_cache_as_it_was_before_the_answer(model, source):
+    """One that is answered from itself: a batch of several has a cache of its own."""
+    method = winnow.method("adakv", 32)
+    for trial in evaluate(model, source.tokenizer, DOCUMENT.text, DOCUMENT.questions, [method], 4, batch=1):
+        assert trial.stats.tail_tokens == [0]
+
+
 def test_scores_sum_up_their_trials(model, source):
     trials = list(
         evaluate(model, source.tokenizer, DOCUMENT.text, DOCUMENT.questions, grid(["full", "h2o"], [16, 32]), 4)
@@ -52,6 +61,13 @@ def test_scores_sum_up_their_trials(model, source):
         assert 0 < score.compress_share < 1
     assert [score.mean_slots for score in scores[1:]] == [16, 32]
     assert scores[1].held_bytes < scores[2].held_bytes < scores[0].held_bytes
+
+
+def test_kinds_of_questions_have_means_of_their_own(model, source):
+    trials = evaluate(model, source.tokenizer, DOCUMENT.text, DOCUMENT.questions, [winnow.method("adakv", 32)], 1)
+    (score,) = score_trials([replace(trial, score=1.0) for trial in trials])
+    assert len(score.accuracy_by_kind) > 1
+    assert set(score.accuracy_by_kind.values()) == {1.0}
 
 
 def test_no_questions_are_no_work(model, source):

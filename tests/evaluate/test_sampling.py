@@ -60,6 +60,12 @@ def test_without_a_seed_every_choice_is_another():
     assert [first(even) for _ in range(8)] != [second(even) for _ in range(8)]
 
 
+def test_the_seed_0_is_one():
+    even = torch.zeros(1000)
+    first, second = (Sampling(1.0, seed=0).choice() for _ in range(2))
+    assert [first(even) for _ in range(5)] == [second(even) for _ in range(5)]
+
+
 def test_the_global_random_numbers_are_left_alone():
     torch.manual_seed(1)
     expected = torch.rand(3)

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 import torch
 
 import winnow
 from support.asked import encoded
+from support.views import random_view
+from winnow.evaluate import rankings
 from winnow.evaluate.answering import read_with_question
 from winnow.evaluate.prompts import common_start
+from winnow.evaluate.rankings import RememberedRankings
 from winnow.evaluate.shared import SharedPrefill
+from winnow.score import H2O
 
-METHODS = ["snapkv", "adakv", "ada-pyramidkv", "h2o", "tova", "streamingllm", "keydiff", "random"]
+METHODS = [
+    "snapkv",
+    "adakv",
+    "ada-pyramidkv",
+    "h2o",
+    "tova",
+    "streamingllm",
+    "keydiff",
+    "random",
+    "kvec(window=4, wide_window=8)",
+]
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -43,3 +59,20 @@ def test_remembered_scoring_still_counts_as_time_spent(model, source):
     dense = SharedPrefill(model, [encoded(source)]).dense(encoded(source))
     first, second = (dense.compress(winnow.method("h2o", budget)).seconds for budget in (16, 32))
     assert second > first / 4
+
+
+def test_remembered_seconds_are_those_of_all_layers(monkeypatch):
+    ticks = count()
+    monkeypatch.setattr(rankings.time, "perf_counter", lambda: float(next(ticks)))
+    rank = RememberedRankings()
+    views = [random_view(layer=layer) for layer in range(3)]
+    for view in [*views, *views]:
+        rank(H2O(), view)
+    assert rank.saved_seconds == 3
+
+
+def test_the_shared_start_counts_for_every_prompt(model, source):
+    shared = SharedPrefill(model, [encoded(source, index) for index in range(2)])
+    shared.seconds = 1000.0
+    for index in range(2):
+        assert 1000 < shared.dense(encoded(source, index)).seconds < 2000

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from transformers import PreTrainedTokenizerFast
 
 from winnow.bundled import MODEL_PATH
 from winnow.errors import PromptError
@@ -43,6 +46,15 @@ def test_what_stays_fits_and_is_the_two_ends(document, style, most):
     assert first >= room // 2 - 3
     last = len(after) - (room // 2 - 3)
     assert last <= 0 or before[len(before) - (len(after) - last) :] == after[last:]
+
+
+def test_all_characters_but_the_middle_stay():
+    """Those of the bundled tokenizer's texts are blanks where halves meet; here they are letters."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    vocabulary = {letter: number for number, letter in enumerate(letters)}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(BPE(vocabulary, [])))
+    cut = without_middle(tokenizer, letters, ["yz"], 20, PromptStyle(template="{document}{question}"))
+    assert cut == "abcdefghij" + "stuvwxyz"
 
 
 def test_the_longest_question_decides():

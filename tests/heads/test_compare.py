@@ -66,6 +66,7 @@ def test_overlap_by_share():
     other = table(((4.0, 1.0), (3.0, 2.0)))
     assert top_overlap(one, other) == 0.5
     assert top_overlap(one, other, share=0.01) == 1
+    assert top_overlap(one, other, share=0.99) == 2 / 3  # 3 of 4 heads, rounded down
     assert top_heads(other, 2) == [(0, 0), (1, 0)]
     opposite = table(((1.0, 2.0), (3.0, 4.0)))
     assert top_overlap(one, opposite) == 0

@@ -33,7 +33,7 @@ from winnow.models import (
 from winnow.models.compiled import CompiledLinear
 from winnow.models.few_rows import layers_of_this_processor
 from winnow.models.int8 import Int8Linear
-from winnow.models.onednn import has_onednn
+from winnow.kernels.onednn import has_onednn
 from winnow.models.transposed import FEW, TransposedLinear
 
 pytestmark = pytest.mark.usefixtures("one_thread")

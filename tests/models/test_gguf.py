@@ -7,10 +7,13 @@ import logging
 import os
 import random
 import shutil
+import struct
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
+from transformers import AutoConfig, AutoTokenizer, GPT2Config, LlamaConfig, Qwen2Config
 
 import winnow
 from support.gguf_files import END, START, TEMPLATE, TEXT_END, TOKENS, tiny_model, write_gguf
@@ -21,6 +24,10 @@ from winnow.commands.model_names import model_name
 from winnow.errors import ModelError
 from winnow.models import dtypes, load_model, open_model, open_skeleton, weights_of
 from winnow.models import gguf as gguf_module
+from winnow.models import gguf_strings
+from winnow.models.gguf import read_gguf
+from winnow.models.gguf_strings import lists_in_one_pass
+from winnow.models.source import _tokenizer_options
 
 pytest.importorskip("gguf")
 pytest.importorskip("accelerate")
@@ -238,3 +245,81 @@ def test_a_device_map_loads_a_file_as_well(source, device_map):
     with torch.no_grad():
         assert torch.equal(spread(ids).logits, plain(ids).logits)
     assert Path(source.name).exists()
+
+
+def test_the_tokenizer_is_the_one_that_transformers_makes_without_help(file):
+    """Which has the configuration read anew for the class."""
+    plain = read_gguf(str(file), "tokenizer", lambda arguments: AutoTokenizer.from_pretrained(**arguments))
+    with patch.object(AutoConfig, "for_model", side_effect=AutoConfig.for_model) as read:
+        found = open_model(file).tokenizer
+    assert read.call_count <= 1
+    assert type(found) is type(plain)
+    assert found.backend_tokenizer.to_str() == plain.backend_tokenizer.to_str()
+    assert (found.chat_template, found.special_tokens_map) == (plain.chat_template, plain.special_tokens_map)
+    kept = [{name: str(fact) for name, fact in each.init_kwargs.items()} for each in (found, plain)]
+    for facts in kept:
+        facts.pop("name_or_path")
+    assert kept[0] == kept[1]
+
+
+def test_a_kind_without_a_tokenizer_of_its_own_is_left_to_transformers():
+    assert _tokenizer_options(Qwen2Config()) == {"tokenizer_type": "qwen2"}
+    assert _tokenizer_options(GPT2Config(model_type="nobody-knows")) == {}
+    assert _tokenizer_options(Qwen2Config(tokenizer_class="LlamaTokenizer")) == {}
+    assert _tokenizer_options(LlamaConfig()) == {}
+
+
+def test_lists_are_read_in_one_pass_as_gguf_reads_them(file, tmp_path):
+    """All parts, so that nothing can be missing that a reader of fields asks for."""
+    import gguf
+
+    path = tmp_path / "lists.gguf"
+    writer = gguf.GGUFWriter(path, "qwen2")
+    for name, facts in (("b", [True, False]), ("f", [0.5, -2.0]), ("i", [-1, 2, 3]), ("s", ["", "é", "the thin man"])):
+        writer.add_array(f"lists.{name}", facts)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    plain = gguf.GGUFReader
+    for each in (file, path):
+        expected = plain(each)
+        with lists_in_one_pass():
+            assert gguf.GGUFReader is not plain
+            with patch.object(gguf_strings, "_list_at", side_effect=gguf_strings._list_at) as quick:
+                found = gguf.GGUFReader(each)
+        assert quick.call_count == sum(field.types[0] == gguf.GGUFValueType.ARRAY for field in found.fields.values())
+        assert list(found.fields) == list(expected.fields)
+        for field, other in zip(found.fields.values(), expected.fields.values(), strict=True):
+            assert field[:2] + field[3:] == other[:2] + other[3:]
+            assert [(part.dtype, part.tobytes()) for part in field.parts] == [
+                (part.dtype, part.tobytes()) for part in other.parts
+            ]
+    assert gguf.GGUFReader is plain
+
+
+def test_a_release_of_gguf_that_reads_otherwise_reads_by_itself(monkeypatch):
+    import gguf
+
+    class Other(gguf.GGUFReader):
+        def _get_field_parts(self, orig_offs, raw_type):
+            return super()._get_field_parts(orig_offs, raw_type)[:3]
+
+    class Renamed:
+        pass
+
+    for each in (Other, Renamed):
+        each.__module__ = "gguf.gguf_reader"
+        monkeypatch.setattr(gguf, "GGUFReader", each)
+        with lists_in_one_pass():
+            assert gguf.GGUFReader is each
+
+
+def test_a_list_that_ends_early_is_refused(file, tmp_path):
+    """Also one that would have more numbers than memory holds."""
+    whole = file.read_bytes()
+    types = whole.index(b"tokenizer.ggml.token_type") + len(b"tokenizer.ggml.token_type")
+    damaged = tmp_path / "m.gguf"
+    for count in (1 << 20, 1 << 60):
+        damaged.write_bytes(whole[: types + 8] + struct.pack("<Q", count) + whole[types + 16 : types + 500])
+        with pytest.raises(ModelError, match="damaged"):
+            open_model(damaged)

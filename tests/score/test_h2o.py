@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from support.definitions import MODELS, SHAPES, assert_scores, attention
 from support.views import one_layer, random_view, refined, score
@@ -38,6 +39,21 @@ def test_h2o_keeps_its_share_of_recent_tokens_per_head() -> None:
     assert kept[2, 5:].all()
     assert not refined(H2O(recent=0), scores, [4, 4, 4], view).isinf().any()
     assert refined(H2O(recent=1), scores, [4, 4, 4], view)[:, 6:].isinf().all()
+
+
+def test_recent_tokens_are_those_that_a_head_holds() -> None:
+    absent = torch.zeros(2, 6, dtype=torch.bool)
+    absent[1, 2:4] = True
+    view = random_view(heads=2, length=6)._replace(absent=absent)
+    kept = refined(H2O(recent=1), torch.zeros(2, 6), [4, 4], view).isinf() & ~absent
+    assert [each.nonzero().flatten().tolist() for each in kept] == [[2, 3, 4, 5], [0, 1, 4, 5]]
+
+
+def test_what_a_fold_normalizes_by_counts_from_where_tokens_stood() -> None:
+    view = random_view(heads=1, group=1, length=4)
+    folded = view._replace(positions=torch.tensor([[0, 2, 5, 6]]), carried=torch.zeros(1, 0))
+    found = H2O(normalize=True).rank(folded).scores
+    torch.testing.assert_close(found, H2O().rank(view).scores / torch.tensor([[7.0, 5, 2, 1]]))
 
 
 def test_decimal_shares_are_exact() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.definitions import SHAPES, assert_scores
-from support.views import random_view, score
+from support.views import random_view, refined, score
 from winnow.errors import MethodError
 from winnow.score import KeyDiff, Knorm
 from winnow.view import LayerView
@@ -79,3 +79,9 @@ def test_a_block_of_the_whole_prompt_is_the_scores_alone() -> None:
         assert set(final.isinf().nonzero()[:, 0].tolist()) == set(best.tolist())
     with pytest.raises(MethodError, match="block"):
         KeyDiff(block=-1)
+
+
+def test_a_fold_is_a_block_of_its_own() -> None:
+    view, scorer = random_view(heads=2, length=12), KeyDiff(block=2)
+    scores, folded = scorer(view), view._replace(positions=torch.arange(12).expand(2, -1))
+    assert torch.equal(refined(scorer, scores, [4, 4], folded), scores)

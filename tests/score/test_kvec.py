@@ -128,6 +128,21 @@ def test_criteria_choose_different_heads() -> None:
     assert float(_focus(votes, "entropy", None)[2]) == pytest.approx(-np.log(4))
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_tokens_that_a_head_lacks_change_nothing_of_its_own_votes(seed: int) -> None:
+    """One of two heads lacks some, and both vote with the wide window, in the order of their focus."""
+    scorer, alone = (KVEC(window=2, wide_window=6, wide_heads=heads, novelty=0, kernel=5) for heads in (2, 1))
+    view = random_view(heads=2, group=2, length=16, seed=seed)
+    absent = torch.zeros(2, 16, dtype=torch.bool)
+    absent[1, 5:9] = True
+    held = ~absent[1]
+    keys, values = (each.masked_fill(absent[..., None], 0) for each in (view.keys, view.values))
+    positions = torch.arange(16).repeat(2, 1).masked_fill(absent, -1)
+    found = scorer.rank(view._replace(keys=keys, values=values, absent=absent, positions=positions)).scores
+    own = view._replace(queries=view.queries[2:, -6:], keys=keys[1:, held], values=values[1:, held])
+    torch.testing.assert_close(found[1, held], alone(own)[0])
+
+
 def test_without_its_two_parts_it_is_snapkv() -> None:
     view = with_coverage(random_view(heads=4, length=80), 2)
     plain = KVEC(window=8, wide_heads=0, novelty=0)

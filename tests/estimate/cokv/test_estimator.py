@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.games import additive, exact, sampled, table_game, voting
-from winnow.estimate.cokv.estimator import estimate_values, sliced, strata
+from winnow.estimate.cokv.estimator import Estimate, estimate_values, sliced, strata
 from winnow.estimate.cokv.exact import all_coalitions, exact_strata
 from winnow.estimate.cokv.sampling import PlayerSplits, strata_of
 from winnow.estimate.errors import ShapleyError
@@ -67,6 +67,13 @@ def test_more_samples_bring_smaller_errors_and_agreement() -> None:
     assert many.overlap >= few.overlap
     assert many.samples == 4000
     torch.testing.assert_close(many.values, (many.halves[0] + many.halves[1]) / 2)
+
+
+def test_the_spread_of_the_halves_is_the_error_of_their_mean() -> None:
+    """By hand: differences of 1 and 2 between the halves, which the mean of both is half as far from."""
+    halves = torch.tensor([1.0, 3.0]), torch.tensor([2.0, 1.0])
+    found = Estimate(values=sum(halves) / 2, errors=torch.ones(2), halves=halves, samples=4)
+    assert found.spread == pytest.approx(((1 + 4) / 2) ** 0.5 / 2)
 
 
 def test_a_player_without_a_sample_is_an_error() -> None:

@@ -97,3 +97,11 @@ def test_records_that_are_no_items_are_told(tmp_path: Path) -> None:
     journal.append({"batch": 1})
     with pytest.raises(JournalError, match='line 2: there is no "example"'):
         Ledger.journaled(journal, PLAN, 4)
+
+
+def test_utilities_are_means_over_the_examples_that_count() -> None:
+    ledger = Ledger(3)
+    for example in range(3):
+        ledger.add(Done(Item(0, example), [float(example), 0.0]))
+    ledger.leave_out([0])
+    assert ledger.utilities([0]).tolist() == [[1.5, 0.0]]

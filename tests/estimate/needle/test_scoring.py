@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from support.families import build
 from support.needles import BUNDLED, small_plan
+from winnow.estimate.errors import NeedleError
 from winnow.estimate.needle.capture import full_layers
 from winnow.estimate.needle.generate import answer
 from winnow.estimate.needle.prompt import Prompt, Span
@@ -118,3 +119,11 @@ def test_copying_needs_place_and_token(seed):
                     expected[layer, head] += 1 / span.length
         tally.count(generated)
     torch.testing.assert_close(tally.scores(), expected)
+
+
+def test_a_step_without_the_attention_of_a_layer_is_refused():
+    tally = MassTally(Prompt(torch.arange(6), Span(1, 3)), layers=1)
+    tally.see(0, torch.ones(2, 6) / 6)
+    tally.count(1)
+    with pytest.raises(NeedleError, match="Only 0 of 1"):
+        tally.count(2)
