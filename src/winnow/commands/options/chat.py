@@ -22,6 +22,15 @@ CONVERSATION_METHOD = "adakv"
 """The method of a conversation without a document, where none is said."""
 FOLD_EVERY = 128
 """Tokens of a conversation after which they are compressed, too, where nothing else is said."""
+ConversationFold = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        metavar="N",
+        help="Compress a conversation every N tokens: memory stays within the budget; 0: never.",
+        show_default=f"{FOLD_EVERY}, for methods that can",
+    ),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +44,4 @@ class ChatOptions(AheadOptions, ModelOptions, PromptOptions, PrefillOptions, Gen
     ] = None
     truncate: Truncate = None
     max_new_tokens: MaxNewTokens = 512
-    fold: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Compress the conversation every N tokens: memory stays within the budget; 0: never.",
-            show_default=f"{FOLD_EVERY}, for methods that can",
-        ),
-    ] = None
+    fold: ConversationFold = None

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from winnow.commands.options.chat import FOLD_EVERY
+from winnow.commands.options.chat import ConversationFold
 from winnow.commands.options.shared import GenerationOptions, MaxNewTokens, MethodOptions, ModelOptions
 from winnow.commands.options.values import plain_text
 
@@ -38,15 +38,7 @@ class ServeOptions(MethodOptions, ModelOptions, GenerationOptions):
         bool, typer.Option("--no-chat-template", help="Plain text, also for a model with a chat template.")
     ] = False
     max_new_tokens: MaxNewTokens = 512
-    fold: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="Compress conversations every N tokens: memory stays within the budget; 0: never.",
-            show_default=f"{FOLD_EVERY}, for methods that can",
-        ),
-    ] = None
+    fold: ConversationFold = None
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen at; 0.0.0.0 for all.")] = "127.0.0.1"
     port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="Port to listen at; 0: a free one.")] = 8000
     api_key: Annotated[
