@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from reporting import DTYPES, machine, markdown_table, of_this_processor, rounds_and_folder, write_results
 from winnow.kernels.native import read_sum
+from winnow.kernels.onednn import has_onednn, linear_by_onednn
 from winnow.models.compiled import CompiledLinear
 from winnow.models.few_rows import layers_of_this_processor
 from winnow.models.lines import LINE
-from winnow.models.onednn import has_onednn, linear_by_onednn
 from winnow.models.transposed import TransposedLinear
 
 SHAPES = ((896, 896), (896, 4864), (4864, 896), (896, 151936), (1536, 8960), (8960, 1536), (4096, 4096))

@@ -207,6 +207,22 @@ def test_another_disk_that_is_full_is_not_taken_for_the_output():
     assert "standard output" not in process.stderr
 
 
+@pytest.mark.parametrize("given", [None, "7"])
+def test_a_process_keeps_code_for_few_numbers_of_rows(given):
+    """The limit stands before torch is there to read it; a user may have set another one."""
+    names = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
+    code = (
+        "import os, sys, winnow.cli as cli\n"
+        f"cli.main = lambda: print([os.environ.get(name) for name in {names}], 'torch' in sys.modules) or 0\n"
+        "cli.program()\n"
+    )
+    told = {name: value for name, value in environment().items() if name not in names}
+    told |= dict.fromkeys(names, given) if given else {}
+    done = subprocess.run([sys.executable, "-c", code], env=told, capture_output=True, text=True, timeout=120)
+    value = given or "128"
+    assert done.stdout == f"{[value, value]} False\n", done.stderr
+
+
 def test_missing_packages_are_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "typer", None)
     with pytest.raises(SystemExit, match=r"pip install \"winnow-kv\[cli\]\""):

@@ -5,6 +5,7 @@ Imports of other modules stand inside the functions, so that an interrupt during
 
 from __future__ import annotations
 
+import os
 import sys
 
 from winnow.commands.interrupts import INTERRUPTED, end_at_once
@@ -14,10 +15,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import NoReturn
 
+_LIMITS = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
+"""Variables that oneDNN and its part in torch read when they are first used."""
+_PRODUCTS = "128"
+"""Products of matrices that they keep code for, in place of 1024: more than a model has, of prompts of one length."""
+
 
 def program() -> NoReturn:
     """Runs the command line that the process was started with, and ends the process."""
     end_at_once()
+    # Else a process that reads prompts of many lengths grows by hundreds of MB: every length has products of its own.
+    for limit in _LIMITS:
+        os.environ.setdefault(limit, _PRODUCTS)
     from winnow.commands import streams
 
     streams.prepare()

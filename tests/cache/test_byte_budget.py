@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -14,7 +15,11 @@ import winnow
 from support.families import prompt
 from support.packed_caches import DIM, HEADS, LAYERS, N, composed, filled, prefix_bytes
 from winnow import CompressedCache
+from winnow.allocate.base import Allocation
+from winnow.cache.arriving import RowParts
+from winnow.cache.compression import Compression
 from winnow.errors import BudgetError
+from winnow.store import Cost, LayerShape
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -66,6 +71,25 @@ def test_a_budget_in_bytes_is_filled_and_never_exceeded(prefilled: CompressedCac
     held = prefix_bytes(past)
     assert held == sum(past.stats().bytes.values()) - tail_bytes(past)
     assert 0.99 * amount <= held <= amount
+
+
+def test_a_layer_asks_for_the_costs_of_all_at_once(prefilled: CompressedCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that time does not grow with the square of the layers; costs are those of every layer's own shape."""
+    parts = RowParts(*(torch.empty(4, 3, DIM) for _ in range(3)))
+    method = composed("headkv-r2+bits(8, 4)", "20%")
+    shared = replace(prefilled.compression, method=method, heads=[1, 2, 2], fold_every=32)
+    shapes = [shared.shape(layer, parts.keys, parts.values, LONG) for layer in range(3)]
+    dense = [shared.dense_bytes(shape, parts.queries) for shape in shapes]
+    costs = [method.store.cost(shape) for shape in shapes]
+    asked: list[LayerShape] = []
+    given: list[Any] = []
+    shape = Compression.shape
+    monkeypatch.setattr(Compression, "shape", lambda *of: asked.append(shape(*of)) or asked[-1])
+    monkeypatch.setattr(type(method), "allocation", lambda _, *of: given.append(of) or Allocation(None, (1,)))
+    shared.allocation(0, 0, LONG, parts)
+    assert asked == shapes[:1]
+    assert given == [(LONG, (1, 2, 2), tuple(Cost(c.fixed + d, c.slot) for c, d in zip(costs, dense, strict=True)))]
+    assert dense[0] < dense[1] == dense[2]
 
 
 def tail_bytes(past: CompressedCache) -> int:

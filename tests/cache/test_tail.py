@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,3 +93,18 @@ def test_bytes_in_use_are_those_of_the_tokens_of_each_row():
     tail = Tail(keys, values)
     tail.append_valid(keys, values, torch.tensor([[True] * 5, [True] * 2 + [False] * 3]))
     assert tail.used_bytes() == (5 + 2) * 3 * (4 + 8) * 4
+
+
+def test_rows_that_hold_nothing_are_chosen_without_copying_their_buffers(monkeypatch):
+    """A whole prompt may have passed through them."""
+    tail = Tail(torch.empty(2, 3, 0, 4), torch.empty(2, 3, 0, 5, dtype=torch.bfloat16), capacity=7)
+    monkeypatch.setattr(torch.Tensor, "index_select", lambda *_: pytest.fail("the buffers were copied"))
+    tail.select(torch.tensor([1, 0, 1]))
+    assert (tail.keys.shape, tail.values.shape) == ((3, 3, 7, 4), (3, 3, 7, 5))
+    assert (tail.values.dtype, tail.lengths.tolist(), tail.longest) == (torch.bfloat16, [0, 0, 0], 0)
+    keys, values = torch.randn(3, 3, 1, 4), torch.randn(3, 3, 1, 5).bfloat16()
+    tail.append(keys, values)
+    assert torch.equal(tail.row(2)[0], keys[2])
+    monkeypatch.undo()
+    tail.select(torch.tensor([2, 0]))
+    assert torch.equal(tail.row(0)[1], values[2])

@@ -20,6 +20,7 @@ from support.stand_ins import assert_files_know_the_model, assert_same_answers, 
 from winnow.bundled import MODEL_PATH
 from winnow.cache.projection import output_projection
 from winnow.kernels import native
+from winnow.kernels.onednn import has_onednn
 from winnow.models import (
     compiled,
     dtypes,
@@ -33,7 +34,6 @@ from winnow.models import (
 from winnow.models.compiled import CompiledLinear
 from winnow.models.few_rows import layers_of_this_processor
 from winnow.models.int8 import Int8Linear
-from winnow.kernels.onednn import has_onednn
 from winnow.models.transposed import FEW, TransposedLinear
 
 pytestmark = pytest.mark.usefixtures("one_thread")

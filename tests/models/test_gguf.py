@@ -22,9 +22,8 @@ from winnow.bundled import MODEL_PATH
 from winnow.cache.disk import ContextFile
 from winnow.commands.model_names import model_name
 from winnow.errors import ModelError
-from winnow.models import dtypes, load_model, open_model, open_skeleton, weights_of
+from winnow.models import dtypes, gguf_strings, load_model, open_model, open_skeleton, weights_of
 from winnow.models import gguf as gguf_module
-from winnow.models import gguf_strings
 from winnow.models.gguf import read_gguf
 from winnow.models.gguf_strings import lists_in_one_pass
 from winnow.models.source import _tokenizer_options
@@ -248,11 +247,11 @@ def test_a_device_map_loads_a_file_as_well(source, device_map):
 
 
 def test_the_tokenizer_is_the_one_that_transformers_makes_without_help(file):
-    """Which has the configuration read anew for the class."""
+    """Without help it reads the configuration anew."""
     plain = read_gguf(str(file), "tokenizer", lambda arguments: AutoTokenizer.from_pretrained(**arguments))
     with patch.object(AutoConfig, "for_model", side_effect=AutoConfig.for_model) as read:
         found = open_model(file).tokenizer
-    assert read.call_count <= 1
+    assert not read.called
     assert type(found) is type(plain)
     assert found.backend_tokenizer.to_str() == plain.backend_tokenizer.to_str()
     assert (found.chat_template, found.special_tokens_map) == (plain.chat_template, plain.special_tokens_map)

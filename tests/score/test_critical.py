@@ -13,6 +13,7 @@ from support.views import random_view, shown_to
 from winnow.allocate import Ada
 from winnow.composition.names import method
 from winnow.errors import MethodError
+from winnow.kernels.onednn import has_onednn
 from winnow.score import (
     H2O,
     KVEC,
@@ -155,6 +156,21 @@ def test_blocks_and_precision(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtyp
     assert_scores(whole, norms_by_definition(view))
     monkeypatch.setattr(critical, "_BLOCK", 5 * 4 * 24)
     torch.testing.assert_close(critical.projected_norms(view), whole, rtol=1e-6, atol=0)
+
+
+@pytest.mark.skipif(not has_onednn(), reason="torch was built without oneDNN")
+@pytest.mark.parametrize("length", [256, 300, 577])
+def test_norms_of_many_tokens_by_onednn_are_torchs(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
+    """Also with the weight as nn.Linear keeps it, whose rows oneDNN would take one number at a time."""
+    view = random_view(heads=2, group=3, length=length, dtype=torch.bfloat16)
+    weight = view.output_projection.flatten(0, 1).t().contiguous()
+    view = view._replace(output_projection=weight.t().unflatten(0, (6, -1)))
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "bmm", lambda *_, **__: pytest.fail("torch multiplied"))
+        found = critical.projected_norms(view)
+    monkeypatch.setattr(critical, "has_onednn", lambda: False)
+    torch.testing.assert_close(found, critical.projected_norms(view), rtol=1e-6, atol=0)
+    assert_scores(found, norms_by_definition(view))
 
 
 def test_a_projection_may_be_a_view_of_a_weight() -> None:

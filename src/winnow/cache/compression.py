@@ -262,13 +262,14 @@ class Compression:
         Shapes of queries, keys and values from `parts`. Raises BudgetError where a budget in bytes cannot hold what is
         always kept, and what is dense until it is folded.
         """
-        shapes = [self.shape(layer, parts.keys, parts.values, length) for layer in range(len(self.heads))]
-        dense = [self.dense_bytes(shape, parts.queries) for shape in shapes]
+        first, heads = self.shape(0, parts.keys, parts.values, length), tuple(self.heads)
+        dense_of = {each: self.dense_bytes(first._replace(heads=each), parts.queries) for each in set(heads)}
+        dense = [dense_of[each] for each in heads]
         upkeep = CARRIED_BYTES if self.carries and self.method.scorer.carries_slots else 0
-        costs = [_cost(self.method.store, shape) for shape in shapes]
+        costs = _costs(self.method.store, first, heads)
         full = tuple(Cost(cost.fixed + extra, cost.slot + upkeep) for cost, extra in zip(costs, dense, strict=True))
         try:
-            allocation = self.method.allocation(length, tuple(self.heads), full)
+            allocation = self.method.allocation(length, heads, full)
         except BudgetError as error:
             if not any(dense):
                 raise
@@ -327,7 +328,10 @@ def check_one_reading(method: Method) -> None:
         raise MethodError(f"{method} {NEEDS_REPLAY}")
 
 
-@lru_cache(maxsize=1024)
-def _cost(store: Store, shape: LayerShape) -> Cost:
-    """Every layer of a prompt asks for those of all layers, hence the cache."""
-    return store.cost(shape)
+@lru_cache(maxsize=128)
+def _costs(store: Store, first: LayerShape, heads: tuple[int, ...]) -> tuple[Cost, ...]:
+    """Costs of all layers, shaped as the first one but for their heads.
+
+    Every layer of every row asks for them, at the prompt and at folds, hence the cache.
+    """
+    return tuple(store.cost(first._replace(layer=layer, heads=each)) for layer, each in enumerate(heads))

@@ -188,7 +188,12 @@ class Tail:
         """Rows in a new order, with repeats or omissions (`rows` int64)."""
         index = rows.to(self.keys.device)
         with writable():
-            self.keys, self.values = self.keys.index_select(0, index), self.values.index_select(0, index)
+            if self.longest:
+                self.keys, self.values = self.keys.index_select(0, index), self.values.index_select(0, index)
+            else:  # a whole prompt may have passed through these buffers, and nothing of it is read again
+                self.keys, self.values = (
+                    each.new_empty(len(index), *each.shape[1:]) for each in (self.keys, self.values)
+                )
             self.lengths = self.lengths[rows.cpu()]
         self._refresh()
 

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from winnow.kernels.linear import LinearPlan, Weight
 from winnow.kernels.native_args import DTYPES
+from winnow.kernels.onednn import has_onednn, linear_by_onednn
 from winnow.models.direct import DirectLinear
-from winnow.models.onednn import has_onednn, linear_by_onednn
 from winnow.models.planned import Planned
 
 FEW = 32

@@ -18,6 +18,7 @@ from jinja2 import TemplateError
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from winnow.errors import ModelError
+from winnow.models.gguf_strings import lists_in_one_pass
 from winnow.models.reading import reading
 
 T = TypeVar("T")
@@ -79,7 +80,8 @@ def read_gguf(name: str, what: str, read: Callable[[dict[str, str]], T]) -> T:
         link.symlink_to(Path(name).expanduser().resolve())
         arguments = {"pretrained_model_name_or_path": folder, "gguf_file": link.name}
         try:
-            return reading(name, what, lambda: read(arguments), _REMEDY)
+            with lists_in_one_pass():
+                return reading(name, what, lambda: read(arguments), _REMEDY)
         except ModelError as problem:
             raise ModelError(str(problem).replace(str(link), name)) from problem.__cause__
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers.models.auto import tokenization_auto
 
 from winnow.bundled import MODEL_PATH, NAME
 from winnow.errors import ModelError
@@ -80,9 +81,18 @@ def read_configuration(name: str) -> PreTrainedConfig:
 def _open_gguf(name: str) -> ModelSource:
     config = read_gguf(name, "configuration", lambda file: AutoConfig.from_pretrained(**file))
     check_compressible(config, name)
-    tokenizer = read_gguf(name, "tokenizer", lambda file: AutoTokenizer.from_pretrained(**file))
+    options = _tokenizer_options(config)
+    tokenizer = read_gguf(name, "tokenizer", lambda file: AutoTokenizer.from_pretrained(**file, **options))
     config.name_or_path = tokenizer.name_or_path = name
     return ModelSource(name, config, tokenizer)
+
+
+def _tokenizer_options(config: PreTrainedConfig) -> dict[str, str]:
+    """The class of a file's tokenizer told to transformers, which would read the configuration again to find it."""
+    named = getattr(tokenization_auto, "TOKENIZER_MAPPING_NAMES", {}).get(config.model_type)
+    # Mistral's needs files of its own, in whose place transformers takes another class.
+    plain = named != "MistralCommonBackend" and getattr(config, "tokenizer_class", None) is None
+    return {"tokenizer_type": config.model_type} if isinstance(named, str) and plain else {}
 
 
 def _check_name(name: str) -> None:
