@@ -5,13 +5,15 @@ TORCH  ?= torch==2.13.0
 # The lower end of the supported range of transformers; the upper one is what pip chooses.
 TRANSFORMERS_LOW := 5.14.0
 INTEGRATION := $(addprefix tests/cache/test_, families.py generation.py chunks.py compressed.py context.py guards.py \
-	latent.py replay.py spanning.py properties.py extras.py masks.py owner.py failed_memory.py hybrid.py autocast.py context_inputs.py rotary.py projection.py fold.py fold_rows.py fold_crop.py fold_memory.py padded_turns.py \
+	latent.py replay.py spanning.py properties.py extras.py masks.py owner.py failed_memory.py hybrid.py autocast.py context_inputs.py rotary.py projection.py \
+	fold.py fold_full.py fold_rows.py fold_crop.py fold_memory.py padded_turns.py \
 	fold_packed.py fold_budget.py fold_turns.py recent_queries.py tail.py packed_caches.py compositions.py interrupted.py \
 	gradients.py misuse.py another_prompt.py right_padding.py attending.py images.py \
 	placement.py paid.py quantized_models.py token_step.py torch_compile.py cuda.py) \
 	$(addprefix tests/models/test_, gguf.py weights.py few_rows.py mlps.py gated.py norms.py rotary.py lines.py) \
 	tests/kernels/gpu/test_graphed_caches.py tests/test_deferred.py \
-	$(addprefix tests/evaluate/test_, sampling.py conversation.py layer_steps.py generation.py)
+	$(addprefix tests/evaluate/test_, sampling.py conversation.py layer_steps.py generation.py) \
+	$(addprefix tests/serve/test_, engine.py)
 
 VENV  := .venv
 BIN   := $(VENV)/bin

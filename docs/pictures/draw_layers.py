@@ -30,7 +30,7 @@ from matplotlib.path import Path
 from winnow.report.style import FAINT, INK, MARK, add_title, new_figure, save
 
 ROOT = File(__file__).resolve().parents[2]
-ROOM, ROLES, FLOOR, BOX, GAP = 8.0, 4.7, 0.84, 0.42, 0.24
+ROOM, ROLES, FLOOR, BOX, GAP = 8.0, 4.7, 0.96, 0.42, 0.24
 """Inches: what boxes may take in width, what the words beside them take, from floor to floor, a box's height, gaps."""
 LIBRARIES = {"transformers": "#CFE3F3", "torch": "#D3EBDD", "neither": "#ECECEC"}
 """Fill of a package that imports this library itself, the first that applies."""

@@ -112,8 +112,8 @@ def _protocol_line() -> str:
     return (
         f"winnow {versions['winnow']} · torch {versions['torch']} · "
         f"transformers {versions['transformers']} · kernels: {versions['kernels']} · float32, one thread\n"
-        "Greedy answers, exact match; the question and the first words of its answer are visible at compression; "
-        "seed of random: 0."
+        "Greedy answers, exact match; the question and the first words of its answer are visible at compression.\n"
+        "Seed of random: 0."
     )
 
 
