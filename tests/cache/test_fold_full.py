@@ -11,7 +11,7 @@ from transformers import DynamicCache
 
 import winnow
 from support import device_plan
-from support.families import build, prompt
+from support.families import build, needs_latents, prompt
 from support.folding import PROMPT, run
 from support.graphed import CAPTURE, places
 from support.quantizers import assert_asymmetric
@@ -68,7 +68,13 @@ def test_tails_are_packed_as_under_a_budget_that_is_never_reached(model, store):
             assert torch.equal(mine, theirs)
 
 
-@pytest.mark.parametrize("family", ["gemma2", "gemma3n_text", "gpt_oss", "falcon_h1", "deepseek_v2", "deepseek_v3"])
+@pytest.mark.parametrize(
+    "family",
+    [
+        *("gemma2", "gemma3n_text", "gpt_oss", "falcon_h1"),
+        *(pytest.param(name, marks=needs_latents) for name in ("deepseek_v2", "deepseek_v3")),
+    ],
+)
 def test_every_family(family):
     model, ids, chunks = build(family), prompt(length=50), [12, *[1] * 9, 8, *[1] * 21]
     model.set_attn_implementation("winnow")

@@ -8,7 +8,7 @@ from copy import deepcopy
 import torch
 
 import winnow
-from support.families import build
+from support.families import FAMILIES, build
 from winnow.cache.compressed import CompressedCache
 from winnow.evaluate.answering import finish, read_with_question
 from winnow.evaluate.conversation import Beginning as Start
@@ -28,6 +28,8 @@ METHODS = {"full": "full", "adakv": "adakv @ 24", "snapkv": "snapkv @ 16"}
 def small(source, family="llama", **overrides):
     """A random model with the vocabulary of the bundled one, and its source."""
     options = {"vocab_size": len(source.tokenizer), "max_position_embeddings": 1024, **overrides}
+    if "vocab_size_per_layer_input" in FAMILIES.get(family, {}):
+        options["vocab_size_per_layer_input"] = options["vocab_size"]
     model = build(family, **options)
     model.set_attn_implementation("winnow")
     return ModelSource(f"small-{family}", model.config, source.tokenizer), model
