@@ -19,7 +19,7 @@ from winnow.cache.compressor import LayerCompressor
 from winnow.cache.gradients import check_no_gradients
 from winnow.cache.handle import ATTRIBUTE, Attended, Handle, Phase, attach
 from winnow.cache.held_rows import HeldRows
-from winnow.cache.idle_clock import idle_clock
+from winnow.cache.idle_device import wait_until_idle
 from winnow.cache.length import LogicalLength
 from winnow.cache.listening import ReadAgain
 from winnow.cache.padded_turns import PaddedTurn
@@ -342,6 +342,7 @@ class CompressedLayer(HeldRows):
             shared.overlap.add(self, keys.device, last=self.index + 1 == len(shared.heads))
         else:
             shared.overlap.precede(self)
+            wait_until_idle(keys.device)
             self._compress(keys, values)
 
     def compress_waiting(self) -> None:
@@ -570,7 +571,7 @@ class CompressedLayer(HeldRows):
 
     def _compress(self, keys: Tensor, values: Tensor) -> None:
         """Replaces the dense prompt [R, H, N, D], [R, H, N, Dv] by one prefix per row."""
-        begin = idle_clock(keys.device)
+        begin = time.perf_counter()
         alone = self.compression.all_or_nothing()
         with torch.no_grad(), without_autocast(keys.device), alone, settled_together():
             prefixes, recent, count = [], [], self.compression.queries_to_remember()
@@ -639,7 +640,8 @@ class CompressedLayer(HeldRows):
 
     def _fold_rows(self, rows: Sequence[int], dense: Tail, room: int) -> None:
         """Folds dense tokens of some rows into their prefixes; `room`: how many tokens come next."""
-        begin, recent = idle_clock(dense.keys.device), self.recent
+        wait_until_idle(dense.keys.device)
+        begin, recent = time.perf_counter(), self.recent
         assert recent is not None
         prefixes = list(self.prefixes)
         alone = self.compression.all_or_nothing()

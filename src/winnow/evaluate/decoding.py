@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
 from winnow.cache.compressed import CompressedCache
-from winnow.cache.idle_clock import idle_clock
+from winnow.cache.idle_device import wait_until_idle
 from winnow.cache.while_graphed import cuda_graphs
 from winnow.evaluate.sampling import Choice, most_likely
 from winnow.models.devices import input_device
@@ -68,4 +69,5 @@ def stop_tokens(model: PreTrainedModel) -> frozenset[int]:
 
 def clock(model: PreTrainedModel) -> float:
     """Seconds of a monotonic clock, after all the work given to the model's device is done."""
-    return idle_clock(model.device)
+    wait_until_idle(model.device)
+    return time.perf_counter()
