@@ -132,14 +132,16 @@ def candidates(prefix: Prefix | None, keys: Tensor, values: Tensor, window: int,
     if prefix is None:
         positions = torch.arange(new, device=keys.device).repeat(heads, 1)
         return Candidates(keys, values, positions, positions[:, :0])
-    columns = _columns(prefix.block, window).to(keys.device)
+    columns = _columns(prefix.block, window)
+    ragged = bool((columns < 0).any())  # asked where they are: a device would be waited for
+    columns = columns.to(keys.device)
     absent = columns < 0
     slots = columns.clamp(min=0)
     positions = prefix.positions.to(keys.device, torch.int64)[slots].masked_fill(absent, -1)
     later = torch.arange(prefix.length, prefix.length + new, device=keys.device).expand(heads, -1)
     held = prefix.block.recover(slots) if recovers else _dense_slots(prefix.block, slots)
     old_keys, old_values = (part.to(keys.dtype) for part in held)
-    if bool(absent.any()):
+    if ragged:
         old_keys, old_values = (part.masked_fill(absent[..., None], 0) for part in (old_keys, old_values))
     return Candidates(
         torch.cat([old_keys, keys], dim=1),
