@@ -57,6 +57,13 @@ class JsonError(WinnowError, ValueError):
     """A JSON text that cannot be read, or that other readers would read differently."""
 
 
+def is_out_of_memory(problem: BaseException) -> bool:
+    """True for memory that ran out: torch's error on accelerators, known by its name here, and its words on a CPU."""
+    told = ("can't allocate memory", "not enough memory")  # Windows has the others
+    named = isinstance(problem, MemoryError) or type(problem).__name__ == "OutOfMemoryError"
+    return named or any(words in str(problem) for words in told)
+
+
 def closest(name: str, known: Iterable[str]) -> str:
     """The end of an error text, behind a colon: what exists, and what was probably meant."""
     names = sorted(set(known))

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from winnow.commands import streams
 from winnow.commands.console import messages
-from winnow.errors import BudgetError, MethodError, WinnowError
+from winnow.errors import BudgetError, MethodError, WinnowError, is_out_of_memory
 from winnow.tasks.benchmark import UnknownBenchmark
 
 FAILED = 1
@@ -58,7 +58,7 @@ def _told(problem: Exception) -> tuple[str, int]:
         return str(problem), USAGE
     if isinstance(problem, WinnowError):
         return str(problem), FAILED
-    if _is_out_of_memory(problem):
+    if is_out_of_memory(problem):
         return (
             "Out of memory: give a shorter document, another --chunk or --dtype bfloat16 (docs/troubleshooting.md).",
             FAILED,
@@ -89,15 +89,6 @@ def _usage(problem: Exception, after: str) -> str:
 def _is_of_output(problem: Exception) -> bool:
     """True for what printing raises; files that are written and read say in words what is wrong with them."""
     return isinstance(problem, OSError) and problem.filename is None and streams.can_fail_with(problem.errno)
-
-
-def _is_out_of_memory(problem: Exception) -> bool:
-    """torch has an exception of its own for accelerators only, told by its name here; on the CPU the text tells."""
-    return (
-        isinstance(problem, MemoryError)
-        or type(problem).__name__ == "OutOfMemoryError"
-        or "can't allocate memory" in str(problem)
-    )
 
 
 def _print(text: str) -> None:

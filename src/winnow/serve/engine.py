@@ -10,13 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Condition, Thread
 
-import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.while_graphed import cuda_graphs
-from winnow.errors import WinnowError
+from winnow.errors import WinnowError, is_out_of_memory
 from winnow.evaluate.decoding import stop_tokens
 from winnow.models import ModelSource, answer_room
 from winnow.serve.asked import Asked, Begun, Costs, Failed, Finished
@@ -245,7 +244,7 @@ class Engine:
         try:
             yield
         except Exception as problem:
-            if _is_out_of_memory(problem):
+            if is_out_of_memory(problem):
                 self._held.forget()
             refused = _refusal(problem)
             for asked in concerned:
@@ -258,13 +257,7 @@ def _refusal(problem: Exception) -> Refused:
         return problem
     if isinstance(problem, WinnowError):
         return Refused(str(problem))
-    if _is_out_of_memory(problem):
+    if is_out_of_memory(problem):
         return Refused("memory ran out; ask for less at a time, or later.", status=503)
     _log.error("a request failed", exc_info=problem)
     return Refused(f"unexpected error, {type(problem).__name__}: {problem}", status=500)
-
-
-def _is_out_of_memory(problem: Exception) -> bool:
-    """True for memory that ran out on a device; on the CPU torch tells it in words, of which Windows has others."""
-    told = ("can't allocate memory", "not enough memory")
-    return isinstance(problem, MemoryError | torch.OutOfMemoryError) or any(words in str(problem) for words in told)
