@@ -136,9 +136,9 @@ METHODS = tuple(dict.fromkeys(setting.method for claim in CLAIMS for setting in 
 BUDGETS = "5%,10%"
 
 
-def parts(questions: int, texts: int) -> tuple[Part, Part]:
-    """Runs of `winnow eval` behind all claims: questions about facts, and continuations of a real text."""
-    return (
+def parts(questions: int, texts: int) -> tuple[Part, ...]:
+    """Runs of `winnow eval` behind all claims: questions about facts, and continuations of a real text; none of 0."""
+    made = (
         Part(
             "answers",
             "facts in generated prose, the question seen at compression",
@@ -157,6 +157,7 @@ def parts(questions: int, texts: int) -> tuple[Part, Part]:
             BUDGETS,
         ),
     )
+    return tuple(part for part, count in zip(made, (questions, texts), strict=True) if count)
 
 
 EVICTED = {"25 %": "75%", "50 %": "50%", "75 %": "25%", "90 %": "10%"}

@@ -23,9 +23,10 @@ import winnow
 from support.families import COMMON, LATENT, build, needs_latents, prompt, sharpen
 from support.oracle import full_layers, masked_logits, oracle_attention
 from winnow import CacheError, MethodError, ModelError
+from winnow.cache.hybrid import token_bytes
 from winnow.composition.method import Method
 from winnow.errors import HeadScoresError
-from winnow.estimate.shape import table_shape, token_bytes
+from winnow.estimate.shape import table_shape
 from winnow.view import LayerView
 
 HEADS, LATENT_DIM, ROTATED_DIM = 4, 32, 8

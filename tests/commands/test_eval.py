@@ -194,7 +194,7 @@ def test_every_number_of_a_folder_counts_a_repeated_example_once(several, winnow
 def test_free_memory_decides_how_many_questions_go_side_by_side(several, winnow_run, folder, monkeypatch):
     told = {}
     for name, free, given in (("plenty", 10**12, ()), ("short", 10**3, ()), ("given", 10**3, ("--batch", "2"))):
-        monkeypatch.setattr("winnow.runs.room.available_memory", lambda device, free=free: free)
+        monkeypatch.setattr("winnow.models.devices.available_memory", lambda device, free=free: free)
         code, _, told[name] = winnow_run(*several, *given, "--out", str(folder / name))
         assert code == 0, told[name]
     assert answers_of(folder / "plenty") == answers_of(folder / "short") == answers_of(folder / "given")

@@ -10,6 +10,7 @@ import torch
 import winnow
 from support.asked import ASK_RUN, DOCUMENT, QUESTION, write_asked
 from winnow.bundled import MODEL_PATH
+from winnow.commands import run_prefills
 from winnow.heads import HeadScores
 from winnow.models import open_model
 from winnow.runs.environment import environment
@@ -159,6 +160,48 @@ def test_batch_lines_may_bring_their_documents(winnow_run, folder):
     answers = [json.loads(line) for line in out.splitlines()]
     assert answers[0]["prompt_tokens"] == answers[1]["prompt_tokens"] < 30
     assert answers[0]["right"] is None
+
+
+@pytest.mark.parametrize(
+    "how",
+    [(), ("--compare", "full,h2o @ 24,kvzip @ 24"), ("--chunk", "40"), ("--fold", "8"), ("--method", "kvzip")],
+    ids=["alone", "compared", "in chunks", "folded", "read twice"],
+)
+def test_questions_in_a_row_about_a_document_read_it_once(winnow_run, folder, monkeypatch, how):
+    other = {"context": "The lemon is yellow. " * 20}
+    lines = [{"question": question.text} for question in DOCUMENT.questions[:3]]
+    lines += [
+        {"question": "What is yellow?"} | other,
+        {"question": "What is the color of the lemon?"} | other,
+        lines[0],
+    ]
+    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    ask = ("run", "--document", "document.txt", "--batch", "rows.jsonl", "--max-new-tokens", "2", "--json", *how)
+    begun: list[int] = []
+    original = run_prefills.start_of
+    monkeypatch.setattr(run_prefills, "start_of", lambda prompts: begun.append(len(prompts)) or original(prompts))
+    found = told(winnow_run(*ask))
+    assert begun == ([] if "kvzip" in how else [3, 2])
+    monkeypatch.setattr(run_prefills, "is_worth_sharing", lambda *_: False)
+    assert found == told(winnow_run(*ask))
+    assert begun == ([] if "kvzip" in how else [3, 2])
+    assert found[0] == found[-len(found) // 6]
+
+
+def told(ended: tuple[int, str, str]) -> list[dict[str, object]]:
+    """Answers of a command, without anything that a clock has part in."""
+    code, out, err = ended
+    assert code == 0, err
+    facts = (
+        "question",
+        "method",
+        "answer",
+        "prompt_tokens",
+        "slots_mean",
+        "held_bytes",
+        "question_seen_at_compression",
+    )
+    return [{fact: answer[fact] for fact in facts} for answer in map(json.loads, out.splitlines())]
 
 
 def test_a_seed_draws_the_same_answers_under_every_method(winnow_run):

@@ -17,7 +17,7 @@ from winnow.evaluate.answering import read_with_question
 from winnow.evaluate.batch import Row, decode_batch
 from winnow.evaluate.decoding import decode, prefill
 from winnow.evaluate.open_rows import OpenRows
-from winnow.evaluate.shared import SharedPrefill
+from winnow.evaluate.shared import dense_prompt
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 WORDS = ("red", "old", "slow", "blue", "green")
@@ -29,7 +29,7 @@ def test_models_with_sliding_layers_are_evaluated_one_by_one():
     ids = prompt(length=60)
     method = winnow.method("adakv", 12, window=4)
     own = read_with_question(model, method, ids)
-    dense = SharedPrefill(model, [ids]).dense(ids)
+    dense = dense_prompt(model, ids, [method])
     ours = dense.compress(method).cache
     assert not ours.is_attention_alone()
     expected = list(decode(model, own.cache, own.logits, 8, frozenset()))
@@ -49,10 +49,11 @@ def test_rows_of_several_lengths_decode_what_generate_does():
 
 def test_rows_that_ended_leave_the_batch(model, tokenizer):
     ids = [tokenizer(f"The {word} boat sails along the coast. " * 6, return_tensors="pt").input_ids for word in WORDS]
-    dense = [SharedPrefill(model, [prompt]).dense(prompt) for prompt in ids]
+    method = winnow.method("adakv @ 12")
+    dense = [dense_prompt(model, prompt, [method]) for prompt in ids]
 
     def rows() -> list[Row]:
-        return [Row(each.compress(winnow.method("adakv @ 12")).cache, each.logits) for each in dense]
+        return [Row(each.compress(method).cache, each.logits) for each in dense]
 
     free = [decode_batch(model, [row], 12, frozenset())[0].tokens for row in rows()]
     # Stop tokens that end rows at different steps.

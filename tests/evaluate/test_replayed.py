@@ -67,7 +67,7 @@ def test_a_replay_counts_once_for_every_method(model, source):
 
 def test_prompts_that_begin_alike_share_their_prefill(model, source):
     prompts = [encoded(source, index) for index in range(2)]
-    shared = SharedPrefill(model, prompts, source.tokenizer)
+    shared = SharedPrefill(model, prompts, METHODS[:1], words=source.tokenizer)
     for prompt in prompts:
         own = read_with_question(model, METHODS[0], prompt, words=source.tokenizer)
         assert kept(shared.dense(prompt).compress(METHODS[0]).cache) == kept(own.cache)

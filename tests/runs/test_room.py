@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from support.alive import alive
 from support.small_runs import recipe, small_task
+from winnow.cache.hybrid import token_bytes
 from winnow.composition.names import method
 from winnow.estimate.executors.base import Item
-from winnow.estimate.shape import token_bytes
 from winnow.evaluate.batch import decode_rows
+from winnow.models.devices import free_memory
 from winnow.runs import reading
-from winnow.runs.room import MOST, Load, Room, free_memory, room_for
+from winnow.runs.room import MOST, Load, Room, room_for
 from winnow.tasks.example import Judging
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -43,13 +44,13 @@ def test_as_many_questions_as_four_fifths_of_what_is_free_hold(
 )
 def test_free_memory_decides(model, monkeypatch, gigabytes, expected):
     free = None if gigabytes is None else int(gigabytes * 1e9)
-    monkeypatch.setattr("winnow.runs.room.available_memory", lambda device: free)
+    monkeypatch.setattr("winnow.models.devices.available_memory", lambda device: free)
     assert free_memory(model) == free
     assert room_for(model, load()).questions == expected
 
 
 def test_workers_divide_a_device_and_load_a_model_each(model, monkeypatch):
-    monkeypatch.setattr("winnow.runs.room.available_memory", lambda device: 10**9)
+    monkeypatch.setattr("winnow.models.devices.available_memory", lambda device: 10**9)
     weights = model.get_memory_footprint()
     assert room_for(model, load(), workers=1).free == 10**9
     assert 3 * (room_for(model, load(), workers=3).free + weights) == pytest.approx(10**9 + weights, abs=3)
@@ -61,9 +62,13 @@ def test_methods_that_keep_more_need_more(model):
     def each(*methods: str, **facts: object) -> int:
         return room_for(model, load(methods, **facts)).each
 
-    assert each("full") - each("snapkv @ 10%") == 900 * token
-    assert each("full", "snapkv @ 10%") == each("full")
-    assert each("full", "snapkv @ 10%", together=2) - each("full") == (100 + 64) * token  # its slots and its tail
+    half = "snapkv @ 50%"
+    assert each(half) - each("snapkv @ 10%") == 400 * token
+    assert each(half, "snapkv @ 10%") == each(half)
+    assert each(half, "snapkv @ 10%", together=2) - each(half) == (100 + 64) * token  # its slots and its tail
+    queries = token * model.config.num_attention_heads // (2 * model.config.num_key_value_heads)
+    assert each("full", half) - each("full") == 7 * queries  # a window of 8, where all slots are kept without a look
+    assert each("h2o @ 50%") - each(half) == (1000 - 8) * queries
     assert each("snapkv @ 1MB") - each("snapkv @ 10%") == min(10**6, 1000 * token) - 100 * token
     seen, alone = (room_for(model, load(seen=seen)) for seen in (True, False))
     assert alone.each == 180 * token < seen.each  # one and a half times what is asked and answered
@@ -82,9 +87,10 @@ def test_a_question_takes_what_was_planned_for_it(model, tokenizer, monkeypatch,
     monkeypatch.setattr(reading, "decode_rows", noted)
     task = small_task(documents=1, judging=Judging("contains_any", 12))
     made, prompts = recipe(model, [task], methods=methods), []
-    examples = made.groups[0].examples
+    # The longest first: prompts read behind a shared start have room for it, each of them.
+    examples = sorted(made.groups[0].examples, key=lambda each: -len(tokenizer(each.question).input_ids))
     for number in (2, 3):
-        group = replace(made.groups[0], examples=examples[:number])
+        group = replace(made.groups[0], examples=tuple(examples[:number]))
         worker = replace(made, groups=(group,)).worker(model, tokenizer)
         prompts.append(worker(Item(0, 0))[0].prompt_tokens)
         del worker
@@ -104,5 +110,5 @@ def test_a_model_on_several_devices_has_the_memory_of_all(monkeypatch):
         def __init__(self, *device):
             self.device = torch.device(*device)
 
-    monkeypatch.setattr("winnow.runs.room.available_memory", lambda device: 10 + (device.index or 0))
+    monkeypatch.setattr("winnow.models.devices.available_memory", lambda device: 10 + (device.index or 0))
     assert free_memory(Spread()) == 21

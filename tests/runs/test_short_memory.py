@@ -14,6 +14,7 @@ import torch
 
 from support.small_runs import recipe, small_task
 from winnow.estimate.executors.base import Item
+from winnow.evaluate.shared import SharedPrefill
 from winnow.runs import reading
 from winnow.runs.rows import Row
 from winnow.runs.worker import RunRecipe
@@ -87,7 +88,7 @@ def test_a_run_goes_on_with_fewer_questions_side_by_side(model, tokenizer, plent
 
 
 def test_prompts_that_do_not_fit_are_let_go_before_fewer_are_read(model, tokenizer, plenty, monkeypatch):
-    made, alive, original = made_for(model, seen=True), set(), reading.SharedPrefill.dense
+    made, alive, original = made_for(model, seen=True), set(), SharedPrefill.dense
 
     def dense(self: Any, prompt: torch.Tensor) -> Any:
         if len(alive) == 2:
@@ -97,7 +98,7 @@ def test_prompts_that_do_not_fit_are_let_go_before_fewer_are_read(model, tokeniz
         weakref.finalize(found, alive.discard, id(found))
         return found
 
-    monkeypatch.setattr(reading.SharedPrefill, "dense", dense)
+    monkeypatch.setattr(SharedPrefill, "dense", dense)
     with pytest.warns(RuntimeWarning, match="from here on it is"):
         assert said(rows_of(made, model, tokenizer)) == plenty[True]
 

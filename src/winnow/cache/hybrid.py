@@ -18,7 +18,7 @@ from transformers.cache_utils import (
 
 from winnow.cache.compression import Compression
 from winnow.cache.decoder_modules import decoder_modules
-from winnow.cache.latent import is_latent
+from winnow.cache.latent import is_latent, slot_dims
 from winnow.cache.latent_layer import LatentLayer
 from winnow.cache.layer import CompressedLayer
 from winnow.cache.layer_config import of_layer
@@ -199,6 +199,12 @@ def heads_of(model: PreTrainedModel, config: PreTrainedConfig) -> list[int]:
         return [1 for _ in full]
     by_layer = _groups_by_layer(model)
     return [_heads_of_layer(of_layer(config, index), by_layer.get(index)) for index in full]
+
+
+def token_bytes(model: PreTrainedModel) -> int:
+    """Bytes that a token takes in a full cache of the layers that Winnow compresses, keys and values."""
+    config = model.config.get_text_config(decoder=True)
+    return sum(heads_of(model, config)) * sum(slot_dims(config)) * model.dtype.itemsize
 
 
 def _heads_of_layer(config: PreTrainedConfig, group: int | None) -> int:

@@ -1,8 +1,13 @@
-"""Prompts of `winnow run` in compressed caches: read for one method, or once for all that are compared."""
+"""Prompts of `winnow run` in compressed caches: read for one method, or once for all that are compared.
+
+Of questions in a row about one document, what their prompts begin with is read once.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from itertools import groupby
+from typing import Generic, Protocol, TypeVar
 
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -17,10 +22,14 @@ from winnow.evaluate.answering import (
     Prefilled,
     ask_afterwards,
     compress_document,
+    read_on,
     read_with_question,
 )
 from winnow.evaluate.comparing import document_by, prefilled_by
-from winnow.evaluate.shared import DensePrompt, dense_prompt
+from winnow.evaluate.shared import DensePrompt, SharedPrefill, dense_prompt
+from winnow.evaluate.shared_start import SharedStart, is_worth_sharing, shared_start, start_of
+
+Start = TypeVar("Start")
 
 
 class Prefills(Protocol):
@@ -35,12 +44,38 @@ def prefills_of(model: PreTrainedModel, work: Work) -> Prefills:
     return PrefillsForAll(model, work) if work.compares else OwnPrefills(model, work)
 
 
+class StartsInARow(Generic[Start]):
+    """The start of prompts of questions in a row about one document: read for the first, held until the next document.
+
+    The prompts of other questions are read whole, and all of them where memory has no room for it.
+    """
+
+    def __init__(self, model: PreTrainedModel, work: Work) -> None:
+        self._model = model
+        self._prompts: list[Tensor] = []
+        self._start: Start | None = None
+        self._in_a_row = {}
+        for _, pairs in groupby(zip(work.asked, work.prompts, strict=True), key=lambda pair: pair[0].document):
+            prompts = [prompt for _, prompt in pairs]
+            self._in_a_row.update({id(prompt): prompts for prompt in prompts})
+
+    def of(self, prompt: Tensor, read: Callable[[list[Tensor]], Start]) -> Start | None:
+        """The start of a prompt [1, N] of the work; read: reads that of several. None where nothing is shared."""
+        prompts = self._in_a_row[id(prompt)]
+        if prompts is not self._prompts:
+            # The one before is freed first.
+            self._prompts, self._start = prompts, None
+            self._start = read(prompts) if is_worth_sharing(self._model, prompts) else None
+        return self._start
+
+
 class OwnPrefills:
     """Layers are compressed as they are read. Without the question, a document is read once for all in a row."""
 
     def __init__(self, model: PreTrainedModel, work: Work) -> None:
         self._model = model
         self._work = work
+        self._starts: StartsInARow[SharedStart] = StartsInARow(model, work)
         self._document: str | None = None
         self._compressed: CompressedDocument | None = None
 
@@ -49,8 +84,7 @@ class OwnPrefills:
         options, length, fold_every = self._work.options, prompt.shape[1], self._work.fold_every(method)
         doing, words = f"{doing}: {method}, reading", self._work.words
         if not options.question_agnostic:
-            with reading(self._model, tokens_read(method, length, words), doing):
-                return read_with_question(self._model, method, prompt, options.chunk_size, fold_every, words)
+            return self._with_question(prompt, method, doing)
         if self._compressed is None or asked.document != self._document:
             self._document, self._compressed = asked.document, None
             tokens = self._work.document_part(asked)
@@ -59,6 +93,22 @@ class OwnPrefills:
         with reading(self._model, length - self._compressed.tokens, doing):
             return ask_afterwards(self._model, self._compressed, prompt)
 
+    def _with_question(self, prompt: Tensor, method: Method, doing: str) -> Prefilled:
+        model, chunk_size, fold_every = self._model, self._work.options.chunk_size, self._work.fold_every(method)
+
+        def read(prompts: list[Tensor]) -> SharedStart:
+            with reading(model, start_of(prompts), f"{doing} for {len(prompts)} questions"):
+                return shared_start(model, prompts, method, chunk_size, fold_every)
+
+        # A prompt that is read a second time is held whole until then.
+        start = None if method.scorer.replayer else self._starts.of(prompt, read)
+        if start is not None:
+            with reading(model, prompt.shape[1] - start.tokens, doing):
+                return read_on(model, start, prompt, chunk_size)
+        words = self._work.words
+        with reading(model, tokens_read(method, prompt.shape[1], words), doing):
+            return read_with_question(model, method, prompt, chunk_size, fold_every, words)
+
 
 class PrefillsForAll:
     """Each prompt is read once for all methods; without the question, each document for all questions in a row."""
@@ -66,6 +116,7 @@ class PrefillsForAll:
     def __init__(self, model: PreTrainedModel, work: Work) -> None:
         self._model = model
         self._work = work
+        self._starts: StartsInARow[SharedPrefill] = StartsInARow(model, work)
         self._prompt: Tensor | None = None
         self._dense: DensePrompt | None = None
         self._document: str | None = None
@@ -89,12 +140,29 @@ class PrefillsForAll:
         if self._dense is None or prompt is not self._prompt:
             # The one before is freed first.
             self._prompt, self._dense = prompt, None
-            self._dense = self._read(prompt, doing)
+            self._dense = self._read_on(prompt, doing)
         return self._dense
+
+    def _read_on(self, prompt: Tensor, doing: str) -> DensePrompt:
+        """A prompt behind the start that it shares, if it shares one."""
+        model, work = self._model, self._work
+        doing = f"{doing}: reading for {len(work.methods)} methods"
+
+        def read(prompts: list[Tensor]) -> SharedPrefill:
+            with reading(model, start_of(prompts), f"{doing} and {len(prompts)} questions"):
+                options = work.options
+                return SharedPrefill(model, prompts, work.methods, options.chunk_size, options.fold, work.words)
+
+        shared = self._starts.of(prompt, read)
+        if shared is None:
+            return self._read(prompt, doing)
+        with reading(model, prompt.shape[1] - shared.start, doing):
+            return shared.dense(prompt)
 
     def _by_all_methods(self, tokens: Tensor, doing: str) -> dict[Method, CompressedDocument]:
         """A document under every method; its dense prefill is gone afterwards."""
-        dense, work = self._read(tokens, doing), self._work
+        work = self._work
+        dense = self._read(tokens, f"{doing}: reading for {len(work.methods)} methods")
         with stage(f"{doing}: compressing") as shown:
             found = {}
             for method in work.methods:
@@ -103,7 +171,6 @@ class PrefillsForAll:
         return found
 
     def _read(self, tokens: Tensor, doing: str) -> DensePrompt:
-        options = self._work.options
-        with reading(self._model, tokens.shape[1], f"{doing}: reading for {len(self._work.methods)} methods"):
-            work = self._work
+        work, options = self._work, self._work.options
+        with reading(self._model, tokens.shape[1], doing):
             return dense_prompt(self._model, tokens, work.methods, options.chunk_size, options.fold, work.words)

@@ -29,7 +29,7 @@ from winnow.composition.method import Method
 from winnow.errors import MethodError, WinnowError
 from winnow.evaluate.turns import Subject
 from winnow.models import ModelSource, open_model
-from winnow.runs.room import free_memory
+from winnow.models.devices import free_memory
 from winnow.serve.asked import Begun, Finished
 from winnow.serve.beginnings import Beginning
 from winnow.serve.engine import Engine, Limits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from winnow.cache.hybrid import heads_of
-from winnow.cache.latent import is_latent, slot_dims
+from winnow.cache.latent import is_latent
 from winnow.errors import HeadScoresError
 
 if TYPE_CHECKING:
@@ -22,12 +22,6 @@ class TableShape(NamedTuple):
     def total(self) -> int:
         """L·H, all KV heads. They are players of CoKV's game: player l·H + h is head h of layer l."""
         return self.layers * self.heads
-
-
-def token_bytes(model: PreTrainedModel) -> int:
-    """Bytes that a token takes in a full cache of the layers that Winnow compresses, keys and values."""
-    config = model.config.get_text_config(decoder=True)
-    return sum(heads_of(model, config)) * sum(slot_dims(config)) * model.dtype.itemsize
 
 
 def table_shape(model: PreTrainedModel) -> TableShape:

@@ -19,6 +19,7 @@ from winnow.composition.method import Method
 from winnow.evaluate.decoding import clock, decode, prefill, stop_tokens
 from winnow.evaluate.sampling import GREEDY, Sampling
 from winnow.evaluate.shared import dense_prompt
+from winnow.evaluate.shared_start import SharedStart
 from winnow.models.devices import input_device
 
 
@@ -81,6 +82,15 @@ def read_with_question(
     cache = CompressedCache(model, method, prompt_length=length if chunk_size else None, fold_every=fold_every)
     logits = prefill(model, prompt, cache, chunk_size)
     return Prefilled(cache, logits, length, clock(model) - begin, question_seen=True)
+
+
+def read_on(model: PreTrainedModel, start: SharedStart, prompt: Tensor, chunk_size: int | None = None) -> Prefilled:
+    """The same of a prompt whose start was read before; the time of that counts too."""
+    begin = clock(model)
+    cache = start.fork(prompt)
+    logits = prefill(model, prompt[:, start.tokens :], cache, chunk_size)
+    seconds = start.seconds + clock(model) - begin
+    return Prefilled(cache, logits, prompt.shape[1], seconds, question_seen=True)
 
 
 class CompressedDocument(NamedTuple):

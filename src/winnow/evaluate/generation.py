@@ -28,6 +28,7 @@ from winnow.evaluate.answering import Answer, compress_document
 from winnow.evaluate.checking import check_shapes
 from winnow.evaluate.decoding import clock, prefill, stop_tokens
 from winnow.evaluate.prompts import document_tokens, encode_prompt
+from winnow.evaluate.shared_start import is_worth_sharing, shared_start
 from winnow.evaluate.truncation import without_middle
 from winnow.models import answer_room, context_length
 from winnow.models.adapters import check_prompt_learning
@@ -107,9 +108,10 @@ def generate(
         budget: slots per KV head (128), a share of the prompt ("2%") or bytes ("64MiB"); 128 where neither it nor the
             method says one.
         question_aware: compress text and question together, so that what the question needs is kept: the better
-            answers, for a prefill of the whole text per question. False: compress the text once, before any question
-            is known, and answer every question from it; with methods that watch the end of the prompt (SnapKV and its
-            kin) much is lost, keydiff and others that look at keys alone do not mind, kvzip is made for it.
+            answers. The text is read once for all questions where free memory has room for it, dense, twice over;
+            else for each of them. False: compress the text once, before any question is known, and answer every
+            question from it; with methods that watch the end of the prompt (SnapKV and its kin) much is lost, keydiff
+            and others that look at keys alone do not mind, kvzip is made for it.
         max_new_tokens: of an answer; by default what generation_config says (`max_length` counts the prompt, too), or
             128. Never more than the model can read.
         generation_config: sampling, stop strings and so on, in transformers' terms; beams and several sequences need
@@ -161,7 +163,7 @@ def generate(
     writing = _Writing(model, tokenizer, settings, _streamer(streamer, tokenizer))
     with attending(model):
         begun = (
-            _with_question(model, prompts, reading)
+            _with_question(model, prompts, reading, _shares(model, prompts, reading, settings))
             if question_aware
             else _before_questions(model, prompts, reading, document_tokens(tokenizer, texts[0], prompts, style))
         )
@@ -183,15 +185,16 @@ class _Reading(NamedTuple):
         """True for a method that has a prompt read a second time."""
         return self.method.scorer.replayer is not None
 
-    def early(self, length: int) -> int:
-        """First tokens of a prompt and its question that a cache sees before `model.generate`.
+    def early(self, tokens: int) -> int:
+        """First of so many tokens, of a prompt or of what it has behind a shared start, that come before
+        `model.generate`.
 
         The last ones are left for that, which needs logits to begin with.
         """
         if self.rereads:
-            return length - 1
-        chunk = self.chunk_size or length
-        return (length - 1) // chunk * chunk
+            return tokens - 1
+        chunk = self.chunk_size or tokens
+        return (tokens - 1) // chunk * chunk
 
 
 class _Begun(NamedTuple):
@@ -204,18 +207,27 @@ class _Begun(NamedTuple):
     question_seen: bool
 
 
-def _with_question(model: PreTrainedModel, prompts: list[Tensor], reading: _Reading) -> Iterator[_Begun]:
+def _shares(model: PreTrainedModel, prompts: list[Tensor], reading: _Reading, settings: AnswerSettings) -> bool:
+    """True where what prompts begin with is read once: not before candidates, nor what is read a second time."""
+    return not reading.rereads and _candidates(settings) is None and is_worth_sharing(model, prompts)
+
+
+def _with_question(model: PreTrainedModel, prompts: list[Tensor], reading: _Reading, shares: bool) -> Iterator[_Begun]:
     """Caches that see text and question together."""
+    method, chunk_size, fold_every = reading.method, reading.chunk_size, reading.fold_every
+    start = shared_start(model, prompts, method, chunk_size, fold_every) if shares else None
     for prompt in prompts:
         begin, length = clock(model), prompt.shape[1]
-        early = reading.early(length)
         if reading.rereads:
-            yield next(_before_questions(model, [prompt], reading, early))._replace(question_seen=True)
+            yield next(_before_questions(model, [prompt], reading, length - 1))._replace(question_seen=True)
             continue
-        cache = CompressedCache(model, reading.method, prompt_length=length, fold_every=reading.fold_every)
-        if early:
-            prefill(model, prompt[:, :early], cache, reading.chunk_size)
-        yield _Begun(prompt, cache, clock(model) - begin, question_seen=True)
+        if start is None:
+            seen, before, cache = 0, 0.0, CompressedCache(model, method, prompt_length=length, fold_every=fold_every)
+        else:
+            seen, before, cache = start.tokens, start.seconds, start.fork(prompt)
+        if early := reading.early(length - seen):
+            prefill(model, prompt[:, seen : seen + early], cache, chunk_size)
+        yield _Begun(prompt, cache, before + clock(model) - begin, question_seen=True)
 
 
 def _before_questions(
@@ -362,9 +374,14 @@ def _room(model: PreTrainedModel, truncate: str | None, max_new_tokens: int) -> 
     return None if truncate is None or most is None else most - min(max_new_tokens, most // 2)
 
 
+def _candidates(settings: AnswerSettings) -> str | None:
+    """The setting that asks for candidates of an answer, if one does."""
+    return next((name for name in CANDIDATES if getattr(settings, name, None) is not None), None)
+
+
 def _check_candidates(settings: AnswerSettings, reading: _Reading, lengths: list[int], question_aware: bool) -> None:
     """Raises PromptError for candidates of an answer where a cache sees part of its prompt before `model.generate`."""
-    asked = next((name for name in CANDIDATES if getattr(settings, name, None) is not None), None)
+    asked = _candidates(settings)
     if asked is None or (question_aware and not any(map(reading.early, lengths))):
         return
     if reading.rereads:

@@ -98,7 +98,7 @@ def evaluate(
     prompts = [encode_prompt(tokenizer, document, question.text, style) for question in questions]
     if not prompts:
         return
-    shared = SharedPrefill(model, prompts, words_in(tokenizer, style.chat_template))
+    shared = SharedPrefill(model, prompts, methods, words=words_in(tokenizer, style.chat_template))
     for first in range(0, len(prompts), batch):
         dense = [shared.dense(prompt) for prompt in prompts[first : first + batch]]
         for chosen in methods:

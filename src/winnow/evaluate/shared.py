@@ -20,8 +20,8 @@ from winnow.cache.replay import Words, replay
 from winnow.composition.method import Method
 from winnow.composition.names import method
 from winnow.evaluate.decoding import clock, prefill
-from winnow.evaluate.prompts import common_start
 from winnow.evaluate.rankings import RememberedRankings
+from winnow.evaluate.shared_start import SharedStart
 from winnow.score import Replayer
 
 
@@ -38,25 +38,50 @@ class Compressed(NamedTuple):
 class SharedPrefill:
     """The common start of prompts [1, N], prefilled once; `dense` goes on with one of them."""
 
-    def __init__(self, model: PreTrainedModel, prompts: Sequence[Tensor], words: Words | None = None) -> None:
-        """words: the tokenizer, for methods that have a prompt read a second time."""
-        self.model = model
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        prompts: Sequence[Tensor],
+        methods: Iterable[Method],
+        chunk_size: int | None = None,
+        fold_every: int | None = None,
+        words: Words | None = None,
+    ) -> None:
+        """As of `dense_prompt`."""
+        self._model = model
+        self._chunk_size = chunk_size
         self._words = words
-        # At least one token of every prompt is left, to give the logits of its own last token.
-        self.start = min(common_start(prompts), *(prompt.shape[1] - 1 for prompt in prompts))
-        begin = clock(model)
-        # Longer than the common start: it is a part of a prompt, whose end is still to come.
-        self._cache = CompressedCache(model, method("full"), prompt_length=self.start + 1, defer=True)
-        if self.start:
-            prefill(model, prompts[0][:, : self.start], self._cache)
-        self.seconds = clock(model) - begin
+        cache = _deferred(model, max(prompt.shape[1] for prompt in prompts), methods, fold_every)
+        self._start = SharedStart(model, prompts, cache, chunk_size)
+
+    @property
+    def start(self) -> int:
+        """Tokens that are shared."""
+        return self._start.tokens
 
     def dense(self, prompt: Tensor) -> DensePrompt:
         """The rest of one prompt, on a fork of the common start."""
-        cache = self._cache.extended(prompt.shape[1])
-        begin = clock(self.model)
-        logits = prefill(self.model, prompt[:, self.start :], cache)
-        return DensePrompt(cache, prompt, logits, self.seconds + clock(self.model) - begin, self._words)
+        begin = clock(self._model)
+        cache = self._start.fork(prompt)
+        logits = prefill(self._model, prompt[:, self.start :], cache, self._chunk_size)
+        seconds = self._start.seconds + clock(self._model) - begin
+        return DensePrompt(cache, prompt, logits, seconds, self._words)
+
+
+def dense_prompts(
+    model: PreTrainedModel,
+    prompts: Sequence[Tensor],
+    methods: Sequence[Method],
+    chunk_size: int | None = None,
+    fold_every: int | None = None,
+    words: Words | None = None,
+) -> list[DensePrompt]:
+    """Prompts [1, N] that begin alike, all of them held at once; see `dense_prompt`."""
+    if len(prompts) == 1:
+        # Nothing is shared, so nothing is copied.
+        return [dense_prompt(model, prompts[0], methods, chunk_size, fold_every, words)]
+    shared = SharedPrefill(model, prompts, methods, chunk_size, fold_every, words)
+    return [shared.dense(prompt) for prompt in prompts]
 
 
 def dense_prompt(
@@ -75,11 +100,17 @@ def dense_prompt(
     methods look at (fold_every: folds, too); a prefill for one method has those of a single layer at a time.
     """
     begin = clock(model)
-    length = tokens.shape[1]
-    queries = max(queries_of(each, length, fold_every) for each in methods)
-    cache = CompressedCache(model, method("full"), prompt_length=length, defer=True, waiting_queries=queries)
+    cache = _deferred(model, tokens.shape[1], methods, fold_every)
     logits = prefill(model, tokens, cache, chunk_size)
     return DensePrompt(cache, tokens, logits, clock(model) - begin, words)
+
+
+def _deferred(
+    model: PreTrainedModel, length: int, methods: Iterable[Method], fold_every: int | None
+) -> CompressedCache:
+    """An empty cache that leaves a prompt of at most `length` tokens dense, with the queries that methods look at."""
+    queries = max(queries_of(each, length, fold_every) for each in methods)
+    return CompressedCache(model, method("full"), prompt_length=length, defer=True, waiting_queries=queries)
 
 
 def queries_of(method: Method, length: int, fold_every: int | None) -> int:

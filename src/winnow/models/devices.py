@@ -79,6 +79,13 @@ def available_memory(device: torch.device) -> int | None:
     return min((each for each in (_system_memory(), container_memory()) if each is not None), default=None)
 
 
+def free_memory(model: PreTrainedModel) -> int | None:
+    """Free bytes of the GPUs that a model is spread over, or of the machine where it is on none."""
+    devices = {weight.device for weight in model.parameters() if weight.device.type == "cuda"} or {model.device}
+    free = [available_memory(device) for device in devices]
+    return None if None in free else sum(bytes_ for bytes_ in free if bytes_ is not None)
+
+
 def _system_memory() -> int | None:
     """Bytes that the machine could give; None where it does not tell."""
     try:

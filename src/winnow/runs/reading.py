@@ -22,7 +22,7 @@ from winnow.evaluate.batch import Decoded, Row, decode_rows
 from winnow.evaluate.decoding import clock, prefill, stop_tokens
 from winnow.evaluate.example_prompts import context_tokens, example_tokens
 from winnow.evaluate.likelihood import log_probabilities
-from winnow.evaluate.shared import Compressed, DensePrompt, SharedPrefill, dense_prompt
+from winnow.evaluate.shared import Compressed, DensePrompt, dense_prompt, dense_prompts
 from winnow.tasks.example import Example
 
 
@@ -105,7 +105,7 @@ class _Seen(Reading):
         self, model: PreTrainedModel, prompts: Sequence[Tensor], methods: Sequence[Method], terms: Terms, words: Words
     ) -> None:
         super().__init__(model, prompts, terms)
-        self._dense = _dense_prompts(model, prompts, methods, terms.fold_every, words)
+        self._dense = dense_prompts(model, prompts, methods, fold_every=terms.fold_every, words=words)
 
     def starts(self, method: Method) -> Iterator[tuple[Costs, Row]]:
         for dense in self._dense:
@@ -160,17 +160,3 @@ class _Unseen(Reading):
 
     def _questions(self) -> list[Tensor]:
         return [prompt[0, self._context.shape[1] :] for prompt in self.prompts]
-
-
-def _dense_prompts(
-    model: PreTrainedModel,
-    prompts: Sequence[Tensor],
-    methods: Sequence[Method],
-    fold_every: int | None,
-    words: Words,
-) -> list[DensePrompt]:
-    if len(prompts) == 1:
-        # Keeps no more queries than the methods look at.
-        return [dense_prompt(model, prompts[0], methods, fold_every=fold_every, words=words)]
-    shared = SharedPrefill(model, prompts, words)
-    return [shared.dense(prompt) for prompt in prompts]

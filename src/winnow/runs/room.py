@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedModel
 
-from winnow.cache.hybrid import heads_of
+from winnow.cache.hybrid import heads_of, token_bytes
 from winnow.cache.latent import query_dim
 from winnow.cache.tail import FIRST_CAPACITY, GROWTH
 from winnow.composition.method import Method
-from winnow.estimate.shape import token_bytes
 from winnow.evaluate.shared import queries_of
-from winnow.models import available_memory
+from winnow.models.devices import free_memory
 
 MOST, MOST_ON_A_GPU = 8, 32
 """Questions that go side by side, where there is room: what more of them save of a step is little."""
@@ -87,13 +86,6 @@ def room_for(model: PreTrainedModel, load: Load, workers: int = 1) -> Room:
     return Room(free, once, each, most)
 
 
-def free_memory(model: PreTrainedModel) -> int | None:
-    """Free bytes of the GPUs that a model is spread over, or of the machine where it is on none."""
-    devices = {weight.device for weight in model.parameters() if weight.device.type == "cuda"} or {model.device}
-    free = [available_memory(device) for device in devices]
-    return None if None in free else sum(bytes_ for bytes_ in free if bytes_ is not None)
-
-
 def _needed(model: PreTrainedModel, load: Load) -> tuple[int, int]:
     """Bytes whatever the number of questions, and of each: dense prompts, compressed ones, tails, and work."""
     config = model.config.get_text_config(decoder=True)
@@ -103,12 +95,12 @@ def _needed(model: PreTrainedModel, load: Load) -> tuple[int, int]:
     work = _reading(model, load.tokens) + 3 * min(block, 4 * config.num_attention_heads * _ROWS * load.tokens)
     asked = 0 if load.seen else load.question
     tails = load.together * max(FIRST_CAPACITY, int(GROWTH * (asked + load.answer))) * token
+    read = load.tokens if load.seen else load.context
+    looked_at = max(queries_of(each, read, load.fold_every) for each in load.methods)
+    dense = read * token + looked_at * queries
     if load.seen:
-        # Prompts that share their beginning hold all queries, and keys and values in buffers that grew.
-        dense = load.tokens * (int(GROWTH * token) + queries)
-        return work, dense + _kept(load, load.tokens, heads, token) + tails
-    looked_at = max(queries_of(each, load.context, load.fold_every) for each in load.methods)
-    dense = load.context * token + looked_at * queries
+        # While prompts are read, the start that they share is there besides those that were read.
+        return work + dense, dense + _kept(load, load.tokens, heads, token) + tails
     return work + dense + _kept(load, load.context, heads, token), tails
 
 

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from winnow.bundled import is_bundled
 from winnow.cache.fingerprint import ModelFingerprint
+from winnow.cache.hybrid import token_bytes
 from winnow.commands.batch_file import read_answered
 from winnow.commands.checks import check_apart, check_context, check_workers, prepare_output
 from winnow.commands.console import output
@@ -51,7 +52,7 @@ from winnow.estimate.cokv.settings import MAX_NEW_TOKENS, QUESTION_TOKENS, StopR
 from winnow.estimate.executors.base import Executor
 from winnow.estimate.executors.local import LocalExecutor
 from winnow.estimate.journal import Journal
-from winnow.estimate.shape import TableShape, table_shape, token_bytes
+from winnow.estimate.shape import TableShape, table_shape
 from winnow.heads.cokv_file import Halves
 from winnow.heads.storage import SUFFIX
 from winnow.metrics import DEFAULT_METRIC, metric

@@ -12,11 +12,10 @@ from winnow.estimate.tune.settings import BATCH_SIZE
 from winnow.evaluate.batch import Row, decode_rows
 from winnow.evaluate.decoding import stop_tokens
 from winnow.evaluate.example_prompts import example_tokens
-from winnow.evaluate.shared import DensePrompt, SharedPrefill, dense_prompt
+from winnow.evaluate.shared import dense_prompts
 from winnow.tasks.put import judged_by
 
 if TYPE_CHECKING:
-    from torch import Tensor
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
@@ -31,25 +30,10 @@ def put_answers(
     asked = [put.example(page.text, question.text) for put, question in zip(page.puts, page.questions, strict=True)]
     for first in range(0, len(asked), BATCH_SIZE):
         prompts = [example_tokens(tokenizer, each, template) for each in asked[first : first + BATCH_SIZE]]
-        dense = _dense(model, tokenizer, prompts, methods, template)
+        dense = dense_prompts(model, prompts, methods, words=words_in(tokenizer, template))
         for method in methods:
             rows = [Row(each.compress(method).cache, each.logits) for each in dense]
             answers = decode_rows(model, rows, page.judging.max_new_tokens, stop_tokens(model))
             for question, answer in zip(page.questions[first:], answers, strict=False):
                 text = str(tokenizer.decode(answer.tokens, skip_special_tokens=True))
                 yield method, judge.score(text, question.expected)
-
-
-def _dense(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    prompts: Sequence[Tensor],
-    methods: Sequence[Method],
-    chat_template: bool,
-) -> list[DensePrompt]:
-    words = words_in(tokenizer, chat_template)
-    if len(prompts) == 1:
-        # Keeps no more queries than the methods look at.
-        return [dense_prompt(model, prompts[0], methods, words=words)]
-    shared = SharedPrefill(model, prompts, words)
-    return [shared.dense(prompt) for prompt in prompts]
