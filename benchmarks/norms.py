@@ -8,14 +8,18 @@ Time of one thread. As many norms as a model has take turns.
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 
 import torch
+from torch import nn
+from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from reporting import DTYPES, rounds_and_folder
-from winnow.models.norms import CompiledRMSNorm
+from winnow.models.norms import CompiledRMSNorm, form_of
 from within_steps import Timed, in_turns, publish
 
+KINDS = {"Llama's": LlamaRMSNorm, "Gemma's": Gemma2RMSNorm}
 WIDTHS = (128, 896, 1536, 4096)
 """Numbers of a row: of a head, and of the tokens of models of 0.5B, 1.5B and 8B."""
 ROWS = (1, 16, 2048)
@@ -23,12 +27,15 @@ NORMS = 49
 """Norms of a model of 24 layers."""
 
 
-def measure(dtype: torch.dtype, width: int, rows: int, rounds: int) -> Timed:
-    """One width with one number of rows."""
-    norms = [LlamaRMSNorm(width).to(dtype) for _ in range(NORMS)]
+def measure(kind: str, dtype: torch.dtype, width: int, rows: int, rounds: int) -> Timed:
+    """Norms of a kind: one width with one number of rows."""
+    norms: list[nn.Module] = [KINDS[kind](width).to(dtype) for _ in range(NORMS)]
     given = torch.randn(1, rows, width).to(dtype)
-    case = {"type": DTYPES[dtype], "width": f"{width:,}", "rows": f"{rows:,}"}
-    ours = [partial(CompiledRMSNorm(norm), given) for norm in norms]
+    case = {"norm": kind, "type": DTYPES[dtype], "width": f"{width:,}", "rows": f"{rows:,}"}
+    form = form_of(norms[0])
+    if form is None:
+        raise SystemExit(f"The kernels do not compute what {type(norms[0]).__name__} does here.")
+    ours = [partial(CompiledRMSNorm(norm, form), given) for norm in norms]
     return in_turns(case, [partial(norm, given) for norm in norms], ours, rounds)
 
 
@@ -37,9 +44,11 @@ def main() -> None:
     """Measures and writes the table."""
     options = rounds_and_folder(__doc__, rounds=5)
     torch.set_num_threads(1)
-    found = [measure(dtype, width, rows, options.rounds) for dtype in DTYPES for width in WIDTHS for rows in ROWS]
+    cases = product(KINDS, DTYPES, WIDTHS, ROWS)
+    found = [measure(kind, dtype, width, rows, options.rounds) for kind, dtype, width, rows in cases]
     about = (
-        "Time of an RMS norm of rows of so many numbers: transformers' `LlamaRMSNorm` against `CompiledRMSNorm`. "
+        "Time of an RMS norm of rows of so many numbers: transformers' `LlamaRMSNorm` and `Gemma2RMSNorm` against "
+        "`CompiledRMSNorm`. "
         f"{NORMS} norms of each took turns"
     )
     publish("norms", "Norms", about, found, options)

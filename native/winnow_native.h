@@ -213,11 +213,13 @@ struct winnow_gated_layers {
   struct winnow_linear_layer gate, up;
 };
 
-/* A norm by the root of the mean of squares: rows over that root, rounded to their dtype, times a weight. */
+/* A norm by the root of the mean of squares: rows over that root times a weight, rounded to their dtype. */
 struct winnow_norm {
   int64_t width;               /* 1 <= width */
   const void *weight;          /* [width] contiguous */
   float epsilon;               /* added to the mean of squares */
+  float offset;                /* added to the weight; 0 where rounds_first */
+  int32_t rounds_first;        /* 1: rows are rounded before they meet the weight, too */
   int32_t dtype;
 };
 

@@ -31,10 +31,11 @@ inline float sum_of_squares(const T* row, int64_t width) {
   return lane_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
-template <class T>
-void normalize(const winnow_norm& norm, const void* inputs, void* outputs, int64_t first, int64_t last) {
+template <class T, bool kRoundsFirst>
+void normalize_rows(const winnow_norm& norm, const void* inputs, void* outputs, int64_t first, int64_t last) {
   const T* weight = static_cast<const T*>(norm.weight);
   const int64_t width = norm.width;
+  const Vec offset = broadcast(norm.offset);
   for (int64_t row = first; row < last; ++row) {
     const T* from = static_cast<const T*>(inputs) + row * width;
     T* to = static_cast<T*>(outputs) + row * width;
@@ -42,14 +43,28 @@ void normalize(const winnow_norm& norm, const void* inputs, void* outputs, int64
     const Vec factor = broadcast(1.0f / std::sqrt(mean + norm.epsilon));
     int64_t i = 0;
     for (; i + Vec::width <= width; i += Vec::width) {
-      // Rounded to T before they meet the weight, as models do.
-      store(to + i, load(from + i) * factor);
-      store(to + i, load(to + i) * load(weight + i));
+      if constexpr (kRoundsFirst) {
+        store(to + i, load(from + i) * factor);
+        store(to + i, load(to + i) * load(weight + i));
+      } else {
+        store(to + i, (load(from + i) * factor) * (load(weight + i) + offset));
+      }
     }
     if (i == width) continue;
-    store_first(to + i, load_first(from + i, width - i) * factor, width - i);
-    store_first(to + i, load_first(to + i, width - i) * load_first(weight + i, width - i), width - i);
+    const int64_t rest = width - i;
+    if constexpr (kRoundsFirst) {
+      store_first(to + i, load_first(from + i, rest) * factor, rest);
+      store_first(to + i, load_first(to + i, rest) * load_first(weight + i, rest), rest);
+    } else {
+      store_first(to + i, (load_first(from + i, rest) * factor) * (load_first(weight + i, rest) + offset), rest);
+    }
   }
+}
+
+template <class T>
+void normalize(const winnow_norm& norm, const void* inputs, void* outputs, int64_t first, int64_t last) {
+  const auto rows = norm.rounds_first ? normalize_rows<T, true> : normalize_rows<T, false>;
+  rows(norm, inputs, outputs, first, last);
 }
 
 }  // namespace

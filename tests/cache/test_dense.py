@@ -7,9 +7,12 @@ from collections.abc import Iterator
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import DynamicCache
 
+from support.families import build, prompt
 from support.instruction_sets import available, needs_native
 from winnow.cache import dense
+from winnow.cache.attention import IMPLEMENTATION
 from winnow.kernels import native, prefill
 from winnow.kernels.interface import AttentionSpec
 
@@ -100,3 +103,20 @@ def test_dropout_gradients_and_what_is_not_causal_are_torchs(tiles: None, compil
     attend(query, key, value, is_causal=False)
     attend(query.clone().requires_grad_(), key, value).sum().backward()
     assert not compiled
+
+
+def test_prompts_in_other_caches_are_attended_to_by_the_same_rule(compiled: list[int], isa: str) -> None:
+    """Not what is masked, a single token, or a prompt that gradients are wanted of."""
+    model = build("llama", num_hidden_layers=2)
+    ids, answers = prompt(1, 20), []
+    for implementation in ("sdpa", IMPLEMENTATION):
+        model.set_attn_implementation(implementation)
+        cache = DynamicCache(config=model.config)
+        with torch.no_grad():
+            answers += [model(part, past_key_values=cache).logits for part in (ids[:, :12], ids[:, 12:13], ids[:, 13:])]
+        assert compiled == ([12, 12] if implementation == IMPLEMENTATION and isa.startswith("zen") else [])
+    for found, other in zip(answers[:3], answers[3:], strict=True):
+        torch.testing.assert_close(found, other, atol=1e-4, rtol=1e-4)
+    served = len(compiled)
+    model(ids).logits.sum().backward()
+    assert len(compiled) == served

@@ -11,29 +11,34 @@ from torch import Tensor
 from support.dense_attention import DTYPES
 from support.instruction_sets import needs_native
 from winnow.kernels import native
-from winnow.kernels.norm import NormPlan, NormWeight
+from winnow.kernels.norm import NormForm, NormPlan, NormWeight
 
 pytestmark = needs_native
 SHARED = [HealthCheck.function_scoped_fixture]
+FORMS = [NormForm(), NormForm(rounds_first=False), NormForm(rounds_first=False, offset=1.0)]
 SHAPES = st.lists(st.integers(0, 5), max_size=2).map(tuple)
 
 
 def normalized(weight: NormWeight, inputs: Tensor) -> Tensor:
-    """w · x / √(mean(x²) + ε) in fp64, without a rounding."""
+    """(w + offset) · x / √(mean(x²) + ε) in fp64, without a rounding."""
     numbers = inputs.double()
     root = (numbers.square().mean(-1, keepdim=True) + weight.epsilon).sqrt()
-    return weight.numbers.double() * numbers / root
+    return (weight.numbers.double() + weight.form.offset) * numbers / root
 
 
 def assert_normalized(weight: NormWeight, inputs: Tensor) -> None:
-    """Outputs are those of float64, rounded before and after they meet the weight."""
+    """Outputs are those of float64, rounded after they meet the weight, and before where the form says so."""
     found = NormPlan(weight).run(inputs)
     assert (found.shape, found.dtype) == (inputs.shape, inputs.dtype)
     assert found.is_contiguous()
     exact = normalized(weight, inputs)
     # Numbers in bfloat16 below 2⁻¹²⁶ may be taken for zero; those in float16 have fewer bits below 2⁻¹⁴.
     least = 1e-7 if inputs.dtype == torch.float16 else 1e-30
-    allowed = 2 * torch.finfo(inputs.dtype).eps * exact.abs() + least * (1 + weight.numbers.double().abs())
+    larger = NormWeight(1 + weight.numbers.double().abs(), weight.epsilon)
+    roundings = 2 if weight.form.rounds_first or inputs.dtype == torch.float32 else 0.51
+    allowed = roundings * torch.finfo(inputs.dtype).eps * exact.abs() + least * larger.numbers
+    # In fp32 a weight is added up and multiplied, at its size before what cancels.
+    allowed += 4 * torch.finfo(torch.float32).eps * normalized(larger, inputs).abs()
     assert bool(((found.double() - exact).abs() <= allowed).all()), native.isa()
 
 
@@ -44,13 +49,22 @@ def assert_normalized(weight: NormWeight, inputs: Tensor) -> None:
     st.sampled_from(DTYPES),
     st.sampled_from([1e-6, 1e-5, 0.1]),
     st.sampled_from([1e-4, 1.0, 100.0]),
+    st.sampled_from(FORMS),
     st.integers(0, 99),
 )
 def test_rows_of_any_shape(
-    isas: list[str], shape: tuple[int, ...], width: int, dtype: torch.dtype, epsilon: float, size: float, seed: int
+    isas: list[str],
+    shape: tuple[int, ...],
+    width: int,
+    dtype: torch.dtype,
+    epsilon: float,
+    size: float,
+    form: NormForm,
+    seed: int,
 ) -> None:
     torch.manual_seed(seed)
-    weight, given = NormWeight(torch.randn(width).to(dtype), epsilon), (size * torch.randn(*shape, width)).to(dtype)
+    weight = NormWeight(torch.randn(width).to(dtype), epsilon, form)
+    given = (size * torch.randn(*shape, width)).to(dtype)
     for isa in isas:
         native.select_isa(isa)
         assert_normalized(weight, given)
@@ -96,6 +110,10 @@ UNFIT = {
 def test_weights_that_do_not_fit_are_refused(numbers: Tensor) -> None:
     with pytest.raises(ValueError, match="no weight"):
         NormPlan(NormWeight(numbers, 1e-6))
+
+
+def test_an_offset_is_for_weights_that_meet_numbers_before_any_is_rounded() -> None:
+    assert not NormWeight(torch.ones(4), 1e-6, NormForm(rounds_first=True, offset=1.0)).fits()
 
 
 @pytest.mark.parametrize(

@@ -10,18 +10,30 @@ from torch import nn
 from torch.nn import RMSNorm
 from torch.nn.utils import parametrize, prune
 from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
+from transformers.models.gpt_oss.modeling_gpt_oss import GptOssRMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.olmo2.modeling_olmo2 import Olmo2RMSNorm
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
+from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextRMSNorm
 
 from support.dense_attention import DTYPES
 from support.families import EVERY, build, build_any
 from support.instruction_sets import needs_native
 from support.stand_ins import assert_files_know_the_model, assert_same_answers, assert_same_logits, loaded, used_copies
 from winnow.kernels import native
-from winnow.models import normalize_in_one_pass
-from winnow.models.norms import CompiledRMSNorm, computes_the_same
+from winnow.models import normalize_in_one_pass, norms
+from winnow.models.norms import CompiledRMSNorm, computes_the_same, form_of
 
+LLAMAS, OLMOS, GEMMAS = norms.FORMS
+FORMS = {
+    LlamaRMSNorm: LLAMAS,
+    Qwen3RMSNorm: LLAMAS,
+    Olmo2RMSNorm: OLMOS,
+    GptOssRMSNorm: OLMOS,
+    RMSNorm: OLMOS,
+    Gemma2RMSNorm: GEMMAS,
+    Qwen3NextRMSNorm: GEMMAS,
+}
 pytestmark = [pytest.mark.usefixtures("one_thread"), needs_native]
 
 
@@ -37,16 +49,27 @@ def replaced(model: nn.Module) -> list[nn.Module]:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", [LlamaRMSNorm, Qwen3RMSNorm])
+@pytest.mark.parametrize("kind", FORMS)
 def test_a_norm_computes_what_it_did(kind, dtype):
     plain = norm(dtype, kind)
-    assert CompiledRMSNorm.fits(plain)
-    made = CompiledRMSNorm(copy.deepcopy(plain))
+    model = nn.Sequential(copy.deepcopy(plain))
+    normalize_in_one_pass(model)
+    made = model[0]
+    assert isinstance(made, CompiledRMSNorm)
+    assert made._form == FORMS[kind] or dtype == torch.float32
     for shape in ((1, 1), (2, 3), (5, 7, 4), (0,)):
         given = torch.randn(*shape, 48).to(dtype)
         found, expected = made(given), plain(given)
         torch.testing.assert_close(found, expected, rtol=4 * torch.finfo(dtype).eps, atol=0)
     assert repr(made).replace("CompiledRMSNorm", kind.__name__) == repr(plain)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", FORMS)
+def test_a_norm_is_of_one_form(kind, dtype):
+    """Another one's roundings would pass for it nowhere."""
+    forms = [form for form in norms.FORMS if computes_the_same(norm(dtype, kind), form)]
+    assert forms == [FORMS[kind]]
 
 
 class SquaredRMSNorm(LlamaRMSNorm):
@@ -56,10 +79,15 @@ class SquaredRMSNorm(LlamaRMSNorm):
         return super().forward(hidden_states) * self.weight
 
 
+class OneMoreRMSNorm(LlamaRMSNorm):
+    """One more than the weight, behind a rounding."""
+
+    def forward(self, hidden_states):
+        return super().forward(hidden_states) / self.weight * (1 + self.weight)
+
+
 OTHERS = {
-    "rounds once": lambda: norm(torch.bfloat16, Olmo2RMSNorm),
-    "torch's, which rounds once": lambda: norm(torch.bfloat16, RMSNorm),
-    "one more than the weight": lambda: Gemma2RMSNorm(48),
+    "one more than the weight, rounded first": lambda: norm(torch.bfloat16, OneMoreRMSNorm),
     "the weight's square": lambda: SquaredRMSNorm(48),
 }
 
@@ -67,7 +95,7 @@ OTHERS = {
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
 def test_norms_that_compute_something_else_stay(other):
     model = nn.Sequential(other())
-    assert not CompiledRMSNorm.fits(model[0]) or not computes_the_same(model[0])
+    assert not CompiledRMSNorm.fits(model[0]) or form_of(model[0]) is None
     normalize_in_one_pass(model)
     assert not replaced(model)
 
@@ -115,7 +143,7 @@ def test_models_compute_what_they_did(name):
     plain = copy.deepcopy(model)
     normalize_in_one_pass(model)
     assert_same_logits(model, plain)
-    if name in ("llama", "qwen2", "qwen3", "mistral"):
+    if name in ("llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3_text", "olmo2", "olmo3", "gpt_oss"):
         assert replaced(model)
         norms = [each for each in model.modules() if type(each).__name__.endswith("RMSNorm")]
         assert norms == replaced(model)

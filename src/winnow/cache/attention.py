@@ -208,7 +208,9 @@ def _ordinary(
             "a layer that winnow does not compress was given the mask of compressed ones, so winnow cannot serve this "
             f"model; {OWN_CACHE}."
         )
-    if spec.softcap is None and spec.sinks is None:
+    # torch would align queries that are fewer than keys with the first of these (Gemma 4 leaves the first ones out).
+    causal = mask is None and 1 < query.shape[2] <= key.shape[2]
+    if spec.softcap is None and spec.sinks is None and not causal:
         return sdpa_attention_forward(
             module,
             query,

@@ -186,8 +186,8 @@ class NormArgs(ctypes.Structure):
     _fields_ = (
         ("width", ctypes.c_int64),
         ("weight", ctypes.c_void_p),
-        ("epsilon", ctypes.c_float),
-        ("dtype", ctypes.c_int32),
+        *((name, ctypes.c_float) for name in ("epsilon", "offset")),
+        *((name, ctypes.c_int32) for name in ("rounds_first", "dtype")),
     )
 
 

@@ -11,23 +11,34 @@ from winnow.kernels.native_args import DTYPES, NormArgs
 from winnow.kernels.row_plan import RowPlan
 
 
+class NormForm(NamedTuple):
+    """The way in which a norm meets its weight."""
+
+    rounds_first: bool = True
+    """True where x / √(...) is rounded to the dtype before, as by Llama's; else it is rounded once, at the end."""
+    offset: float = 0.0
+    """Added to the weight: 1 by Gemma's. Only where it is rounded once."""
+
+
 class NormWeight(NamedTuple):
-    """The weight of a norm, and what is added to the mean of squares."""
+    """The weight of a norm, what is added to the mean of squares, and how they meet."""
 
     numbers: Tensor
     """[W] in the dtype of the inputs."""
     epsilon: float
+    form: NormForm = NormForm()
 
     def fits(self) -> bool:
         """True if the kernels can read it."""
         numbers = self.numbers
         shaped = numbers.ndim == 1 and numbers.numel() > 0 and numbers.dtype in DTYPES
-        return shaped and numbers.is_cpu and numbers.is_contiguous()
+        known = not (self.form.rounds_first and self.form.offset)
+        return shaped and known and numbers.is_cpu and numbers.is_contiguous()
 
     def place(self) -> tuple[object, ...]:
         """Its address, how the numbers lie there, and the rest: alike for norms that are the same."""
         numbers = self.numbers
-        return (numbers.data_ptr(), numbers.shape, numbers.stride(), numbers.dtype, self.epsilon)
+        return (numbers.data_ptr(), numbers.shape, numbers.stride(), numbers.dtype, self.epsilon, self.form)
 
     def plan(self) -> NormPlan:
         """Raises ValueError for a weight that does not fit."""
@@ -35,21 +46,18 @@ class NormWeight(NamedTuple):
 
 
 class NormPlan(RowPlan):
-    """A norm through the compiled library: w · x / √(mean(x²) + ε).
-
-    The mean is taken in fp32; x / √(...) is rounded to the dtype before it meets w, as transformers' models do.
-    """
+    """A norm through the compiled library: (w + offset) · x / √(mean(x²) + ε), in fp32, or rounded between."""
 
     def __init__(self, weight: NormWeight) -> None:
         """Raises ValueError for a weight that does not fit."""
-        numbers, epsilon = weight
+        numbers, epsilon, form = weight
         if not weight.fits():
             raise ValueError(
                 f"the kernels read no weight {list(numbers.shape)} of {numbers.dtype} on {numbers.device} of a norm"
             )
         self.place = weight.place()
         width = len(numbers)
-        arguments = NormArgs(width, numbers.data_ptr(), epsilon, DTYPES[numbers.dtype])
+        arguments = NormArgs(width, numbers.data_ptr(), epsilon, form.offset, form.rounds_first, DTYPES[numbers.dtype])
         super().__init__(
             native.loaded_library().winnow_normalize, arguments, [numbers], numbers.dtype, inputs=width, outputs=width
         )
