@@ -243,6 +243,7 @@ WRONG_USAGE = {
     "parameter that is an option": ((*ASK_RUN, "--set", "budget=9"), "--budget"),
     "unknown device": ((*ASK_RUN, "--device", "tpu"), "'tpu'"),
     "unknown option": ((*ASK_RUN, "--fast"), "--fast"),
+    "a model without its option": ((*ASK_RUN, "model.gguf"), "A model is named behind --model"),
     "chunk of zero": ((*ASK_RUN, "--chunk", "0"), "--chunk"),
     "folds of zero": ((*ASK_RUN, "--fold", "0"), "--fold"),
     "a method that cannot fold": ((*ASK_RUN, "--method", "snapkv+kivi", "--fold", "8"), "leave fold_every out"),

@@ -26,6 +26,8 @@ _FOREIGN = "Value error, "
 """Words that typer leaves before some reasons."""
 _UNKNOWN = ("UsageError", "NoSuchOption")
 """Typer's errors, of whichever version, for words of a command line that mean nothing to a command."""
+_EXTRA = "extra argument"
+"""Typer's words for a word too many."""
 _BRACES = str.maketrans("", "", "{}")
 """Signs that typer puts around arguments."""
 _LONGEST_WORD, _LONGEST_TEXT = 200, 2000
@@ -83,7 +85,9 @@ def _usage(problem: Exception, after: str) -> str:
     if context is None or type(problem).__name__ not in _UNKNOWN or hasattr(context.command, "commands"):
         return ""
     usage = " ".join(context.get_usage().split()).translate(_BRACES)
-    return f"{'' if after.endswith(('.', '?')) else '.'} {usage}; {context.command_path} --help lists the options."
+    named = any("--model" in each.opts for each in context.command.params)
+    hint = " A model is named behind --model." if named and _EXTRA in after else ""
+    return f"{'' if after.endswith(('.', '?')) else '.'}{hint} {usage}; {context.command_path} --help lists the options."
 
 
 def _is_of_output(problem: Exception) -> bool:
