@@ -18,6 +18,7 @@ from support.folding import PROMPT, RULES, check, distinct, folding, run
 from support.ready import BUDGETED, ready
 from winnow import CacheError, MethodError
 from winnow.allocate import Allocation, SlotPlan, Uniform
+from winnow.cache.fold import allocated_length, queries_to_remember
 from winnow.composition.method import Method
 from winnow.store import Dense
 from winnow.view import LayerView
@@ -222,3 +223,17 @@ def test_other_misuse(model):
     run(model, waiting, ids, [20])
     with pytest.raises(MethodError, match="kvec"):
         waiting.compressed_by(winnow.method("kvec", 20))
+
+
+def test_tokens_for_which_slots_are_given_out() -> None:
+    share, slots = winnow.method("snapkv(window=32) @ 10%"), winnow.method("snapkv(window=32) @ 64")
+    assert [allocated_length(share, prompt, 100) for prompt in (0, 5, 50)] == [32, 32, 50]
+    assert allocated_length(share, 5, 20) == 20
+    assert [allocated_length(slots, prompt, 100) for prompt in (0, 5, 50)] == [100] * 3
+
+
+def test_queries_that_a_fold_needs_are_those_of_the_scorer_and_of_the_store() -> None:
+    assert queries_to_remember(winnow.method("h2o @ 64"), 8) == 8
+    assert queries_to_remember(winnow.method("h2o+think(0.5, queries=40) @ 64"), 8) == 40
+    assert queries_to_remember(winnow.method("h2o+think(0.5, queries=4) @ 64"), 8) == 8
+    assert queries_to_remember(winnow.method("snapkv(window=16)+think(0.5, queries=40) @ 64"), 8) == 40

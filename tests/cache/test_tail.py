@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from winnow.cache.tail import Tail
+from winnow.errors import CacheError
 from winnow.kernels.columns import Columns
 
 
@@ -108,3 +109,88 @@ def test_rows_that_hold_nothing_are_chosen_without_copying_their_buffers(monkeyp
     monkeypatch.undo()
     tail.select(torch.tensor([2, 0]))
     assert torch.equal(tail.row(0)[1], values[2])
+
+
+def test_chosen_rows_have_their_own_longest() -> None:
+    tail = Tail(torch.empty(3, 1, 0, 2), torch.empty(3, 1, 0, 2))
+    tail.restore(torch.tensor([5, 2, 2]))
+    tail.select(torch.tensor([1, 2]))
+    assert (tail.longest, tail.ragged, tail.lengths.tolist()) == (2, False, [2, 2])
+    assert tail.lengths_there.tolist() == [2, 2]
+    tail.restore(torch.tensor([2, 1]))
+    tail.select(torch.tensor([1, 0, 1]))
+    assert (tail.longest, tail.ragged, tail.lengths_there.tolist()) == (2, True, [1, 2, 1])
+
+
+def test_what_cannot_be_cropped_is_told_of_the_row_that_lacks_most() -> None:
+    tail = Tail(torch.empty(3, 1, 0, 2), torch.empty(3, 1, 0, 2))
+    tail.restore(torch.tensor([5, 2, 4]))
+    with pytest.raises(CacheError, match="cannot crop 3 tokens: only the 2 tokens"):
+        tail.crop(3)
+    with pytest.raises(CacheError, match="cannot crop 6 tokens: only the 4 tokens"):
+        tail.crop(torch.tensor([5, 2, 6]))
+    assert tail.lengths.tolist() == [5, 2, 4]
+    tail.crop(torch.tensor([5, 2, 4]))
+    assert tail.longest == 0
+
+
+def test_buffers_know_no_gradients() -> None:
+    keys = torch.ones(2, 1, 3, 2, requires_grad=True)
+    for valid in (None, torch.tensor([[True, True, False], [True, False, False]])):
+        tail = Tail(torch.empty(2, 1, 0, 2), torch.empty(2, 1, 0, 2))
+        tail.append(keys, keys) if valid is None else tail.append_valid(keys, keys, valid)
+        assert not tail.keys.requires_grad
+        assert not tail.values.requires_grad
+        tail.write_at(torch.tensor([0, 1]), keys[:, :, :1], keys[:, :, :1])
+        assert not tail.keys.requires_grad
+
+
+def test_a_copy_shares_nothing() -> None:
+    tail = Tail(torch.empty(1, 1, 0, 2), torch.empty(1, 1, 0, 2))
+    tail.append(torch.ones(1, 1, 3, 2), torch.ones(1, 1, 3, 2))
+    copy = tail.clone()
+    tail.crop(2)
+    tail.append(torch.zeros(1, 1, 2, 2), torch.zeros(1, 1, 2, 2))
+    keys, values = copy.row(0)
+    assert keys.tolist() == values.tolist() == [[[1, 1]] * 3]
+    assert copy.lengths.tolist() == [3]
+
+
+def test_buffers_of_a_chunk_beyond_the_limit_are_given_back_but_for_what_comes_next() -> None:
+    many = torch.zeros(1, 1, 100, 2)
+    for room, left in ((1, 8), (20, 27), (60, 100)):
+        tail = Tail(many, many, limit=8)
+        assert tail.keys.shape[2] == 8
+        tail.append(many, many)
+        assert tail.keys.shape[2] == 100
+        assert tail.emptied([0], room).keys.shape[2] == left
+
+
+def test_tokens_that_follow_are_those_that_are_no_padding() -> None:
+    tail = Tail(torch.empty(2, 1, 0, 2), torch.empty(2, 1, 0, 2))
+    tail.append(torch.zeros(2, 1, 1, 2), torch.zeros(2, 1, 1, 2))
+    new = torch.arange(6.0).view(2, 1, 3, 1).expand(2, 1, 3, 2)
+    twin = tail.followed_by(new, new, torch.tensor([[False, True, True], [False, False, True]]))
+    assert (twin.lengths.tolist(), tail.lengths.tolist()) == ([3, 2], [1, 1])
+    assert [twin.row(row)[0][0, :, 0].tolist() for row in (0, 1)] == [[0, 1, 2], [0, 5]]
+
+
+def test_rows_beyond_a_limit_are_joined_with_all_that_they_hold() -> None:
+    tails = []
+    for count in (10, 2):
+        tokens = torch.arange(float(count)).view(1, 1, count, 1).expand(1, 1, count, 2)
+        tails.append(Tail(tokens, tokens, limit=4))
+        tails[-1].append(tokens, tokens)
+    for first, second in (tails, tails[::-1]):
+        found = first.joined([second])
+        for row, each in enumerate((first, second)):
+            assert torch.equal(found.row(row)[0], each.row(0)[0])
+            assert torch.equal(found.row(row)[1], each.row(0)[1])
+
+
+def test_what_is_emptied_is_another_tail() -> None:
+    """An interrupt goes back to the one before."""
+    tail = Tail(torch.empty(2, 1, 0, 2), torch.empty(2, 1, 0, 2))
+    tail.append(torch.ones(2, 1, 5, 2), torch.ones(2, 1, 5, 2))
+    twin = tail.emptied([1], 1)
+    assert (twin.lengths.tolist(), tail.lengths.tolist(), tail.longest) == ([5, 0], [5, 5], 5)

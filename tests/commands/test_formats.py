@@ -23,3 +23,12 @@ from winnow.commands.formats import written_bytes, written_seconds, written_shar
 )
 def test_numbers_are_short(written, expected):
     assert written == expected
+
+
+def test_bytes_go_to_the_next_unit_at_1024() -> None:
+    found = [written_bytes(count) for count in (0, 1000, 1023, 1024, -2048, 1 << 20, 1 << 40)]
+    assert found == ["0 B", "1000 B", "1023 B", "1.0 KiB", "-2.0 KiB", "1.0 MiB", "1024.00 GiB"]
+
+
+def test_shares_from_ten_percent_on_are_whole() -> None:
+    assert [written_share(part, 1000) for part in (0, 4, 99, 100, 996)] == ["0.0%", "0.4%", "9.9%", "10%", "100%"]

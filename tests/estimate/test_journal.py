@@ -10,6 +10,7 @@ import pytest
 
 from winnow.estimate.errors import JournalError
 from winnow.estimate.journal import Journal, fingerprint
+from winnow.estimate.records import answer_records
 
 
 class TestJournal:
@@ -152,3 +153,12 @@ def test_a_configuration_that_nobody_could_read_again_is_refused(tmp_path: Path)
     with pytest.raises(JournalError, match="a configuration that nobody could read again, half a surrogate pair"):
         Journal.open(tmp_path / "a.jsonl", {"text": "caf\udce9"})
     assert not (tmp_path / "a.jsonl").exists()
+
+
+def test_a_record_that_was_appended_is_named_by_its_line(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path / "a.jsonl", {"seed": 1})
+    for right in (True, False):
+        journal.append({"split": "test", "document": 0, "right": {"1 @ 8": [right]}})
+    for each in (journal, Journal.existing(tmp_path / "a.jsonl")):
+        with pytest.raises(JournalError, match=r"line 3"):
+            list(each.read(answer_records({"test": [1]})))

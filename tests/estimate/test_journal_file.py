@@ -16,6 +16,7 @@ from threading import Thread
 import pytest
 
 from support.processes import environment
+from winnow.estimate import journal_file
 from winnow.estimate.errors import JournalError
 from winnow.estimate.journal import Journal
 
@@ -206,3 +207,20 @@ def test_reading_changes_nothing(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="for reading only"):
         journal.append({"x": 2})
     assert path.read_bytes() == before
+
+
+def test_lines_of_others_behind_an_append_that_failed_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a file system without locks."""
+    file = journal_file.JournalFile(tmp_path / "a.jsonl")
+    file.append(b"first\n")
+
+    def failing(descriptor: int, line: bytes) -> None:
+        os.write(descriptor, line[:3])
+        with (tmp_path / "a.jsonl").open("ab") as other:
+            other.write(b"a line of another program\n")
+        raise OSError(errno.ENOSPC, "no")
+
+    monkeypatch.setattr(journal_file, "_write", failing)
+    with pytest.raises(JournalError, match="Cannot write"):
+        file.append(b"second\n")
+    assert (tmp_path / "a.jsonl").read_bytes().endswith(b"a line of another program\n")

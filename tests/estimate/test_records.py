@@ -24,6 +24,7 @@ from winnow.estimate.records import (
     coalition_records,
     needle_records,
 )
+from winnow.typed import TypedError
 
 CONFIG = {"seed": 1}
 KINDS: dict[str, tuple[RecordKind[Any], list[Any]]] = {
@@ -274,3 +275,11 @@ def test_journals_without_hashes_go_on_without(path: Path) -> None:
     journal.append(asdict(CoalitionRecord(7, 0, [0.0, 0.0, 0.0, 0.0])))
     assert "hash" not in json.loads(lines_of(path)[-1])
     assert len(Journal.open(path, CONFIG).read(kind)) == 7
+
+
+def test_a_document_behind_the_last_one_is_none() -> None:
+    kind = answer_records({"validation": [2]})
+    record = {"split": "validation", "document": 0, "right": {"1 @ 8": [True, False]}}
+    assert kind.read(record).document == 0
+    with pytest.raises(TypedError, match="from 0 to 0, not 1"):
+        kind.read({**record, "document": 1})

@@ -110,3 +110,10 @@ def test_other_files(tmp_path: Path) -> None:
 def test_numbers_that_are_too_large_for_what_is_kept() -> None:
     with pytest.raises(HeadScoresError, match="infinite"):
         QueryCenters(torch.full((1, 2, 4), 1e300, dtype=torch.float64), torch.ones(1, 2, 4))
+
+
+def test_centers_of_other_sizes_are_others() -> None:
+    one = centers()
+    other = QueryCenters(one.mean, one.sizes + 1)
+    assert one != other
+    assert len({one, other}) == 2

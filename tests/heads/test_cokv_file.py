@@ -11,9 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from support.published import DATA, needs_data
-from winnow.heads import HeadScoresError, rank_correlation, read_cokv, read_scores, read_tables
+from winnow.heads import HeadScores, HeadScoresError, rank_correlation, read_cokv, read_scores, read_tables
 
 COKV = DATA / "cokv_scores"
 PLAYERS = 6
@@ -247,3 +248,24 @@ def test_published_cokv_files_that_repeat_each_other():
     assert read_scores(files).values.equal(read_scores(files[1:3]).values)
     average, report = (read_cokv(COKV / f"cc_qwen3_{task}_size_256.json") for task in ("average", "gov_report"))
     assert average.values.equal(report.values)
+
+
+def test_own_files_that_are_named_as_those_of_a_task_are_tables_of_their_own(tmp_path):
+    files = [tmp_path / f"cc_hotpotqa_{size}.safetensors" for size in (8, 16)]
+    for number, file in enumerate(files, start=1):
+        HeadScores(torch.full((2, 2), float(number)), "cokv").save(file)
+    found = read_tables(files)
+    assert list(found) == [(file,) for file in files]
+    assert [each.values[0, 0].item() for each in found.values()] == [1, 2]
+
+
+def test_other_samples_with_the_same_counts_are_no_repetition(tmp_path):
+    """All coalitions of a size have every player equally often, whatever they are worth."""
+    one = cokv_content(all_of_size(3))
+    twice = {**one, **{name: [2 * value for value in one[name]] for name in ("cc_left", "cc_right")}}
+    files = [cokv_file(tmp_path, content, f"{index}.json") for index, content in enumerate((one, one, twice))]
+    assert read_cokv(files[:2]).samples == 20
+    assert read_cokv(files[1:]).samples == 40
+    assert read_cokv(files[1:]).values.flatten().tolist() == pytest.approx(
+        [1.5 * x for x in read_cokv(files[0]).values.flatten().tolist()]
+    )

@@ -99,3 +99,10 @@ def test_published_tables_with_a_shape_that_no_memory_holds(tmp_path: Path) -> N
     os.mkfifo(path)
     with pytest.raises(HeadScoresError, match="not a regular file"):
         BudgetCurves.load(path)
+
+
+def test_a_table_is_a_copy_of_what_was_given() -> None:
+    given = torch.full((99, 1, 2), 0.5, dtype=torch.float64)
+    found = BudgetCurves(given)
+    given.zero_()
+    assert found.ratios.unique().tolist() == [0.5]

@@ -64,3 +64,16 @@ def test_published_duo_pattern():
     assert np.array_equal(scores.values.numpy(), raw.clip(0, 1))
     assert (scores.shape, scores.heads, scores.seed) == ((32, 8), "kv", 42)
     assert scores.model == "Mistral-7B-Instruct-v0.2"
+
+
+@pytest.mark.parametrize("seed", [True, "42", 4.5, None])
+def test_a_seed_that_is_none_is_left_out(tmp_path, seed):
+    (tmp_path / "Tiny.tsv").write_text("1\t0\n")
+    (tmp_path / "Tiny.config.json").write_text(json.dumps({"model_name": "Other-7B", "seed": seed}))
+    assert read_duo(tmp_path / "Tiny.tsv").seed is None
+
+
+def test_a_layer_with_more_heads_than_the_first_is_told(tmp_path):
+    (tmp_path / "a.tsv").write_text("1\n1\t0\n")
+    with pytest.raises(HeadScoresError, match="line 2: 2 heads, the first layer has 1"):
+        read_duo(tmp_path / "a.tsv")

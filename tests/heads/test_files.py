@@ -14,6 +14,7 @@ import torch
 
 from support.head_scores import table
 from winnow.heads import HeadScores, HeadScoresError, read_cokv, read_duo, read_headkv, read_scores
+from winnow.heads.files import FileKind, file_kind
 
 
 class Bomb:
@@ -105,3 +106,16 @@ def test_magic_bytes_are_those_of_the_writers(tmp_path):
     assert buffer.getvalue()[:4] == b"PK\x03\x04"
     path = table().save(tmp_path / "a.safetensors")
     assert struct.unpack("<Q", path.read_bytes()[:8])[0] < 2**16
+
+
+def test_bytes_that_only_look_like_a_safetensors_header(tmp_path):
+    path = tmp_path / "scores.json"
+    path.write_bytes(b"\x80\x02abcdef{}")
+    with pytest.raises(HeadScoresError, match="is a pickle"):
+        file_kind(path)
+
+
+def test_suffixes_in_capitals(tmp_path):
+    path = tmp_path / "SCORES.JSON"
+    path.write_text("{}")
+    assert file_kind(path) is FileKind.JSON

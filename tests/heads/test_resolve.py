@@ -18,7 +18,7 @@ from winnow import CompressedCache, HeadScores
 from winnow.allocate import HeadKV, SlotPlan
 from winnow.bundled import HEADS_PATH, MODEL_PATH, NAME
 from winnow.errors import HeadScoresError, MethodError
-from winnow.heads.resolve import check_shape, given_scores, highest, scores_of_model
+from winnow.heads.resolve import check_shape, given_scores, highest, same_model, scores_of_model
 from winnow.models import load_model, open_model
 
 MODEL = build("llama", num_hidden_layers=2)
@@ -226,3 +226,16 @@ def test_highest_gives_equal_scores_to_the_lower_layer_and_head() -> None:
         [[1, 1, 1], [1, 1, 1]],
     ]
     assert highest(scores, 2).dtype == torch.bool
+
+
+def test_layers_of_other_heads_do_not_fit_however_the_first_does() -> None:
+    table = HeadScores(torch.ones(2, 4), "random")
+    check_shape(table, (4, 4))
+    with pytest.raises(MethodError, match="2 compressed layers with 4 or 8 KV heads"):
+        check_shape(table, (4, 8))
+
+
+def test_names_of_one_model() -> None:
+    names = ("owner/Some-Model", "/models/some-model/", r"C:\models\Some-Model.gguf", "some-model.GGUF")
+    assert all(same_model(names[0], each) for each in names)
+    assert not same_model("owner/Some-Model", "owner/Some-Model-2")

@@ -189,3 +189,15 @@ def test_earlier_names_are_understood():
 def test_scores_without_a_finite_sum():
     with pytest.raises(HeadScoresError, match="no finite sum"):
         HeadScores(torch.full((2, 2), 1e308, dtype=torch.float64), "random")
+
+
+def test_a_mean_is_of_no_file(tmp_path):
+    tables = [HeadScores.load(table([[1.0, each]]).save(tmp_path / f"{each}.safetensors")) for each in (2.0, 3.0)]
+    assert tables[0].path is not None
+    assert HeadScores.mean(tables).path is None
+    assert str(HeadScores.mean(tables)) == "<cokv scores, 1x2>"
+
+
+def test_large_scores_of_both_signs_have_no_sum_either():
+    with pytest.raises(HeadScoresError, match="no finite sum"):
+        table([[1.5e308, -1.5e308]])

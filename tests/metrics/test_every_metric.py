@@ -77,3 +77,13 @@ def test_libraries_that_a_metric_needs_are_told_before_any_work(
         metric(judged.name)
     with pytest.raises(MetricError, match=r"pip install 'winnow-kv\[eval\]'"):
         library(judged.libraries[0])
+
+
+@pytest.mark.parametrize("name", ["contains_all", "contains_any"])
+def test_a_sigma_at_the_end_may_still_become_another_letter(name: str) -> None:
+    """It is lowered to another letter within a word, and what follows makes the end no end."""
+    judged, expected = metric(name), Expected(("ΟΔΟΣ",))
+    assert judged.score("ΟΔΟΣ", expected) == 1
+    assert judged.score("ΟΔΟΣΑ", expected) == 0
+    assert not judged.settled("ΟΔΟΣ", expected)
+    assert judged.settled("ΟΔΟΣ ", expected)

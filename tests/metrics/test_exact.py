@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from support.judged import worth
 from winnow.metrics import Expected, metric
+from winnow.metrics.judge import Judge
 
 PIECES = [
     "St",
@@ -120,3 +121,9 @@ def test_nothing_changes_what_is_settled(begun: str, more: str, right: list[str]
 @given(right=TEXTS)
 def test_the_right_answer_is_right(right: str) -> None:
     assert worth("exact_match", right, right) == 1
+
+
+def test_a_character_that_lacks_some_of_its_bytes_may_become_a_letter() -> None:
+    judge = Judge(metric("exact_match"), Expected(("París",)))
+    assert not judge.settled("Par\N{REPLACEMENT CHARACTER}")
+    assert judge.settled("Par \N{REPLACEMENT CHARACTER}x")

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from support.judged import worth
+from winnow.metrics.math_answer import _plain
 
 
 @pytest.mark.parametrize(
@@ -74,3 +75,40 @@ def test_an_expression_that_is_wrong(answer: str, right: str) -> None:
 def test_expressions_are_compared_in_any_thread() -> None:
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(worth, "math_answer", r"\boxed{0.25}", r"\frac14").result() == 1
+
+
+@pytest.mark.parametrize("name", ["final_number", "math_answer"])
+def test_the_last_result_that_is_stated_counts(name: str) -> None:
+    assert worth(name, "The answer is 3. No, wait: the answer is 4.", "4") == 1
+    assert worth(name, "The answer is 3.\n#### 4", "4") == 1
+    assert worth(name, "#### 4\nThe answer is", "4") == 1
+
+
+def test_the_result_of_an_equation_in_a_box_is_its_last_number() -> None:
+    assert worth("final_number", r"So it is \boxed{2 + 3 = 5}.", "5") == 1
+    assert worth("final_number", r"So it is \boxed{2 + 3 = 5}.", "2") == 0
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (r"\dfrac{1}{2}", r"\frac12"), (r"\tfrac12", r"\frac{1}{2}"), (r"\sqrt2", r"\sqrt{2}"),
+        (r"\left( 1,\! 2 \right)", "(1,2)"), (r"\$5\%", "5"), (r"\text{ten} \mbox{men}", "tenmen"),
+        (r"45^\circ", "45"), (r"45^{\circ}", "45"), (r"45\degree", "45"), ("1{,}250", "1250"), ("1,250,000", "1250000"),
+        ("x = 5 .", "x=5"),
+    ],
+)  # fmt: skip
+def test_spellings_that_mean_the_same(one: str, other: str) -> None:
+    """By themselves: math-verify would find some of them equal, and none within words."""
+    assert _plain(one) == _plain(other)
+
+
+@pytest.mark.parametrize("answer", ["It costs -$5.50", "It costs $-5.50", "It costs −$5.50", r"\boxed{\$-5.5}"])
+def test_a_minus_before_or_behind_a_currency(answer: str) -> None:
+    assert worth("final_number", answer, "-5.5") == 1
+    assert worth("final_number", answer, "5.5") == 0
+
+
+def test_only_the_line_of_a_stated_result_counts() -> None:
+    assert worth("math_answer", "The answer is ten men\nas always, and never 7.", "ten men") == 1
+    assert worth("math_answer", "The answer is ten men\nas always, and never 7.", "7") == 0

@@ -141,3 +141,16 @@ def test_contained(answer: str, all_of_them: float, any_of_them: float) -> None:
 def test_an_example_that_cannot_be_judged(name: str) -> None:
     with pytest.raises(MetricError, match="right answer"):
         worth(name, "7", "seven", choices=("eight",))
+
+
+def test_a_class_within_the_right_one_is_not_another() -> None:
+    """As the judges of LongBench have it: a name that is part of the right one is not counted as named."""
+    choices = ("Number", "Number of something", "Date")
+    assert worth("classification", "Number of something", "Number of something", choices=choices) == 1
+    assert worth("classification", "Number", "Number", choices=choices) == 1
+    assert worth("classification", "Number of something", "Number", choices=choices) == 0.5
+
+
+def test_latin_punctuation_in_chinese_answers_does_not_count() -> None:
+    assert worth("token_f1_zh", "北京, 上海!", "北京，上海！") == 1
+    assert worth("token_f1_zh", "北京.", "北京") == 1

@@ -8,9 +8,24 @@ import numpy as np
 import pytest
 
 from support.pictures import pixels
-from winnow.report import Cost, HeadMap, Line, Panel, draw_accuracy, draw_costs, draw_heatmap, draw_kept_map
+from winnow.report import (
+    Cost,
+    HeadMap,
+    Line,
+    Panel,
+    accuracy,
+    draw_accuracy,
+    draw_costs,
+    draw_heatmap,
+    draw_kept_map,
+    heatmap,
+    keptmap,
+    pairs,
+    retention,
+    tuning,
+)
 from winnow.report.accuracy import _ticks
-from winnow.report.style import DPI, MissingPackage, line_style, short_labels, without_middle
+from winnow.report.style import DPI, MissingPackage, line_style, new_figure, short_labels, without_middle
 
 pytest.importorskip("matplotlib.image")
 
@@ -170,3 +185,64 @@ def test_texts_of_budgets_do_not_run_into_each_other():
     assert _ticks([96, 100, 200, 1000], 1000.0) == ["96\n9.6%", "", "200\n20%", "1000\n100%"]
     assert _ticks([999, 1000], 1001.0) == ["999\n100%", "1000\n100%"], "nothing else is there"
     assert _ticks([8], None) == ["8"]
+
+
+def test_lines_are_listed_by_their_means() -> None:
+    lines = [accuracy.Line(label, [(8, value)]) for label, value in (("a", 0.2), ("b", 0.9), ("c", 0.5))]
+    assert [line.label for line in accuracy._best_first(lines)] == ["b", "c", "a"]
+
+
+def test_columns_of_a_long_prompt_are_all_of_it() -> None:
+    starts = retention._starts(1000)
+    assert (len(starts), starts[0]) == (480, 0)
+    assert set(np.diff([*starts, 1000])) == {2, 3}
+    image = keptmap._image([[[0, 999], [500]]], 1000)
+    assert image.shape == (2, 560)
+    assert [row.nonzero()[0].tolist() for row in image] == [[0, 559], [280]]
+
+
+def test_a_column_shows_the_most_kept_token_and_the_share_of_tokens_kept_anywhere() -> None:
+    counts = np.zeros((2, 960), dtype=np.int64)
+    counts[0, 1], counts[1, 2] = 3, 1
+    axes = new_figure(4, 3).add_axes((0, 0, 1, 1))
+    retention._draw_layers(axes, retention.Strip("a", "", counts, 4), ())
+    assert axes.images[0].get_array()[:, :3].tolist() == [[3, 0, 0], [0, 1, 0]]
+    axes = new_figure(4, 3).add_axes((0, 0, 1, 1))
+    retention._draw_any(axes, retention.Strip("a", "", counts, 4), last=True)
+    assert axes.images[0].get_array()[0, :3].tolist() == [0.5, 0.5, 0]
+
+
+def test_marked_heads_are_where_they_are_drawn() -> None:
+    axes = new_figure(4, 3).add_axes((0, 0, 1, 1))
+    heatmap._draw_cells(axes, heatmap.HeadMap("a", "", np.eye(3, 5), 0.0, 1.0, marked=[(2, 4)]))
+    assert [patch.get_xy() for patch in axes.patches] == [(3.5, 1.5)]
+
+
+def test_colors_of_divergences_end_where_most_pairs_do(monkeypatch, tmp_path) -> None:
+    drawn = []
+    monkeypatch.setattr(
+        pairs, "draw_pairs", lambda path, matrices, notes, scale, *_: drawn.append((matrices, notes, scale))
+    )
+    matrix = np.full((21, 21), 0.02)
+    matrix[0, 1] = 5.0
+    pairs.draw_divergences(tmp_path / "a.png", [matrix], [0.02], "title")
+    ((matrices, notes, scale),) = drawn
+    assert scale.high == pytest.approx(20)
+    assert notes == [": mean 20.0"]
+    assert "10⁻³" in scale.label
+    assert matrices[0][3, 4] == pytest.approx(20)
+    spread = np.arange(1, 101.0).reshape(10, 10) / 100
+    pairs.draw_divergences(tmp_path / "a.png", [spread], [0.5], "title")
+    assert 0.9 < drawn[1][2].high / 100 < 0.97
+
+
+def test_the_default_is_marked_once() -> None:
+    for default, names in (("2", ["chosen, the default"]), ("3", ["default", "chosen"]), ("9", ["chosen"])):
+        axes = new_figure(4, 3).add_axes((0, 0, 1, 1))
+        tuning._mark(axes, ["1", "2", "3"], "2", default)
+        assert [text.get_text() for text in axes.texts] == names
+        assert len(axes.lines) == len(names)
+
+
+def test_all_that_is_held_is_held() -> None:
+    assert Cost("a", 1.0, 2.0, 4.0, None).held == 7.0

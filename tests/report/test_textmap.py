@@ -8,7 +8,7 @@ from support.head_scores import table
 from winnow.heads import (
     HeadScores,
 )
-from winnow.report.textmap import text_map
+from winnow.report.textmap import squeezed, text_map
 
 
 def test_text_map():
@@ -17,3 +17,9 @@ def test_text_map():
     lines = text_map(wide, width=80)
     assert [len(line) for line in lines] == [80, 80]
     assert lines[1].endswith("@")
+
+
+def test_neighbors_are_squeezed_by_their_highest_and_none_is_left_out() -> None:
+    assert squeezed(torch.arange(10.0)[None], 4).tolist() == [[2, 5, 8, 9]]
+    assert squeezed(torch.arange(10.0)[None], 10).tolist() == [list(range(10))]
+    assert squeezed(torch.arange(10.0)[None], 9).shape == (1, 5)

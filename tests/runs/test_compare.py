@@ -248,3 +248,8 @@ def test_a_run_that_is_not_finished_is_told():
     assert compare_runs([run]).notes[0] == "begun is not finished: 49 of 120 results."
     whole = run_of(rows, planned={"full": {"qa": 40}, "snapkv @ 5%": {"qa": 9}})
     assert compare_runs([whole]).notes == []
+
+
+def test_a_single_question_shares_its_context_with_none():
+    run = run_of([*rows_of("qa", "full", [1.0]), *rows_of("qa", "a @ 5%", [0.0])])
+    assert compare_runs([run]).notes == []

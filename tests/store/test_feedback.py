@@ -17,7 +17,7 @@ from support.stores import plain_bits, scores_of
 from winnow.errors import MethodError, ModelError
 from winnow.kernels import PackedBlock
 from winnow.select import Selection
-from winnow.store import Bits, Earlier, MixedBits, Packed
+from winnow.store import Bits, Earlier, MixedBits, Packed, Think
 from winnow.store.feedback import feedback
 from winnow.view import LayerView
 
@@ -167,3 +167,10 @@ def test_what_makes_no_sense_is_refused(name: str, word: str) -> None:
 def test_names_read_back() -> None:
     made = winnow.method("full+bits(4, round=queries)")
     assert winnow.method(str(made)) == made
+
+
+def test_queries_that_rounding_looks_at_are_asked_for() -> None:
+    how = Packed(precision=Bits(4, round="queries"))
+    assert [how.queries_needed(length) for length in (10, 256, 1000)] == [10, 256, 256]
+    assert Packed(precision=Bits(4)).queries_needed(1000) == 0
+    assert Packed(Think(queries=40)).queries_needed(1000) == 40

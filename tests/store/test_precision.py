@@ -22,6 +22,7 @@ from winnow.errors import MethodError
 from winnow.heads import HeadScores
 from winnow.kernels import PackedBlock
 from winnow.store import Bits, Channels, Kivi, MixedBits, Packed, Spark, SparkG, SparkP, Think
+from winnow.store.precision import _climb
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -273,3 +274,18 @@ def test_kivi_bytes() -> None:
     assert kinds["scales"] == slots // 32 * 128 * 2 * 2 + slots * 3 * 2 * 2
     assert block.bytes()["keys"] - kinds["keys"] == (125 - slots) * 256
     assert packed_in(Packed(Think(), Kivi()).pack(view, selection, WINDOW)).bytes()["keys"] == slots * 32
+
+
+def test_wider_steps_count_by_the_bit() -> None:
+    """Two bits more of the one head are worth more than one of the other, but not twice as much."""
+    weights = torch.tensor([1.0, 4.0], dtype=torch.float64)
+    assert _climb(weights, 4).tolist() == [4, 4]
+    assert _climb(weights, 5).tolist() == [4, 4]
+    assert _climb(weights, 6).tolist() == [4, 6]
+
+
+def test_a_mean_is_reached_as_it_is_written() -> None:
+    """0.3 of ten heads are three bits, though 2.3 - 2 is a little less in binary."""
+    scores = HeadScores(torch.ones(1, 10), "random")
+    for mean, bits in ((2.3, 23), (2.7, 27), (3.0, 30)):
+        assert int(MixedBits(mean, scores=scores).table().sum()) == bits

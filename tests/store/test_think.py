@@ -102,3 +102,11 @@ def test_think_keeps_the_channels_of_kvpress(tmp_path: Path) -> None:
         channels = packed_in(block).keys.channels
         assert channels is not None
         assert channels.tolist() == expected
+
+
+def test_of_channels_that_score_the_same_the_lower_ones_stay() -> None:
+    view = layer_of(20, 20, length=24)
+    view = view._replace(keys=torch.ones_like(view.keys), queries=torch.ones_like(view.queries))
+    found = Think(ratio=0.5).choose(view, selected([12, 9], 24), None)
+    assert found.columns is not None
+    assert found.columns.tolist() == [list(range(10))] * 2

@@ -17,6 +17,7 @@ from winnow.kernels import Block, PackedBlock, parts_of
 from winnow.kernels.formats.schema import check_content
 from winnow.select import Selection, everything
 from winnow.store import Bits, Dense, Earlier, Kivi, Packed, Spark, SparkP, Store, Think
+from winnow.store.written import _are_whole
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SEPARABLE = {name: store for name, store in (STORES | ALL).items() if store.separable}
@@ -148,3 +149,15 @@ def test_what_was_written_in_an_older_way_goes_on_in_it(before: Spark, now: Spar
     found = Packed(now).pack(after.view, after.selection, WINDOW, after.earlier)
     held = (after.from_slots >= 0).nonzero()[:, 0]
     assert_recovers_alike(found, held, block, after.from_slots[held])
+
+
+def test_groups_are_taken_over_whole_and_in_order() -> None:
+    whole = torch.arange(12)
+    assert _are_whole(whole, 4)
+    assert _are_whole(whole.view(3, 4)[[2, 0, 1]].flatten(), 4)
+    assert _are_whole(torch.cat([whole[4:8], torch.full((4,), -1)]), 4)
+    assert not _are_whole(whole[[0, 1, 3, 2]], 4)
+    assert not _are_whole(whole[[0, 1, 2, 7]], 4)
+    assert not _are_whole(whole[2:10], 4)
+    assert not _are_whole(torch.tensor([0, 1, 2, -1]), 4)
+    assert not _are_whole(torch.tensor([-1, 1, 2, 3]), 4)

@@ -141,3 +141,10 @@ def test_sizes_beyond_one_half_can_change_the_order() -> None:
     torch.testing.assert_close(both, torch.tensor([0.4 / 3, 0.104 / 0.9]).double())
     assert first[0] < first[1]
     assert both[0] > both[1]
+
+
+def test_a_margin_has_its_confidence_on_both_sides_together() -> None:
+    errors = torch.tensor([1.0, 2.0], dtype=torch.float64)
+    found = Estimate(errors, errors, (errors, errors), 4)
+    assert found.margin().tolist() == pytest.approx([1.959964, 2 * 1.959964], abs=1e-5)
+    assert found.margin(0.6827).tolist() == pytest.approx([1.0, 2.0], abs=1e-3)

@@ -89,3 +89,14 @@ def test_balanced_splits_reduce_the_error_of_other_games() -> None:
         return float((torch.stack(found) - target).square().mean())
 
     assert error(balanced=True) < error(balanced=False) / 2
+
+
+def test_splits_are_rounded_up_to_whole_cycles():
+    splits = PlayerSplits(8, (2, 4), 0)
+    assert [splits.whole_cycles(count) for count in (1, 4, 5, 8, 9)] == [4, 4, 8, 8, 12]
+
+
+def test_sizes_are_eighths_as_far_as_they_are_whole():
+    assert default_sizes(12) == (1, 3, 4, 6)
+    assert default_sizes(30) == (3, 7, 11, 15)
+    assert default_sizes(2) == (1,)

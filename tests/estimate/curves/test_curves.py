@@ -19,7 +19,7 @@ from support.views import random_view
 from winnow.errors import MethodError
 from winnow.estimate.curves import run
 from winnow.estimate.curves.profile import convex_gains, least_loss, profile
-from winnow.estimate.curves.run import Asked, CurvePlan, run_curves
+from winnow.estimate.curves.run import Asked, CurvePlan, CurveRecord, mean_ratios, run_curves
 from winnow.estimate.curves.utility import context_of, gains, oracle_importance
 from winnow.estimate.errors import JournalError
 from winnow.estimate.journal import Journal
@@ -208,3 +208,10 @@ def test_a_run_is_taken_up_where_it_was_interrupted(bundled, tmp_path: Path, mon
 def test_a_scorer_that_follows_earlier_layers_is_refused() -> None:
     with pytest.raises(MethodError, match="earlier ones kept"):
         CurvePlan(winnow.method("kvec", 64).scorer, ())
+
+
+def test_every_question_has_a_share_of_its_own_context() -> None:
+    """Contexts of 10 and of 40 tokens, of which half and a quarter are kept: three eighths, whatever comes first."""
+    records = [CurveRecord(0, 10, [[[5]]]), CurveRecord(1, 40, [[[10]]])]
+    for order in (records, records[::-1]):
+        assert mean_ratios(order).item() == 1 - (0.5 + 0.25) / 2

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from support.tables import swapped
-from winnow.estimate.verify.agreement import Fresh, check_agreement
+from winnow.estimate.verify.agreement import Fresh, _largest_of, check_agreement
 from winnow.heads import HeadScores
 
 
@@ -48,3 +48,10 @@ def fewest_inside(heads):
     """By whole numbers: at 95 % each, fewer than so many heads are inside once in ten thousand times."""
     ways = accumulate(comb(heads, inside) * 19**inside for inside in range(heads + 1))
     return next(inside for inside, count in enumerate(ways) if 10_000 * count > 20**heads)
+
+
+def test_errors_from_few_numbers_allow_larger_deviations() -> None:
+    """Student's distribution instead of the normal one."""
+    found = [_largest_of(64, freedom) for freedom in (30, 100, 10**9)]
+    assert found == sorted(found, reverse=True)
+    assert found[0] > 1.1 * found[2]

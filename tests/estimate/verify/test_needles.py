@@ -50,3 +50,18 @@ def test_samples_are_a_share_of_the_runs_but_no_fewer_than_thirty():
     assert choose(cells, 0.1, 0) == chosen != choose(cells, 0.1, 1)
     assert len(choose(cells, 0.01, 0)) == 30
     assert len(choose(cells[:20], 0.01, 0)) == 20
+
+
+def test_the_more_of_all_runs_are_made_again_the_less_is_chance():
+    """All of them again are the same runs: one may differ."""
+    assert least_right(500, 500, 250) == 249
+    found = [least_right(again, 500, 250) / again for again in (50, 250, 450, 500)]
+    assert found == sorted(found)
+    assert least_right(50, 500, 250) == pytest.approx(25 - 1 - 4 * (50 * 0.25 * 0.9) ** 0.5)
+
+
+def test_runs_of_query_heads_are_those_of_their_kv_heads():
+    scores = torch.arange(8.0, dtype=torch.float64).view(2, 1, 4)
+    table = HeadScores(torch.ones(1, 2), "headkv-er", samples=2)
+    found = mean_and_error(table, runs(scores), 2)
+    assert found.values.tolist() == [[2.5, 4.5]]

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from support.report_runs import SEEN, TEXT, ruler_rows, text_rows
 from support.runs import ABOUT, ROW
 from winnow.report.page import Content, content_of, sections_of
 from winnow.report.page.data import section_data
-from winnow.report.page.results import BOOTSTRAP
+from winnow.report.page.methods import budgets_of, method_name
+from winnow.report.page.results import BOOTSTRAP, holding
+from winnow.report.page.slices import number
 from winnow.runs.folder import About, Run
 from winnow.runs.intervals import SHARES, Clusters, mean_interval
 from winnow.runs.rows import Row
@@ -283,3 +286,65 @@ def test_files_of_methods_are_named_without_their_folders_unless_that_makes_two_
     assert set(shown(*apart)) == set(apart)
     quoted = 'cokv(scores="a/c, d.safetensors") @ 2%'
     assert shown(quoted) == [quoted]
+
+
+def test_budgets_of_one_kind_stand_together() -> None:
+    names = [method_name(f"snapkv @ {budget}") for budget in ("64", "1MiB", "50%", "8", "5%", "2KiB")]
+    assert budgets_of([*names, method_name("full")]) == ["5%", "50%", "8", "64", "2KiB", "1MiB"]
+
+
+def test_a_share_is_the_mean_of_shares() -> None:
+    """A short prompt counts as much as a long one."""
+    rows = [SimpleNamespace(held_bytes=held, full_bytes=full, slots=1.0) for held, full in ((1, 10), (9, 9), (0, 0))]
+    found = holding([[SimpleNamespace(row=each) for each in rows]])
+    assert found.share == pytest.approx((0.1 + 1 + 0) / 3)
+    assert found.held_bytes == pytest.approx(10 / 3)
+
+
+@pytest.mark.parametrize(
+    ("value", "found"), [(True, None), ("7", None), (None, None), (10**400, None), (7, 7), (0.5, 0.5)]
+)
+def test_facts_that_can_be_drawn(value: object, found: float | None) -> None:
+    assert number(replace(ROW, facts={"length": value}), "length") == found
+    assert number(replace(ROW, facts={}), "length") is None
+
+
+def test_one_question_shares_its_context_with_none() -> None:
+    one = content(TWO_TASKS, [row("easy", "0", "full", 1.0)])
+    assert not any("one context" in note for note in one.notes)
+    two = [replace(row("easy", each, "full", 1.0), context="same") for each in "01"]
+    assert any("one context" in note for note in content(TWO_TASKS, two).notes)
+
+
+def test_a_single_depth_is_no_heatmap() -> None:
+    def rows(depths: Iterable[float]) -> list[Row]:
+        return [
+            row("easy", f"{length}-{depth}", "full", 1.0, facts={"length": length, "depth": depth})
+            for length in (1024, 2048) for depth in depths
+        ]  # fmt: skip
+
+    assert content(TWO_TASKS, rows([50.0])).heatmaps == []
+    (found,) = content(TWO_TASKS, rows([50.0, 100.0])).heatmaps
+    assert (found.lengths, found.depths) == ((1024, 2048), (50.0, 100.0))
+
+
+def test_a_method_holds_what_it_holds_of_all_tasks() -> None:
+    rows = [row(task, "0", "full", 1.0, held_bytes=held) for task, held in (("easy", 100), ("hard", 300))]
+    found = content(TWO_TASKS, rows)
+    held = found.holding(found.methods[0])
+    assert held is not None
+    assert held.held_bytes == 200
+
+
+def test_a_method_without_a_result_for_all_tasks_stands_behind_those_that_have_one() -> None:
+    rows = [row(task, "0", method, score) for method, score in (("full", 0.1), ("a @ 5%", 0.5)) for task in TASKS]
+    found = content(TWO_TASKS, [*rows, row("easy", "0", "b @ 5%", 1.0)])
+    assert [method.base for method in found.methods] == ["full", "a", "b"]
+
+
+def test_a_mean_that_papers_print_is_not_told_twice() -> None:
+    """BABILong's average is that of all five tasks."""
+    tasks = [f"qa{number}" for number in range(1, 6)]
+    about = replace(ABOUT, benchmark="babilong", measures=dict.fromkeys(tasks, "contains_all"))
+    rows = [replace(row(task, "0", "full", 1.0), benchmark="babilong") for task in tasks]
+    assert [part.name for part in content(about, rows).slices] == ["all tasks", *tasks]

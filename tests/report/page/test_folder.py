@@ -141,3 +141,12 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(FileError, match="Permission denied"):
         write_folder(tmp_path / "report", files(index_html="1"), force=False)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["../mine.txt", "a/../../mine.txt"])
+def test_a_report_that_names_files_elsewhere_removes_none_of_them(tmp_path: Path, name: str) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    out = tmp_path / "report"
+    write_folder(out, {"a/x": b"", RESULTS: json.dumps({"files": [name, "a/x", RESULTS]}).encode()}, force=False)
+    write_folder(out, files(index_html="2"), force=True)
+    assert (tmp_path / "mine.txt").read_text() == "mine"

@@ -64,3 +64,14 @@ def test_rows_of_a_run_that_went_on_elsewhere_are_of_two_machines() -> None:
     assert section.sources[0].machines == (1, 2)
     assert [origin.machine for origin in section.cells.values()] == [1, 2]
     assert section.environments == [ABOUT.environment, slow]
+
+
+def test_other_texts_of_an_example_begin_a_section_of_its_own_under_any_method() -> None:
+    sections = sections_of([run(), run(ABOUT, replace(OTHER, content="c2"))])
+    assert [len(section.cells) for section in sections] == [1, 1]
+
+
+def test_what_was_asked_is_the_most_of_any_run() -> None:
+    plans = [{ROW.method: {ROW.task: most}} for most in (3, 9, 5)]
+    (section,) = sections_of([run(replace(ABOUT, planned=plan)) for plan in plans])
+    assert section.planned == {(ROW.task, ROW.method): 9}

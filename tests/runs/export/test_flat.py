@@ -52,3 +52,9 @@ def test_json_has_all_that_the_run_has(run):
     found = json.loads(json_text(run))
     assert found["about"] == asdict(run.about)
     assert found["rows"] == [asdict(row) for row in run.rows]
+
+
+def test_lines_end_as_rfc_4180_has_them(run):
+    first, rest = csv_text(run).split("\n", 1)
+    assert first.endswith("\r")
+    assert rest.endswith("\r\n")

@@ -181,3 +181,12 @@ def test_folders_that_cannot_be_looked_into_are_told(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "scandir", refused)
     with pytest.raises(BenchmarkError, match=r"Cannot read .*closed: Permission denied"):
         open_folder(Request(len, data=tmp_path), "b", "files")
+
+
+def test_the_split_of_a_folder_is_told_by_what_is_in_it(tmp_path: Path) -> None:
+    """Folders around it may be called after tests, too."""
+    folder = tmp_path / "latest"
+    for split in ("train", "test"):
+        write_lines(folder / "test_data" / "qasper" / f"{split}.jsonl", [{"a": split}])
+    found = open_folder(Request(len, data=folder), "made", "its files").of_task("qasper")
+    assert [Path(each).name for each in found] == ["test.jsonl"]
