@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import re
 from collections import Counter
 from functools import cache
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import example as drawn
@@ -18,6 +20,7 @@ from support.counting import count_bytes, count_words
 from winnow.metrics.base import Expected
 from winnow.metrics.registry import metric
 from winnow.tasks.babilong import BABILONG
+from winnow.tasks.babilong.questions import _where_was_something
 from winnow.tasks.benchmark import BenchmarkError, Request
 from winnow.tasks.haystack import ruler_files
 
@@ -146,3 +149,15 @@ def test_a_length_without_room_is_told():
         BABILONG.load(Request(count_words, ("qa1",), 1, (100,)))
     with pytest.raises(BenchmarkError, match="no -1 tokens"):
         BABILONG.load(Request(count_words, ("qa1",), 1, (-1,)))
+
+
+def test_a_room_that_something_was_in_twice_is_asked_about_by_its_last_time():
+    path = ["garden", "office", "kitchen", "office", "bedroom"]
+    asked = {
+        _where_was_something(SimpleNamespace(rng=random.Random(seed), told_paths={"milk": path})) for seed in range(60)
+    }
+    assert asked == {
+        ("Where was the milk before the kitchen?", "office"),
+        ("Where was the milk before the office?", "kitchen"),
+        ("Where was the milk before the bedroom?", "office"),
+    }

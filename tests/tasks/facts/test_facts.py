@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+
 import pytest
 
 from winnow.tasks.benchmark import BenchmarkError, Request
 from winnow.tasks.facts import FACTS, MAX_NEW_TOKENS
+from winnow.tasks.facts.documents import fact_document
 
 
 def words(text: str) -> int:
@@ -42,3 +46,10 @@ def test_prompts_too_short_for_six_facts_are_refused():
 def test_a_task_that_there_is_not_is_refused():
     with pytest.raises(BenchmarkError, match="facts has no task 'fact'"):
         FACTS.load(Request(words, tasks=("fact",)))
+
+
+def test_documents_of_a_seed_stay_what_they_are():
+    """Results of runs are of these texts."""
+    made = [fact_document(seed, 300) for seed in range(3)]
+    told = [[each.text, [[q.kind, q.text, q.answer] for q in each.questions]] for each in made]
+    assert hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16] == "ed972a4b58df03e9"
