@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 from urllib.error import HTTPError
@@ -19,8 +20,10 @@ import pytest
 
 from support.asked import DOCUMENT, write_asked
 from support.processes import environment, python
+from support.serving import beginning
 from winnow.cli import main
 from winnow.commands import serve as command
+from winnow.models import load_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -231,6 +234,52 @@ def test_a_model_that_does_not_come_back_does_not_keep_the_process(folder, winno
     assert (code, codes) == (0, [0])
     assert "http://0.0.0.0:" in out
     assert err.splitlines() == ["Anybody who reaches this address can ask; --api-key demands a secret.", "Stopped."]
+
+
+@pytest.fixture
+def endless(source, monkeypatch):
+    """A server in a thread, which gives answers under way little time; and its address."""
+    model = load_model(source, "cpu", "float32")
+    model.register_forward_pre_hook(lambda *_: time.sleep(0.02))
+    monkeypatch.setattr(command, "GRACE", 0.3)
+    engine = command.Engine(source, model, command.Limits(rows=1))
+    site = command.application(engine, source.tokenizer, [beginning(model)], command.Settings())
+    config = command.uvicorn.Config(site, log_level="critical", lifespan="off", timeout_graceful_shutdown=5)
+    server = command._Server(config, engine)
+    with command._listening("127.0.0.1", 0) as listening:
+        running = threading.Thread(target=server.run, args=([listening],))
+        running.start()
+        yield server, f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+        running.join(20)
+    assert engine.close()
+
+
+def test_whoever_is_not_answered_is_told_that_the_server_stops(endless):
+    """In words, as a whole answer, a stream and one that has not begun."""
+    server, address = endless
+    text = {"prompt": DOCUMENT.text, "max_tokens": 1500, "temperature": 1.5, "seed": 1}
+    asked = []
+
+    def post(**more):
+        data = json.dumps({**text, **more}).encode()
+        try:
+            with urlopen(Request(address + COMPLETION, data, {"Content-Type": "application/json"}), timeout=30) as said:
+                asked.append((said.status, said.read().decode()))
+        except HTTPError as refused:
+            asked.append((refused.code, refused.read().decode()))
+
+    clients = [threading.Thread(target=post, kwargs=more) for more in ({"stream": True}, {}, {})]
+    for client in clients:
+        client.start()
+        time.sleep(0.2)
+    server.should_exit = True
+    for client in clients:
+        client.join(30)
+    (streamed,) = (said for status, said in asked if status == 200)
+    assert '"error": {"message": "the server stops."' in streamed
+    assert streamed.endswith("data: [DONE]\n\n")
+    whole = [(status, json.loads(said)["error"]["message"]) for status, said in asked if status != 200]
+    assert whole == [(503, "the server stops.")] * 2
 
 
 def test_errors_of_the_server_are_a_line_each(capsys):

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tokenizers import Tokenizer, decoders, models, normalizers
+from transformers import PreTrainedTokenizerFast
 
 import winnow
 from support.asked import DOCUMENT
+from support.families import build
 from support.interruptions import Halt, Places, halting
 from winnow.bundled import MODEL_PATH
 from winnow.cache import compress
 from winnow.commands.compress import document_start
 from winnow.errors import PromptError
-from winnow.evaluate.conversation import Beginning, Conversation
+from winnow.evaluate.conversation import Beginning, Conversation, tokens_behind
 from winnow.evaluate.decoding import decode, prefill, stop_tokens
 from winnow.evaluate.sampling import most_likely
-from winnow.evaluate.turns import Subject, conversation_text
+from winnow.evaluate.turns import Subject, Turn, conversation_text
 from winnow.models import open_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -87,6 +90,52 @@ def test_only_what_is_new_is_read(model, template, again):
     assert len(prompt.unread) < 60
     ask(conversation, QUESTIONS[1])
     assert (conversation.cache is held) != again
+
+
+def of_sentences(*merges):
+    """A tokenizer like Llama's, which puts a blank before every text, also before the next turn of a conversation."""
+    pieces = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *"abc.", *("".join(pair) for pair in merges)]
+    vocabulary = {each: place for place, each in enumerate(pieces)}
+    made = Tokenizer(models.BPE(vocabulary, list(merges), unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    made.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>")
+
+
+@pytest.mark.parametrize(("known", "rest"), [("ab.", "\nc a"), ("ab", " c"), ("ab ", "c"), ("č", "\n\n"), ("a", ". b")])
+def test_what_comes_behind_a_text_has_no_blank_before_it(known, rest):
+    for tokenizer in (of_sentences(), of_sentences(("▁", "a"), ("▁", "c")), open_model(MODEL_PATH).tokenizer):
+        before, whole = (tokenizer(text, add_special_tokens=False).input_ids for text in (known, known + rest))
+        if whole[: len(before)] == before:
+            assert tokens_behind(tokenizer, known, known + rest) == whole[len(before) :]
+
+
+def test_what_cannot_be_told_apart_is_read_anew():
+    assert tokens_behind(of_sentences(("a", "b"), (".", "b"), ("c", "b")), "c", "cb") == []
+    assert tokens_behind(of_sentences(("a", "b"), ("c", "b")), "c", "cb") != []
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_turns_of_a_tokenizer_that_puts_a_blank_before_texts(joined):
+    """Their tokens are those of the whole conversation, whether they go on behind what is held or are read anew."""
+    end = "c" if joined else "."
+    tokenizer = of_sentences(*[("a", end), (".", end), (end, end)] if joined else [])
+    template = "{% for m in messages %}[{{ m.content }}END{% endfor %}{% if add_generation_prompt %}[{% endif %}"
+    tokenizer.chat_template = template.replace("END", end)
+    model = build("llama", vocab_size=len(tokenizer))
+    model.set_attn_implementation("winnow")
+    empty = Beginning(torch.zeros((1, 0), dtype=torch.int64), lambda: winnow.CompressedCache(model, "full"))
+    conversation = Conversation(model, tokenizer, Subject(), empty)
+    conversation.turns = [Turn("a", "b")]
+    said = tokenizer.convert_tokens_to_ids(end)
+    for question in ("a b.", "b a"):
+        prompt = conversation.prompt(question)
+        held = prompt.cache.get_seq_length()
+        assert prompt.tokens == tokenizer(prompt.text, add_special_tokens=False).input_ids
+        conversation.answer(prompt, conversation.read(prompt), 2, lambda _: said)
+    assert bool(held) != joined
 
 
 def test_an_answer_that_the_limit_ends_is_read_to_its_end(model):

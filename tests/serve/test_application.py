@@ -9,6 +9,7 @@ import time
 
 import anyio
 import pytest
+from starlette.requests import Request
 from starlette.testclient import TestClient
 
 from support.asked import DOCUMENT
@@ -18,6 +19,7 @@ from winnow.commands.compress import document_start
 from winnow.serve import application as module
 from winnow.serve.application import Settings, application
 from winnow.serve.engine import Engine, Limits
+from winnow.serve.refusals import Refused
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -208,9 +210,11 @@ def test_a_key_is_asked_for(site_of):
     assert client.get("/health").status_code == 200
 
 
-@pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1", "[::1]:8000", "LOCALHOST"])
+@pytest.mark.parametrize(
+    "host", ["localhost:8000", "127.0.0.1", "[::1]:8000", "LOCALHOST", "localhost.:8000", "vm.lan", "VM.lan."]
+)
 def test_hosts_that_are_this_machine(host, site_of):
-    client = TestClient(site_of(hosts=("localhost", "127.0.0.1", "::1")))
+    client = TestClient(site_of(hosts=("localhost", "127.0.0.1", "::1", "VM.LAN.")))
     assert client.get("/v1/models", headers={"Host": host}).status_code == 200
 
 
@@ -367,3 +371,64 @@ def test_a_server_that_stops(source, model, beginnings):
     client = TestClient(application(engine, source.tokenizer, beginnings, Settings()))
     assert engine.close()
     assert "about to stop" in problem(client.post(COMPLETION, json=TEXT), 503)["message"]
+
+
+def test_another_host_is_refused_whoever_has_the_key(site_of):
+    client = TestClient(site_of(key="s", hosts=("localhost",)))
+    key = {"Authorization": "Bearer s"}
+    assert client.get("/v1/models", headers={**key, "Host": "localhost:8000"}).status_code == 200
+    assert problem(client.get("/v1/models", headers={**key, "Host": "evil.example"}), 403)
+
+
+def test_a_body_is_bounded_however_it_comes(monkeypatch):
+    """In pieces, as servers hand it on."""
+    monkeypatch.setattr(module, "LARGEST", 1000)
+
+    async def receive():
+        given.append(1)
+        return {"type": "http.request", "body": b" " * 300, "more_body": len(given) < 50}
+
+    given = []
+    scope = {"type": "http", "method": "POST", "headers": [(b"content-type", b"application/json")]}
+    with pytest.raises(Refused) as refused:
+        asyncio.run(module._body(Request(scope, receive)))
+    assert (refused.value.status, len(given)) == (413, 4)
+
+
+def test_a_request_may_ask_for_more_than_is_usual(site_of):
+    client = TestClient(site_of(max_new_tokens=2))
+    assert client.post(COMPLETION, json={**TEXT, "max_tokens": 4}).json()["usage"]["completion_tokens"] == 4
+
+
+def test_a_whole_answer_that_nobody_waits_for_is_not_said_to_its_end(one_row, source, beginnings, monkeypatch):
+    monkeypatch.setattr(module, "LISTENS", 0.02)
+    site = application(one_row, source.tokenizer, beginnings, Settings())
+    sent = asked_by(site, ENDLESS, lambda sent: one_row.counts()["answering"] > 0)
+    assert sent[0]["status"] == 499
+    idle(one_row, 5)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_engine_is_told_of_everybody_who_goes_away(stream, one_row, source, beginnings, monkeypatch):
+    """At once, not when the answer is whole."""
+    monkeypatch.setattr(module, "LISTENS", 0.02)
+    canceled, cancel = [], one_row.cancel
+
+    def noting(asked):
+        canceled.append(one_row.counts()["answering"])
+        cancel(asked)
+
+    monkeypatch.setattr(one_row, "cancel", noting)
+    site = application(one_row, source.tokenizer, beginnings, Settings())
+    asked_by(site, {**ENDLESS, "stream": stream}, lambda sent: one_row.counts()["answering"] > 0)
+    assert canceled == [1]
+    idle(one_row, 5)
+
+
+def test_tokens_that_were_held_are_told(client):
+    asked = {"prompt": "The ladder behind the school is", "max_tokens": 3}
+    first = client.post(COMPLETION, json=asked).json()
+    assert first["usage"]["prompt_tokens_details"] == {"cached_tokens": 0}
+    more = {**asked, "prompt": f"{asked['prompt']}{first['choices'][0]['text']} and"}
+    found = client.post(COMPLETION, json=more).json()["usage"]
+    assert 0 < found["prompt_tokens_details"]["cached_tokens"] < found["prompt_tokens"]

@@ -152,3 +152,11 @@ def test_a_document_with_a_template(templated, model):
 def test_empty_words_are_words(tokenizer, templated, bare):
     assert prompt_of(templated, bare, wanted("")).text == "[user: ][assistant: "
     assert prompt_of(tokenizer, bare, wanted("", "", "")).text
+
+
+def test_instructions_before_plain_text_for_a_model_with_a_template(templated, bare):
+    start = styled(bare, chat_template=False)
+    found = prompt_of(templated, start, said(("system", "S"), ("user", "A")))
+    assert found.text == prompt_of(templated, styled(bare, chat_template=False, system="S"), wanted("A")).text
+    assert not found.text.startswith("[")
+    assert not found.templated

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -23,13 +24,21 @@ from support.serving import (
     small,
     stepwise,
     told,
+    wanted,
 )
+from winnow.bundled import MODEL_PATH
 from winnow.cache import compress
 from winnow.commands.compress import document_start
 from winnow.evaluate.sampling import GREEDY, Sampling
+from winnow.models import ModelSource, open_model
 from winnow.serve.asked import Begun, Finished, Said
-from winnow.serve.beginnings import Prompt
+from winnow.serve.beginnings import Prompt, prompt_of
+from winnow.serve.engine import Engine
+from winnow.serve.reading import Reading
 from winnow.serve.refusals import Refused
+from winnow.serve.rows import Row
+from winnow.serve.words import Words
+from winnow.tasks.prompt_style import USUAL
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -145,6 +154,45 @@ def test_a_conversation_that_goes_on_reads_what_is_new(method, fold, source, mod
         said.append(asked.text)
 
 
+@pytest.mark.parametrize("longer", [1, 2])
+def test_a_conversation_goes_on_that_was_beside_longer_ones(longer, source, model, engine_of):
+    """They end first; what it holds is its own length, not that of the longest."""
+    questions = ["Who lives in the bakery?", f"{DOCUMENT.text} {QUESTIONS[0]}"]
+    expected = alone_in_turn(source, model, "full", questions)
+    engine, start, gate = engine_of(source, model), beginning(model), Gate()
+    others = [Told(start, Prompt(text_of(40 + 40 * n, n), False, None), 2 + 2 * n, at=gate) for n in range(longer)]
+    for each in others:
+        engine.ask(each.asked)
+    first = chatted(engine, source, start, questions[0])
+    gate.opened.set()
+    for each in others:
+        each.wait()
+    assert first.wait().text == expected[0]
+    assert idle(engine)["conversations_held"] == longer + 1
+    for held in engine._held._held.values():
+        # All but what was said last.
+        assert held.cache.get_seq_length() == len(held.tokens) - 1
+    second = chatted(engine, source, start, questions[0], first.text, questions[1]).wait()
+    assert second.text == expected[1]
+    assert second.begun.held_tokens == first.begun.prompt_tokens + 7
+
+
+def test_the_same_text_in_other_tokens_is_not_gone_on_with(model, engine_of):
+    """A template writes special tokens that a text to be gone on with, written just so, has twice."""
+    tokenizer = open_model(MODEL_PATH).tokenizer
+    tokenizer.chat_template = (
+        "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}[{{ m.content }}]{% else %}{{ m.content }};"
+        "{% endif %}{% endfor %}"
+    )
+    source = ModelSource("templated", model.config, tokenizer)
+    engine, start = engine_of(source, model), beginning(model)
+    text = prompt_of(tokenizer, start, wanted(text_of(20, 1))).text
+    answer = told(engine, start, text).wait().text
+    found = chatted(engine, source, start, text_of(20, 1), answer, "Who?")
+    assert found.asked.prompt.text.startswith(f"{text}{answer};")
+    assert found.wait().begun.held_tokens == 0
+
+
 def test_two_go_on_with_one_conversation_at_once(source, model, engine_of):
     engine, start = engine_of(source, model), beginning(model, "adakv @ 32", fold=16)
     first = [f"{DOCUMENT.text} {QUESTIONS[0]}"]
@@ -192,9 +240,9 @@ def test_a_question_that_runs_together_with_its_document(source, model, engine_o
     engine = engine_of(source, model)
     context = compress(model, document_start(source.tokenizer, DOCUMENT.text), "full")
     start = about(context, f"{DOCUMENT.text} more")
-    problem = chatted(engine, source, start, "Who?").wait().problem
-    assert (problem.field, problem.status) == ("messages", 400)
-    assert "begin it with a word" in str(problem)
+    with pytest.raises(Refused, match="begin it with a word") as refused:
+        chatted(engine, source, start, "Who?")
+    assert (refused.value.field, refused.value.status) == ("messages", 400)
 
 
 def test_a_text_that_goes_on_is_held(source, model, engine_of):
@@ -205,8 +253,10 @@ def test_a_text_that_goes_on_is_held(source, model, engine_of):
     assert second.begun.held_tokens >= first.begun.prompt_tokens + 5
     assert second.text.strip() == stepwise(source, model, f"{text}{first.text} and", 6)
     # Words that the tokenizer cuts in another way are read as if nothing was held, and so is nothing but space.
-    held = engine._held.longest(start.name, f"{text}{first.text} and")
-    assert engine._behind(held._replace(tokens=[*held.tokens[:-1], 3]), Prompt(f"{held.text} and", False, None)) == []
+    longer = Prompt(f"{text}{first.text} and", False, None)
+    held, whole = engine._held.longest((start.name, False), longer.text), engine._encoded(longer)
+    assert engine._behind(held, longer, whole) == whole[len(held.tokens) :]
+    assert engine._behind(held._replace(tokens=[*held.tokens[:-1], 3]), longer, whole) == []
     assert isinstance(told(engine, start, f"{text}{first.text}  ", most=2).wait().last, Finished)
 
 
@@ -238,18 +288,73 @@ def test_an_answer_has_the_room_that_its_model_has(source, tiny, engine_of):
     engine, start = engine_of(small_source, model), beginning(model)
     asked = told(engine, start, text_of(40, 1), most=10**9).wait()
     assert asked.last[:2] == ("length", 48 - asked.begun.prompt_tokens)
-    problem = told(engine, start, text_of(60, 1)).wait().problem
+    with pytest.raises(Refused, match="tokens and needs room") as refused:
+        told(engine, start, text_of(60, 1))
+    problem = refused.value
     assert (problem.code, problem.field, problem.status) == ("context_length_exceeded", "prompt", 400)
-    problem = chatted(engine, small_source, start, text_of(60, 1)).wait().problem
-    assert problem.field == "messages"
+    with pytest.raises(Refused) as refused:
+        chatted(engine, small_source, start, text_of(60, 1))
+    assert refused.value.field == "messages"
 
 
 def test_a_prompt_without_tokens(source, model, engine_of, monkeypatch):
     engine, start = engine_of(source, model), beginning(model)
-    monkeypatch.setattr(engine, "_encoded", lambda text, special: [])
-    problem = told(engine, start, " ").wait().problem
-    assert (problem.field, problem.status) == ("prompt", 400)
-    assert "no tokens" in str(problem)
+    monkeypatch.setattr(engine, "_encoded", lambda prompt: [])
+    with pytest.raises(Refused, match="no tokens") as refused:
+        told(engine, start, " ")
+    assert (refused.value.field, refused.value.status) == ("prompt", 400)
+
+
+def test_a_text_becomes_tokens_in_the_thread_of_who_asks(source, model, engine_of, monkeypatch):
+    """Others' answers go on meanwhile."""
+    engine, start, threads = engine_of(source, model), beginning(model), set()
+    encoded = engine._encoded
+
+    def watched(prompt):
+        threads.add(threading.current_thread())
+        return encoded(prompt)
+
+    monkeypatch.setattr(engine, "_encoded", watched)
+    told(engine, start, text_of(20, 1)).wait()
+    assert threads == {threading.current_thread()}
+
+
+def test_no_text_becomes_tokens_for_nothing(source, model, engine_of, monkeypatch):
+    """One that no tokens of the model's could be, and one for which there is no room."""
+    engine, start, gate = engine_of(source, model, rows=1, waiting=1), beginning(model), Gate()
+    engine.ask(Told(start, Prompt("the old", False, None), 4, at=gate).asked)
+    gate.reached.wait(60)
+    told(engine, start, "the old")
+    monkeypatch.setattr(engine, "_encoded", lambda prompt: pytest.fail("read"))
+    try:
+        with pytest.raises(Refused, match="1 requests are waiting"):
+            told(engine, start, "the old")
+    finally:
+        gate.opened.set()
+    idle(engine)
+    longest = max(source.tokenizer.get_vocab(), key=len)
+    with pytest.raises(Refused, match="bytes and needs room") as refused:
+        told(engine, start, longest * (source.context + 1))
+    assert (refused.value.code, refused.value.field) == ("context_length_exceeded", "prompt")
+
+
+def test_who_goes_away_while_a_text_becomes_tokens_is_not_answered(source, model, engine_of, monkeypatch):
+    engine, start, gate, encoded = engine_of(source, model, rows=1), beginning(model), Gate(), Engine._encoded
+    engine.ask(Told(start, Prompt("the old", False, None), 4, at=gate).asked)
+    gate.reached.wait(60)
+    gone = Told(start, Prompt("the old", False, None))
+
+    def left(prompt):
+        engine.cancel(gone.asked)
+        return encoded(engine, prompt)
+
+    monkeypatch.setattr(engine, "_encoded", left)
+    engine.ask(gone.asked)
+    # It takes nobody's place.
+    assert engine.counts()["waiting"] == 0
+    gate.opened.set()
+    assert idle(engine)["conversations_held"] == 1
+    assert gone.events == []
 
 
 # --- who goes away ---------------------------------------------------------------------------------------------
@@ -438,6 +543,17 @@ def test_held_conversations_are_bounded(source, model, engine_of):
     assert idle(none)["conversations_held"] == 0
 
 
+def test_who_waits_is_told_at_once_that_the_server_stops(source, model, engine_of):
+    """Also while the model's thread is within a long pass."""
+    engine, start, gate = engine_of(source, model, rows=1), beginning(model), Gate()
+    engine.ask(Told(start, Prompt("the old", False, None), 4, at=gate).asked)
+    gate.reached.wait(60)
+    waiting = told(engine, start, "the old")
+    engine.stop()
+    assert waiting.problem.status == 503
+    gate.opened.set()
+
+
 @pytest.mark.parametrize("at", ["waiting", "answering", "reading"])
 def test_closed_while_it_works(at, source, model, engine_of):
     engine, start, gate = engine_of(source, model, rows=1), beginning(model), Gate()
@@ -472,6 +588,24 @@ def test_a_thread_that_does_not_come_back_is_told(source, model, engine_of):
 # --- all kinds of models ---------------------------------------------------------------------------------------
 
 
+def test_frequencies_that_depend_on_the_length_are_those_of_each_alone(source, engine_of):
+    """Rows beside longer ones, and prompts that could be read in pieces."""
+    parameters = {
+        "rope_type": "longrope",
+        "rope_theta": 10000.0,
+        "short_factor": [1.0] * 8,
+        "long_factor": [4.0] * 8,
+        "original_max_position_embeddings": 64,
+        "factor": 16.0,
+    }
+    own, model = small(source, "phi3", rope_parameters=parameters, original_max_position_embeddings=64)
+    engine, start = engine_of(own, model, piece=16), beginning(model)
+    lengths = (5, 100, 20, 70)
+    asked = [told(engine, start, text_of(length, length), most=30) for length in lengths]
+    for length, each in zip(lengths, asked, strict=True):
+        assert each.wait().text.strip() == alone(own, model, "full", text_of(length, length), 30)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_is_answered_as_alone(family, source, engine_of):
     """Sliding and linear layers keep states that are not joined: such rows are decoded one by one."""
@@ -483,3 +617,141 @@ def test_every_family_is_answered_as_alone(family, source, engine_of):
     asked = [told(engine, start, text_of(length, length), most=4) for length in (30, 44, 7)]
     for length, each in zip((30, 44, 7), asked, strict=True):
         assert each.wait().text.strip() == alone(own, model, "adakv @ 24", text_of(length, length), 4)
+
+
+def test_a_whole_answer_is_not_told_of_an_error_in_the_next_step(source, model, engine_of):
+    """One row ends in the very step before the one that fails: its answer stands, and nothing is told behind it."""
+    engine, start, gate = engine_of(source, model), beginning(model), Gate(Said)
+    first = Told(start, Prompt(text_of(20, 1), False, None), 6, at=gate)
+    engine.ask(first.asked)
+    gate.reached.wait(60)
+    second = told(engine, start, text_of(20, 2), most=200)
+    hook = failing(model, lambda ids: first.ended.is_set() and ids.shape[1] == 1, OSError("no"))
+    gate.opened.set()
+    try:
+        assert "OSError" in str(second.wait().problem)
+    finally:
+        hook.remove()
+    assert isinstance(first.wait().last, Finished)
+    assert first.text.strip() == alone(source, model, "full", text_of(20, 1), 6)
+
+
+def test_what_goes_on_is_read_whole(source, model):
+    """A piece behind something compressed would be folded by itself."""
+    start = beginning(model, "adakv @ 32", fold=4)
+    tokens = source.tokenizer(text_of(60, 1)).input_ids
+    cache = start.cache(40)
+    new = Reading(Told(start, Prompt("", False, None)).asked, tokens[:40], cache, 0.0)
+    assert new.go_on(model, 16, lambda: None) is None
+    assert new.go_on(model, 16, lambda: None) is None
+    assert new.go_on(model, 16, lambda: None) is not None
+    behind = Reading(Told(start, Prompt("", False, None)).asked, tokens, cache, 0.0)
+    assert behind.held == 40
+    assert behind.go_on(model, 4, lambda: None) is not None
+    assert cache.get_seq_length() == len(tokens)
+
+
+def test_a_text_that_ends_an_answer_in_its_last_token_is_the_reason(source):
+    """OpenAI's clients read from it whether the answer is whole."""
+    token = source.tokenizer("mango", add_special_tokens=False).input_ids[-1]
+    asked = Told(None, Prompt("", False, None), 1, stops=("mango",)).asked
+    words = Words(source.tokenizer, asked.stops)
+    row = Row(asked, words, lambda _: token, 1, [3], 1, torch.zeros(1), 0.0, 0.0)
+    row.say(frozenset())
+    assert (row.reason, row.text, row.said) == ("stop", "", [token])
+    other = Row(asked, Words(source.tokenizer), lambda _: token, 1, [3], 1, torch.zeros(1), 0.0, 0.0)
+    other.say(frozenset())
+    assert (other.reason, other.text) == ("length", "mango")
+
+
+def test_what_a_conversation_shares_with_its_document_does_not_count(source, model, engine_of):
+    context = compress(model, document_start(source.tokenizer, DOCUMENT.text), "full")
+    start = replace(about(context, DOCUMENT.text), nbytes=context.cache().stats().held_bytes)
+    engine = engine_of(source, model)
+    found = chatted(engine, source, start, QUESTIONS[0], most=3).wait()
+    assert idle(engine)["conversations_held"] == 1
+    assert engine._held.nbytes == found.last.costs.held_bytes - start.nbytes
+
+
+def test_times_are_those_of_the_request(source, model, engine_of):
+    """Until its turn came, and from then to the last token of its prompt."""
+    engine, start, gate = engine_of(source, model, rows=1), beginning(model), Gate(Said)
+    engine.ask(Told(start, Prompt(text_of(9, 1), False, None), 2, at=gate).asked)
+    gate.reached.wait(60)
+    began = time.monotonic()
+    second = told(engine, start, text_of(30, 2), most=2)
+    time.sleep(0.05)
+    gate.opened.set()
+    costs = second.wait().last.costs
+    whole = time.monotonic() - began
+    assert 0.05 <= costs.waited_seconds < whole
+    assert 0 < costs.read_seconds < whole
+    assert 0 < costs.answer_seconds < whole
+
+
+def test_nobody_reads_in_pieces_for_nobody(source, model, engine_of):
+    engine, start, passes = engine_of(source, model, piece=16), beginning(model), []
+    hook = failing(model, lambda ids: passes.append(ids.shape[1]), None)
+    try:
+        begun = told(engine, start, text_of(100, 2), most=1).wait().begun
+    finally:
+        hook.remove()
+    assert passes[0] == begun.prompt_tokens > 64
+
+
+def test_words_that_were_held_back_are_told_when_the_answer_ends(source):
+    """The beginning of a text that would have ended it, before a token that ends it."""
+    token = source.tokenizer("mango", add_special_tokens=False).input_ids[-1]
+    said = iter([token, 2])
+    asked = Told(None, Prompt("", False, None), 5, stops=("mango pie",)).asked
+    row = Row(asked, Words(source.tokenizer, asked.stops), lambda _: next(said), 5, [3], 1, torch.zeros(1), 0.0, 0.0)
+    row.say(frozenset([2]))
+    assert (row.reason, row.text) == (None, "")
+    row.say(frozenset([2]))
+    assert (row.reason, row.text, row.said) == ("stop", "mango", [token])
+
+
+def test_a_prompt_that_fills_the_model_has_no_room_for_an_answer(source, engine_of):
+    own, model = small(source, max_position_embeddings=48)
+    engine, start = engine_of(own, model), beginning(model)
+    special = len(source.tokenizer(text_of(1, 1)).input_ids) - 1
+    try:
+        problem = told(engine, start, text_of(48 - special, 1)).wait().problem
+    except Refused as refused:
+        problem = refused
+    assert problem.code == "context_length_exceeded"
+    assert told(engine, start, text_of(47 - special, 1)).wait().last[:2] == ("length", 1)
+
+
+def test_a_text_that_a_template_wrote_has_no_more_special_tokens(source, model, engine_of):
+    engine, start = engine_of(source, model), beginning(model)
+    counts = []
+    for templated in (True, False):
+        asked = Told(start, Prompt("<s> the old", templated, USUAL), 1)
+        engine.ask(asked.asked)
+        counts.append(asked.wait().begun.prompt_tokens)
+    alone = source.tokenizer("<s> the old", add_special_tokens=False).input_ids
+    assert counts[0] == len(alone)
+    assert counts[1] == len(source.tokenizer("<s> the old").input_ids) == counts[0] + 1
+
+
+def test_a_long_prompt_does_not_keep_the_server_from_stopping(source, model, engine_of):
+    """No more than a layer of it is read."""
+    engine, start, passed = engine_of(source, model), beginning(model), []
+
+    def reached(*_):
+        passed.append(1)
+        if len(passed) == 1:
+            threading.Thread(target=engine.close).start()
+            while not engine._closed:
+                time.sleep(0.001)
+
+    hooks = [layer.register_forward_pre_hook(reached) for layer in model.model.layers]
+    asked = Told(start, Prompt(text_of(60, 2), False, None), 4)
+    try:
+        engine.ask(asked.asked)
+        assert asked.wait().problem.status == 503
+    finally:
+        for hook in hooks:
+            hook.remove()
+    assert len(model.model.layers) > 1 == len(passed)

@@ -8,7 +8,7 @@ import torch
 import winnow
 from support.families import prompt
 from support.small_caches import made
-from winnow.serve.held import Held, HeldConversations
+from winnow.serve.held import Held, HeldConversations, _goes_on
 
 
 @pytest.fixture(scope="module")
@@ -88,3 +88,16 @@ def test_none_is_kept_where_none_is_wanted(cache):
     held = HeldConversations(0)
     held.keep("m", conversation("a", cache))
     assert len(held) == 0
+
+
+def test_nothing_goes_on_behind_nothing():
+    assert not _goes_on("a", "")
+    assert not _goes_on("", "")
+
+
+def test_a_conversation_that_is_kept_again_is_the_latest(cache):
+    held = HeldConversations(2)
+    for text in ("a", "b", "a", "c"):
+        held.keep("m", conversation(text, cache))
+    assert held.longest("m", "a a") is not None
+    assert held.longest("m", "b b") is None

@@ -48,7 +48,17 @@ def test_what_is_said_counts():
     assert chat(user="me", metadata={"a": "b"}, store=True, n=1, tools=[], response_format={"type": "text"}) == chat()
 
 
+def test_nothing_is_asked_for_with_null():
+    assert chat(reasoning_effort=None, audio=None, prediction=None, n=None) == chat()
+    silent = {**ASKED["messages"][0], "tool_calls": None, "function_call": None, "audio": None, "name": "Bob"}
+    answer = {"role": "assistant", "content": "I", "tool_calls": [], "refusal": None, "annotations": []}
+    found = read_chat({"messages": [silent, answer, silent]})
+    assert [message.content for message in found.messages] == ["Who?", "I", "Who?"]
+    assert chat(frequency_penalty=0.0, presence_penalty=0) == chat()
+
+
 WRONG = [
+    ("n", True), ("top_logprobs", False), ("frequency_penalty", False), ("parallel_tool_calls", 1), ("logprobs", 0),
     ("n", 2), ("best_of", 2), ("logprobs", True), ("top_logprobs", 3), ("echo", True), ("suffix", "x"),
     ("frequency_penalty", 0.5), ("presence_penalty", -1), ("logit_bias", {"3": 1}), ("tools", [{}]),
     ("tool_choice", "required"), ("functions", [{}]), ("response_format", {"type": "json_object"}),
@@ -92,6 +102,10 @@ def test_usage_that_is_neither_true_nor_false():
         ([{"role": "user", "content": ["Who?"]}], "no images"),
         ([{"role": "user", "content": "\ud800"}], r"half of a character, '\\ud800'"),
         ([*ASKED["messages"], {"role": "assistant", "content": "I"}], "last message must be the user's"),
+        ([{"role": "assistant", "content": "", "tool_calls": [{"id": "1"}]}], r"messages\[0\]\.tool_calls .*no tools"),
+        ([{"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}], r"messages\[0\]\.tool_calls"),
+        ([{"role": "assistant", "content": "I", "function_call": {"name": "x"}}], r"messages\[0\]\.function_call"),
+        ([{"role": "assistant", "content": "I", "audio": {"id": "1"}}], r"messages\[0\]\.audio .*no sounds"),
     ],
 )
 def test_messages_that_are_none(messages, said):
@@ -163,3 +177,35 @@ def test_any_json_is_a_request_or_refused(body):
             json.dumps(refused.body(), ensure_ascii=False).encode("utf-8")
         else:
             assert isinstance(found, Wanted)
+
+
+def test_the_largest_and_the_least_that_may_be_asked_for():
+    found = chat(temperature=HOTTEST, top_p=1, seed=-(2**63), max_tokens=2**63 - 1, stop=["x"] * MOST_STOPS)
+    assert (found.temperature, found.top_p, found.seed) == (HOTTEST, 1.0, -(2**63))
+    assert (found.max_new_tokens, len(found.stops)) == (2**63 - 1, MOST_STOPS)
+
+
+def test_a_text_beside_what_is_none_is_refused():
+    """An answer that ignores the picture would be an answer to another question."""
+    content = [{"type": "text", "text": "Who?"}, {"type": "image_url", "image_url": {"url": "data:"}}]
+    found = refusal(read_chat, {"messages": [{"role": "user", "content": content}]})
+    assert (found.field, "no images" in str(found)) == ("messages", True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("n", 0), ("parallel_tool_calls", 0), ("tool_choice", ""), ("logit_bias", [])]
+)
+def test_what_is_nothing_but_not_neutral_is_refused(name, value):
+    assert refusal(read_chat, {**ASKED, name: value}).field == name
+
+
+def test_a_seed_of_zero_is_a_seed():
+    assert chat(seed=0).sampling(Sampling(1.0, 0.5, 7)).seed == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(400, "invalid_request_error"), (499, "invalid_request_error"), (500, "server_error"), (503, "server_error")],
+)
+def test_errors_say_whose_they_are(status, kind):
+    assert Refused("x", status=status).body()["error"]["type"] == kind

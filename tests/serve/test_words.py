@@ -136,3 +136,21 @@ def test_nothing_is_told_behind_the_end():
     assert words.stopped
     assert words.add(tokenizer("b").input_ids[0]) == ""
     assert words.end() == ""
+
+
+def test_bytes_that_never_become_a_character_keep_nothing_back():
+    """Only the last ones may still lack others."""
+    tokenizer = TOKENIZERS["bytes"]
+    odd, letter = tokenizer.convert_tokens_to_ids(["ÿ", "a"])
+    words = Words(tokenizer)
+    assert [words.add(token) for token in (odd, letter, letter)] == ["", "\N{REPLACEMENT CHARACTER}a", "a"]
+
+
+def test_the_text_that_is_complete_first_ends_an_answer():
+    """Not the one that begins first: both come in one token here."""
+    tokenizer = TOKENIZERS["bundled"]
+    (token,) = tokenizer("mango", add_special_tokens=False).input_ids[-1:]
+    for stops in (("mango", "an"), ("an", "mango")):
+        words = Words(tokenizer, stops)
+        assert words.add(token) == "m"
+        assert words.stopped

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import socket
@@ -49,6 +50,8 @@ HELD = 4
 """One part in so many of the memory that is free is for conversations that are held; answers need the rest."""
 GRACE = 3
 """Seconds that answers under way are given once the server is to stop."""
+FAREWELL = 1
+"""Seconds after those, in which whoever is not answered is told so."""
 
 
 def serve(options: ServeOptions) -> None:
@@ -84,12 +87,12 @@ def serve(options: ServeOptions) -> None:
         engine = Engine(source, model, limits)
         site = application(engine, source.tokenizer, beginnings, settings, _print_costs)
         config = uvicorn.Config(
-            site, log_level="critical", access_log=False, lifespan="off", timeout_graceful_shutdown=GRACE
+            site, log_level="critical", access_log=False, lifespan="off", timeout_graceful_shutdown=GRACE + FAREWELL
         )
         try:
             # Whoever reads the address may end the server at once.
             _print_heading(options, source, model, beginnings, listening)
-            uvicorn.Server(config).run(sockets=[listening])
+            _Server(config, engine).run(sockets=[listening])
         except KeyboardInterrupt:
             pass  # the usual end of a server; uvicorn has let go of its connections
         finally:
@@ -99,6 +102,22 @@ def serve(options: ServeOptions) -> None:
     if not ended:
         # The model's thread is within a layer of a long prompt; Python would crash if it went away around it.
         os._exit(0)
+
+
+class _Server(uvicorn.Server):
+    """A server that has its engine refuse what is not answered in time; uvicorn would cut it off without a word."""
+
+    def __init__(self, config: uvicorn.Config, engine: Engine) -> None:
+        super().__init__(config)
+        self._engine = engine
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Ends connections once they are answered, or told that they will not be."""
+        ending = asyncio.get_running_loop().call_later(GRACE, self._engine.stop)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            ending.cancel()
 
 
 def _listening(host: str, port: int) -> socket.socket:

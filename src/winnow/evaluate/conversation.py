@@ -92,10 +92,11 @@ class Conversation:
             PromptError: the chat template refuses it, or does not begin as the cache does.
         """
         text = conversation_text(self._tokenizer, self.subject, self.turns, question)
-        if self._cache is None or not text.startswith(self._text):
-            return self._from_the_beginning(question, text)
-        new = self._encoded(text[len(self._text) :], special=False)
-        return Prompt(question, text, self._tokens + new, self._cache)
+        if self._cache is not None and text.startswith(self._text):
+            new = tokens_behind(self._tokenizer, self._text, text)
+            if new:
+                return Prompt(question, text, self._tokens + new, self._cache)
+        return self._from_the_beginning(question, text)
 
     def read(self, prompt: Prompt) -> Tensor:
         """The logits [V] after a question. Where that is interrupted the next one begins the cache again."""
@@ -137,7 +138,7 @@ class Conversation:
         return Reply(text.strip(), len(said), interrupted)
 
     def _from_the_beginning(self, question: str, text: str) -> Prompt:
-        tokens = self._encoded(text, special=not templated(self._tokenizer, self.subject.style))
+        tokens = _encoded(self._tokenizer, text, special=not templated(self._tokenizer, self.subject.style))
         start = self._beginning.tokens[0].tolist()
         if tokens[: len(start)] != start or len(tokens) == len(start):
             raise PromptError(
@@ -147,9 +148,27 @@ class Conversation:
             )
         return Prompt(question, text, tokens, self._beginning.cache())
 
-    def _encoded(self, text: str, special: bool) -> list[int]:
-        ids: list[int] = self._tokenizer(text, add_special_tokens=special).input_ids
-        return ids
+
+def tokens_behind(tokenizer: PreTrainedTokenizerBase, known: str, text: str) -> list[int]:
+    """The tokens of a text behind the beginning of it that is known; none where they cannot be told apart.
+
+    Tokenizers of the SentencePiece kind put a blank before every text. Behind another one there is none, so what comes
+    is encoded with something before it.
+    """
+    rest = text[len(known) :]
+    word = _encoded(tokenizer, "a")
+    if _encoded(tokenizer, "a a") != word * 2:
+        return _encoded(tokenizer, rest)
+    for before in (known[-1:], "a", "."):
+        tokens, whole = _encoded(tokenizer, before), _encoded(tokenizer, before + rest)
+        if tokens and whole[: len(tokens)] == tokens:
+            return whole[len(tokens) :]
+    return []
+
+
+def _encoded(tokenizer: PreTrainedTokenizerBase, text: str, special: bool = False) -> list[int]:
+    ids: list[int] = tokenizer(text, add_special_tokens=special).input_ids
+    return ids
 
 
 def _mended(cache: CompressedCache) -> CompressedCache | None:

@@ -131,9 +131,9 @@ class _Site:
             wanted.stops,
             events.tell,
         )
-        self._engine.ask(asked)
         reply = Reply(beginning.name, chat=bool(wanted.messages))
         try:
+            await asyncio.to_thread(self._engine.ask, asked)
             event = await events.next(request, PATIENCE if wanted.stream else math.inf)
             if isinstance(event, Failed):
                 raise event.problem
@@ -200,7 +200,7 @@ class _Site:
     def _admit(self, request: Request) -> None:
         """Raises Refused for a request to another name, or without the key."""
         hosts, host, key = self._settings.hosts, request.url.hostname, self._settings.key
-        if hosts and host not in hosts:
+        if hosts and (host is None or _plain(host) not in map(_plain, hosts)):
             raise Refused(
                 f"{host} is not this server, which answers to {', '.join(hosts)} alone as it listens on this machine "
                 "only (--host).",
@@ -256,6 +256,11 @@ class _Events:
             with suppress(TimeoutError):
                 return await asyncio.wait_for(self._queue.get(), min(LISTENS, left))
         return None
+
+
+def _plain(host: str) -> str:
+    """A host's name as names are compared: DNS knows no capitals, and a dot at the end says that nothing follows."""
+    return host.lower().removesuffix(".")
 
 
 def _line(body: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Condition, Thread
+from typing import NamedTuple
 
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -16,6 +17,7 @@ from transformers import PreTrainedModel
 from winnow.cache.compressed import CompressedCache
 from winnow.cache.while_graphed import cuda_graphs
 from winnow.errors import WinnowError, is_out_of_memory
+from winnow.evaluate.conversation import tokens_behind
 from winnow.evaluate.decoding import stop_tokens
 from winnow.models import ModelSource, answer_room
 from winnow.serve.asked import Asked, Begun, Costs, Failed, Finished
@@ -23,6 +25,7 @@ from winnow.serve.beginnings import Prompt
 from winnow.serve.held import Held, HeldConversations
 from winnow.serve.reading import Reading
 from winnow.serve.refusals import Refused
+from winnow.serve.rotations import by_length
 from winnow.serve.rows import Batch, Row
 from winnow.serve.words import Words
 
@@ -47,6 +50,15 @@ class Limits:
     """Tokens of a prompt that are read between two tokens of others' answers."""
 
 
+class _Waiting(NamedTuple):
+    """A request that waits for its turn."""
+
+    since: float
+    asked: Asked
+    tokens: list[int]
+    """Those of its prompt."""
+
+
 class Engine:
     """The thread in which a model works. Requests come in and events go out from any other thread."""
 
@@ -55,8 +67,13 @@ class Engine:
         self._source = source
         self._model = model
         self._stops = stop_tokens(model)
+        self._longest = max(len(each.encode("utf-8", "replace")) for each in source.tokenizer.get_vocab())
+        """Bytes of a text that a token may be, at most."""
+        # A file may say how texts are cut off. The first call forgets that, which no two threads may do at once.
+        source.tokenizer("")
+        self._in_pieces = not by_length(source.config)
         self._held = HeldConversations(limits.conversations, limits.held_bytes)
-        self._waiting: deque[tuple[float, Asked]] = deque()
+        self._waiting: deque[_Waiting] = deque()
         self._reading: Reading | None = None
         self._batches: list[Batch] = []
         self._closed = False
@@ -65,26 +82,41 @@ class Engine:
         self._thread.start()
 
     def ask(self, asked: Asked) -> None:
-        """Takes a request, whose events are told from now on. Raises Refused where too many wait."""
+        """Takes a request, whose events are told from now on; one that was canceled meanwhile is let go of.
+
+        A long text takes its time to become tokens: that is done here, in a thread of whoever asks.
+
+        Raises:
+            Refused: too many wait; a prompt that has no tokens, or too many, or does not begin as it should.
+        """
+        since = time.monotonic()
         with self._changed:
-            if self._closed:
-                raise Refused("the server is about to stop.", status=503)
-            if len(self._waiting) >= self.limits.waiting:
-                raise Refused(f"{len(self._waiting)} requests are waiting already; try again later.", status=503)
-            self._waiting.append((time.monotonic(), asked))
-            self._changed.notify()
+            self._check_room()
+        tokens = self._tokens(asked)
+        with self._changed:
+            self._check_room()
+            if not asked.canceled:
+                self._waiting.append(_Waiting(since, asked, tokens))
+                self._changed.notify()
 
     def cancel(self, asked: Asked) -> None:
         """Nobody waits for an answer any more; it ends with its next token or layer, or is not begun."""
         asked.canceled = True
         with self._changed:
-            self._waiting = deque(each for each in self._waiting if each[1] is not asked)
+            self._waiting = deque(each for each in self._waiting if each.asked is not asked)
+
+    def stop(self) -> None:
+        """Refuses all that is not finished: what waits at once, all else with its next token or layer."""
+        with self._changed:
+            self._closed = True
+            waiting, self._waiting = self._waiting, deque()
+            self._changed.notify()
+        for each in waiting:
+            each.asked.tell(Failed(_stopping()))
 
     def close(self, seconds: float = 5.0) -> bool:
         """Refuses all that is not finished, and ends the thread; False if it did not end in so many seconds."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
+        self.stop()
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
@@ -96,6 +128,48 @@ class Engine:
             "answering": sum(len(batch.rows) for batch in self._batches),
             "conversations_held": len(self._held),
         }
+
+    def _check_room(self) -> None:
+        """Raises Refused where no request is taken."""
+        if self._closed:
+            raise Refused("the server is about to stop.", status=503)
+        if len(self._waiting) >= self.limits.waiting:
+            raise Refused(f"{len(self._waiting)} requests are waiting already; try again later.", status=503)
+
+    def _tokens(self, asked: Asked) -> list[int]:
+        """A whole prompt as tokens, with room for an answer behind them. Raises Refused."""
+        beginning, prompt, most = asked.beginning, asked.prompt, self._source.context
+        size = len(prompt.text.encode())
+        if most is not None and size > most * self._longest:
+            # Not worth the time and the memory that its tokens would take.
+            raise self._too_long(prompt, f"{size:,} bytes")
+        tokens = self._encoded(prompt)
+        if not tokens:
+            raise Refused(f"{prompt.field} has no tokens: say something.", prompt.field)
+        if not beginning.begins(tokens):
+            raise Refused(
+                f"the question runs together with the end of the document of {beginning.name}; begin it with a word.",
+                prompt.field,
+            )
+        if not self._fits(len(tokens)):
+            raise self._too_long(prompt, f"{len(tokens):,} tokens")
+        return tokens
+
+    def _encoded(self, prompt: Prompt) -> list[int]:
+        tokens: list[int] = self._source.tokenizer(prompt.text, add_special_tokens=not prompt.templated).input_ids
+        return tokens
+
+    def _fits(self, tokens: int) -> bool:
+        """True if the model has room for an answer behind so many tokens."""
+        most = self._source.context
+        return most is None or tokens < most
+
+    def _too_long(self, prompt: Prompt, size: str) -> Refused:
+        return Refused(
+            f"the prompt has {size} and needs room for an answer; the model reads {self._source.context:,} tokens.",
+            prompt.field,
+            code="context_length_exceeded",
+        )
 
     # --- in the thread -------------------------------------------------------------------------------------
 
@@ -118,21 +192,21 @@ class Engine:
     def _refuse_all(self) -> None:
         reading = [] if self._reading is None else [self._reading.asked]
         answering = [row.asked for batch in self._batches for row in batch.rows]
-        for asked in (*(each for _, each in self._waiting), *reading, *answering):
-            asked.tell(Failed(Refused("the server stops.", status=503)))
+        for asked in (*reading, *answering):
+            asked.tell(Failed(_stopping()))
 
     def _read(self) -> None:
         """Goes on with a prompt, or begins with the one that waits for longest, if there is room for its answer."""
         if self._reading is None and self.counts()["answering"] < self.limits.rows:
             with self._changed:
-                since, asked = self._waiting.popleft() if self._waiting else (0.0, None)
-            if asked is not None:
-                with self._told_of_failure([asked]):
-                    self._reading = self._begun(asked, time.monotonic() - since)
+                next_one = self._waiting.popleft() if self._waiting else None
+            if next_one is not None:
+                with self._told_of_failure([next_one.asked]):
+                    self._reading = self._begun(next_one)
         reading = self._reading
         if reading is not None and not reading.asked.canceled:
             with self._told_of_failure([reading.asked]):
-                piece = self.limits.piece if self._batches else None
+                piece = self.limits.piece if self._batches and self._in_pieces else None
                 logits = reading.go_on(self._model, piece, lambda: self._check_wanted(reading.asked))
                 if logits is None:
                     return
@@ -142,46 +216,26 @@ class Engine:
     def _check_wanted(self, asked: Asked) -> None:
         """Raises Refused if an answer is not waited for any more."""
         if asked.canceled or self._closed:
-            raise Refused("the server stops.", status=503)
+            raise _stopping()
 
-    def _begun(self, asked: Asked, waited: float) -> Reading:
-        """A prompt as tokens, behind the longest conversation that it continues. Raises Refused where that fails."""
-        beginning, prompt = asked.beginning, asked.prompt
-        held = self._held.longest(beginning.name, prompt.text)
-        new = [] if held is None else self._behind(held, prompt)
-        if held is not None and new:
-            tokens, cache = held.tokens + new, held.cache
-        else:
-            tokens = self._encoded(prompt.text, special=not prompt.templated)
-            if not tokens:
-                raise Refused(f"{prompt.field} has no tokens: say something.", prompt.field)
-            if not beginning.begins(tokens):
-                raise Refused(
-                    f"the question runs together with the end of the document of {beginning.name}; begin it with a "
-                    "word.",
-                    prompt.field,
-                )
-            cache = beginning.cache(len(tokens))
-        most = self._source.context
-        if most is not None and len(tokens) >= most:
-            raise Refused(
-                f"the prompt has {len(tokens):,} tokens and needs room for an answer; the model reads {most:,}.",
-                prompt.field,
-                code="context_length_exceeded",
-            )
-        return Reading(asked, tokens, cache, waited)
+    def _begun(self, waiting: _Waiting) -> Reading:
+        """A prompt behind the longest conversation that it continues, or behind what every prompt of it begins with."""
+        asked, tokens = waiting.asked, waiting.tokens
+        beginning, waited = asked.beginning, time.monotonic() - waiting.since
+        held = self._held.longest(_kind(asked), asked.prompt.text)
+        new = [] if held is None else self._behind(held, asked.prompt, tokens)
+        if held is not None and new and self._fits(len(held.tokens) + len(new)):
+            return Reading(asked, held.tokens + new, held.cache, waited)
+        return Reading(asked, tokens, beginning.cache(len(tokens)), waited)
 
-    def _behind(self, held: Held, prompt: Prompt) -> list[int]:
+    def _behind(self, held: Held, prompt: Prompt, whole: list[int]) -> list[int]:
         """The tokens of a prompt behind a conversation; none where it is to be read anew."""
-        if prompt.style is not None:
-            return self._encoded(prompt.text[len(held.text) :], special=False)
-        # Nothing marks the end of an answer in a text: its last word may go on, and be another token then.
-        whole, known = self._encoded(prompt.text, special=True), len(held.tokens)
-        return whole[known:] if whole[:known] == held.tokens else []
-
-    def _encoded(self, text: str, special: bool) -> list[int]:
-        tokens: list[int] = self._source.tokenizer(text, add_special_tokens=special).input_ids
-        return tokens
+        known = len(held.tokens)
+        if whole[:known] == held.tokens:
+            return whole[known:]
+        # The model may have said an answer in other tokens, which a template ends. Nothing marks the end of an answer
+        # in a text that goes on: its last word may, and be another token then.
+        return [] if prompt.style is None else tokens_behind(self._source.tokenizer, held.text, prompt.text)
 
     def _place(self, reading: Reading, logits: Tensor) -> None:
         """A prompt was read: its answer becomes a row of a batch that takes it."""
@@ -236,7 +290,7 @@ class Engine:
             if asked.prompt.style is not None:
                 said = str(tokenizer.decode(row.said, skip_special_tokens=True))
             own = max(0, stats.held_bytes - beginning.nbytes)
-            self._held.keep(beginning.name, Held(asked.prompt.answered(tokenizer, said), row.tokens, cache, own))
+            self._held.keep(_kind(asked), Held(asked.prompt.answered(tokenizer, said), row.tokens, cache, own))
 
     @contextmanager
     def _told_of_failure(self, concerned: Sequence[Asked]) -> Iterator[None]:
@@ -250,6 +304,15 @@ class Engine:
             for asked in concerned:
                 asked.canceled = True
                 asked.tell(Failed(refused))
+
+
+def _kind(asked: Asked) -> tuple[str, bool]:
+    """Requests of one kind go on with each other's conversations: the same text may be other tokens elsewhere."""
+    return asked.beginning.name, asked.prompt.templated
+
+
+def _stopping() -> Refused:
+    return Refused("the server stops.", status=503)
 
 
 def _refusal(problem: Exception) -> Refused:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Hashable
 from copy import deepcopy
 from typing import NamedTuple
 
@@ -31,7 +32,7 @@ class HeldConversations:
         """most: conversations that are kept; 0 for none. most_bytes: bytes of all, at most; None for any number."""
         self._most = most
         self._most_bytes = most_bytes
-        self._held: OrderedDict[tuple[str, str], Held] = OrderedDict()
+        self._held: OrderedDict[tuple[Hashable, str], Held] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._held)
@@ -41,12 +42,12 @@ class HeldConversations:
         """Bytes of all; those of a prefix that several share count for each."""
         return sum(each.nbytes for each in self._held.values())
 
-    def keep(self, beginning: str, conversation: Held) -> None:
-        """Keeps a conversation that began with what has this name."""
+    def keep(self, kind: Hashable, conversation: Held) -> None:
+        """Keeps a conversation, for those of its kind: what it began with, and how its text becomes tokens."""
         if not self._most:
             return
-        self._held[beginning, conversation.text] = conversation
-        self._held.move_to_end((beginning, conversation.text))
+        self._held[kind, conversation.text] = conversation
+        self._held.move_to_end((kind, conversation.text))
         while len(self._held) > self._most or (self._most_bytes is not None and self.nbytes > self._most_bytes):
             self._held.popitem(last=False)
 
@@ -54,9 +55,9 @@ class HeldConversations:
         """Lets go of all."""
         self._held.clear()
 
-    def longest(self, beginning: str, text: str) -> Held | None:
+    def longest(self, kind: Hashable, text: str) -> Held | None:
         """A fork of the longest conversation that a text goes on with; None where there is none."""
-        known = [key for key in self._held if key[0] == beginning and _goes_on(text, key[1])]
+        known = [key for key in self._held if key[0] == kind and _goes_on(text, key[1])]
         if not known:
             return None
         key = max(known, key=lambda each: len(each[1]))

@@ -14,6 +14,7 @@ from winnow.cache.compressed import CompressedCache
 from winnow.evaluate.sampling import Choice
 from winnow.models.devices import input_device
 from winnow.serve.asked import Asked, Reason, Said
+from winnow.serve.rotations import by_length
 from winnow.serve.words import Words
 
 
@@ -83,6 +84,7 @@ class Batch:
             cache.is_attention_alone()
             and self.cache.is_attention_alone()
             and cache.compression.folding == self.cache.compression.folding
+            and not by_length(cache.config)
         )
 
     def add(self, row: Row, cache: CompressedCache) -> None:
@@ -97,9 +99,12 @@ class Batch:
     def leave(self, rows: Sequence[Row]) -> None:
         """Rows that are over go. The last one's cache is given away as it is."""
         kept = [place for place, row in enumerate(self.rows) if row not in rows]
-        self.rows = [self.rows[place] for place in kept]
-        if self.rows and rows:
+        if rows and len(kept) == 1:
+            # A conversation is gone on with from the length that its cache tells, which is that of the longest row yet.
+            self.cache = self.cache.alone(kept[0])
+        elif rows and kept:
             self.cache.reorder_cache(torch.tensor(kept, dtype=torch.int64, device="cpu"))
+        self.rows = [self.rows[place] for place in kept]
 
     @torch.no_grad()
     def step(self, model: PreTrainedModel) -> None:

@@ -33,6 +33,8 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "modalities": (["text"],),
 }
 """Fields that are taken only with the values that ask for nothing."""
+UNHEARD = ("tool_calls", "function_call", "audio")
+"""Fields of a message that say more than its text."""
 COMMON = frozenset(
     ("model", "max_tokens", "temperature", "top_p", "seed", "stop", "stream", "stream_options", *NEUTRAL, *IGNORED)
 )
@@ -100,12 +102,18 @@ def read_completion(body: Any) -> Wanted:
 def _fields(body: Any, known: frozenset[str]) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise Refused("the request must be a JSON object.")
-    for name, value in body.items():
+    given = {name: value for name, value in body.items() if value is not None}  # null asks for nothing
+    for name, value in given.items():
         if name not in known:
             raise Refused(f"{name} is not supported; leave it out.", name)
-        if name in NEUTRAL and value is not None and value not in NEUTRAL[name]:
+        if name in NEUTRAL and not any(_same(value, each) for each in NEUTRAL[name]):
             raise Refused(f"{name}={shown(value)} is not supported; leave it out.", name)
-    return {name: value for name, value in body.items() if value is not None}
+    return given
+
+
+def _same(value: Any, other: Any) -> bool:
+    """True for equal values of JSON, in which 0 is not false."""
+    return isinstance(value, bool) == isinstance(other, bool) and bool(value == other)
 
 
 def _message(value: Any, place: str) -> Message:
@@ -114,6 +122,11 @@ def _message(value: Any, place: str) -> Message:
     role = value.get("role")
     if role not in ROLES:
         raise Refused(f"{place}.role must be one of {', '.join(ROLES)}; it is {shown(role)}.", "messages")
+    for name in UNHEARD:
+        if value.get(name) not in (None, [], {}):
+            raise Refused(
+                f"{place}.{name} is not supported: there are no tools and no sounds; leave it out.", "messages"
+            )
     # What was once called the system role has a new name, which chat templates do not know.
     return Message("system" if role == "developer" else role, _content(value.get("content"), f"{place}.content"))
 

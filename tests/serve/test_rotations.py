@@ -1,0 +1,36 @@
+"""Models of which rows depend on longer ones beside them."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.families import build
+from winnow.serve.rotations import by_length
+
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0] * 8,
+    "long_factor": [4.0] * 8,
+    "original_max_position_embeddings": 64,
+    "factor": 16.0,
+}
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64}
+LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
+
+
+@pytest.mark.parametrize(("parameters", "expected"), [(LONGROPE, True), (DYNAMIC, True), (LINEAR, False)])
+def test_which_frequencies_depend_on_the_length(parameters, expected):
+    assert by_length(build("llama", rope_parameters=parameters).config) == expected
+
+
+def test_most_do_not():
+    assert not by_length(build("llama").config)
+
+
+def test_one_type_of_layers_is_enough():
+    config = build("llama").config
+    config.rope_parameters = {"sliding_attention": LINEAR, "full_attention": LINEAR}
+    assert not by_length(config)
+    config.rope_parameters = {"sliding_attention": LINEAR, "full_attention": DYNAMIC}
+    assert by_length(config)
