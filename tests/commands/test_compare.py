@@ -96,7 +96,9 @@ def test_prompts_are_read_once_for_all_methods(winnow_run, tokens_read):
     lengths = [each["prompt_tokens"] for each in entries(out)]
     methods = 7
     assert len(lengths) == methods * len(DOCUMENT.questions)
-    assert tokens_read() == lengths[::methods]
+    start, *rest = tokens_read()
+    assert rest == [length - start for length in lengths[::methods]]
+    assert start > 0.8 * max(lengths)
 
 
 def test_a_document_is_read_once_for_all_methods_and_questions(winnow_run, tokens_read):

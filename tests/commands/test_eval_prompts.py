@@ -12,7 +12,7 @@ import torch
 import winnow
 from support.benchmark_files import longbench_row, write_lines
 from support.text import flat
-from winnow.bundled import MODEL_PATH
+from winnow.bundled import HEADS_PATH, MODEL_PATH
 from winnow.commands.heads.prompts_file import is_prompts, read_prompts
 from winnow.errors import WinnowError
 from winnow.estimate.asking import asked_tokens
@@ -118,7 +118,7 @@ def test_written_prompts_are_those_of_a_run_and_judged_as_there(winnow_run, fold
         assert (line["truncated"], list(expected.answers)) == (row.truncated, row.answers)
         assert utility(number, everything) == [row.scores[row.measure]]
     methods = [winnow.method("full"), winnow.method("snapkv", 24)]
-    for page in put_pages_of((*each[:3], each.put) for each in found.examples):
+    for page in put_pages_of((*each[:3], each.put, "") for each in found.examples):
         told = list(put_answers(loaded, source.tokenizer, page, methods))
         names = [each["name"] for each in lines if (each["task"], each["prompt"]["context"]) == page_key(page)]
         for method in methods:
@@ -157,11 +157,23 @@ def names(winnow_run, case: str, part: str) -> set[tuple[str, str]]:
     return {(line["task"], line["name"]) for line in map(json.loads, Path("prompts.jsonl").read_text().splitlines())}
 
 
+def test_examples_with_the_same_texts_are_written_once(winnow_run, folder, no_weights):
+    """As a run counts them."""
+    lines = (folder / "own.jsonl").read_text().splitlines(keepends=True)
+    (folder / "own.jsonl").write_text("".join([*lines, lines[0], lines[4], lines[0]]))
+    code, _, err = winnow_run("eval", *CASES["own"], "--write", "prompts.jsonl")
+    assert code == 0, err
+    assert "3 of 35 examples repeat others and count once with them." in flat(err)
+    assert "prompts.jsonl: 16 of even, 16 of odd" in flat(err)
+    assert len(Path("prompts.jsonl").read_text().splitlines()) == 32
+
+
 @pytest.mark.parametrize(
     ("given", "code", "told"),
     [
         (("facts",), 2, "is needed: name the folder of the run"),
         (("facts", "--out", "run", "--write", "a.jsonl"), 2, "takes the place of a run, so leave --out out"),
+        (("facts", "--shard", "1/2", "--write", "a.jsonl"), 2, "takes the place of a run, so leave --shard out"),
         (("facts", "--write", "a.txt"), 1, "is not a name for a .jsonl file"),
         (
             ("text", "--lengths", "200", "--examples", "1", "--write", "a.jsonl"),
@@ -281,3 +293,26 @@ def test_heads_are_estimated_tuned_and_profiled_by_prompts(winnow_run, folder):
     written(winnow_run, *CASES["own"])
     code, _, err = winnow_run(*cokv("--force"))
     assert (code, "examples" in err) == (1, True)
+
+
+def test_a_document_that_questions_cut_in_several_ways_is_in_one_part_of_tuning(winnow_run, folder, model):
+    pages = [generate_document(seed, 400, 1) for seed in range(4)]
+    lines = [
+        {"context": page.text, "question": f" {'Well ' * number}{question.text}", "answers": [question.answer]}
+        for page in pages
+        for number, question in enumerate(page.questions[:2])
+    ]
+    write_lines(folder / "own.jsonl", lines)
+    written(winnow_run, *CASES["own"], "--model", str(model))
+    found = [json.loads(line) for line in Path("prompts.jsonl").read_text().splitlines()]
+    assert len({line["prompt"]["context"] for line in found}) == 8
+    assert len({line["document"] for line in found}) == 4
+    given = ("--split", "0.5", "--model", str(model), "--values", "1", "--scores", str(HEADS_PATH / "cokv.safetensors"))
+    code, _, err = winnow_run(*tune(*given))
+    assert code == 0, err
+    told = json.loads(Path("tuned.json").read_text())["protocol"]
+    assert told["documents"] == {"validation": 2, "test": 2}
+    assert told["questions"] == {"validation": 4, "test": 4}
+    # Files of earlier versions know a document by what is left of it.
+    write_lines(Path("prompts.jsonl"), [{name: line[name] for name in line if name != "document"} for line in found])
+    assert read_prompts("prompts.jsonl", open_model(str(model))).documents == ("",) * 8

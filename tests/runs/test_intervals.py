@@ -91,6 +91,17 @@ def test_values_that_are_all_alike_leave_room_for_others():
     assert mean_interval([Clusters.of([1.0] * 10, list("aabbccddee"))], SHARES).low == pytest.approx(0.05**0.2)
 
 
+def test_contexts_of_different_answers_that_have_one_mean_leave_room_as_well():
+    """Drawn again, ten contexts with one right answer of two each have the same mean every time."""
+    names = [str(index // 2) for index in range(20)]
+    found = mean_interval([Clusters.of([1.0, 0.0] * 10, names)], SHARES)
+    assert found == (0.5, pytest.approx(0.5 * 0.05**0.1), pytest.approx(1 - 0.5 * 0.05**0.1))
+    # 0.1 + 0.2 is not 0.3 in binary.
+    rounded = mean_interval([Clusters.of([0.1, 0.2, 0.15], ["a", "a", "b"])], SHARES)
+    assert (rounded.low, rounded.high) == (pytest.approx(0.15 * 0.05**0.5), pytest.approx(1 - 0.85 * 0.05**0.5))
+    assert mean_interval([Clusters.of([1.0, 0.0] * 10, names)]) == (0.5, 0.5, 0.5)
+
+
 def test_tasks_that_are_all_alike_tell_together():
     tasks = [Clusters.of([1.0] * 10), Clusters.of([1.0] * 10)]
     assert mean_interval(tasks, SHARES).low == pytest.approx(0.05 ** (1 / 20))

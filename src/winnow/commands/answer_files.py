@@ -26,7 +26,7 @@ def write_files(
     """
     written = []
     if options.csv is not None:
-        written.append(write_csv(options.csv, source.name, results, place))
+        written.append(write_csv(options.csv, model_name(source), results, place))
     if options.picture is not None:
         written.append(draw_answers(options.picture, model_name(source), results))
     for path in written:

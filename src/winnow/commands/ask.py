@@ -18,7 +18,7 @@ from winnow.commands.console import output
 from winnow.commands.formats import written_bytes, written_seconds, written_share, written_speed
 from winnow.commands.inputs import STANDARD_INPUT, read_questions, sampling_of
 from winnow.commands.json_lines import json_line
-from winnow.commands.model_names import model_line
+from winnow.commands.model_names import model_line, model_name
 from winnow.commands.opened_context import OpenedContext, open_context
 from winnow.commands.options.ask import AskOptions
 from winnow.commands.prefill_progress import reading
@@ -40,7 +40,7 @@ def ask(options: AskOptions) -> None:
     if options.as_lines:
         place = place_of(opened.model)
         for result in _results(opened, options, lambda _: None):
-            print(json_line(as_entry(result, opened.source.name) | place), flush=True)
+            print(json_line(as_entry(result, model_name(opened.source)) | place), flush=True)
     else:
         _show(opened, options)
 

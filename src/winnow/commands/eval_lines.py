@@ -34,7 +34,8 @@ def tell_work(work: EvalWork, evaluation: Evaluation, room: Room) -> None:
         f"{_counted(tasks, 'task')}, {_counted(len(work.methods), 'method')}. The longest prompt "
         f"has about {work.largest.tokens:,} tokens."
     ]
-    lines += _on_repeats(work, evaluation)
+    read = sum(len(task.examples) for task in work.tasks)
+    lines += repeats_lines(read, sum(len(group.examples) for group in evaluation.recipe.groups))
     if work.protocol.model_limits:
         lines.append(limit_line(work.protocol, work.source))
     lines += _on_memory(room, min(evaluation.recipe.batch, work.most_questions), work)
@@ -42,10 +43,9 @@ def tell_work(work: EvalWork, evaluation: Evaluation, room: Room) -> None:
         messages().print(line, markup=False, soft_wrap=True)
 
 
-def _on_repeats(work: EvalWork, evaluation: Evaluation) -> list[str]:
-    """A line on examples that have the same texts as others of their tasks."""
-    read = sum(len(task.examples) for task in work.tasks)
-    repeats = read - sum(len(group.examples) for group in evaluation.recipe.groups)
+def repeats_lines(read: int, left: int) -> list[str]:
+    """A line on examples that have the same texts as others of their tasks, where any do. left: those that count."""
+    repeats = read - left
     if not repeats:
         return []
     told = "repeats another and counts once with it" if repeats == 1 else "repeat others and count once with them"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -11,7 +12,7 @@ import typer
 from winnow.cache.fingerprint import hash_tokenizer
 from winnow.commands.checks import prepare_output
 from winnow.commands.console import messages
-from winnow.commands.eval_lines import limit_line
+from winnow.commands.eval_lines import limit_line, repeats_lines
 from winnow.commands.eval_work import chosen_by, tasks_of
 from winnow.commands.model_names import model_name
 from winnow.commands.options.eval import EvalOptions
@@ -21,6 +22,7 @@ from winnow.estimate.journal import fingerprint
 from winnow.evaluate.example_prompts import PromptRules, fitted
 from winnow.files import write_text
 from winnow.models import ModelSource
+from winnow.runs.groups import different
 from winnow.tasks.example import LIKELIHOODS, Task
 from winnow.tasks.protocol import Protocol
 from winnow.tasks.written import Origin, WrittenPrompt, written_prompt
@@ -31,11 +33,13 @@ def write_prompts(path: Path, options: EvalOptions) -> None:
 
     Raises WinnowError for a task that the model does not answer in words, and as `winnow eval`.
     """
-    if options.out is not None:
-        raise typer.BadParameter("takes the place of a run, so leave --out out.", param_hint="--write")
+    for option, given in (("--out", options.out), ("--shard", options.shard)):
+        if given is not None:
+            raise typer.BadParameter(f"takes the place of a run, so leave {option} out.", param_hint="--write")
     prepare_output(path, options.force, ".jsonl")
     chosen, rules = chosen_by(options)
-    source, tasks = tasks_of(options, chosen, rules)
+    source, read = tasks_of(options, chosen, rules)
+    tasks = [replace(task, examples=different(task.examples)) for task in read]
     for task in tasks:
         if task.judging.metric in LIKELIHOODS:
             raise WinnowError(
@@ -51,7 +55,8 @@ def write_prompts(path: Path, options: EvalOptions) -> None:
             written.append(line)
             bar.advance()
     write_text(path, "".join(json.dumps(line.fields(), ensure_ascii=False) + "\n" for line in written))
-    _tell(path, written, rules, source)
+    limits = [limit_line(rules, source)] if rules.model_limits else []
+    _tell(path, written, [*repeats_lines(sum(len(task.examples) for task in read), len(written)), *limits])
 
 
 def made_for(source: ModelSource, rules: Protocol) -> str:
@@ -66,16 +71,15 @@ def _lines(source: ModelSource, rules: Protocol, origin: Origin, tasks: Sequence
         cut = PromptRules(judging.chat_template, rules.prompt_limit(source.name), room)
         for example in task.examples:
             found = fitted(source.tokenizer, example, cut)
-            yield written_prompt(origin, task.name, judging, found.example, found.truncated)
+            # Each question cuts the context to its own room, so that what is left does not tell which document it was.
+            document = fingerprint(example.context)
+            yield written_prompt(origin, task.name, judging, found.example, found.truncated, document)
 
 
-def _tell(path: Path, written: Sequence[WrittenPrompt], rules: Protocol, source: ModelSource) -> None:
+def _tell(path: Path, written: Sequence[WrittenPrompt], before: Sequence[str]) -> None:
+    """A line on what was written, after others."""
     counts = {name: sum(line.task == name for line in written) for name in dict.fromkeys(each.task for each in written)}
     cut = sum(line.truncated for line in written)
-    lines = [limit_line(rules, source)] if rules.model_limits else []
-    lines.append(
-        f"{path}: {', '.join(f'{count:,} of {name}' for name, count in counts.items())}"
-        + (f"; {cut:,} lost their middle" if cut else "")
-    )
-    for line in lines:
+    told = f"{path}: {', '.join(f'{count:,} of {name}' for name, count in counts.items())}"
+    for line in (*before, told + (f"; {cut:,} lost their middle" if cut else "")):
         messages().print(line, markup=False, soft_wrap=True)

@@ -67,7 +67,7 @@ def _diagnoses(
 def _print_lines(found: Iterator[Diagnosis], source: ModelSource, inspected: Inspected) -> list[Diagnosis]:
     diagnoses = []
     for diagnosis in found:
-        entry = {"model": source.name, "question": inspected.question} | diagnosis.as_dict()
+        entry = {"model": model_name(source), "question": inspected.question} | diagnosis.as_dict()
         print(json_line(entry), flush=True)
         diagnoses.append(diagnosis)
     return diagnoses

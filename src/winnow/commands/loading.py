@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 from transformers import PreTrainedModel
@@ -20,8 +21,10 @@ def load(source: ModelSource, options: ModelOptions) -> PreTrainedModel:
 
 
 def spec_of(source: ModelSource, options: ModelOptions) -> ModelSpec:
-    """The same model, for workers that load their own."""
-    return ModelSpec(source.name, options.device, options.dtype, options.weights)
+    """The same model, for workers that load their own, maybe in another folder."""
+    path = os.path.expanduser(source.name)
+    name = os.path.abspath(path) if os.path.exists(path) else source.name
+    return ModelSpec(name, options.device, options.dtype, options.weights)
 
 
 def check_methods(

@@ -20,7 +20,7 @@ from winnow.commands.console import output
 from winnow.commands.inputs import sampling_of
 from winnow.commands.json_lines import json_line
 from winnow.commands.loading import load
-from winnow.commands.model_names import model_line
+from winnow.commands.model_names import model_line, model_name
 from winnow.commands.options.run import RunOptions
 from winnow.commands.pace import clock_time
 from winnow.commands.progress import Bar, counted, stage
@@ -76,7 +76,7 @@ def _left(bar: Bar) -> str:
 def _print_lines(model: PreTrainedModel, work: Work, results: list[AnswerResult]) -> None:
     place = place_of(model)
     for result in _results(model, work, lambda *_: None):
-        print(json_line(as_entry(result, work.source.name) | place), flush=True)
+        print(json_line(as_entry(result, model_name(work.source)) | place), flush=True)
         results.append(result)
 
 

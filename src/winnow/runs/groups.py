@@ -32,18 +32,23 @@ def texts_of(example: Example) -> Texts:
 
 
 def grouped(tasks: Iterable[Task], most: int | None) -> list[Group]:
-    """Groups of at most `most` examples, or of any number; the tasks take turns, so that the first few groups tell of
-    all of them. Of examples of a task with the same texts only the first is there: they have one result between them.
+    """Groups of at most `most` examples that are `different`, or of any number; the tasks take turns, so that the first
+    few groups tell of all of them.
     """
     return _in_turn([_of_task(task, most) for task in tasks])
 
 
+def different(examples: Iterable[Example]) -> tuple[Example, ...]:
+    """The first of all examples of a task that have the same texts: they have one result between them."""
+    found: dict[Texts, Example] = {}
+    for example in examples:
+        found.setdefault(texts_of(example), example)
+    return tuple(found.values())
+
+
 def _of_task(task: Task, most: int | None) -> list[Group]:
-    different: dict[Texts, Example] = {}
-    for example in task.examples:
-        different.setdefault(texts_of(example), example)
     by_context: dict[str, list[Example]] = {}
-    for example in different.values():
+    for example in different(task.examples):
         by_context.setdefault(example.context, []).append(example)
     return [
         Group(task.benchmark, task.name, task.judging, tuple(examples[first : first + (most or len(examples))]))

@@ -2,8 +2,8 @@
 
 Percentile bootstrap (Efron and Tibshirani 1993, chapter 13): examples are drawn again, with replacement, as often as
 there are; examples of one cluster (questions about one context) are drawn together. A mean over tasks draws within
-each task. Where a task's values are all alike, the bootstrap would give an interval of no width; the rule of three
-(Hanley and Lippman-Hand 1983) says how many other values may have been missed.
+each task. Where the means of a task's clusters are all alike, the bootstrap would give an interval of no width; the
+rule of three (Hanley and Lippman-Hand 1983) says how many others may have been missed.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def mean_interval(
 ) -> Estimate:
     """The mean over tasks of their means, with its interval; for one task its mean.
 
-    bounds: of the values, where they have such; without them values that are all alike get an interval of no width.
+    bounds: of the values, where they have such; without them clusters that are all alike get an interval of no width.
     For a paired difference give the examples' differences.
     """
     bootstrap = bootstrap or Bootstrap()
@@ -144,12 +144,13 @@ def _batches(resamples: int, width: int) -> list[int]:
 
 
 def _missed(tasks: Sequence[Clusters], bounds: Bounds | None, level: float) -> tuple[float, float]:
-    """Room below and above a mean over tasks for values that tasks whose values are all alike may have missed."""
+    """Room below and above a mean over tasks for clusters that tasks whose clusters are all alike may have missed."""
     if bounds is None:
         return 0.0, 0.0
-    alike = [task for task in tasks if np.ptp(task.values) == 0]
-    below = [(float(task.values[0]) - bounds.least, len(task.sums)) for task in alike]
-    above = [(bounds.most - float(task.values[0]), len(task.sums)) for task in alike]
+    # Means of the same values in clusters of other sizes differ by rounding.
+    alike = [task for task in tasks if np.ptp(task.sums / task.sizes) <= _ROUNDING]
+    below = [(task.mean - bounds.least, len(task.sums)) for task in alike]
+    above = [(bounds.most - task.mean, len(task.sums)) for task in alike]
     return _room(below, level) / len(tasks), _room(above, level) / len(tasks)
 
 

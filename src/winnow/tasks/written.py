@@ -59,6 +59,8 @@ class WrittenPrompt:
     metric: Annotated[str, OneOf(tuple(METRICS))]
     max_new_tokens: Annotated[int, Between(1, 1_000_000)]
     first_line: bool
+    document: str = ""
+    """A hash of the whole context, before any question cut it; none in files of earlier versions."""
 
     @property
     def put(self) -> Put:
@@ -71,8 +73,13 @@ class WrittenPrompt:
         return asdict(self)
 
 
-def written_prompt(origin: Origin, task: str, judging: Judging, example: Example, truncated: bool) -> WrittenPrompt:
-    """The line of an example that keeps to a protocol's rules. judging: its chat template as the protocol has it."""
+def written_prompt(
+    origin: Origin, task: str, judging: Judging, example: Example, truncated: bool, document: str
+) -> WrittenPrompt:
+    """The line of an example that keeps to a protocol's rules. judging: its chat template as the protocol has it.
+
+    document: as of `WrittenPrompt`.
+    """
     return WrittenPrompt(
         VERSION,
         origin,
@@ -85,6 +92,7 @@ def written_prompt(origin: Origin, task: str, judging: Judging, example: Example
         judging.metric,
         judging.max_new_tokens,
         judging.first_line,
+        document,
     )
 
 

@@ -16,6 +16,8 @@ def test_centers_of_the_bundled_model(winnow_heads, folder: Path) -> None:
     centers = QueryCenters.load("c.safetensors")
     layers, heads, _ = centers.mean.shape
     assert centers.tokens == 60
+    # Files are passed on, and where a model lies is its owner's affair.
+    assert centers.model == "winnow-bundled"
     assert flat(out).endswith(f"c.safetensors {layers} layers of {heads} query heads, 60 queries of each")
     method = winnow.method("triattention(centers=c.safetensors)", 64)
     assert method.scorer.centers == centers

@@ -79,6 +79,17 @@ class Full(Unwilling):
         return answer.give()
 
 
+class Colorful(Full):
+    """A Ray that says a traceback where a worker raised."""
+
+    def get(self, answer: Any) -> object:
+        try:
+            return answer.give()
+        except ValueError as problem:
+            told = type("RayTaskError(ValueError)", (self.exceptions.RayTaskError, ValueError), {"cause": problem})
+            raise told("\x1b[36mray::Evaluator.evaluate()\x1b[39m (pid=1)\nValueError: no such batch") from None
+
+
 class Answer:
     """An answer to come."""
 
@@ -124,7 +135,7 @@ def test_ray_survives_the_loss_of_a_worker_and_of_a_node(cluster: Any, tmp_path:
         assert sorted(done.item for done in found) == sorted(ITEMS)
         assert dict(found) == expected
         assert (tmp_path / "died").exists()
-        with pytest.raises(ValueError, match="no such batch"):
+        with pytest.raises(ValueError, match=r"^no such batch$"):
             list(executor.run([BROKEN]))
 
 
@@ -154,6 +165,12 @@ def test_workers_that_the_memory_monitor_kills_are_replaced(monkeypatch: pytest.
         pytest.raises(ExecutorError, match=r"3 workers were lost at example 0, .*low on memory"),
     ):
         list(executor.run([Item(BASELINE, 0)]))
+
+
+def test_an_error_of_a_worker_says_its_own_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "ray", Colorful(kills=0))
+    with RayExecutor(Playing(tmp_path), workers=1) as executor, pytest.raises(ValueError, match=r"^no such batch$"):
+        list(executor.run([BROKEN]))
 
 
 @pytest.mark.slow

@@ -66,10 +66,10 @@ def test_places_are_all_runs_and_any_first_of_them_a_fair_sample(lengths, depths
     plan = small_plan(NeedleKind.ER, lengths, depths)
     places = plan.places
     assert sorted(cell for place in places for cell in place.cells) == plan.cells
-    assert len({(place.example, place.length, place.before) for place in places}) == len(places)
-    assert places[0].length == max(lengths)
+    assert len({(place.example, place.lengths, place.before) for place in places}) == len(places)
+    assert places[0].lengths[-1] == max(lengths)
     # Every example and length once before any comes a second time, and so on.
-    pairs = [(place.example, place.length) for place in places]
+    pairs = [(place.example, place.lengths) for place in places]
     counts = {pair: pairs.count(pair) for pair in pairs}
     seen = dict.fromkeys(counts, 0)
     for pair in pairs:
@@ -88,3 +88,13 @@ def test_places_know_their_tokens_before_they_are_built():
 def test_the_first_places_are_at_different_depths():
     plan = small_plan(NeedleKind.ER, (200, 300, 400, 500), 4)
     assert len({place.depths for place in plan.places[:8]}) > 2
+
+
+def test_lengths_without_room_for_another_sentence_are_one_prompt():
+    plan = small_plan(NeedleKind.ER, (0, 10, 300, 301), 4)
+    bare, filled = (0, 10), (300, 301)
+    assert {place.lengths for place in plan.places} == {bare, filled}
+    assert {place.depths for place in plan.places if place.lengths == bare} == {plan.settings.depths}
+    texts = {(job.example, tuple(job.prompt.tokens)) for job in plan.jobs()}
+    assert len(texts) == len(plan.places) == 2 * (1 + 4)
+    assert sorted(cell for place in plan.places for cell in place.cells) == plan.cells

@@ -14,6 +14,7 @@ from winnow.estimate.errors import NeedleError
 from winnow.estimate.journal import Journal
 from winnow.estimate.needle import run as running
 from winnow.estimate.needle.generate import answer
+from winnow.estimate.needle.merging import merged_halves
 from winnow.estimate.needle.plan import NeedlePlan
 from winnow.estimate.needle.run import Outcome, check_hopeful, mean_scores, right_halves, run_needles
 from winnow.estimate.needle.settings import NeedleKind
@@ -96,7 +97,8 @@ def test_halves_are_of_other_prompts():
     plan = small_plan(NeedleKind.ER, (0, 200), 3)
     right = {(0, 0): 1.0, (0, 200): 2.0, (1, 200): 4.0}
     outcomes = made_up(
-        plan, lambda place: torch.full((2, 4), right[key]) if (key := (place.example, place.length)) in right else None
+        plan,
+        lambda place: torch.full((2, 4), right[key]) if (key := (place.example, *place.lengths)) in right else None,
     )
     halves = right_halves(plan, outcomes)
     assert halves is not None
@@ -114,6 +116,31 @@ def test_one_prompt_has_no_halves():
     outcomes = made_up(plan, lambda place: torch.rand(2, 4) if place.example == 0 else None)
     assert sum(outcome.scores is not None for outcome in outcomes) == 3
     assert right_halves(plan, outcomes) is None
+
+
+def test_lengths_that_are_one_prompt_are_one_run_in_one_half(model, tmp_path, monkeypatch):
+    """Halves of the same runs at lengths without room for a sentence would agree, whatever the runs say."""
+    made = []
+    monkeypatch.setattr(running, "answer", lambda *args: made.append(1) or answer(*args))
+    bare = small_plan(NeedleKind.ER, (0, 10, 20), depths=4)
+    outcomes = list(run_needles(model, bare, Journal.open(tmp_path / "j.jsonl", {})))
+    assert (len(outcomes), len(made)) == (2 * 3 * 4, 2)
+    scores = [torch.rand(2, 4, dtype=torch.float64) for _ in bare.examples]
+    alone = made_up(bare, lambda place: scores[0] if place.example == 0 else None)
+    assert right_halves(bare, alone) is merged_halves(sorted(alone, key=lambda run: run.cell)) is None
+    two = made_up(bare, lambda place: scores[place.example])
+    for halves in (right_halves(bare, two), merged_halves(sorted(two, key=lambda run: run.cell))):
+        for half, one in zip(halves, scores, strict=True):
+            torch.testing.assert_close(half, one)
+
+
+def test_halves_of_shards_are_those_of_the_whole():
+    plan = small_plan(NeedleKind.ER, (0, 10, 200, 300), 3)
+    found = {place: torch.rand(2, 4, dtype=torch.float64) for place in plan.places if place.before != 1}
+    outcomes = made_up(plan, found.get)
+    merged = merged_halves(sorted(outcomes, key=lambda run: run.cell))
+    for half, same in zip(right_halves(plan, outcomes), merged, strict=True):
+        torch.testing.assert_close(half, same)
 
 
 def test_noise_and_signal_of_runs_are_told_apart():

@@ -12,6 +12,7 @@ from winnow.commands.checks import prepare_output
 from winnow.commands.console import output
 from winnow.commands.inputs import read_document
 from winnow.commands.loading import load
+from winnow.commands.model_names import model_name
 from winnow.commands.options.heads.centers import CentersOptions
 from winnow.commands.prefill_progress import reading
 from winnow.commands.progress import stage
@@ -30,7 +31,7 @@ def centers(options: CentersOptions) -> None:
         ids = ids[:, : min(options.tokens, source.context or options.tokens)]
     model = load(source, options)
     with attending(model), reading(model, ids.shape[1]):
-        found = replace(measure_centers(model, ids), model=source.name, text=Path(options.document).name)
+        found = replace(measure_centers(model, ids), model=model_name(source), text=Path(options.document).name)
     found.save(options.out)
     layers, heads, _ = found.mean.shape
     written = f"{options.out}  {layers} layers of {heads} query heads, {found.tokens:,} queries of each"

@@ -26,6 +26,8 @@ class PromptsFile:
 
     origin: Origin
     examples: tuple[ValidationExample, ...]
+    documents: tuple[str, ...]
+    """A hash of every example's whole context, before it was cut; empty in files of earlier versions."""
 
     @property
     def most_new_tokens(self) -> int:
@@ -72,7 +74,7 @@ def read_prompts(path: str, source: ModelSource, seen: bool = True) -> PromptsFi
             f"{path} has prompts of {origin.protocol}, which compresses a context before the question is known, and "
             "here both are read together: write it under a protocol that sees the question."
         )
-    return PromptsFile(origin, tuple(_example(line) for line in lines))
+    return PromptsFile(origin, tuple(_example(line) for line in lines), tuple(line.document for line in lines))
 
 
 _REMEDY = "Write the file again: winnow eval BENCHMARK --protocol NAME --write FILE."

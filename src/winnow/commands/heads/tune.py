@@ -40,6 +40,7 @@ from winnow.estimate.tune.protocol import digest, tuning_record
 from winnow.estimate.tune.questions import (
     PutDocument,
     QuestionSplit,
+    count_documents,
     count_questions,
     divided,
     divided_by_task,
@@ -159,7 +160,8 @@ def _prompts(source: ModelSource, path: str, options: TuneOptions) -> PromptsFil
 def _split_prompts(prompts: PromptsFile, options: TuneOptions) -> QuestionSplit:
     # Of what is held out already, a small share would choose by next to nothing.
     usual = SHARE_OF_VALIDATION if prompts.origin.split == "validation" else SHARE
-    pages = put_pages_of((*each[:3], each.put) for each in prompts.examples if each.put is not None)
+    read = zip(prompts.examples, prompts.documents, strict=True)
+    pages = put_pages_of((*each[:3], each.put, document) for each, document in read if each.put is not None)
     share = usual if options.share is None else options.share
     return divided_by_task(pages, share, options.seed, options.documents)
 
@@ -262,7 +264,7 @@ def _protocol(source: ModelSource, model: PreTrainedModel, task: TuningTask) -> 
         "scores_sha256": _digest(task.scores),
         "examples": task.origin,
         "seed": task.seed,
-        "documents": {name: len(pages) for name, pages in task.split._asdict().items()},
+        "documents": {name: count_documents(pages) for name, pages in task.split._asdict().items()},
         "questions": {name: count_questions(pages) for name, pages in task.split._asdict().items()},
         "answer_tokens": task.max_new_tokens,
         **task.style.named_facts(),

@@ -113,7 +113,8 @@ class RayExecutor(Executor[V]):
                 self._start()
                 continue
             except self._ray.exceptions.RayTaskError as problem:
-                raise problem.as_instanceof_cause() from None
+                # Ray's own error is of the cause's class, too, but says a traceback in place of its words.
+                raise problem.cause from problem
             self._idle.append(member)
             self._failed_starts = 0
             if item is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from itertools import groupby
-from typing import Annotated, Any, Literal
+from itertools import chain, groupby
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -92,14 +92,31 @@ def merged_runs(config: NeedleConfig, journals: Iterable[Journal]) -> dict[Cell,
 
 
 def merged_halves(outcomes: Sequence[Outcome]) -> tuple[Tensor, Tensor] | None:
-    """As `right_halves`, from runs by example, length and depth.
+    """As `right_halves`, from all runs by example, length and depth.
 
-    Runs of one prompt are told by their results: neighbors that are equal to the last bit.
+    Runs of one prompt are told by their results, equal to the last bit: those of neighboring depths, and of lengths
+    that are equal at every depth.
     """
-    right = [(outcome, outcome.scores) for outcome in outcomes if outcome.scores is not None]
-    prompts = groupby(right, key=lambda each: (*each[0].cell[:2], each[0].text, _bits(each[1])))
-    return halves_of([[scores for _, scores in runs] for _, runs in prompts])
+    of_one_text: dict[tuple[int, tuple[_Result, ...]], list[list[Outcome]]] = {}
+    for (example, _), found in groupby(outcomes, key=lambda each: each.cell[:2]):
+        runs = list(found)
+        of_one_text.setdefault((example, tuple(map(_Result.of, runs))), []).append(runs)
+    prompts = []
+    for lengths in of_one_text.values():
+        for _, depths in groupby(zip(*lengths, strict=True), key=lambda each: _Result.of(each[0])):
+            runs = list(chain.from_iterable(depths))
+            prompts.append([run.scores for run in runs if run.scores is not None])
+    return halves_of([scores for scores in prompts if scores])
 
 
-def _bits(scores: Tensor) -> bytes:
-    return bytes(scores.contiguous().view(torch.uint8).numpy().tobytes())
+class _Result(NamedTuple):
+    """All that a run says of its prompt."""
+
+    prompt_tokens: int
+    text: str
+    bits: bytes
+
+    @classmethod
+    def of(cls, run: Outcome) -> _Result:
+        bits = b"" if run.scores is None else run.scores.contiguous().view(torch.uint8).numpy().tobytes()
+        return cls(run.prompt_tokens, run.text, bytes(bits))

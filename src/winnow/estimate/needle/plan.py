@@ -38,7 +38,8 @@ class Place(NamedTuple):
     """A needle between two sentences of its haystack: a prompt that is not built yet."""
 
     example: int
-    length: int
+    lengths: tuple[int, ...]
+    """Those that leave room for this haystack and no more; several where none has room for one more sentence."""
     before: int
     """Sentences before the needle."""
     depths: tuple[float, ...]
@@ -49,7 +50,7 @@ class Place(NamedTuple):
     @property
     def cells(self) -> tuple[Cell, ...]:
         """The runs that the prompt is."""
-        return tuple(Cell(self.example, self.length, depth) for depth in self.depths)
+        return tuple(Cell(self.example, length, depth) for length in self.lengths for depth in self.depths)
 
 
 class NeedleJob(NamedTuple):
@@ -98,25 +99,29 @@ class NeedlePlan:
         So what does not fit into memory, and how long all will take, is known at once. After that examples, lengths
         and depths take turns: wherever the runs stop, those made are a fair sample of all.
         """
-        longest_first = sorted(self._sentences, key=lambda key: (key[0], -key[1]))
+        of_one_text: dict[tuple[int, tuple[str, ...]], list[int]] = {}
+        for (example, length), sentences in self._sentences.items():
+            of_one_text.setdefault((example, tuple(sentences)), []).append(length)
+        keys = [(example, tuple(lengths)) for (example, _), lengths in of_one_text.items()]
+        longest_first = sorted(keys, key=lambda key: (key[0], -key[1][0]))
         waiting = [deque(_turned(self._places_in(*key), turn)) for turn, key in enumerate(longest_first)]
         found = []
         while any(waiting):
             found += [places.popleft() for places in waiting if places]
         return found
 
-    def _places_in(self, example: int, length: int) -> list[Place]:
-        sentences = self._sentences[example, length]
+    def _places_in(self, example: int, lengths: tuple[int, ...]) -> list[Place]:
+        sentences = self._sentences[example, lengths[0]]
         at: dict[int, list[float]] = {}
         for depth in self.settings.depths:
             at.setdefault(insertion_point(sentences, depth), []).append(depth)
         tokens = len(build_prompt(self.tokenizer, self.examples[example], sentences, 0, self.settings.style).tokens)
-        return [Place(example, length, before, tuple(depths), tokens) for before, depths in at.items()]
+        return [Place(example, lengths, before, tuple(depths), tokens) for before, depths in at.items()]
 
     def job(self, place: Place) -> NeedleJob:
         """The prompt of a place."""
         example = self.examples[place.example]
-        sentences = self._sentences[place.example, place.length]
+        sentences = self._sentences[place.example, place.lengths[0]]
         return NeedleJob(
             build_prompt(self.tokenizer, example, sentences, place.before, self.settings.style), example, place.cells
         )

@@ -29,6 +29,8 @@ class PutDocument(Document):
 
     puts: tuple[Put, ...]
     """One for every question, of one task; they differ in their answer prefixes at most."""
+    document: str = ""
+    """A name of the document that the context was cut from; empty where the context itself tells it."""
 
     @property
     def judging(self) -> Judging:
@@ -47,6 +49,11 @@ class QuestionSplit(NamedTuple):
     def config(self) -> dict[str, str]:
         """Hashes for a journal."""
         return {name: fingerprint(_plain(pages)) for name, pages in self._asdict().items()}
+
+
+def count_documents(pages: Pages) -> int:
+    """The documents that pages are of, which may be cut in several ways."""
+    return len({_document_of(page) for page in pages})
 
 
 def count_questions(pages: Pages) -> int:
@@ -83,15 +90,18 @@ def pages_of(asked: Iterable[tuple[str, str, Expected]]) -> Pages:
     return tuple(Document(text, tuple(questions)) for text, questions in found.items())
 
 
-def put_pages_of(asked: Iterable[tuple[str, str, Expected, Put]]) -> Pages:
-    """(context, question, right answers, put), put together by context, task and judging."""
-    found: dict[tuple[str, str, Judging], list[tuple[str, str, Expected, Put]]] = {}
+def put_pages_of(asked: Iterable[tuple[str, str, Expected, Put, str]]) -> Pages:
+    """(context, question, right answers, put, document), put together by context, task and judging.
+
+    document: as of `PutDocument`.
+    """
+    found: dict[tuple[str, str, Judging], list[tuple[str, str, Expected, Put, str]]] = {}
     for each in asked:
         found.setdefault((each[0], each[3].task, each[3].judging), []).append(each)
     pages = []
     for group in found.values():
-        (plain,) = pages_of((context, question, expected) for context, question, expected, _ in group)
-        pages.append(PutDocument(plain.text, plain.questions, tuple(put for *_, put in group)))
+        (plain,) = pages_of(each[:3] for each in group)
+        pages.append(PutDocument(plain.text, plain.questions, tuple(put for *_, put, _ in group), group[0][4]))
     return tuple(pages)
 
 
@@ -109,6 +119,10 @@ def _task_of(page: Document) -> str:
     return page.puts[0].task if isinstance(page, PutDocument) else ""
 
 
+def _document_of(page: Document) -> str:
+    return page.document or page.text if isinstance(page, PutDocument) else page.text
+
+
 def divided(pages: Sequence[Document], share: float, seed: int, documents: int | None = None) -> QuestionSplit:
     """A share of the documents for validation, the others for the test, after a shuffle that the seed decides.
 
@@ -116,7 +130,10 @@ def divided(pages: Sequence[Document], share: float, seed: int, documents: int |
     """
     if not pages:
         raise TuneError("There are no questions, so nothing tells one value from another: give at least two documents.")
-    shuffled = list(pages)
+    by_document: dict[str, list[Document]] = {}
+    for page in pages:
+        by_document.setdefault(_document_of(page), []).append(page)
+    shuffled = list(by_document.values())
     random.Random(f"tune-{seed}").shuffle(shuffled)
     shuffled = shuffled[:documents]
     first = round(share * len(shuffled))
@@ -126,7 +143,10 @@ def divided(pages: Sequence[Document], share: float, seed: int, documents: int |
             f"A share of {share:g} of {len(shuffled)} document{'s' if len(shuffled) > 1 else ''} leaves none for the "
             f"{lacking} (questions about one document stay together): give more documents, or another --split."
         )
-    return QuestionSplit(tuple(shuffled[:first]), tuple(shuffled[first:]))
+    validation, test = (
+        tuple(page for pages in part for page in pages) for part in (shuffled[:first], shuffled[first:])
+    )
+    return QuestionSplit(validation, test)
 
 
 def _plain(pages: Pages) -> list[list[object]]:
