@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-OWN_CACHE = 'use its own cache, after model.set_attn_implementation("sdpa")'
+OWN_CACHE = 'use its own cache, after model.set_attn_implementation("sdpa"), or "eager" where it has no sdpa'
 """The remedy for a model that winnow cannot compress; sparse models attend rightly under their own attention only."""
 
 

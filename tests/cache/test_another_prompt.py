@@ -96,3 +96,14 @@ def test_conversations_and_forks_go_on(model, context):
         with pytest.raises(CacheError, match=f"begin at position 17, but the cache has seen {N} tokens"):
             again = winnow.CompressedCache.joined([compress(model).cache(), shorter])
             model(prompt(rows=2, length=3), position_ids=positions.flip(0), past_key_values=again)
+
+
+def test_new_tokens_only_come_with_the_mask_of_the_whole_conversation(model):
+    past, plain = cache(model), cache(model)
+    out, _ = (model.generate(prompt(length=N), past_key_values=each, **GREEDY) for each in (past, plain))
+    turn = prompt(length=5, seed=3)
+    whole, new = torch.cat([out, turn], dim=1), torch.cat([out[:, -1:], turn], dim=1)
+    with pytest.raises(CacheError, match=r"no token of the input is new.* new tokens only, give .*attention_mask"):
+        model.generate(new, past_key_values=past, **GREEDY)
+    found = model.generate(new, attention_mask=torch.ones_like(whole), past_key_values=past, **GREEDY)
+    assert torch.equal(found[:, 6:], model.generate(whole, past_key_values=plain, **GREEDY)[:, whole.shape[1] :])

@@ -69,8 +69,14 @@ def test_states_beside_full_attention_are_no_linear_layers():
 def test_a_model_that_leaves_the_cache_out_is_told(model):
     model.gradient_checkpointing_enable()
     model.train()
-    with pytest.raises(CacheError, match=r"left 20 of 20 tokens out.*model\.eval\(\)"):
+    with pytest.raises(CacheError, match=r"leaves 20 of 20 tokens out.*model\.eval\(\)"):
         winnow.compress(model, prompt(length=20), "snapkv @ 50%")
+    past = CompressedCache(model, "snapkv @ 50%")
+    with pytest.raises(CacheError, match=r"leaves 20 of 20 tokens out.*model\.eval\(\)"):
+        model.generate(prompt(length=20), past_key_values=past, max_new_tokens=3)
+    model.gradient_checkpointing_disable()
+    model.generate(prompt(length=20), past_key_values=past, max_new_tokens=3, min_new_tokens=3)
+    assert past.get_seq_length() == 22
 
 
 def test_an_answer_without_a_cache_is_none():

@@ -111,5 +111,21 @@ def test_padding_of_a_wrapped_model(model):
 def test_an_adapter_with_tokens_of_its_own_is_refused(model):
     with pytest.raises(winnow.ModelError, match=r"prompt learning .*before every input"):
         winnow.compress(Wrapper(model, is_prompt_learning=True), prompt(length=N), "full")
+    with pytest.raises(winnow.ModelError, match=r"prompt learning .*before every input"):
+        winnow.CompressedCache(Wrapper(model, is_prompt_learning=True), "full")
     for other in (model, Wrapper(model, is_prompt_learning=False), Wrapper(model)):
         check_prompt_learning(other)
+
+
+@pytest.mark.parametrize(
+    "given", [[[1, 2]], {"input_ids": prompt()}, "full @ 9"], ids=lambda given: type(given).__name__
+)
+def test_tokens_that_are_no_tensor(model, given):
+    with pytest.raises(winnow.CacheError, match=f"input_ids is a {type(given).__name__}; give a tensor"):
+        winnow.compress(model, given, "full")
+
+
+@pytest.mark.parametrize("name", ["past_key_values", "use_cache"])
+def test_the_cache_is_not_among_the_inputs(model, name):
+    with pytest.raises(winnow.CacheError, match=f"leave {name} out"):
+        winnow.compress(model, prompt(), "full", **{name: None})

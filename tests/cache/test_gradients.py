@@ -78,3 +78,14 @@ def test_frozen_models_inference_and_generate_need_nothing_else():
     past = cache(model)
     for length in (N, 1, 3):
         assert not model(prompt(length=length), past_key_values=past).logits.requires_grad
+
+
+def test_inputs_that_want_gradients_over_a_frozen_model_are_told():
+    """As the embeddings of a prompt that is to be learned."""
+    model = made().requires_grad_(False)
+    past = cache(model)
+    model(prompt(length=N), past_key_values=past)
+    inputs = model.get_input_embeddings()(prompt(length=3)).requires_grad_(True)
+    with pytest.raises(CacheError, match="detach the inputs"):
+        model(inputs_embeds=inputs, past_key_values=past)
+    model(inputs_embeds=inputs.detach(), past_key_values=past)

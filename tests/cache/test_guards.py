@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
 import winnow
@@ -66,6 +67,17 @@ def test_attention_that_bypasses_the_interface(model, monkeypatch):
     with torch.no_grad(), pytest.raises(CacheError, match="never reached"):
         model(prompt(length=5), past_key_values=cache)
         model(prompt(length=1), past_key_values=cache)
+
+
+@pytest.mark.parametrize("wrap", [nn.DataParallel, nn.Sequential, lambda model: METHOD, lambda model: None, str])
+def test_what_is_no_model(model, wrap):
+    given = wrap(model)
+    with pytest.raises(ModelError, match=rf"is a {type(given).__name__}, .*CompressedCache\(model, method\)"):
+        winnow.CompressedCache(given, model)
+    with pytest.raises(
+        ModelError, match=rf"is a {type(given).__name__}, .*winnow.compress\(model, input_ids, method\)"
+    ):
+        winnow.compress(given, prompt(), METHOD)
 
 
 def test_encoder_decoder():

@@ -559,6 +559,14 @@ def test_an_adapter_beside_the_weight_is_refused():
         fed(model, prompt(length=1), cache, [1])
 
 
+def test_autocast_is_named(model):
+    cache = winnow.CompressedCache(model, "full")
+    with torch.autocast("cpu", torch.bfloat16):
+        fed(model, prompt(length=20), cache, [20])
+        with pytest.raises(ModelError, match=r"within torch\.autocast; .*without autocast"):
+            fed(model, prompt(length=1), cache, [1])
+
+
 def test_an_interrupted_pass_can_be_repeated(model, monkeypatch):
     ids = prompt(length=PROMPT + 1)
     cache, same = (winnow.CompressedCache(model, winnow.method("snapkv(window=4)", budget=9)) for _ in range(2))

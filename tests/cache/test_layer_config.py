@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import DynamicCache
+from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForImageTextToText, DynamicCache
 
 import winnow
-from support.families import HYBRID_TYPES, build, prompt
+from support.families import COMMON, HYBRID_TYPES, TOWER, build, prompt, sharpen
 from winnow.cache.fingerprint import ModelFingerprint
+from winnow.cache.guards import text_config
 from winnow.cache.hybrid import heads_of
 from winnow.cache.latent import slot_dims
+from winnow.cache.layer_config import most_query_heads
 from winnow.evaluate.checking import check_shapes
+from winnow.runs.room import Load, room_for
 
 pytest.importorskip("transformers.integrations.heterogeneity")
 LENGTH = 40
@@ -56,6 +59,30 @@ def test_answers_are_those_of_the_stock_cache(model, tmp_path):
     torch.testing.assert_close(
         logits(model, winnow.CompressedCache(model, f"adakv @ {LENGTH}")), expected, atol=1e-5, rtol=1e-5
     )
+    context = winnow.compress(model, prompt(length=LENGTH), "adakv @ 9")
+    loaded = winnow.load_context(context.save(tmp_path / "c"), model)
+    assert loaded.stats().slots == context.stats().slots
+
+
+@pytest.mark.skipif("step3p7" not in CONFIG_MAPPING, reason="this transformers has no Step 3.7")
+def test_query_heads_of_full_layers_are_counted_where_sliding_ones_have_more(tmp_path):
+    text = {
+        "num_hidden_layers": len(HYBRID_TYPES),
+        "layer_types": HYBRID_TYPES,
+        "sliding_window": 8,
+        "num_sliding_attention_heads": 8,
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "share_expert_dim": 32,
+    }
+    config = AutoConfig.for_model("step3p7", text_config={**COMMON, **text}, vision_config=TOWER, image_token_id=96)
+    model = sharpen(AutoModelForImageTextToText.from_config(config))
+    model.set_attn_implementation("winnow")
+    assert most_query_heads(text_config(model)) == 4
+    method = winnow.method("adakv @ 1MB")
+    check_shapes(model, [method], lengths=[LENGTH], fold_every=None)
+    assert room_for(model, Load(LENGTH, question=3, answer=4, seen=False, methods=[method])).each > 0
     context = winnow.compress(model, prompt(length=LENGTH), "adakv @ 9")
     loaded = winnow.load_context(context.save(tmp_path / "c"), model)
     assert loaded.stats().slots == context.stats().slots

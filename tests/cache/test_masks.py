@@ -84,3 +84,49 @@ def test_a_mask_of_integers_is_refused_in_words() -> None:
         ours = model(prompt(length=N), attention_mask=whole.bool(), past_key_values=past).logits
         expected = model(prompt(length=N), past_key_values=cache(model)).logits
     torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("turn", [2, TURN])
+@pytest.mark.parametrize("options", [{}, {"fold_every": 3}], ids=["", "folds"])
+def test_a_mask_that_hides_what_is_held_is_refused(turn: int, options: dict[str, int]) -> None:
+    """Once tokens are held no mask hides them; a padded prompt, and a padded turn, hold nothing that it hides."""
+    model = made()
+    past, plain = (CompressedCache(model, "snapkv(window=4) @ 12", **options) for _ in range(2))
+    mask = torch.ones(2, N + 2 * TURN, dtype=torch.int64)
+    mask[1, :PADDED] = mask[0, N : N + 2] = 0
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    for each in (past, plain):
+        taken(model, each, prompt(2, N), mask, positions[:, :N])
+        taken(model, each, prompt(2, TURN, seed=1), mask, positions[:, N : N + TURN])
+    later = slice(N + TURN, N + TURN + turn)
+    hiding = mask.clone()
+    hiding[1, [N - 1, N + 3]] = 0
+    with pytest.raises(CacheError, match=rf"hides 2 of the {N - PADDED + TURN} tokens that row 1 .*\.crop\(-2\)"):
+        taken(model, past, prompt(2, turn, seed=2), hiding, positions[:, later])
+    found, expected = (taken(model, each, prompt(2, turn, seed=2), mask, positions[:, later]) for each in (past, plain))
+    assert torch.equal(found, expected)
+
+
+def test_pads_behind_a_row_that_ended_early() -> None:
+    """generate() gives them to the cache; the next turn hides them, and the row goes on without them as alone."""
+    model, greedy = made(), {"do_sample": False, "pad_token_id": 0}
+    ids, question = prompt(2, N), prompt(2, 5, seed=1)
+    said = model.generate(ids, max_new_tokens=9, **greedy)[:, N:].tolist()
+    end = next(token for token in said[0] if token not in said[1])
+    past = CompressedCache(model, "full")
+    out = model.generate(
+        ids, attention_mask=torch.ones_like(ids), past_key_values=past, max_new_tokens=9, eos_token_id=end, **greedy
+    )
+    pads = int((out[0] == 0).sum())
+    assert pads > 1
+    longer = torch.cat([out, question], dim=1)
+    with pytest.raises(CacheError, match=rf"hides {pads - 1} of .* row 0 .*own\.crop\(-{pads - 1}\)"):
+        model.generate(longer, attention_mask=(longer != 0).long(), past_key_values=past, max_new_tokens=4, **greedy)
+    own = past.alone(0)
+    own.crop(1 - pads)
+    text = torch.cat([out[:1, :-pads], question[:1]], dim=1)
+    found, expected = (
+        model.generate(text, past_key_values=each, max_new_tokens=4, **greedy)
+        for each in (own, CompressedCache(model, "full"))
+    )
+    assert torch.equal(found, expected)

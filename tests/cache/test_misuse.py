@@ -46,6 +46,17 @@ def test_a_prompt_that_is_shorter_than_promised_is_warned_of_once(model):
         model.generate(prompt(length=N), past_key_values=cache(model, prompt_length=90), **GREEDY)
 
 
+def test_a_reset_cache_counts_and_warns_anew(model):
+    past = cache(model, prompt_length=90)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match=ONE_BY_ONE):
+            run(model, past, 20, 20, 1)
+        run(model, past, 49)
+        assert past.stats().compress_seconds > 0
+        past.reset()
+        assert past.stats().compress_seconds == 0
+
+
 @pytest.mark.parametrize("chunks", [[N], [N - 1, 1], [1] * N, [13, 13, 13, 1], [7, N - 7, 1, 1, 1], [1, N - 1, 1]])
 def test_prompts_that_arrive_as_promised_are_not_warned_of(model, chunks):
     past = cache(model, prompt_length=N)

@@ -179,7 +179,7 @@ def test_questions_in_a_row_about_a_document_read_it_once(winnow_run, folder, mo
     ask = ("run", "--document", "document.txt", "--batch", "rows.jsonl", "--max-new-tokens", "2", "--json", *how)
     begun: list[int] = []
     original = run_prefills.start_of
-    monkeypatch.setattr(run_prefills, "start_of", lambda prompts: begun.append(len(prompts)) or original(prompts))
+    monkeypatch.setattr(run_prefills, "start_of", lambda *of: begun.append(len(of[1])) or original(*of))
     found = told(winnow_run(*ask))
     assert begun == ([] if "kvzip" in how else [3, 2])
     monkeypatch.setattr(run_prefills, "is_worth_sharing", lambda *_: False)

@@ -131,7 +131,7 @@ def test_candidates_come_of_a_prompt_that_is_read_in_one_pass(model, tokenizer, 
 def test_half_of_the_longest_prompt_must_be_shared_and_fit_twice(model, monkeypatch):
     first, ids = prompt(length=40), prompt(length=40, seed=2)
     alike = [first, torch.cat([first[:, :20], ids[:, :9]], dim=1)]
-    assert start_of(alike) == 20
+    assert start_of(model, alike) == 20
     assert is_worth_sharing(model, alike)
     assert not is_worth_sharing(model, alike[:1])
     assert not is_worth_sharing(model, [first, torch.cat([first[:, :19], ids[:, :9]], dim=1)])
@@ -140,4 +140,4 @@ def test_half_of_the_longest_prompt_must_be_shared_and_fit_twice(model, monkeypa
         monkeypatch.setattr(module, "free_memory", lambda model, free=free: free)
         assert is_worth_sharing(model, alike) == room
     # A token is left of each, whose logits begin its answer.
-    assert start_of([first, first]) == 39
+    assert start_of(model, [first, first]) == 39

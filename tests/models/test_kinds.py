@@ -17,3 +17,29 @@ def test_a_model_that_counts_cached_tokens_in_the_middle_of_a_pass_is_refused():
 def test_its_successors_are_not():
     for name in ("idefics2", "idefics3"):
         check_compressible(AutoConfig.for_model(name), name)
+
+
+@pytest.mark.parametrize("family", ["bart", "marian", "whisper"])
+def test_decoders_of_encoder_decoders_are_refused_though_their_configurations_deny_it(family):
+    config = AutoConfig.for_model(family, is_encoder_decoder=False, is_decoder=True)
+    with pytest.raises(ModelError, match=f"a model is an encoder-decoder model .{family}."):
+        check_compressible(config, "a model")
+
+
+@pytest.mark.parametrize("family", ["rwkv", "xlstm"])
+def test_states_without_attention_are_refused_by_name(family):
+    with pytest.raises(ModelError, match="keeps states alone and has no full-attention layer"):
+        check_compressible(AutoConfig.for_model(family), "a model")
+
+
+def test_layers_that_choose_tokens_by_an_index_are_told_by_their_type():
+    config = AutoConfig.for_model("llama", num_hidden_layers=2)
+    config.layer_types = ["linear_attention", "indexed_attention"]  # as Qwen4's have
+    with pytest.raises(ModelError, match="by an index of its own"):
+        check_compressible(config, "a model")
+
+
+@pytest.mark.parametrize("family", ["blip-2", "instructblip", "kosmos-2"])
+def test_models_that_read_no_text_alone_are_refused(family):
+    with pytest.raises(ModelError, match="reads no text without an image"):
+        check_compressible(AutoConfig.for_model(family), "a model")

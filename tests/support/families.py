@@ -68,6 +68,15 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "intermediate_size": [96] * 6,
         "activation_sparsity_pattern": [0.0] * 6,
     },
+    "gemma4_text": {
+        "num_hidden_layers": 6,
+        "num_kv_shared_layers": 2,
+        "sliding_window": 8,
+        "layer_types": [*HYBRID_TYPES, "sliding_attention", "full_attention"],
+        "vocab_size_per_layer_input": VOCABULARY,
+        "hidden_size_per_layer_input": 8,
+        "global_head_dim": 32,
+    },
     "phi": {},
     "phi3": {},
     "gpt_neox": {},
@@ -165,6 +174,29 @@ LATENT: dict[str, dict[str, Any]] = {
     },
 }
 """The same for families whose heads share one latent per token (multi-head latent attention)."""
+
+STARTING_ANEW: dict[str, dict[str, Any]] = {
+    "jamba": {
+        "num_hidden_layers": 4,
+        "attn_layer_period": 2,
+        "attn_layer_offset": 1,
+        "expert_layer_period": 2,
+        "expert_layer_offset": 1,
+        "num_experts": 4,
+        "mamba_d_state": 8,
+        "mamba_dt_rank": 4,
+    },
+    "zamba": {
+        "num_hidden_layers": 8,
+        "layers_block_type": ["linear_attention", "hybrid"] * 4,
+        "attention_head_dim": 32,
+        "n_mamba_heads": 2,
+        "mamba_d_state": 8,
+        "mamba_dt_rank": 4,
+        "use_mamba_kernels": False,
+    },
+}
+"""Families whose recurrent layers go on from their states in passes of one token only."""
 
 
 def build(family: str, seed: int = 0, **overrides: Any) -> PreTrainedModel:

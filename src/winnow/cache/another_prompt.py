@@ -26,8 +26,25 @@ def nothing_new(seen: int) -> CacheError:
     """The error for a pass without tokens, over a cache that has seen some."""
     return CacheError(
         f"no token of the input is new: the cache has seen {seen} tokens, and generate() leaves out as many from the "
-        f"beginning of its input. {REMEDY}"
+        "beginning of its input. Where that is new tokens only, give generate() the attention_mask of the whole "
+        f"conversation as well. {REMEDY}"
     )
+
+
+def check_shown(shown: Tensor, held: Sequence[int]) -> None:
+    """Raises CacheError where a mask hides tokens that are held.
+
+    shown: [R or 1], how many of the columns so far each row of the mask counts as tokens. held: tokens of every row,
+    without padding.
+    """
+    for row, (there, seen) in enumerate(zip(shown.expand(len(held)).tolist(), held, strict=True)):
+        if there < seen:
+            raise CacheError(
+                f"the attention mask hides {seen - there} of the {seen} tokens that row {row} of the cache holds: a "
+                "cache leaves out what is hidden as it comes, and nothing later. Pads that generate() puts behind a "
+                "row that ended early come as tokens. Go on with such a row by itself, without its pads: "
+                f"own = cache.alone({row}), then own.crop(-{seen - there}); or give every row a cache of its own."
+            )
 
 
 def check_positions(positions: Tensor | None, valid: Tensor | None, held: Sequence[int]) -> None:

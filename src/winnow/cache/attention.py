@@ -15,6 +15,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import causal_mask_function, sdpa_mask
 
+from winnow.cache.another_prompt import check_shown
 from winnow.cache.dense import dense_attention, padded_attention
 from winnow.cache.gradients import check_no_gradients
 from winnow.cache.handle import Handle, Phase, handle_of, plain
@@ -65,6 +66,8 @@ def winnow_attention(
         return _ordinary(module, query, key, value, attention_mask, spec, dropout, is_causal, kwargs), None
     handle.values = None
     key, value = plain(key), plain(value)
+    if attention_mask is not None:
+        attention_mask = _flat(attention_mask)
     # A second layer that shares these keys and values finds them already stored.
     first, handle.taken = not handle.taken, True
     _check(handle, module, query, attention_mask, spec, kwargs, first)
@@ -97,19 +100,21 @@ def winnow_mask(
 ) -> Tensor | None:
     """No mask where nothing is padding; the 2-D validity [R, N] of a padded prompt; [R, Q] of a padded chunk.
 
+    For models that leave queries out of masks, that validity in four dimensions, which `_flat` undoes.
     Masks for other caches, and prompts with a pattern of their own (bidirectional image tokens), are transformers'
     boolean 4-D masks.
     """
     if not isinstance(kv_length, LogicalLength):
         return sdpa_mask(batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, **kwargs)
-    pattern = None
+    # Here, as nothing was changed yet: sliding and linear layers would fail in the middle of the pass.
+    kv_length.holder.check_rows(batch_size)
+    pattern, config = None, kwargs.get("config")
     if mask_function is not causal_mask_function and q_length > 1:
-        pattern = sdpa_mask(
-            batch_size, q_length, int(kv_length), q_offset, kv_offset, mask_function, attention_mask, **kwargs
-        )
+        sizes = (batch_size, q_length, int(kv_length), q_offset, kv_offset)
+        pattern = _own_pattern(sizes, mask_function, attention_mask, kwargs)
     if kv_length.compressed:
         _check_causal(pattern)
-        return _chunk_validity(attention_mask, q_length, kv_length)
+        return _sliceable(_chunk_validity(attention_mask, q_length, kv_length), config, queries=True)
     if pattern is not None:
         return pattern
     if attention_mask is None:
@@ -122,7 +127,7 @@ def winnow_mask(
             f"the attention mask covers {attention_mask.shape[-1]} tokens, the prompt has {int(kv_length)}; pass the "
             "mask of the whole prompt."
         )
-    return valid
+    return _sliceable(valid, config, queries=False)
 
 
 def register() -> None:
@@ -203,7 +208,7 @@ def _ordinary(
     kwargs: dict[str, Any],
 ) -> Tensor:
     _refuse_chosen(kwargs)
-    if mask is not None and mask.dim() == 2:
+    if mask is not None and (mask.dim() == 2 or isinstance(mask, _Validity)):
         raise CacheError(
             "a layer that winnow does not compress was given the mask of compressed ones, so winnow cannot serve this "
             f"model; {OWN_CACHE}."
@@ -225,6 +230,42 @@ def _ordinary(
     return dense_attention(module, query, key, value, mask, spec, dropout, is_causal)
 
 
+def _own_pattern(
+    sizes: tuple[int, ...], mask_function: Callable[..., Any], attention_mask: Tensor | None, kwargs: dict[str, Any]
+) -> Tensor | None:
+    """The mask [R, 1, Q, N] of a function of its own; None where it is the causal one, as of texts without images."""
+    pattern = sdpa_mask(*sizes, mask_function, attention_mask, **kwargs)
+    usual = kwargs | {"allow_is_causal_skip": False, "use_vmap": False}
+    causal = sdpa_mask(*sizes, causal_mask_function, attention_mask, **usual)
+    return None if pattern is None or torch.equal(pattern, causal) else pattern
+
+
+class _Validity(Tensor):
+    """Validity of padded tokens as a 4-D mask: [R, 1, 1, N] of a prompt, [R, 1, Q, 1] of a chunk."""
+
+    flat: Tensor | None = None
+    """In its two dimensions, where a layer asked for it: one tensor, so that all layers bring it to the host once."""
+
+
+def _sliceable(valid: Tensor | None, config: Any, queries: bool) -> Tensor | None:
+    """Validity [R, *] as a model may cut it: one whose last layers share keys may ask with a few queries (Gemma 4).
+
+    It leaves the others out of `mask[:, :, queries]`. queries: True if tokens are queries, too.
+    """
+    if valid is None or not getattr(config, "num_kv_shared_layers", None):
+        return valid
+    return (valid[:, None, :, None] if queries else valid[:, None, None]).as_subclass(_Validity)
+
+
+def _flat(mask: Tensor) -> Tensor:
+    """A mask, or validity in its two dimensions."""
+    if not isinstance(mask, _Validity):
+        return mask
+    if mask.flat is None:
+        mask.flat = mask.as_subclass(Tensor).flatten(1)
+    return mask.flat
+
+
 def _divided(
     handle: Handle, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
 ) -> tuple[_Asked, _Asked | None]:
@@ -234,8 +275,10 @@ def _divided(
     """
     if not handle.behind or (mask is not None and mask.dim() != 2):
         return (query, key, value, mask), None
-    asked, length = query.shape[2] - handle.behind, key.shape[2] - handle.behind
-    before, after = (None, None) if mask is None else (mask[:, :length], mask[:, length:])
+    # Layers that share keys may be asked with fewer queries than there are tokens behind the prompt (Gemma 4).
+    asked, length = max(0, query.shape[2] - handle.behind), key.shape[2] - handle.behind
+    behind = query.shape[2] - asked
+    before, after = (None, None) if mask is None else (mask[:, :length], mask[:, key.shape[2] - behind :])
     return (
         (query[:, :, :asked], key[:, :, :length], value[:, :, :length], before),
         (query[:, :, asked:], key[:, :, length:], value[:, :, length:], after),
@@ -253,6 +296,8 @@ def _over_prompt(
     dropout: float,
     first: bool,
 ) -> Tensor:
+    if not query.shape[2]:
+        return query.new_zeros(query.shape[0], 0, query.shape[1], value.shape[-1])
     paid: Tensor | None = None
     padded = mask is not None and mask.dim() == 2
     valid = mask if padded else _validity(mask, query.shape[0], key.shape[2])
@@ -318,10 +363,16 @@ def _check_causal(pattern: Tensor | None) -> None:
         )
 
 
-def _chunk_validity(attention_mask: Tensor | None, queries: int, length: int) -> Tensor | None:
-    """[R, Q] validity of the newest of `length` tokens, or None where they all count; a single token always does."""
+def _chunk_validity(attention_mask: Tensor | None, queries: int, length: LogicalLength) -> Tensor | None:
+    """[R, Q] validity of the newest of `length` tokens, or None where they all count; a single token always does.
+
+    Raises CacheError for a mask of the whole conversation that hides tokens which rows hold.
+    """
     if attention_mask is None or queries == 1:
         return None
     # A mask may be made once for a whole conversation, and then goes on behind these tokens.
-    valid = attention_mask[:, :length][:, -queries:].bool()
+    mask = attention_mask[:, :length].bool()
+    if mask.shape[1] == length:
+        check_shown(mask[:, :-queries].sum(dim=1), length.holder.held_tokens())
+    valid = mask[:, -queries:]
     return None if bool(on_host(valid).all()) else valid

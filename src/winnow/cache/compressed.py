@@ -19,7 +19,7 @@ from winnow.cache.decoder_modules import decoder_modules
 from winnow.cache.extras import check_extras
 from winnow.cache.fold import check_foldable
 from winnow.cache.gradients import check_no_gradients
-from winnow.cache.guards import check_implementation, check_model, optional_count, text_config
+from winnow.cache.guards import begun_anew, check_implementation, check_model, optional_count, text_config
 from winnow.cache.hybrid import (
     CompactSlidingLayer,
     check_crop,
@@ -31,15 +31,16 @@ from winnow.cache.hybrid import (
 )
 from winnow.cache.latent_layer import check_sharing
 from winnow.cache.layer import CompressedLayer
+from winnow.cache.left_out import check_takes_up
 from winnow.cache.listening import Replayed
 from winnow.cache.observer import Observer
 from winnow.cache.opaque import opaque
 from winnow.cache.progress import Part
-from winnow.cache.spanning import LayersTogether
 from winnow.cache.stats import CacheStats, storage_bytes
 from winnow.composition.method import Method, Rank, own_ranking
 from winnow.composition.names import as_method
 from winnow.errors import CacheError, MethodError
+from winnow.models.kinds import starts_anew
 
 NOT_PICKLED = (
     "winnow caches and contexts are not pickled: they belong to a model, and pickles run code when they are read. "
@@ -79,8 +80,9 @@ class CompressedCache(Cache):
 
     Raises:
         CacheError: the attention implementation is not "winnow"; a prompt_length that is no number of tokens.
-        ModelError: an encoder-decoder, latent-attention or bidirectional model; one that does not show what the
-            method asks for (how queries are rotated, a plain output projection).
+        ModelError: an encoder-decoder or bidirectional model, or what is none of transformers; an adapter that puts
+            tokens of its own before every input; a model that does not show what the method asks for (how queries are
+            rotated, a plain output projection).
         MethodError: a method without the head scores that it needs, or with those of a model of another shape; one that
             has a prompt read twice before it compresses it (kvzip), without `defer`; one that
             cannot fold; a fold_every or fold_turns that is no number of tokens.
@@ -129,6 +131,7 @@ class CompressedCache(Cache):
         layers = layers_of(self.config, self.compression)
         super().__init__(layers=layers)
         self._has_linear = any(isinstance(layer, LinearAttentionLayer) for layer in layers)
+        self._starts_anew = starts_anew(self.config)
         for part in parts_of(layers, self.config):
             self.compression.progress.add(part)
         found = len(self.compressed_layers())
@@ -305,9 +308,13 @@ class CompressedCache(Cache):
         self._check_whole()
         if not query_length:
             raise nothing_new(self.compressed_layers()[0].seen)
+        if query_length > 1 and self._starts_anew and self.compressed_layers()[0].seen:
+            raise begun_anew(self.config)
         self._check_linear_gradients()
         self._compress_waiting()
         sizes: tuple[int, int] = super().get_mask_sizes(query_length, layer_idx)
+        if sizes[0] == query_length and (model := self.compression.model()) is not None:
+            check_takes_up(model, query_length)
         return sizes
 
     @opaque
@@ -344,7 +351,7 @@ class CompressedCache(Cache):
         if layer.get_seq_length():
             check_no_gradients(key_states, value_states)
         progress.enter(part)
-        if isinstance(layer, CompactSlidingLayer) and self._is_decoding():
+        if type(layer) is CompactSlidingLayer and self._is_decoding():  # a linear state beside it cannot be put back
             progress.before[part] = mark = layer.mark()
         keys, values = super().update(key_states, value_states, layer_idx, *args, **kwargs)
         if mark is not None:
@@ -486,19 +493,20 @@ class CompressedCache(Cache):
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Every row `repeats` times."""
-        with self.compression.progress.changing():
-            super().batch_repeat_interleave(repeats)
+        self.reorder_cache(self._row_numbers().repeat_interleave(repeats))
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        """Only the rows `indices`."""
-        with self.compression.progress.changing():
-            super().batch_select_indices(indices.cpu())
+        """Only the rows `indices` (integers or a boolean mask)."""
+        self.reorder_cache(self._row_numbers()[indices.cpu()])
+
+    def _row_numbers(self) -> Tensor:
+        """[R] int64 on the CPU. Layers with a linear state know no way to other rows but a new order of them."""
+        return torch.arange(len(self.compressed_layers()[0].prefixes), device="cpu")
 
     def reset(self) -> None:
         """Empty again."""
         super().reset()
-        self.compression.together = LayersTogether()
-        self.compression.progress.reset()
+        self.compression.reset()
 
     def is_attention_alone(self) -> bool:
         """True if all layers are compressed ones: sliding and linear layers keep a state of their own."""

@@ -206,6 +206,12 @@ class Compression:
             f"question as long, say so with prompt_length={tokens}."
         )
 
+    def reset(self) -> None:
+        """Nothing is compressed, and nothing came yet."""
+        self.together = LayersTogether()
+        self.seconds, self._chunk, self._warned = 0.0, 0, False
+        self.progress.reset()
+
     def queries_needed(self, length: int, summed: bool = False) -> int:
         """Last queries of a row of `length` tokens that method and observer look at, or that wait for a method.
 

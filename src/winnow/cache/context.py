@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from winnow.cache.compressed import NOT_PICKLED, CompressedCache
 from winnow.cache.disk import Content, ContextFile, write_context
 from winnow.cache.facts import MadeFacts
-from winnow.cache.guards import optional_count
+from winnow.cache.guards import begun_anew, check_model, optional_count, text_config
 from winnow.cache.left_out import check_taken_up
 from winnow.cache.observer import Observer
 from winnow.cache.position_offsets import keeps_offsets, offsets_of, set_offsets
@@ -24,8 +24,9 @@ from winnow.cache.stats import CacheStats
 from winnow.composition.method import Method
 from winnow.composition.names import as_method
 from winnow.errors import CacheError, MethodError
-from winnow.models.adapters import check_prompt_learning, without_wrappers
+from winnow.models.adapters import without_wrappers
 from winnow.models.devices import input_device
+from winnow.models.kinds import counts_anew, starts_anew
 from winnow.models.last_logits import last_only
 
 
@@ -146,17 +147,26 @@ def compress(
 
     Raises:
         CacheError: an empty prompt; a chunk_size that is no number of tokens, or one that parts a prompt with images;
-            an attention implementation that is not "winnow".
+            input_ids that are no tensor; an attention implementation that is not "winnow"; an argument of the model's
+            that is given to it anyway (use_cache, past_key_values); a model that takes no question behind a context.
         MethodError: a method that cannot fold, where fold_every or fold_turns is given; one that has the prompt
             repeated, without a tokenizer, or where prompt and chunk are longer than the model reads.
-        ModelError: an adapter that puts tokens of its own before the prompt.
+        ModelError: as for `CompressedCache`.
     """
+    check_model(model)
+    if starts_anew(model.config):
+        raise begun_anew(text_config(model))
+    if not isinstance(input_ids, Tensor):
+        raise CacheError(
+            f"input_ids is a {type(input_ids).__name__}; give a tensor [rows, tokens], as a tokenizer's "
+            'return_tensors="pt" makes it: winnow.compress(model, input_ids, method).'
+        )
     if input_ids.dim() != 2 or input_ids.shape[1] == 0:
         raise CacheError(f"input_ids has shape {list(input_ids.shape)}; give [rows, tokens] with at least one token.")
     chunk_size = optional_count("chunk_size", chunk_size, "tokens that are prefilled at a time")
     length, method = input_ids.shape[1], as_method(method)
     replayer = method.scorer.replayer
-    check_prompt_learning(model)
+    _check_own(inputs)
     _check_repeatable(method, tokenizer, inputs)
     _check_read_at_once(inputs, chunk_size or length, length)
     positions = _positions(model, input_ids, attention_mask, inputs)
@@ -192,6 +202,13 @@ def compress(
     return Context(cache, input_ids, offsets_of(model))
 
 
+def _check_own(inputs: Mapping[str, Any]) -> None:
+    """Raises CacheError for arguments of a forward pass that `compress` gives itself."""
+    for name in ("past_key_values", "use_cache"):
+        if name in inputs:
+            raise CacheError(f"compress makes the cache of a context by itself; leave {name} out.")
+
+
 def _check_repeatable(method: Method, tokenizer: Words | None, inputs: Mapping[str, Any]) -> None:
     """Raises MethodError for a method that has the prompt repeated, without words or with more than tokens."""
     if method.scorer.replayer is None:
@@ -220,6 +237,8 @@ def _positions(model: PreTrainedModel, input_ids: Tensor, mask: Tensor | None, i
     By the mask as `model.generate` has it for what follows: without padding.
     """
     given: Tensor | None = inputs.pop("position_ids", None)
+    if given is None and mask is None and counts_anew(model.config):
+        return torch.arange(input_ids.shape[1], device=input_ids.device)[None]
     if given is not None or mask is None or mask.dim() != 2:
         return given
     if "position_ids" not in inspect.signature(without_wrappers(model).forward).parameters:

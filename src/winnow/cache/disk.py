@@ -25,6 +25,7 @@ from winnow.cache.container import Container, write_container
 from winnow.cache.facts import ContextFacts, LayerFacts, MadeFacts
 from winnow.cache.fingerprint import ModelFingerprint, check_tokenizer, hash_tokenizer
 from winnow.cache.guards import text_config
+from winnow.cache.layer_config import most_query_heads
 from winnow.cache.layer_state import Expected, LayerState, restore, state_of, taken
 from winnow.cache.placement import layer_devices
 from winnow.cache.probe import check_stock_layers
@@ -135,7 +136,7 @@ class ContextFile:
     def _cache(self, model: PreTrainedModel) -> CompressedCache:
         facts, ids = self.facts, self.input_ids
         heads = [layer.full.heads for layer in facts.layers if layer.full is not None]
-        most = text_config(model).num_attention_heads
+        most = most_query_heads(text_config(model))
         if max(heads, default=1) > most:
             raise ValueError(f"a layer has {max(heads)} KV heads and the model {most} attention heads")
         cache = CompressedCache(model, recorded(facts.method), prompt_length=facts.tokens, heads_per_layer=heads)

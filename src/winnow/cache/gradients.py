@@ -18,6 +18,6 @@ def check_no_gradients(*tensors: Tensor) -> None:
     if wants_gradients(*tensors):
         raise CacheError(
             "gradients cannot flow into a compressed cache: its tokens are detached, so the model's gradients would be "
-            "wrong. Run the step within torch.no_grad(), or freeze the model with model.requires_grad_(False); train "
-            "with the model's own cache, or with none."
+            "wrong. Run the step within torch.no_grad(), or freeze the model with model.requires_grad_(False) and "
+            "detach the inputs; train with the model's own cache, or with none."
         )

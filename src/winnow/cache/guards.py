@@ -10,7 +10,8 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from winnow.cache.attention import IMPLEMENTATION
 from winnow.cache.latent import check_latent_model, is_latent
 from winnow.errors import CacheError, ModelError, WinnowError
-from winnow.models.kinds import check_attention
+from winnow.models.adapters import check_prompt_learning
+from winnow.models.kinds import check_attention, is_encoder_decoder
 
 
 def text_config(model: PreTrainedModel) -> PreTrainedConfig:
@@ -20,8 +21,15 @@ def text_config(model: PreTrainedModel) -> PreTrainedConfig:
 
 
 def check_model(model: PreTrainedModel) -> None:
-    """Raises ModelError or CacheError for a model whose cache cannot be compressed."""
-    if getattr(model.config, "is_encoder_decoder", False):
+    """Raises ModelError or CacheError for a model whose cache cannot be compressed, and for what is none."""
+    if not isinstance(getattr(model, "config", None), PreTrainedConfig) or not hasattr(model, "get_decoder"):
+        raise ModelError(
+            f"the model given is a {type(model).__name__}, and none of transformers: CompressedCache(model, method) "
+            "and winnow.compress(model, input_ids, method) take the model first, and of a wrapper (DataParallel, a "
+            "module of your own) the model inside."
+        )
+    check_prompt_learning(model)
+    if is_encoder_decoder(model.config):
         raise ModelError(
             f"{type(model).__name__} is an encoder-decoder model; winnow compresses the caches of decoder-only models."
         )
@@ -43,6 +51,15 @@ def _looks_ahead(model: PreTrainedModel) -> bool:
     """True for encoders that transformers lists among models that write text, too: BERT and its kin."""
     causal = (each.is_causal for each in model.get_decoder().modules() if hasattr(each, "is_causal"))
     return not next(causal, True) and not any(causal)  # of most models the first module that tells is enough
+
+
+def begun_anew(config: PreTrainedConfig) -> CacheError:
+    """The error for several tokens behind others, of a model that reads each such pass from its beginning."""
+    return CacheError(
+        f"several tokens came behind others, and the recurrent layers of this model ({config.model_type}) start anew "
+        "in every pass of several tokens: give the prompt in one piece (no chunks, no context with a question behind "
+        "it, no candidates), then single tokens."
+    )
 
 
 def check_implementation(config: PreTrainedConfig) -> None:

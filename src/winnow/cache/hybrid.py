@@ -13,6 +13,7 @@ from transformers.cache_utils import (
     DynamicLayer,
     DynamicSlidingWindowLayer,
     LinearAttentionAndFullAttentionLayer,
+    LinearAttentionAndSlidingWindowAttentionLayer,
     LinearAttentionLayer,
 )
 
@@ -90,6 +91,16 @@ class CompactSlidingLayer(DynamicSlidingWindowLayer):
             self.keys, self.values = self.keys.detach().clone(), self.values.detach().clone()
         elif self.keys.requires_grad or self.values.requires_grad:
             self.keys, self.values = self.keys.detach(), self.values.detach()
+
+
+class CompactSlidingHybridLayer(LinearAttentionAndSlidingWindowAttentionLayer, CompactSlidingLayer):
+    """A layer with a linear state next to such a window (Zaya)."""
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """As the stock layer, which asks its parts by name."""
+        super().crop(tokens_to_remove)
+        if self.is_initialized:
+            self._own()
 
 
 class CompressedHybridLayer(LinearAttentionLayer, CompressedLayer):
@@ -181,6 +192,8 @@ def _own_layer(
         return CompressedHybridLayer(compression, index, stock.number_of_states)
     if type(stock) is DynamicSlidingWindowLayer:
         return CompactSlidingLayer(stock.sliding_window)
+    if type(stock) is LinearAttentionAndSlidingWindowAttentionLayer:
+        return CompactSlidingHybridLayer(stock.sliding_window, stock.number_of_states)
     if type(stock).__module__ != DynamicCache.__module__:
         raise ModelError(
             f"this model keeps what it caches in layers of its own kind ({type(stock).__name__}), which winnow does "

@@ -133,10 +133,7 @@ class Projection:
         for made, said in ((keys, ours), (values, matrices.values @ latent)):
             found, bound = made[0, :, 0], _TOLERANCE * torch.finfo(weight.dtype).eps * said.float().norm()
             if found.shape != said.shape or bool((found.float() - said.float()).norm() > bound):
-                raise ModelError(
-                    f"{_name(attention)} does not expand latents as its weight alone would (an adapter, a scaling?). "
-                    f"{_REMEDY}"
-                )
+                raise _expands_otherwise(attention, weight.device)
 
 
 def _by_head(vectors: Tensor, matrices: Tensor) -> Tensor:
@@ -144,6 +141,13 @@ def _by_head(vectors: Tensor, matrices: Tensor) -> Tensor:
     rows, heads, tokens, _ = vectors.shape
     together = vectors.transpose(0, 1).reshape(heads, rows * tokens, -1)
     return torch.bmm(together, matrices).view(heads, rows, tokens, -1).transpose(0, 1)
+
+
+def _expands_otherwise(attention: nn.Module, device: torch.device) -> ModelError:
+    said = f"{_name(attention)} does not expand latents as its weight alone would"
+    if torch.is_autocast_enabled(device.type):
+        return ModelError(f"{said} within torch.autocast; load the model in one dtype, and run it without autocast.")
+    return ModelError(f"{said} (an adapter, a scaling?). {_REMEDY}")
 
 
 def _name(attention: nn.Module) -> str:

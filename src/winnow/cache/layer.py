@@ -131,7 +131,7 @@ class CompressedLayer(HeldRows):
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Logical length after `query_length` more tokens, marked as ours for the mask function, and offset 0."""
         # A prompt that waits will be compressed before the next tokens are attended to.
-        return LogicalLength(self.seen + query_length, self.compressed or self.waiting), 0
+        return LogicalLength(self.seen + query_length, self.compressed or self.waiting, self), 0
 
     def get_max_length(self) -> int:
         """No maximum."""
@@ -170,16 +170,8 @@ class CompressedLayer(HeldRows):
             self.arriving.check_crop(tokens)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Row i becomes what row beam_idx[i] was. Prefixes are shared, not copied."""
+        """Row i becomes what row beam_idx[i] was, with repeats or omissions. Prefixes are shared, not copied."""
         self._select_rows(beam_idx)
-
-    def batch_repeat_interleave(self, repeats: int) -> None:
-        """Every row `repeats` times, neighbors sharing their prefix."""
-        self._select_rows(torch.arange(len(self.prefixes), device="cpu").repeat_interleave(repeats))
-
-    def batch_select_indices(self, indices: Tensor) -> None:
-        """Only the rows `indices` (integers or a boolean mask)."""
-        self._select_rows(indices.nonzero().flatten() if indices.dtype == torch.bool else indices)
 
     def reset(self) -> None:
         """Empty again."""
@@ -237,6 +229,24 @@ class CompressedLayer(HeldRows):
         self._held_tail().count()
         if self.recent is not None:
             self.recent.count_one()
+
+    # --- what the mask function calls ----------------------------------------------------------------------
+
+    def check_rows(self, rows: int) -> None:
+        """Raises CacheError for a forward pass of so many rows, where others are held."""
+        # A row that is read again comes alone.
+        if self.is_initialized and rows != len(self.prefixes) and self.compression.listening is None:
+            raise CacheError(
+                f"the cache holds {len(self.prefixes)} rows, the model now sends {rows}; use "
+                "cache.batch_repeat_interleave or batch_select_indices, or start a new CompressedCache."
+            )
+
+    def held_tokens(self) -> list[int]:
+        """Tokens that each row has seen, without padding, once the whole prompt is there."""
+        if not self.compressed:
+            return [int(self.arriving.valid(row).sum()) for row in range(len(self.prefixes))]
+        lengths = self._held_tail().lengths.tolist()
+        return [(each.length if each else 0) + tail for each, tail in zip(self.prefixes, lengths, strict=True)]
 
     # --- what the attention function calls -----------------------------------------------------------------
 
@@ -370,9 +380,7 @@ class CompressedLayer(HeldRows):
         if self.index > 0:
             return
         if self.compressed:
-            lengths = self._held_tail().lengths.tolist()
-            prefixes = zip(self.prefixes, lengths, strict=True)
-            check_positions(positions, valid, [(each.length if each else 0) + tail for each, tail in prefixes])
+            check_positions(positions, valid, self.held_tokens())
         elif self.pending is not None and valid is None:
             # Positions of padded prompts do not count padding, which is held until the prompt is compressed.
             check_positions(positions, None, [self.pending.earlier] * len(self.prefixes))
@@ -534,11 +542,7 @@ class CompressedLayer(HeldRows):
                 f"the cache holds {self.dtype} on {self.device}, the model now sends {keys.dtype} on {keys.device}; "
                 "start a new CompressedCache after moving or converting a model."
             )
-        if rows != len(self.prefixes):
-            raise CacheError(
-                f"the cache holds {len(self.prefixes)} rows, the model now sends {rows}; use "
-                "cache.batch_repeat_interleave or batch_select_indices, or start a new CompressedCache."
-            )
+        self.check_rows(rows)
 
     def _remember(
         self, queries: Tensor, length: int, valid: Tensor | None, paid: Tensor | None, outlives: bool

@@ -21,6 +21,16 @@ def of_full_layers(config: PreTrainedConfig) -> PreTrainedConfig:
     return of_layer(config, types.index("full_attention") if "full_attention" in types else 0)
 
 
+def most_query_heads(config: PreTrainedConfig) -> int:
+    """Query heads of the decoder's full-attention layer that has most of them."""
+    if not _is_mixed(config):
+        heads: int = config.num_attention_heads
+        return heads
+    types = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
+    full = [index for index, kind in enumerate(types) if kind == "full_attention"]
+    return max(of_layer(config, index).num_attention_heads for index in full or range(len(types)))
+
+
 def fact_of(config: PreTrainedConfig, name: str) -> Any:
     """A fact of a configuration, None where it has none; those of all layers where each has its own."""
     try:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
+
+
+class Holder(Protocol):
+    """The side of a layer that the mask function sees; `CompressedLayer` documents each method."""
+
+    def check_rows(self, rows: int) -> None: ...
+    def held_tokens(self) -> list[int]: ...
 
 
 class LogicalLength(int):
@@ -12,11 +19,12 @@ class LogicalLength(int):
     """
 
     compressed: bool
+    holder: Holder
 
-    def __new__(cls, tokens: int, compressed: bool) -> LogicalLength:
+    def __new__(cls, tokens: int, compressed: bool, holder: Holder) -> LogicalLength:
         length = super().__new__(cls, tokens)
-        length.compressed = compressed
+        length.compressed, length.holder = compressed, holder
         return length
 
     def __getnewargs__(self) -> Any:
-        return int(self), self.compressed
+        return int(self), self.compressed, self.holder

@@ -25,6 +25,7 @@ from winnow.cache.replay_words import ReplayWords
 from winnow.errors import CacheError, MethodError, ModelError
 from winnow.models import context_length
 from winnow.models.devices import input_device
+from winnow.models.kinds import counts_anew
 from winnow.models.last_logits import last_only
 from winnow.score import Replayer
 
@@ -187,6 +188,6 @@ def _kept_as_they_are(cache: CompressedCache) -> Iterator[None]:
 def _read(model: PreTrainedModel, cache: CompressedCache, tokens: Tensor, first: int) -> None:
     """Feeds tokens [n] at the positions from `first` on."""
     named: dict[str, Any] = dict(last_only(model))
-    if first != cache.get_seq_length():
+    if first != cache.get_seq_length() or counts_anew(model.config):
         named["position_ids"] = torch.arange(first, first + len(tokens), device=input_device(model))[None]
     model(input_ids=tokens[None].to(input_device(model)), past_key_values=cache, use_cache=True, **named)

@@ -87,7 +87,9 @@ def _usage(problem: Exception, after: str) -> str:
     usage = " ".join(context.get_usage().split()).translate(_BRACES)
     named = any("--model" in each.opts for each in context.command.params)
     hint = " A model is named behind --model." if named and _EXTRA in after else ""
-    return f"{'' if after.endswith(('.', '?')) else '.'}{hint} {usage}; {context.command_path} --help lists the options."
+    return (
+        f"{'' if after.endswith(('.', '?')) else '.'}{hint} {usage}; {context.command_path} --help lists the options."
+    )
 
 
 def _is_of_output(problem: Exception) -> bool:

@@ -97,7 +97,7 @@ class OwnPrefills:
         model, chunk_size, fold_every = self._model, self._work.options.chunk_size, self._work.fold_every(method)
 
         def read(prompts: list[Tensor]) -> SharedStart:
-            with reading(model, start_of(prompts), f"{doing} for {len(prompts)} questions"):
+            with reading(model, start_of(model, prompts), f"{doing} for {len(prompts)} questions"):
                 return shared_start(model, prompts, method, chunk_size, fold_every)
 
         # A prompt that is read a second time is held whole until then.
@@ -149,7 +149,7 @@ class PrefillsForAll:
         doing = f"{doing}: reading for {len(work.methods)} methods"
 
         def read(prompts: list[Tensor]) -> SharedPrefill:
-            with reading(model, start_of(prompts), f"{doing} and {len(prompts)} questions"):
+            with reading(model, start_of(model, prompts), f"{doing} and {len(prompts)} questions"):
                 options = work.options
                 return SharedPrefill(model, prompts, work.methods, options.chunk_size, options.fold, work.words)
 

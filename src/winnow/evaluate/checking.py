@@ -16,6 +16,7 @@ from winnow.cache.guards import check_causal, text_config
 from winnow.cache.hybrid import heads_of
 from winnow.cache.latent import query_dim, slot_dims
 from winnow.cache.latent_layer import check_sharing
+from winnow.cache.layer_config import of_full_layers
 from winnow.composition.method import Method
 from winnow.composition.names import method
 from winnow.errors import ModelError
@@ -48,7 +49,8 @@ def check_shapes(
         raise ModelError(f"{type(skeleton).__name__} has no full-attention layer, so nothing can be compressed.")
     slot = torch.empty(1, 1, 1, dtype=skeleton.dtype, device="meta")
     keys, values = (slot.expand(1, 1, dim) for dim in slot_dims(config))
-    shapes = RowParts(slot.expand(config.num_attention_heads, 1, query_dim(config)), keys, values)
+    queries = of_full_layers(config).num_attention_heads
+    shapes = RowParts(slot.expand(queries, 1, query_dim(config)), keys, values)
     for each in methods:
         check_sharing(config, each, folds=fold_every is not None)
         served = each.for_model(skeleton.config.name_or_path, tuple(heads))

@@ -16,6 +16,7 @@ from winnow.evaluate.answering import stream
 from winnow.evaluate.decoding import decode, prefill, stop_tokens
 from winnow.evaluate.sampling import Choice
 from winnow.evaluate.turns import Subject, Turn, answered, conversation_text, templated
+from winnow.models.kinds import starts_anew
 
 
 class Beginning(NamedTuple):
@@ -92,7 +93,8 @@ class Conversation:
             PromptError: the chat template refuses it, or does not begin as the cache does.
         """
         text = conversation_text(self._tokenizer, self.subject, self.turns, question)
-        if self._cache is not None and text.startswith(self._text):
+        behind = self._cache is not None and text.startswith(self._text) and not starts_anew(self._model.config)
+        if self._cache is not None and behind:
             new = tokens_behind(self._tokenizer, self._text, text)
             if new:
                 return Prompt(question, text, self._tokens + new, self._cache)

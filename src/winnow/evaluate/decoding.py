@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from winnow.cache.idle_device import wait_until_idle
 from winnow.cache.while_graphed import cuda_graphs
 from winnow.evaluate.sampling import Choice, most_likely
 from winnow.models.devices import input_device
+from winnow.models.kinds import counts_anew
 from winnow.models.last_logits import last_only
 
 
@@ -27,15 +29,25 @@ def prefill(model: PreTrainedModel, tokens: Tensor, cache: Cache, chunk_size: in
     step = chunk_size or length
     # A single token has no others: its model is not asked at every step of an answer.
     named = last_only(model) if length > 1 else {}
+    placed = counts_anew(model.config)
     for start in range(0, length, step):
-        output = model(
-            input_ids=tokens[:, start : start + step].to(input_device(model)),
-            past_key_values=cache,
-            use_cache=True,
-            **named,
-        )
+        logits = _fed(model, tokens[:, start : start + step], cache, placed, named)
+    return logits
+
+
+def _fed(model: PreTrainedModel, tokens: Tensor, cache: Cache, placed: bool, named: dict[str, Any]) -> Tensor:
+    """The last token's logits [V] of a pass of tokens [1, n]. placed: tell the model their positions."""
+    if placed:
+        named = named | positions_behind(cache, tokens, input_device(model))
+    output = model(input_ids=tokens.to(input_device(model)), past_key_values=cache, use_cache=True, **named)
     logits: Tensor = output.logits[0, -1]
     return logits
+
+
+def positions_behind(cache: Cache, tokens: Tensor, device: torch.device) -> dict[str, Tensor]:
+    """The argument of a forward pass for the positions of tokens [1, n] behind what a cache has seen."""
+    seen = cache.get_seq_length()
+    return {"position_ids": torch.arange(seen, seen + tokens.shape[1], device=device)[None]}
 
 
 @torch.no_grad()
@@ -48,6 +60,7 @@ def decode(
     choice: Choice = most_likely,
 ) -> Iterator[int]:
     """The chosen tokens one by one, `max_new_tokens` at most; a stop token ends them and is not among them."""
+    placed, named = counts_anew(model.config), dict[str, Any]()
     with cuda_graphs(model, max_new_tokens):
         for count in range(1, max_new_tokens + 1):
             token = choice(logits)
@@ -55,7 +68,7 @@ def decode(
                 return
             yield token
             if count < max_new_tokens:
-                logits = prefill(model, torch.tensor([[token]], device="cpu"), cache)
+                logits = _fed(model, torch.tensor([[token]], device="cpu"), cache, placed, named)
 
 
 def stop_tokens(model: PreTrainedModel) -> frozenset[int]:

@@ -9,7 +9,9 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from winnow.evaluate.batch import Row
+from winnow.evaluate.decoding import positions_behind
 from winnow.models.devices import input_device
+from winnow.models.kinds import counts_anew
 
 _CUES = ("Answer:", "\n")
 """Ends of prompts; texts that grow together with the first one are cut behind the second."""
@@ -45,7 +47,8 @@ def log_probabilities(model: PreTrainedModel, start: Row, tokens: Tensor) -> Ten
     logits = [start.logits[None]]
     if len(tokens) > 1:
         fed = tokens[None, :-1].to(input_device(model))
-        logits.append(model(input_ids=fed, past_key_values=start.cache, use_cache=True).logits[0])
+        placed = positions_behind(start.cache, fed, fed.device) if counts_anew(model.config) else {}
+        logits.append(model(input_ids=fed, past_key_values=start.cache, use_cache=True, **placed).logits[0])
     return torch.cat(logits).float().log_softmax(-1)
 
 

@@ -13,13 +13,19 @@ from winnow.composition.method import Method
 from winnow.evaluate.decoding import clock, prefill
 from winnow.evaluate.prompts import common_start
 from winnow.models.devices import free_memory
+from winnow.models.pieces import reads_in_pieces
 
 _SHARE = 0.5
 """Part of the free memory that the start and its fork may take: others are there, too."""
 
 
-def start_of(prompts: Sequence[Tensor]) -> int:
-    """Tokens that all prompts [1, N] begin with; of each at least one is left, whose logits begin its answer."""
+def start_of(model: PreTrainedModel, prompts: Sequence[Tensor]) -> int:
+    """Tokens that all prompts [1, N] begin with; of each at least one is left, whose logits begin its answer.
+
+    None of them where the model does not read a prompt in pieces as it would in one.
+    """
+    if not reads_in_pieces(model.config):
+        return 0
     return min(common_start(prompts), *(prompt.shape[1] - 1 for prompt in prompts))
 
 
@@ -30,7 +36,7 @@ def is_worth_sharing(model: PreTrainedModel, prompts: Sequence[Tensor]) -> bool:
     """
     if len(prompts) < 2:
         return False
-    start, longest, free = start_of(prompts), max(prompt.shape[1] for prompt in prompts), free_memory(model)
+    start, longest, free = start_of(model, prompts), max(prompt.shape[1] for prompt in prompts), free_memory(model)
     return 2 * start >= longest and (free is None or 2 * longest * token_bytes(model) <= _SHARE * free)
 
 
@@ -54,7 +60,7 @@ class SharedStart:
         self, model: PreTrainedModel, prompts: Sequence[Tensor], cache: CompressedCache, chunk_size: int | None = None
     ) -> None:
         """cache: empty, made for a prompt as long as the longest one (`prompt_length`)."""
-        self.tokens = start_of(prompts)
+        self.tokens = start_of(model, prompts)
         """Number of those that are shared."""
         self._cache = cache
         begin = clock(model)

@@ -35,6 +35,14 @@ _OTHERWISE = {
     "mllama_text_model": "caches the states of images, to which text attends",
 }
 """Architectures that do something between cache and attention, by what it is."""
+_STATES_ALONE = frozenset(("rwkv", "xlstm"))
+"""Architectures without attention whose configurations do not show it; of others (Mamba) the cache's layers do."""
+_STARTS_ANEW = frozenset(("jamba", "zamba"))
+"""Architectures whose recurrent layers go on from their states in passes of one token only."""
+_COUNTS_ANEW = frozenset(("bamba",))
+"""Architectures that count the positions of every pass from 0 where none are given."""
+_NEEDS_IMAGES = frozenset(("blip-2", "instructblip", "instructblipvideo", "kosmos-2"))
+"""Image-text models that read no text alone."""
 _INDEXES = ("index_topk", "index_topk_blocks", "index_n_heads", "indexer_types")
 """Facts of decoders that choose tokens by an index of their own (DeepSeek sparse attention and relatives)."""
 
@@ -45,7 +53,13 @@ def check_attention(config: PreTrainedConfig, name: str) -> None:
     if text.model_type in _OTHERWISE:
         told = _OTHERWISE[text.model_type]
         raise ModelError(f"{name} ({text.model_type}) {told}; winnow cannot compress it: {OWN_CACHE}.")
-    if any(getattr(text, index, None) for index in _INDEXES):
+    if text.model_type in _STATES_ALONE:
+        raise ModelError(
+            f"{name} ({text.model_type}) keeps states alone and has no full-attention layer, so nothing can be "
+            "compressed; use it without winnow."
+        )
+    chosen = "indexed_attention" in (getattr(text, "layer_types", None) or ())
+    if chosen or any(getattr(text, index, None) for index in _INDEXES):
         raise ModelError(
             f"{name} ({text.model_type}) chooses the tokens that it attends to by an index of its own, which covers "
             f"all of them (sparse attention); {OWN_CACHE}."
@@ -53,10 +67,33 @@ def check_attention(config: PreTrainedConfig, name: str) -> None:
 
 
 def check_compressible(config: PreTrainedConfig, name: str) -> None:
-    """Raises ModelError for an architecture whose cache winnow cannot compress."""
-    if getattr(config, "is_encoder_decoder", False):
+    """Raises ModelError for a model that winnow cannot open for text: its cache, or text alone, does not serve."""
+    if is_encoder_decoder(config):
         raise ModelError(
             f"{name} is an encoder-decoder model ({config.model_type}); winnow compresses the caches of "
             "decoder-only models."
         )
     check_attention(config, name)
+    if config.model_type in _NEEDS_IMAGES:
+        raise ModelError(
+            f"{name} ({config.model_type}) reads no text without an image, and here it would be given text alone; load "
+            "it by transformers, and give CompressedCache(model, method) to a model whose prompts have images."
+        )
+
+
+def is_encoder_decoder(config: PreTrainedConfig) -> bool:
+    """True for a model of encoder and decoder, and for the decoder of one on its own, whose configuration denies it.
+
+    Such a decoder (BartForCausalLM) caches as the whole does.
+    """
+    return bool(getattr(config, "is_encoder_decoder", False) or getattr(type(config), "is_encoder_decoder", False))
+
+
+def starts_anew(config: PreTrainedConfig) -> bool:
+    """True for a decoder that reads several tokens behind others as if nothing came before them."""
+    return config.get_text_config(decoder=True).model_type in _STARTS_ANEW
+
+
+def counts_anew(config: PreTrainedConfig) -> bool:
+    """True for a decoder that counts positions from 0 in every pass, behind other tokens too, where none are given."""
+    return config.get_text_config(decoder=True).model_type in _COUNTS_ANEW

@@ -9,6 +9,7 @@ from transformers import PreTrainedModel
 
 from winnow.cache.hybrid import heads_of, token_bytes
 from winnow.cache.latent import query_dim
+from winnow.cache.layer_config import most_query_heads
 from winnow.cache.tail import FIRST_CAPACITY, GROWTH
 from winnow.composition.method import Method
 from winnow.evaluate.shared import queries_of
@@ -90,9 +91,10 @@ def _needed(model: PreTrainedModel, load: Load) -> tuple[int, int]:
     """Bytes whatever the number of questions, and of each: dense prompts, compressed ones, tails, and work."""
     config = model.config.get_text_config(decoder=True)
     heads, token = heads_of(model, config), token_bytes(model)
-    queries = len(heads) * config.num_attention_heads * query_dim(config) * model.dtype.itemsize
+    asking = most_query_heads(config)
+    queries = len(heads) * asking * query_dim(config) * model.dtype.itemsize
     block = _PROBABILITIES.get(model.device.type, _PROBABILITIES["cpu"])
-    work = _reading(model, load.tokens) + 3 * min(block, 4 * config.num_attention_heads * _ROWS * load.tokens)
+    work = _reading(model, load.tokens) + 3 * min(block, 4 * asking * _ROWS * load.tokens)
     asked = 0 if load.seen else load.question
     tails = load.together * max(FIRST_CAPACITY, int(GROWTH * (asked + load.answer))) * token
     read = load.tokens if load.seen else load.context

@@ -20,12 +20,13 @@ from winnow.errors import WinnowError, is_out_of_memory
 from winnow.evaluate.conversation import tokens_behind
 from winnow.evaluate.decoding import stop_tokens
 from winnow.models import ModelSource, answer_room
+from winnow.models.kinds import starts_anew
+from winnow.models.pieces import reads_in_pieces
 from winnow.serve.asked import Asked, Begun, Costs, Failed, Finished
 from winnow.serve.beginnings import Prompt
 from winnow.serve.held import Held, HeldConversations
 from winnow.serve.reading import Reading
 from winnow.serve.refusals import Refused
-from winnow.serve.rotations import by_length
 from winnow.serve.rows import Batch, Row
 from winnow.serve.words import Words
 
@@ -71,8 +72,10 @@ class Engine:
         """Bytes of a text that a token may be, at most."""
         # A file may say how texts are cut off. The first call forgets that, which no two threads may do at once.
         source.tokenizer("")
-        self._in_pieces = not by_length(source.config)
-        self._held = HeldConversations(limits.conversations, limits.held_bytes)
+        self._in_pieces = reads_in_pieces(source.config)
+        # What starts anew in every pass of several tokens would take a turn for the beginning.
+        conversations = 0 if starts_anew(source.config) else limits.conversations
+        self._held = HeldConversations(conversations, limits.held_bytes)
         self._waiting: deque[_Waiting] = deque()
         self._reading: Reading | None = None
         self._batches: list[Batch] = []

@@ -13,8 +13,8 @@ from transformers import PreTrainedModel
 from winnow.cache.compressed import CompressedCache
 from winnow.evaluate.sampling import Choice
 from winnow.models.devices import input_device
+from winnow.models.pieces import rotates_by_length
 from winnow.serve.asked import Asked, Reason, Said
-from winnow.serve.rotations import by_length
 from winnow.serve.words import Words
 
 
@@ -84,7 +84,7 @@ class Batch:
             cache.is_attention_alone()
             and self.cache.is_attention_alone()
             and cache.compression.folding == self.cache.compression.folding
-            and not by_length(cache.config)
+            and not rotates_by_length(cache.config)
         )
 
     def add(self, row: Row, cache: CompressedCache) -> None:

@@ -22,7 +22,8 @@ from winnow.cache.layer import CompressedLayer
 from winnow.cache.tail import Tail
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-SLIDING = ("gemma2", "gemma3_text", "gemma3n_text", "olmo3", "cohere2", "exaone4", "gpt_oss", "llama4_text")
+GEMMAS = ("gemma2", "gemma3_text", "gemma3n_text", "gemma4_text")
+SLIDING = (*GEMMAS, "olmo3", "cohere2", "exaone4", "gpt_oss", "llama4_text")
 OTHER_LAYERS = {
     **dict.fromkeys(SLIDING, "CompactSlidingLayer"),
     **dict.fromkeys(("qwen3_next", "lfm2"), "LinearAttentionLayer"),

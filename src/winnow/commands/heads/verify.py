@@ -8,6 +8,7 @@ import typer
 from rich.table import Table
 from transformers import PreTrainedModel
 
+from winnow.cache.layer_config import of_full_layers
 from winnow.commands.console import messages, output
 from winnow.commands.heads.needle_progress import prompts_bar
 from winnow.commands.heads.verify_material import Request, needle_plan, validation_questions
@@ -124,7 +125,8 @@ def _checked_shape(table: HeadScores, model: PreTrainedModel) -> TableShape:
     """The shape of a model's tables per KV head. Raises InputError where this table is of another model."""
     shape = table_shape(model)
     layers, kv = shape
-    heads = kv if table.heads == "kv" else model.config.get_text_config(decoder=True).num_attention_heads
+    full = of_full_layers(model.config.get_text_config(decoder=True))
+    heads = kv if table.heads == "kv" else full.num_attention_heads
     if table.shape != (layers, heads):
         raise InputError(
             f"{table} has {table.shape[0]} layers of {table.shape[1]} heads, the model {layers} of {heads}: give the "

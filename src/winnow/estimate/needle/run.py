@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from winnow.cache.layer_config import of_full_layers
 from winnow.estimate.errors import NeedleError
 from winnow.estimate.executors.base import Executor, Item, Worker
 from winnow.estimate.executors.local import LocalExecutor
@@ -217,7 +218,8 @@ class NeedleShape(NamedTuple):
 
 def needle_shape(model: PreTrainedModel) -> NeedleShape:
     """Full-attention layers, and query heads of each."""
-    return NeedleShape(len(full_layers(model)), model.config.get_text_config(decoder=True).num_attention_heads)
+    config = of_full_layers(model.config.get_text_config(decoder=True))
+    return NeedleShape(len(full_layers(model)), config.num_attention_heads)
 
 
 def _records(plan: NeedlePlan, shape: NeedleShape) -> RecordKind[NeedleRecord]:

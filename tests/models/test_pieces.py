@@ -1,11 +1,12 @@
-"""Models of which rows depend on longer ones beside them."""
+"""Models of which rows depend on longer ones beside them, and prompts on the pieces that they come in."""
 
 from __future__ import annotations
 
 import pytest
+from transformers import AutoConfig
 
 from support.families import build
-from winnow.serve.rotations import by_length
+from winnow.models.pieces import reads_in_pieces, rotates_by_length
 
 LONGROPE = {
     "rope_type": "longrope",
@@ -21,16 +22,24 @@ LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
 
 @pytest.mark.parametrize(("parameters", "expected"), [(LONGROPE, True), (DYNAMIC, True), (LINEAR, False)])
 def test_which_frequencies_depend_on_the_length(parameters, expected):
-    assert by_length(build("llama", rope_parameters=parameters).config) == expected
+    assert rotates_by_length(build("llama", rope_parameters=parameters).config) == expected
 
 
 def test_most_do_not():
-    assert not by_length(build("llama").config)
+    assert not rotates_by_length(build("llama").config)
 
 
 def test_one_type_of_layers_is_enough():
     config = build("llama").config
     config.rope_parameters = {"sliding_attention": LINEAR, "full_attention": LINEAR}
-    assert not by_length(config)
+    assert not rotates_by_length(config)
     config.rope_parameters = {"sliding_attention": LINEAR, "full_attention": DYNAMIC}
-    assert by_length(config)
+    assert rotates_by_length(config)
+
+
+@pytest.mark.parametrize(
+    ("family", "options", "expected"),
+    [("llama", {}, True), ("jamba", {}, False), ("zamba", {}, False), ("llama", {"rope_parameters": LONGROPE}, False)],
+)
+def test_prompts_that_may_come_in_pieces(family, options, expected):
+    assert reads_in_pieces(AutoConfig.for_model(family, **options)) == expected
