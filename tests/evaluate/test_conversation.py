@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 import winnow
 from support.asked import DOCUMENT
-from support.families import build
+from support.families import STARTING_ANEW, build
 from support.interruptions import Halt, Places, halting
 from winnow.bundled import MODEL_PATH
 from winnow.cache import compress
@@ -136,6 +136,18 @@ def test_turns_of_a_tokenizer_that_puts_a_blank_before_texts(joined):
         assert prompt.tokens == tokenizer(prompt.text, add_special_tokens=False).input_ids
         conversation.answer(prompt, conversation.read(prompt), 2, lambda _: said)
     assert bool(held) != joined
+
+
+def test_models_that_start_anew_read_every_turn_from_the_beginning():
+    tokenizer = with_template(ROLES)
+    model = build("jamba", **STARTING_ANEW["jamba"], vocab_size=len(tokenizer))
+    model.set_attn_implementation("winnow")
+    empty = Beginning(torch.zeros((1, 0), dtype=torch.int64), lambda: winnow.CompressedCache(model, "full"))
+    conversation = Conversation(model, tokenizer, Subject(DOCUMENT.text), empty)
+    for question in QUESTIONS[:2]:
+        expected, _ = read_whole(model, tokenizer, conversation.turns, question)
+        assert conversation.prompt(question).cache.get_seq_length() == 0
+        assert ask(conversation, question).text == expected.strip()
 
 
 def test_an_answer_that_the_limit_ends_is_read_to_its_end(model):

@@ -93,11 +93,11 @@ class Conversation:
             PromptError: the chat template refuses it, or does not begin as the cache does.
         """
         text = conversation_text(self._tokenizer, self.subject, self.turns, question)
-        behind = self._cache is not None and text.startswith(self._text) and not starts_anew(self._model.config)
-        if self._cache is not None and behind:
+        cache = None if starts_anew(self._model.config) else self._cache
+        if cache is not None and text.startswith(self._text):
             new = tokens_behind(self._tokenizer, self._text, text)
             if new:
-                return Prompt(question, text, self._tokens + new, self._cache)
+                return Prompt(question, text, self._tokens + new, cache)
         return self._from_the_beginning(question, text)
 
     def read(self, prompt: Prompt) -> Tensor:
