@@ -10,11 +10,12 @@ from transformers import GenerationConfig
 
 import winnow
 from support.asked import DOCUMENT, encoded
-from support.families import build, prompt
+from support.families import LONGROPE, STARTING_ANEW, build, prompt
 from winnow.evaluate import shared_start as module
 from winnow.evaluate.answering import read_on, read_with_question
 from winnow.evaluate.decoding import decode
 from winnow.evaluate.layer_steps import layers_watched
+from winnow.evaluate.shared import SharedPrefill
 from winnow.evaluate.shared_start import is_worth_sharing, shared_start, start_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -78,6 +79,27 @@ def test_layers_of_other_kinds_go_on_from_the_start_too(family):
     for each in prompts:
         ours, own = read_on(model, start, each), read_with_question(model, method, each)
         said = [list(decode(model, read.cache, read.logits, 6, frozenset())) for read in (ours, own)]
+        assert said[0] == said[1]
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [*STARTING_ANEW.items(), ("phi3", {"rope_parameters": LONGROPE, "original_max_position_embeddings": 64})],
+)
+def test_models_that_do_not_read_in_pieces_share_nothing(family, options):
+    model = build(family, **options)
+    model.set_attn_implementation("winnow")
+    ids = prompt(length=70)
+    prompts = [ids, torch.cat([ids[:, :60], prompt(length=8, seed=2)], dim=1)]
+    assert not is_worth_sharing(model, prompts)
+    method = winnow.method("adakv", 12, window=4)
+    shared = SharedPrefill(model, prompts, [method])
+    assert shared.start == 0
+    for each in prompts:
+        dense, own = shared.dense(each), read_with_question(model, method, each)
+        torch.testing.assert_close(dense.logits, own.logits, atol=1e-5, rtol=1e-5)
+        caches = dense.compress(method).cache, own.cache
+        said = [list(decode(model, cache, own.logits, 6, frozenset())) for cache in caches]
         assert said[0] == said[1]
 
 

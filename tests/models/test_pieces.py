@@ -5,17 +5,9 @@ from __future__ import annotations
 import pytest
 from transformers import AutoConfig
 
-from support.families import build
+from support.families import LONGROPE, build
 from winnow.models.pieces import reads_in_pieces, rotates_by_length
 
-LONGROPE = {
-    "rope_type": "longrope",
-    "rope_theta": 10000.0,
-    "short_factor": [1.0] * 8,
-    "long_factor": [4.0] * 8,
-    "original_max_position_embeddings": 64,
-    "factor": 16.0,
-}
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64}
 LINEAR = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
 

@@ -12,7 +12,7 @@ import torch
 
 import winnow
 from support.asked import DOCUMENT
-from support.families import FAMILIES
+from support.families import FAMILIES, LONGROPE
 from support.serving import (
     METHODS,
     Told,
@@ -590,15 +590,7 @@ def test_a_thread_that_does_not_come_back_is_told(source, model, engine_of):
 
 def test_frequencies_that_depend_on_the_length_are_those_of_each_alone(source, engine_of):
     """Rows beside longer ones, and prompts that could be read in pieces."""
-    parameters = {
-        "rope_type": "longrope",
-        "rope_theta": 10000.0,
-        "short_factor": [1.0] * 8,
-        "long_factor": [4.0] * 8,
-        "original_max_position_embeddings": 64,
-        "factor": 16.0,
-    }
-    own, model = small(source, "phi3", rope_parameters=parameters, original_max_position_embeddings=64)
+    own, model = small(source, "phi3", rope_parameters=LONGROPE, original_max_position_embeddings=64)
     engine, start = engine_of(own, model, piece=16), beginning(model)
     lengths = (5, 100, 20, 70)
     asked = [told(engine, start, text_of(length, length), most=30) for length in lengths]

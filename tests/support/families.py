@@ -198,6 +198,16 @@ STARTING_ANEW: dict[str, dict[str, Any]] = {
 }
 """Families whose recurrent layers go on from their states in passes of one token only."""
 
+LONGROPE: dict[str, Any] = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0] * 8,
+    "long_factor": [4.0] * 8,
+    "original_max_position_embeddings": 64,
+    "factor": 16.0,
+}
+"""Rotary frequencies of models with heads of 16 that change with the 65th position."""
+
 
 def build(family: str, seed: int = 0, **overrides: Any) -> PreTrainedModel:
     """A small random model of a family, in fp32, evaluating; weights large enough for attention to be uneven."""
