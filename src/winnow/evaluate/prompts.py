@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import takewhile
 
+import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
@@ -47,5 +47,9 @@ def document_tokens(
 
 def common_start(prompts: Sequence[Tensor]) -> int:
     """Tokens that all prompts [1, N] begin with."""
-    columns = zip(*(prompt[0].tolist() for prompt in prompts), strict=False)
-    return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
+    shortest = min(prompt.shape[1] for prompt in prompts)
+    first, *others = (prompt[0, :shortest] for prompt in prompts)
+    alike = torch.ones_like(first, dtype=torch.bool)
+    for other in others:
+        alike &= first == other
+    return int(alike.cumprod(0).sum())
