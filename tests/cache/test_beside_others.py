@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
-from transformers import AutoConfig, DynamicCache
+from transformers import AutoConfig, DynamicCache, StaticCache, T5Config, T5Model
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 import winnow
@@ -40,7 +40,7 @@ def test_arguments_have_the_places_of_transformers_own_functions():
 @pytest.mark.parametrize("kept", [True, False])
 def test_tokens_that_a_model_chooses_are_refused_with_any_cache(model, name, kept):
     past = CompressedCache(model, "snapkv @ 50%") if kept else DynamicCache()
-    with pytest.raises(CacheError, match=f"chooses by '{name}'.*set_attn_implementation"):
+    with pytest.raises(CacheError, match=f"uses '{name}' to choose .*set_attn_implementation"):
         model(prompt(length=20), past_key_values=past, **{name: torch.zeros(1)})
 
 
@@ -77,6 +77,33 @@ def test_a_model_that_leaves_the_cache_out_is_told(model):
     model.gradient_checkpointing_disable()
     model.generate(prompt(length=20), past_key_values=past, max_new_tokens=3, min_new_tokens=3)
     assert past.get_seq_length() == 22
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gpt_oss"])
+def test_a_prompt_in_a_static_cache_sees_no_empty_slots(family):
+    model, logits = build(family), []
+    for name in ("eager", "winnow"):
+        model.set_attn_implementation(name)
+        past = StaticCache(config=model.config, max_cache_len=64)
+        with torch.no_grad():
+            logits.append(model(prompt(length=40), past_key_values=past).logits)
+            logits.append(model(prompt(length=3), past_key_values=past).logits)
+    torch.testing.assert_close(logits[2], logits[0], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(logits[3], logits[1], atol=1e-5, rtol=1e-5)
+
+
+def test_a_bias_of_positions_counts():
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 4, "vocab_size": 97}
+    model = T5Model(T5Config(decoder_start_token_id=0, **sizes)).eval()
+    for name, weight in model.named_parameters():
+        if "relative_attention_bias" in name:
+            nn.init.normal_(weight, std=3)
+    ids, states = prompt(length=30), []
+    for name in ("eager", "winnow"):
+        model.set_attn_implementation(name)
+        with torch.no_grad():
+            states.append(model(input_ids=ids, decoder_input_ids=ids[:, :20]).last_hidden_state)
+    torch.testing.assert_close(states[1], states[0], atol=1e-5, rtol=1e-5)
 
 
 def test_an_answer_without_a_cache_is_none():

@@ -32,9 +32,12 @@ UNSUPPORTED = ("position_bias", "alibi", "head_mask", "layer_head_mask")
 """Attention arguments that change the result and that the compressed form does not know."""
 CHOSEN = ("indices", "block_indices", "sinks")
 """Arguments by which sparse models tell the tokens, and the sinks, of a query; eager and sdpa get a mask instead."""
+OF_TORCH = ("position_bias", "cache")
+"""Arguments of models in other caches, or without one, that transformers' function for sdpa acts on."""
 HIDDEN = -1e3
 """Additive mask from which on a key is not seen: e^-1000 is 0 in every dtype; the mildest such masks have -1e4."""
 _Asked = tuple[Tensor, Tensor, Tensor, Tensor | None]
+"""Queries, keys, values and mask."""
 _REFUSED = frozenset(("output_attentions", *UNSUPPORTED, *CHOSEN))
 
 
@@ -77,7 +80,7 @@ def winnow_attention(
             handle.layer.attended_over(query)
     else:
         prompt, behind = _divided(handle, query, key, value, attention_mask)
-        output = _over_prompt(handle, module, *prompt, spec, dropout, first)
+        output = _over_prompt(handle, module, prompt, spec, dropout, first)
         if behind is not None:
             if first:
                 handle.layer.settle()
@@ -105,6 +108,9 @@ def winnow_mask(
     boolean 4-D masks.
     """
     if not isinstance(kv_length, LogicalLength):
+        if 1 < q_length != kv_length:
+            # Without a mask, `_ordinary` takes fewer queries for the last ones; an empty static cache's are the first.
+            kwargs["allow_is_causal_skip"] = False
         return sdpa_mask(batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, **kwargs)
     # Here, as nothing was changed yet: sliding and linear layers would fail in the middle of the pass.
     kv_length.holder.check_rows(batch_size)
@@ -124,8 +130,8 @@ def winnow_mask(
         return None
     if attention_mask.shape[-1] < kv_length:
         raise CacheError(
-            f"the attention mask covers {attention_mask.shape[-1]} tokens, the prompt has {int(kv_length)}; pass the "
-            "mask of the whole prompt."
+            f"the attention mask covers {attention_mask.shape[-1]} tokens, but the prompt has {int(kv_length)}; pass "
+            "the mask of the whole prompt."
         )
     return _sliceable(valid, config, queries=False)
 
@@ -159,8 +165,8 @@ def _check(
             )
         if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():
             raise CacheError(
-                f"a 4-D attention mask of {mask.dtype} is neither boolean (True where a token is seen) nor added to "
-                "logits (0 where it is seen, the lowest number elsewhere); make it one of these, or pass a 2-D mask."
+                f"a 4-D attention mask of {mask.dtype} is not supported; make it boolean (True for tokens that are "
+                "seen), or floating-point (0 for these, the lowest number for others), or pass a 2-D mask."
             )
         if first and handle.new_tokens > 1 and (handle.phase is Phase.TAIL or handle.earlier):
             handle.layer.check_positions(kwargs.get("position_ids"), mask)
@@ -191,7 +197,7 @@ def _refuse_chosen(kwargs: dict[str, Any]) -> None:
     for name in CHOSEN:
         if kwargs.get(name) is not None:
             raise CacheError(
-                f"this model chooses by {name!r} what a query attends to, which winnow's attention does not know; "
+                f"this model uses {name!r} to choose what a query attends to, which winnow does not support; "
                 f"{OWN_CACHE}."
             )
 
@@ -210,11 +216,12 @@ def _ordinary(
     _refuse_chosen(kwargs)
     if mask is not None and (mask.dim() == 2 or isinstance(mask, _Validity)):
         raise CacheError(
-            "a layer that winnow does not compress was given the mask of compressed ones, so winnow cannot serve this "
+            "a layer that winnow does not compress got the mask of compressed layers, so winnow does not support this "
             f"model; {OWN_CACHE}."
         )
     # torch would align queries that are fewer than keys with the first of these (Gemma 4 leaves the first ones out).
-    causal = mask is None and 1 < query.shape[2] <= key.shape[2]
+    causal = 1 < query.shape[2] <= key.shape[2] and mask is None
+    causal = causal and all(kwargs.get(name) is None for name in OF_TORCH)
     if spec.softcap is None and spec.sinks is None and not causal:
         return sdpa_attention_forward(
             module,
@@ -286,16 +293,9 @@ def _divided(
 
 
 def _over_prompt(
-    handle: Handle,
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    spec: AttentionSpec,
-    dropout: float,
-    first: bool,
+    handle: Handle, module: nn.Module, asked: _Asked, spec: AttentionSpec, dropout: float, first: bool
 ) -> Tensor:
+    query, key, value, mask = asked
     if not query.shape[2]:
         return query.new_zeros(query.shape[0], 0, query.shape[1], value.shape[-1])
     paid: Tensor | None = None
@@ -343,8 +343,8 @@ def _validity(mask: Tensor | None, rows: int, length: int) -> Tensor | None:
         return None
     if mask.shape[-2] != length:
         raise CacheError(
-            "a prompt with a mask of its own (image tokens that see each other, a custom 4-D mask) must arrive in one "
-            "piece: leave prompt_length and prefill chunking off."
+            "a prompt with its own mask (image tokens that see each other, a custom 4-D mask) must arrive in one "
+            "piece: leave out prompt_length and prefill chunking."
         )
     diagonal = torch.diagonal(mask[:, 0], dim1=-2, dim2=-1)
     valid = diagonal if diagonal.dtype == torch.bool else diagonal > HIDDEN
@@ -358,8 +358,8 @@ def _check_causal(pattern: Tensor | None) -> None:
     queries = pattern.shape[-2]
     if bool(pattern[..., -queries:].triu(1).any()):
         raise CacheError(
-            "tokens that see each other in both directions (images) can only be part of the prompt, not of a chunk "
-            "after its compression; put them into the prompt."
+            "tokens that see each other in both directions (images) must be part of the prompt, but these come after "
+            "its compression; put them into the prompt."
         )
 
 
