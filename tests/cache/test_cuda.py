@@ -12,6 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralFo
 from transformers.cache_utils import DynamicCache
 
 import winnow
+from support.alive import alive
 from winnow.cache import overlap
 from winnow.cache.cuda_graph import CudaGraph
 from winnow.cache.tail import Tail
@@ -171,6 +172,18 @@ def test_contexts_travel_between_devices(method: str, tmp_path) -> None:
     opened.save(tmp_path / "from-cpu")
     back = winnow.load_context(tmp_path / "from-cpu", there)
     torch.testing.assert_close(decoded(there, back.cache(), prompts()[:, :1], forced), on_gpu, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["full", "adakv @ 24", "adakv+spark(0.5) @ 24", "adakv+bits(4) @ 24"])
+def test_held_bytes_are_the_bytes_of_the_tensors_alive(method: str) -> None:
+    """On the GPU and on the host, which has lengths of its own."""
+    model = made().cuda()
+    decoded(model, winnow.CompressedCache(model, method), prompts(2))  # tables that kernels keep are not a cache's
+    before, cache = alive(), winnow.CompressedCache(model, method)
+    decoded(model, cache, prompts(2))
+    added = {where: size for where, size in alive().items() if where not in before}
+    stats = cache.stats()
+    assert sum(added.values()) == stats.held_bytes == sum(stats.bytes.values())
 
 
 def test_a_capture_that_fails_leaves_torch_as_it_was() -> None:

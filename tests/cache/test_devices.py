@@ -158,6 +158,7 @@ def test_a_step_appends_without_a_wait(lengths: list[int]) -> None:
     for row, length in enumerate(lengths):
         assert torch.equal(found.keys.here[row, :, length], new[row, :, 0])
     assert found.lengths_there.here.tolist() == [length + 1 for length in lengths]
+    assert found.bytes()["indices"] == 2 * found.lengths.nbytes
 
 
 def waits(notes: list[tuple[str, str]]) -> int:

@@ -156,8 +156,8 @@ class Tail:
             row = int(missing.argmax())
             held = int(self.lengths[row])
             raise CacheError(
-                f"cannot crop {held + int(missing[row])} tokens: only the {held} tokens after what is "
-                "compressed (the prompt, and what was folded since) can be taken back. Start again from the prompt, or "
+                f"cannot crop {held + int(missing[row])} tokens: only the last {held} can be removed, because those "
+                "before them are compressed (the prompt, and what was folded since). Start again from the prompt, or "
                 "fork the cache (copy.deepcopy) before you generate."
             )
 
@@ -225,7 +225,7 @@ class Tail:
         return {
             "tail_keys": self.keys.nbytes,
             "tail_values": self.values.nbytes,
-            "indices": self.lengths.nbytes,
+            "indices": self.lengths.nbytes + (0 if self.lengths_there is self.lengths else self.lengths_there.nbytes),
         }
 
     def used_bytes(self) -> int:
