@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from copy import copy
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,13 +14,17 @@ import torch
 from torch import Tensor
 
 import winnow
-from support.families import prompt
+from support.families import build, prompt
 from support.packed_caches import DIM, HEADS, LAYERS, N, composed, filled, prefix_bytes
 from winnow import CompressedCache
+from winnow.allocate import SlotPlan, Uniform
 from winnow.allocate.base import Allocation
+from winnow.budget import Budget
 from winnow.cache.arriving import RowParts
 from winnow.cache.compression import Compression
+from winnow.composition.byte_budget import ByteBudget, Spending
 from winnow.errors import BudgetError
+from winnow.select import Selection
 from winnow.store import Cost, LayerShape
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -115,6 +121,24 @@ def test_slots_that_are_larger_than_expected_do_not_make_the_named_bytes_too_few
     test_a_budget_that_is_too_small_names_one_that_works(packed_model, name)
 
 
+def test_no_head_is_left_without_a_slot() -> None:
+    """Where a method always keeps nothing, one slot per head is the least, or the budget is refused."""
+    model = build("llama")
+    model.set_attn_implementation("winnow")
+
+    def slots(budget: int) -> list[list[int]]:
+        cache = CompressedCache(model, winnow.method("knorm+spark-p(0.99)+bits(4)", f"{budget}B"))
+        with torch.no_grad():
+            model(prompt(length=200), past_key_values=cache)
+        return cache.stats().slots
+
+    with pytest.raises(BudgetError, match="use at least") as refused:
+        slots(672)
+    named = re.search(r"at least (\d+) bytes", str(refused.value))
+    assert named is not None
+    assert all(min(layer) >= 1 for layer in slots(int(named[1])))
+
+
 @pytest.mark.parametrize("name", BYTES)
 def test_budgets_in_which_nearly_everything_fits(packed_model: Any, name: str) -> None:
     """Real sizes decide where the expected size of all slots is below the budget."""
@@ -135,3 +159,49 @@ def test_bytes_go_further_the_more_is_left_out(prefilled: CompressedCache) -> No
     ]
     assert slots == sorted(slots)
     assert slots[-1] > 4 * slots[0]
+
+
+def spent_by(store: Any, amount: int, window: int = 0) -> ByteBudget:
+    return ByteBudget("a method", Budget("bytes", amount), Uniform(), store, window)
+
+
+def test_a_slot_whose_bytes_are_no_binary_number_is_not_lost() -> None:
+    """33 / 1.1 is a little less than 30."""
+    budget = spent_by(SimpleNamespace(residual=0), 33)
+    assert budget.slots(100, [1], [Cost(0.0, 1.1)], 1) == 30
+
+
+def test_layers_get_bytes_in_proportion_to_what_they_are_expected_to_take() -> None:
+    assert spent_by(None, 80).layer_bytes([10, 30], [Cost(0.0, 1.0)] * 2) == (20, 60)
+
+
+def test_what_no_layer_can_hold_names_the_bytes_of_a_slot_for_each_head() -> None:
+    asked: list[int] = []
+
+    def size(view: Any, selection: Selection, window: int, earlier: Any) -> float:
+        asked.append(window)
+        return 100.0 + 500.0 * len(selection.positions)
+
+    def choose(allocation: Allocation) -> Selection:
+        slots = allocation.totals[0]
+        return Selection(torch.arange(slots), torch.tensor([0, slots // 2, slots]))
+
+    view: Any = SimpleNamespace(stored=None, keys=torch.empty(2, 10, 1), layer=0)
+    allocation = Allocation(SlotPlan(20, (2, 2), 10, 0), (10, 10), (50.0, 50.0), upkeep=10)
+    budget = spent_by(SimpleNamespace(bytes=size), 100, window=32)
+    with pytest.raises(BudgetError, match="use at least 2285 bytes"):  # 2 % more than both layers' 1120
+        budget.fill(choose, view, allocation, 20, None)
+    assert set(asked) == {10}  # a window that is longer than the prompt
+
+
+def test_what_a_layer_leaves_over_is_its_row_s_and_its_cache_s() -> None:
+    allocation = Allocation(SlotPlan(9, (1, 1, 1), 10, 0), (3, 3, 3), (10.0, 10.0, 10.0))
+    spending = Spending()
+    spending.add(0, 0, 4.0)
+    twin = copy(spending)
+    twin.add(1, 0, 10.0)
+    twin.add(0, 1, 3.0)
+    assert spending.rest(0, 1, allocation).bytes == (10, 13, 10)
+    assert spending.rest(1, 1, allocation).bytes == (10, 15, 10)
+    assert twin.rest(1, 1, allocation).bytes == (10, 10, 10)
+    assert twin.rest(0, 2, allocation).bytes == (10, 10, 23)

@@ -17,23 +17,21 @@ from winnow.view import WindowAttention
 def least_tokens(attention: WindowAttention, share: float) -> Tensor:
     """[Hq] int64: the fewest tokens that receive `share` of what the window pays to all before it, at least 1."""
     best_first = attention.mass.double().sort(dim=1, descending=True).values.cumsum(dim=1)
-    if not best_first.shape[1]:
-        return torch.ones(len(best_first), dtype=torch.int64, device=best_first.device)
     return 1 + (best_first[:, :-1] < share * best_first[:, -1:]).sum(dim=1)
 
 
 @dataclass(frozen=True)
 class ZigZag(PreferenceAllocator):
-    """Layers get slots in proportion to how many tokens hold most of their attention, on top of a minimum.
+    """Gives layers slots in proportion to how many tokens hold most of their attention, on top of a minimum.
 
-    LMBA is the fewest tokens that hold `share` of a head's attention, mean over the heads. A layer gets
-    B_l = B_min + (B - B_min)·L·LMBA_l/ΣLMBA for each head (Eq. 6), B being the mean and B_min `floor` of it, or what is
-    always kept where that is more. What exceeds the prompt goes to the other layers. Its heads share evenly.
+    LMBA is the fewest tokens that hold `share` of a head's attention, as a mean over the heads. A layer gets
+    B_l = B_min + (B - B_min)·L·LMBA_l/ΣLMBA slots per head (Eq. 6). B is the mean; B_min is `floor` of it, or what is
+    always kept if that is more. Slots that exceed the prompt go to the other layers. Heads share evenly.
     """
 
-    share: float = field(default=0.9, metadata=meaning("share of the attention that tokens of a layer are to hold"))
-    floor: float = field(default=0.2, metadata=meaning("share of the mean budget that every layer gets for sure"))
-    rows: int = field(default=32, metadata=meaning("last queries whose attention is counted"))
+    share: float = field(default=0.9, metadata=meaning("share of the attention that the counted tokens hold"))
+    floor: float = field(default=0.2, metadata=meaning("share of the mean budget that every layer gets at least"))
+    rows: int = field(default=32, metadata=meaning("number of last queries whose attention is counted"))
 
     def __post_init__(self) -> None:
         check_number(self, "share", 0, 1)

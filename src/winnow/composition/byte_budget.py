@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from winnow.allocate import Allocation, Allocator
+from winnow.allocate import Allocation, Allocator, SlotPlan
 from winnow.budget import Budget, readable_bytes
 from winnow.errors import BudgetError
 from winnow.parameters import SLACK
@@ -20,6 +20,8 @@ from winnow.view import LayerView
 
 _AIM, _FULL_ENOUGH = 0.998, 0.995
 """Shares of the bytes: what the next size is to take, and what is good enough."""
+_LARGER = 1.05
+"""Times the expected bytes that packed slots take at most, as a rule; they are known when a layer is packed."""
 _ATTEMPTS = 24
 """Sizes to try: in proportion, as bytes are nearly a line; then, from the middle on, halving what is left."""
 
@@ -49,6 +51,7 @@ class ByteBudget:
         per_token = sum(count * cost.slot for count, cost in zip(heads, costs, strict=True))
         needed = math.ceil(fixed + per_token * least / all_heads)
         if self.budget.amount < needed:
+            needed = math.ceil(needed if isinstance(self.store, Dense) else _LARGER * needed)
             raise BudgetError(
                 f"A budget of {self.budget} cannot hold the {least // all_heads} tokens per head that {self.name} "
                 f"keeps of a prompt of {length}: use at least {needed} bytes ({readable_bytes(needed)})."
@@ -81,7 +84,7 @@ class ByteBudget:
             return choose(allocation)
         plan, limit = allocation.plan, allocation.bytes[view.layer]
         fitting: Selection | None = None
-        low, slots, high = plan.guaranteed * sum(plan.heads), plan.slots, plan.length * sum(plan.heads) + 1
+        low, slots, high = self._fewest(plan), plan.slots, plan.length * sum(plan.heads) + 1
         for attempt in range(_ATTEMPTS):
             selection = choose(self._resized(allocation, slots))
             size = self._size(view, selection, allocation, earlier)
@@ -105,6 +108,11 @@ class ByteBudget:
         plan = allocation.plan._replace(slots=slots)
         return allocation._replace(plan=plan, totals=tuple(self.allocator.layer_totals(plan)))
 
+    @staticmethod
+    def _fewest(plan: SlotPlan) -> int:
+        """Slots that all layers have at least: one per head, where a method always keeps none."""
+        return max(plan.guaranteed, 1) * sum(plan.heads)
+
     def _refuse(
         self,
         choose: Callable[[Allocation], Selection],
@@ -115,12 +123,12 @@ class ByteBudget:
         """Raise BudgetError with the bytes of all layers that this one needs for the least that it may keep."""
         plan, shares = allocation.plan, allocation.bytes
         assert shares is not None
-        least = choose(self._resized(allocation, max(plan.guaranteed, 1) * sum(plan.heads)))
+        least = choose(self._resized(allocation, self._fewest(plan)))
         size = self._size(view, least, allocation, earlier)
         needed = math.ceil(1.02 * self.budget.amount * size / max(shares[view.layer], 1))
         raise BudgetError(
-            f"A budget of {self.budget} cannot hold what {self.name} always keeps of layer {view.layer} in "
-            f"{int(shares[view.layer])} bytes, that layer's share: use at least {needed} bytes, or a smaller window."
+            f"A budget of {self.budget} gives layer {view.layer} {int(shares[view.layer])} bytes, which cannot hold "
+            f"what {self.name} always keeps of it: use at least {needed} bytes, or a smaller window."
         )
 
 
