@@ -55,6 +55,13 @@ def test_methods_that_never_differed_have_an_interval():
     assert found.low < 0 < found.high
 
 
+def test_words_about_a_protocol_may_change():
+    """Its rules count, not the summary that people read."""
+    rows = rows_of("qa", "full", GOOD)
+    other = run_of(rows, "other", protocol={**ABOUT.protocol, "summary": "Told in other words."})
+    assert only(compare_runs([run_of(rows), other])).verdict == "not told apart"
+
+
 def test_contexts_with_several_questions_are_drawn_together():
     contexts = [str(index // 8) for index in range(40)]
     rows = [*rows_of("qa", "full", GOOD, contexts), *rows_of("qa", "snapkv @ 5%", BAD, contexts)]
@@ -88,6 +95,12 @@ def test_another_baseline_is_found_whatever_its_blanks():
     assert [each.arm.method for each in ordered.comparisons] == ["a @ 2.5%", "a @ 5%", "a @ 10%", "a @ 100%"]
     with pytest.raises(RunError, match=r"'b @ 10%'.*a @ 10%.*a @ 5%.*full"):
         compare_runs([run_of(rows)], Wish(baseline="b @ 10%"))
+
+
+def test_a_baseline_of_several_runs_is_compared_with_the_same_method_of_the_others():
+    one, other = run_of(rows_of("qa", "full", GOOD)), run_of(rows_of("qa", "full", BAD))
+    found = only(compare_runs([one, replace(other, path=other.path / "other")], Wish(baseline="full")))
+    assert (found.arm.method, found.baseline.method, found.score) == ("full", "full", 0.375)
 
 
 def test_a_run_without_the_full_cache_needs_a_baseline():
@@ -230,7 +243,7 @@ def test_other_versions_are_told():
 def test_two_results_of_one_example_are_refused():
     rows = rows_of("qa", "full", GOOD)
     twice = run_of([*rows, *rows_of("qa", "a @ 5%", GOOD), replace(rows[0], cell="x", scores={"contains_all": 0.0})])
-    with pytest.raises(RunError, match=r"two results of example 0 of qa under full.*delete the line of one"):
+    with pytest.raises(RunError, match=r"two results of example 0 of qa under full.*delete one of the lines"):
         compare_runs([twice])
 
 

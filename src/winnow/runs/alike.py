@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from winnow.runs.cells import FOR_PEOPLE
 from winnow.runs.folder import Run, RunError
 from winnow.typed import shown
 
@@ -34,10 +35,10 @@ def _check(first: Run, second: Run, models: bool) -> None:
     names = f"{first.path} and {second.path}"
     if one.benchmark != two.benchmark:
         raise RunError(f"{names} are of different benchmarks, {one.benchmark} and {two.benchmark}.")
-    if one.protocol != two.protocol:
+    rules = [{name: each.protocol[name] for name in each.protocol.keys() - FOR_PEOPLE} for each in (one, two)]
+    if differing := sorted(_told(*rules)):
         raise RunError(
-            f"{names} were run under different protocols, and their numbers do not compare: "
-            f"{', '.join(_told(one.protocol, two.protocol))}."
+            f"{names} were run under different protocols, so their numbers cannot be compared: {', '.join(differing)}."
         )
     tasks = {task: two.measures[task] for task in one.measures if task in two.measures}
     if differing := list(_told({task: one.measures[task] for task in tasks}, tasks)):

@@ -14,8 +14,9 @@ from winnow.tasks.example import Example
 from winnow.tasks.protocol import Protocol
 from winnow.version import __version__
 
-# What a protocol says for people decides nothing; of lengths, the texts tell.
-_TOLD = ("summary", "source", "benchmarks", "full_rows", "validation", "lengths")
+FOR_PEOPLE = ("summary", "source", "benchmarks", "full_rows", "validation")
+"""Fields of a protocol that decide no result."""
+_TOLD = (*FOR_PEOPLE, "lengths")  # of lengths, the texts tell
 
 
 @dataclass(frozen=True)
