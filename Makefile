@@ -3,7 +3,7 @@ PYTHON ?= python3
 # The CPU build is enough for everything here; a CUDA build of the same version works too.
 TORCH  ?= torch==2.13.0
 # The lower end of the supported range of transformers; the upper one is what pip chooses.
-TRANSFORMERS_LOW := 5.14.0
+TRANSFORMERS_LOW := 5.19.0
 INTEGRATION := $(addprefix tests/cache/test_, families.py generation.py chunks.py compressed.py context.py guards.py \
 	latent.py replay.py spanning.py properties.py extras.py masks.py owner.py failed_memory.py hybrid.py autocast.py context_inputs.py rotary.py projection.py \
 	fold.py fold_full.py fold_rows.py fold_crop.py fold_memory.py padded_turns.py \

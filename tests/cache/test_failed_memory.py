@@ -10,13 +10,13 @@ from weakref import ref
 import pytest
 import torch
 
-from support.families import needs_latents, prompt
+from support.families import prompt
 from support.small_caches import N, made
 from winnow import CompressedCache
 from winnow.cache import attention
 from winnow.cache.layer import CompressedLayer
 
-FAMILIES = ["llama", pytest.param("deepseek_v3", marks=needs_latents)]
+FAMILIES = ["llama", "deepseek_v3"]
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -83,7 +83,6 @@ def test_a_step_that_failed(monkeypatch, family: str, options: dict[str, Any], t
     assert [each() for each in held] == [None] * len(held)
 
 
-@needs_latents
 def test_a_pass_that_failed_before_its_attention(monkeypatch) -> None:
     """As where there is no memory for the keys that heads make of latents."""
     model = made("deepseek_v3")

@@ -11,7 +11,7 @@ from transformers import DynamicCache
 
 import winnow
 from support import device_plan
-from support.families import build, needs_latents, prompt
+from support.families import build, prompt
 from support.folding import PROMPT, run
 from support.graphed import CAPTURE, places
 from support.quantizers import assert_asymmetric
@@ -72,7 +72,7 @@ def test_tails_are_packed_as_under_a_budget_that_is_never_reached(model, store):
     "family",
     [
         *("gemma2", "gemma3n_text", "gpt_oss", "falcon_h1"),
-        *(pytest.param(name, marks=needs_latents) for name in ("deepseek_v2", "deepseek_v3")),
+        *("deepseek_v2", "deepseek_v3"),
     ],
 )
 def test_every_family(family):

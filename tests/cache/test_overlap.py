@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 import winnow
-from support.families import needs_latents, prompt
+from support.families import prompt
 from support.small_caches import GREEDY, N, cache, made
 from winnow import ModelError
 from winnow.cache import overlap
@@ -97,9 +97,7 @@ def test_caches_are_as_those_compressed_at_once(options: dict[str, Any], padded:
     assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize(
-    "family", ["gemma2", "gemma3n_text", "qwen3_next", "falcon_h1", pytest.param("deepseek_v3", marks=needs_latents)]
-)
+@pytest.mark.parametrize("family", ["gemma2", "gemma3n_text", "qwen3_next", "falcon_h1", "deepseek_v3"])
 def test_layers_of_every_kind(family: str) -> None:
     model, inputs = made(family), {"input_ids": prompt(length=N)}
     expected = filled(model, {"method": "keydiff @ 9"}, inputs)

@@ -9,14 +9,14 @@ import torch
 
 import winnow
 from support.definitions import attention
-from support.families import needs_latents, prompt
+from support.families import prompt
 from support.small_caches import N, made
 from winnow.cache.prefix import Prefix
 from winnow.errors import CacheError
 from winnow.kernels import prefill
 from winnow.view import LayerView
 
-FAMILIES = [*("llama", "qwen2", "gemma2", "gpt_oss", "gemma3_text"), pytest.param("deepseek_v3", marks=needs_latents)]
+FAMILIES = [*("llama", "qwen2", "gemma2", "gpt_oss", "gemma3_text"), "deepseek_v3"]
 """Plain; grouped; soft-capping and sliding layers; sinks; latents."""
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils import parametrize, prune
 
-from support.families import EVERY, LATENT, build, build_any, needs_latents, prompt
+from support.families import EVERY, LATENT, build, build_any, prompt
 from support.instruction_sets import available, needs_native
 from support.stand_ins import assert_files_know_the_model, assert_same_answers, loaded, used_copies
 from winnow.bundled import MODEL_PATH
@@ -148,7 +148,7 @@ def test_gradients_are_those_of_torchs_layer(kind, rows, bias):
         torch.testing.assert_close(one, other, atol=0.03, rtol=0.02)
 
 
-@pytest.mark.parametrize("family", [*EVERY, *(pytest.param(each, marks=needs_latents) for each in LATENT)])
+@pytest.mark.parametrize("family", [*EVERY, *LATENT])
 def test_models_of_every_family_compute_what_they_did(family, kind):
     model, plain = made_directly(build_any(family).bfloat16())
     assert any(type(layer) is kind for layer in model.modules()) == any(

@@ -20,8 +20,8 @@ from winnow.cache.layer_config import of_full_layers
 from winnow.errors import CacheError, ModelError
 
 UNCACHED = (
-    "this model uses multi-head latent attention, and this version of transformers expands latents before it caches "
-    "them. Update transformers to 5.16 or later, or use the model's own cache."
+    "this model uses multi-head latent attention, and its code expands latents before it caches them. Load it with "
+    "transformers' own code (no trust_remote_code), or use the model's own cache."
 )
 _REMEDY = "Use the model unquantized and not offloaded, with adapters merged into its weights, or its own cache."
 _TOLERANCE = 8
@@ -115,7 +115,7 @@ class Projection:
     def _module(self) -> nn.Module:
         attention = self._attention()
         if attention is None:
-            raise CacheError("the model of this cache is gone; keep it as long as you decode.")
+            raise CacheError("the model of this cache was deleted; keep it while you decode.")
         return attention
 
     def _check(self, attention: nn.Module, latent_dim: int, rotated_dim: int) -> None:
